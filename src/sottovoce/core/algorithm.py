@@ -1,0 +1,179 @@
+"""The contract between an algorithm and the rest of the library.
+
+An algorithm is a frozen dataclass of hyper-parameters with six pure methods. Its client half and its server half
+stand in one file; what passes between them is a message. It never sees data: it asks the oracle `site.f`, and
+every value it uploads passes through `site.release`.
+
+Axes. The last axis of every array is coordinates, the axis before it is clients, and an axis before that, when
+there is one, is independent runs of the same experiment. What all clients share has a client axis of length one.
+Client code never names the client axis, so the same method serves one client on its own machine and all clients
+at once in the simulator.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from sottovoce.core.streams import Draw
+
+Array = np.ndarray
+Mode = Literal["none", "published", "proven"]
+ServerState = TypeVar("ServerState")
+ClientState = TypeVar("ClientState")
+Down = TypeVar("Down")
+Up = TypeVar("Up")
+
+
+class Penalty(Protocol):
+    """The public part of the objective, the same for everyone (`problems/penalties.py`)."""
+
+    @property
+    def smooth(self) -> bool: ...
+    @property
+    def finite(self) -> bool: ...
+    @property
+    def strong(self) -> float: ...
+    @property
+    def curvature(self) -> float: ...
+    def value(self, w: Array) -> Array: ...
+    def subgradient(self, w: Array) -> Array: ...
+    def prox(self, v: Array, step: Any) -> Array: ...
+    def subgradient_bound(self, dim: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise a paper adds to an upload: applied by `site.release` in `Published` mode, and in no other."""
+
+    kind: Literal["gaussian", "laplace"]
+    scale: Array | float  # standard deviation, or Laplace scale; per client (n, 1) or one number
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper's published mechanism promises one round, as numbers: the (epsilon, delta) given by the user."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What one participation costs: how many questions an algorithm puts to its oracle in a round, and of which kind.
+
+    Noise is calibrated from this before training starts. The door enforces it: an algorithm that asks for more
+    than it declared is refused, so a wrong declaration cannot break a guarantee.
+
+    Parameters
+    ----------
+    answers
+        Questions a round.
+    kind
+        "gradient" or "argmin".
+    batch
+        Each gradient is taken over about this many of a client's records, drawn anew for every question: a whole
+        number of records, or a share of them if < 1. 0: all records.
+    releases
+        Calls of `site.release` a round (what counts when the unit is a whole client).
+    """
+
+    answers: int = 1
+    kind: Literal["gradient", "argmin"] = "gradient"
+    batch: float = 0
+    releases: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """All that an algorithm can learn of a client's data. In `Proven` mode every answer is noisy and charged.
+
+    The numbers are public: they may be read by anyone and cost nothing. They hold one row per client, (n, 1).
+    """
+
+    grad: Callable[[Array], Array]  # gradient of the client's data term at w (over a batch, if one was declared)
+    argmin: Callable[..., Array]  # argmin(centre, rho, linear=0, ridge=0, start=None): see `problems/rows.py`
+    size: Array  # number of records
+    weight: Array  # what one record's loss counts for in f: 1/size (scale "mean") or 1 ("sum")
+    noise_std: Array  # standard deviation of the noise on each coordinate of `grad`; 0 where it is exact
+    gradient_bound: float  # bound on the norm of one record's gradient (the clip norm, or the loss's own)
+    curvature_bound: float  # bound on the second derivative of one record's loss, |∇²l|; inf: no public one is known
+    smoothness: Callable[[], Array]  # Lipschitz constant of `grad`, or a public upper bound of it (inf: none is known)
+    strong_convexity: Callable[[], Array]
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """All that a client has."""
+
+    f: Oracle
+    penalty: Penalty
+    release: Callable[..., Array]  # release(u, noise=None, centre=None): the only way into an upload
+    rng: Draw
+    k: int  # the round, from 1; 0 while states are initialised
+    who: Array  # client numbers
+    claim: Claim | None  # what the published mechanism is asked to promise; None outside `Published`
+    zeros: Array  # (runs?, clients, dim), read-only
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """All that the server has."""
+
+    n: int
+    penalty: Penalty
+    rng: Draw
+    k: int
+    answered: Array  # (runs?, n, 1) of bool: whose rows of the upload are fresh
+    zeros: Array  # (runs?, 1, dim), read-only
+
+    def mean(self, x: Array) -> Array:
+        """Mean over those who answered, with a client axis of length one (zero where nobody did)."""
+        total = np.where(self.answered, x, 0.0).sum(axis=-2, keepdims=True)
+        return total / np.maximum(self.answered.sum(axis=-2, keepdims=True), 1)
+
+    def fresh(self, new: Array, old: Array) -> Array:
+        """Row by row: the new message of those who answered, the old one of the others."""
+        return np.where(self.answered, new, old)
+
+
+@dataclass(frozen=True)
+class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
+    """A published method, or a baseline of one. To add one: this file's six methods, a line in `algorithms/`."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    paper: ClassVar[str] = ""
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
+
+    def asks(self) -> Asks:
+        """What one participation costs."""
+        return Asks()
+
+    def check(self, penalty: Penalty) -> None:
+        """Refuse a penalty this method cannot handle, before any work starts."""
+
+    @abstractmethod
+    def init_server(self, hub: Hub) -> ServerState: ...
+
+    @abstractmethod
+    def init_client(self, site: Site) -> ClientState: ...
+
+    @abstractmethod
+    def broadcast(self, server: ServerState, hub: Hub) -> Down:
+        """What the server says now."""
+
+    @abstractmethod
+    def client(self, state: ClientState, down: Down, site: Site) -> tuple[ClientState, Up]:
+        """One round where the data is."""
+
+    @abstractmethod
+    def server(self, server: ServerState, up: Up, hub: Hub) -> ServerState:
+        """One round at the server. Rows of `up` whose client did not answer hold nothing: use `hub`'s helpers."""
+
+    @abstractmethod
+    def model(self, server: ServerState) -> Array:
+        """The model as it stands: (runs?, 1, dim)."""

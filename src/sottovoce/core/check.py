@@ -1,0 +1,100 @@
+"""Checks at the border, and the errors they raise.
+
+Every message names the thing, the rule, the value and the way out, in one sentence: the command line prints it
+as it is and a caller can catch one class.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+class SottovoceError(Exception):
+    """Anything this library refuses to do, with a sentence a user can act on."""
+
+
+class InvalidInput(SottovoceError, ValueError):
+    """A value from outside breaks a rule."""
+
+
+class MissingData(SottovoceError, FileNotFoundError):
+    """A data set, a file or a run folder is not where it was looked for."""
+
+    def __str__(self) -> str:  # FileNotFoundError would print its arguments as (errno, text)
+        return str(self.args[0]) if self.args else "missing data"
+
+
+class NoGuarantee(SottovoceError):
+    """A privacy statement was asked for that no proof supports."""
+
+
+class BudgetSpent(SottovoceError):
+    """The next answer would exceed a client's privacy budget; nothing was answered."""
+
+
+def require(holds: bool, who: str, rule: str, got: object = None, hint: str = "") -> None:
+    """Raise ``InvalidInput("<who>: <rule>, got <got>. <hint>")`` unless `holds`."""
+    if not holds:
+        value = "" if got is None else f", got {got!r}"
+        raise InvalidInput(f"{who}: {rule}{value}" + (f". {hint}" if hint else ""))
+
+
+def positive(who: str, **values: float) -> None:
+    """Each value must be a finite number > 0."""
+    for name, value in values.items():
+        require(_is_number(value) and math.isfinite(value) and value > 0, who, f"{name} must be > 0", value)
+
+
+def non_negative(who: str, **values: float) -> None:
+    """Each value must be a finite number >= 0."""
+    for name, value in values.items():
+        require(_is_number(value) and math.isfinite(value) and value >= 0, who, f"{name} must be >= 0", value)
+
+
+def between(who: str, low: float, high: float, **values: float) -> None:
+    """Each value must lie strictly between `low` and `high`."""
+    for name, value in values.items():
+        inside = _is_number(value) and low < value < high
+        require(inside, who, f"{name} must lie in ({low:g}, {high:g})", value)
+
+
+def whole(who: str, at_least: int = 1, **values: int) -> None:
+    """Each value must be a whole number >= `at_least`."""
+    for name, value in values.items():
+        fits = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= at_least
+        require(fits, who, f"{name} must be a whole number >= {at_least}", value)
+
+
+def one_of(who: str, what: str, value: str, known: Iterable[str]) -> str:
+    """`value` if it is one of `known`; else an error that names the nearest known one."""
+    names = list(known)
+    if value in names:
+        return value
+    near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}"
+    raise InvalidInput(f"{who}: unknown {what} {value!r}. {hint}")
+
+
+def finite_array(who: str, name: str, value: ArrayLike, ndim: int) -> np.ndarray:
+    """`value` as a float64 array of `ndim` axes with finite entries; the error says where the first bad one is."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{who}: {name} must be numbers ({error})") from None
+    require(array.ndim == ndim, who, f"{name} must have {ndim} axes", array.shape)
+    finite = np.isfinite(array)
+    if not finite.all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        count = int(array.size - finite.sum())
+        raise InvalidInput(
+            f"{who}: {name} must be finite, got {array[where]} at {where} ({count} such entries). "
+            "Drop or impute these rows first"
+        )
+    return array
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

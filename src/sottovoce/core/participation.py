@@ -1,0 +1,151 @@
+"""Who takes part in which round. Not an algorithm's business, and never a source of privacy.
+
+The server draws these sets and sees who answers, so client sampling amplifies nothing against it; what counts for
+a client's budget is `most(rounds)`, the largest number of rounds it can be asked in.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.streams import SERVER, Purpose, Streams
+
+
+@dataclass(frozen=True)
+class Participation(ABC):
+    """A rule that names the active clients of each round."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
+        """For rounds 1, 2, ...: which of the `n` clients are asked, (runs?, n) of bool. Replays from the seed."""
+
+    def most(self, rounds: int) -> int:
+        """The largest number of rounds in which one client can be asked."""
+        return rounds
+
+
+@dataclass(frozen=True)
+class Everyone(Participation):
+    """All clients in every round."""
+
+    name: ClassVar[str] = "everyone"
+
+    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
+        everyone = np.ones(_shape(streams, n), dtype=bool)
+        while True:
+            yield everyone
+
+
+@dataclass(frozen=True)
+class KOfN(Participation):
+    """`k` clients a round, drawn without replacement."""
+
+    k: int
+    name: ClassVar[str] = "k-of-n"
+
+    def __post_init__(self) -> None:
+        check.whole("KOfN", k=self.k)
+
+    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
+        check.require(self.k <= n, "KOfN", f"k must be at most the number of clients ({n})", self.k)
+        for draw in _draws(n, streams):
+            yield _smallest(draw, self.k)
+
+
+@dataclass(frozen=True)
+class Bernoulli(Participation):
+    """Each client on its own with probability `p` (one number, or one per client)."""
+
+    p: float | Sequence[float]
+    name: ClassVar[str] = "bernoulli"
+
+    def __post_init__(self) -> None:
+        for p in np.atleast_1d(self.p):
+            check.require(0 < p <= 1, "Bernoulli", "p must lie in (0, 1]", float(p))
+
+    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
+        p = np.atleast_1d(np.asarray(self.p, dtype=np.float64))
+        check.require(len(p) in (1, n), "Bernoulli", f"p must be one number or one per client ({n})", len(p))
+        for draw in _draws(n, streams):
+            yield draw < p
+
+
+@dataclass(frozen=True)
+class Covering(Participation):
+    """`k` clients a round, at random, but everyone at least once in each block of `within` rounds: FedEPM's (29).
+
+    A place goes to a client that was asked before in the block only while enough places are left for the others.
+    """
+
+    k: int
+    within: int
+    name: ClassVar[str] = "covering"
+
+    def __post_init__(self) -> None:
+        check.whole("Covering", k=self.k, within=self.within)
+
+    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
+        enough = self.k <= n <= self.k * self.within
+        check.require(enough, "Covering", f"needs k <= {n} <= k * within ({n} clients)", (self.k, self.within))
+        waiting = np.ones(_shape(streams, n), dtype=bool)
+        for past, draw in enumerate(_draws(n, streams)):
+            left_in_block = self.within - past % self.within
+            if left_in_block == self.within:
+                waiting = np.ones_like(waiting)
+            spare = self.k * left_in_block - waiting.sum(axis=-1, keepdims=True)
+            rank_of_asked = np.where(waiting, np.inf, draw).argsort(axis=-1).argsort(axis=-1)
+            may_come = waiting | (rank_of_asked < spare)
+            mask = _smallest(np.where(may_come, draw, draw + 1), self.k)
+            waiting &= ~mask
+            yield mask
+
+
+@dataclass(frozen=True)
+class Schedule(Participation):
+    """A given list of sets of clients, one per round: a recorded trace, stragglers and all."""
+
+    sets: tuple[tuple[int, ...], ...]
+    name: ClassVar[str] = "schedule"
+
+    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
+        for round_, chosen in enumerate(self.sets, start=1):
+            fits = all(0 <= client < n for client in chosen)
+            check.require(fits, "Schedule", f"round {round_} must name clients 0..{n - 1}", list(chosen))
+            mask = np.zeros(n, dtype=bool)
+            mask[list(chosen)] = True
+            yield np.broadcast_to(mask, _shape(streams, n))
+
+    def most(self, rounds: int) -> int:
+        named = [client for chosen in self.sets[:rounds] for client in set(chosen)]
+        return int(np.bincount(named).max()) if named else 0
+
+
+PARTICIPATION: dict[str, type[Participation]] = {
+    rule.name: rule for rule in (Everyone, KOfN, Bernoulli, Covering, Schedule)
+}
+
+
+def _shape(streams: Streams, n: int) -> tuple[int, ...]:
+    return (n,) if streams.runs is None else (streams.runs, n)
+
+
+def _draws(n: int, streams: Streams) -> Iterator[np.ndarray]:
+    """One uniform number per client and round: (runs?, n)."""
+    server = np.array([SERVER], dtype=np.uint64)
+    round_ = 0
+    while True:
+        round_ += 1
+        yield streams.uniform(server, round_, Purpose.PARTICIPATION, n)[..., 0, :]
+
+
+def _smallest(draw: np.ndarray, k: int) -> np.ndarray:
+    chosen = np.argpartition(draw, k - 1, axis=-1)[..., :k]
+    mask = np.zeros(draw.shape, dtype=bool)
+    np.put_along_axis(mask, chosen, True, axis=-1)
+    return mask

@@ -1,0 +1,166 @@
+"""The one loop. A transport carries messages to clients and back; everything else is the same wherever they are."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from sottovoce.core import codec
+from sottovoce.core.algorithm import Algorithm, Hub, Penalty
+from sottovoce.core.participation import Participation
+from sottovoce.core.streams import SERVER, Draw, Streams
+
+_SERVER = np.array([SERVER], dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What came back from one round."""
+
+    up: Any  # an upload with one row per client; rows of those who did not answer hold nothing
+    answered: np.ndarray  # (runs?, n) of bool
+
+
+class Transport(Protocol):
+    """How messages reach the clients: all in one call (`run/simulate.py`), or over a network."""
+
+    n: int
+    dim: int
+
+    def start(self, algorithm: Algorithm) -> None:
+        """Initialise the clients' states."""
+        ...
+
+    def exchange(self, algorithm: Algorithm, down: Any, active: np.ndarray, k: int) -> Exchange | None:
+        """One round; None when nobody can answer any more (every budget is spent)."""
+        ...
+
+    def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
+        """Named numbers about the model, one per run, for the history."""
+        ...
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """The clients' states and budgets as named arrays."""
+        ...
+
+
+@dataclass
+class History:
+    """One row per recorded round (and run): columns of equal length."""
+
+    columns: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, runs: int, **row: Any) -> None:
+        """Append one value per run for every name; a single number stands for all runs."""
+        for name, value in row.items():
+            values = np.broadcast_to(np.asarray(value), (runs,)).tolist()
+            self.columns.setdefault(name, []).extend(values)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+    def first(self, rows: int) -> "History":
+        """A copy of the first `rows` rows."""
+        return History({name: column[:rows] for name, column in self.columns.items()})
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.asarray(self.columns[name])
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that is needed to go on after round `k`. Arrays in it are never changed afterwards."""
+
+    k: int
+    server: Any
+    clients: dict[str, np.ndarray]
+    history: "History"  # shared with the running loop, which only appends: the first `recorded` rows are this one's
+    recorded: int = 0
+    bytes_up: float = 0.0
+    bytes_down: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    model: np.ndarray
+    history: History
+    rounds: int
+    stopped: str  # "" when all rounds were done, else why not
+
+
+def train(
+    algorithm: Algorithm,
+    transport: Transport,
+    *,
+    rounds: int,
+    penalty: Penalty,
+    participation: Participation,
+    streams: Streams,
+    resume: Checkpoint | None = None,
+    record_every: int = 1,
+    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+) -> Outcome:
+    """Run `algorithm` for `rounds` rounds over `transport`.
+
+    `after_round` is handed a checkpoint after every round: it may save it, show progress, or raise to stop.
+    """
+    runs = streams.runs or 1
+    zeros = _read_only(_runs_shape(streams, 1, transport.dim), 0.0)
+    nobody = _read_only(_runs_shape(streams, transport.n, 1), False)
+
+    def hub(k: int) -> Hub:
+        return Hub(transport.n, penalty, Draw(streams, _SERVER, k), k, nobody, zeros)
+
+    if resume is None:
+        transport.start(algorithm)
+        resume = Checkpoint(0, algorithm.init_server(hub(0)), transport.snapshot(), History())
+    server, history = resume.server, resume.history.first(resume.recorded)
+    up_so_far, down_so_far, seconds, stopped, k = resume.bytes_up, resume.bytes_down, resume.seconds, "", resume.k
+
+    for k, active in _rounds(participation, transport.n, streams, resume.k, rounds):
+        begun = time.perf_counter()
+        here = hub(k)
+        down = algorithm.broadcast(server, here)
+        exchange = transport.exchange(algorithm, down, active, k)
+        if exchange is None:
+            stopped, k = f"after round {k - 1}: every client's budget is spent", k - 1
+            break
+        if exchange.answered.any():
+            server = algorithm.server(server, exchange.up, replace(here, answered=exchange.answered[..., None]))
+            up_so_far += exchange.answered.sum() / runs * codec.bytes_per_client(exchange.up)
+        down_so_far += active.sum() / runs * codec.bytes_per_client(down)
+        seconds += time.perf_counter() - begun
+        if k % record_every == 0 or k == rounds:
+            history.add(
+                runs,
+                run=np.arange(runs),
+                round=k,
+                answered=exchange.answered.sum(axis=-1),
+                bytes_up=up_so_far,
+                bytes_down=down_so_far,
+                seconds=seconds,
+                **transport.measure(algorithm.model(server)),
+            )
+        clients = transport.snapshot()
+        after_round(Checkpoint(k, server, clients, history, len(history), up_so_far, down_so_far, seconds))
+    return Outcome(algorithm.model(server), history, k, stopped)
+
+
+def _rounds(
+    participation: Participation, n: int, streams: Streams, done: int, rounds: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """(k, who is asked) for the rounds still to do. Past rounds are drawn again, so that a resumed run agrees."""
+    for k, mask in zip(range(1, rounds + 1), participation.masks(n, streams), strict=False):
+        if k > done:
+            yield k, mask
+
+
+def _runs_shape(streams: Streams, *tail: int) -> tuple[int, ...]:
+    return tail if streams.runs is None else (streams.runs, *tail)
+
+
+def _read_only(shape: tuple[int, ...], value: float | bool) -> np.ndarray:
+    return np.broadcast_to(np.asarray(value), shape)

@@ -1,0 +1,144 @@
+"""Random streams keyed by (run, client, round, purpose): counter-based, so nobody's draws depend on who else draws.
+
+The generator is Philox 4x32-10 (Salmon et al., 2011): the random bits are a function of a key and a counter. The
+key is made from the seed and the run; the counter is (block, client, round, purpose and question). A simulator that
+draws for all clients in one call and a client that draws for itself alone therefore get the same numbers, and an
+interrupted run goes on with the same numbers from any round.
+
+These streams are for simulation and tests. Philox is not a cryptographic generator, and whoever knows the seed
+knows the noise: a guarantee made with them says so, and noise that leaves a machine comes from the operating
+system instead (`privacy/mechanisms.py`).
+"""
+
+import secrets
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+
+from sottovoce.core import check
+
+SERVER = 0xFFFFFFFF  # the client number under which the server draws
+_QUESTION_BITS = 24
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+
+
+class Purpose(IntEnum):
+    """What a draw is for: two purposes never share numbers."""
+
+    KEY = 0
+    NOISE = 1
+    BATCH = 2
+    RELEASE = 3
+    ALGORITHM = 4
+    PARTICIPATION = 5
+
+
+def philox(counter: tuple, key: tuple) -> tuple[np.ndarray, ...]:
+    """Philox 4x32-10 on broadcastable arrays of 32-bit words (held as uint64): four words out."""
+    c0, c1, c2, c3 = (np.asarray(word, dtype=np.uint64) for word in counter)
+    k0, k1 = (np.asarray(word, dtype=np.uint64) for word in key)
+    for bump in range(10):
+        round0 = (k0 + np.uint64(bump * _W0 & 0xFFFFFFFF)) & _LOW
+        round1 = (k1 + np.uint64(bump * _W1 & 0xFFFFFFFF)) & _LOW
+        p0, p1 = _M0 * c0, _M1 * c2
+        c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ round0, p1 & _LOW, (p0 >> _32) ^ c3 ^ round1, p0 & _LOW
+    return c0, c1, c2, c3
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The random numbers of one training run, or of `runs` independent ones at once (a leading axis on every draw)."""
+
+    seed: int
+    runs: int | None = None
+
+    def __post_init__(self) -> None:
+        check.whole("Streams", at_least=0, seed=self.seed)
+        if self.runs is not None:
+            check.whole("Streams", runs=self.runs)
+
+    @classmethod
+    def unpredictable(cls, runs: int | None = None) -> "Streams":
+        """Streams whose seed comes from the operating system."""
+        return cls(secrets.randbits(128), runs)
+
+    @cached_property
+    def _keys(self) -> tuple[np.ndarray, np.ndarray]:
+        """One 64-bit key per run, made from the seed by Philox: two words, of shape (runs, 1, 1) or scalars."""
+        words = [int(word) for word in np.random.SeedSequence(self.seed).generate_state(4)]
+        run = np.arange(self.runs or 1, dtype=np.uint64)
+        k0, k1, _, _ = philox((run, words[2], words[3], int(Purpose.KEY)), (words[0], words[1]))
+        if self.runs is None:
+            return k0[0], k1[0]
+        return k0[:, None, None], k1[:, None, None]
+
+    def bits(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
+        """`count` words of 64 random bits for each client: (runs?, clients, count)."""
+        blocks = np.arange((count + 1) // 2, dtype=np.uint64)
+        owner = np.asarray(clients, dtype=np.uint64)[:, None]
+        a, b, c, d = philox((blocks, owner, round_, _tag(purpose, question)), self._keys)
+        pairs = np.stack([(a << _32) | b, (c << _32) | d], axis=-1)
+        return pairs.reshape(*pairs.shape[:-2], -1)[..., :count]
+
+    def uniform(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
+        """Uniform numbers strictly inside (0, 1): (runs?, clients, count)."""
+        return _to_unit(self.bits(clients, round_, purpose, count, question))
+
+    def uniform_rows(
+        self, clients: np.ndarray, sizes: np.ndarray, round_: int, purpose: Purpose, question: int = 0
+    ) -> np.ndarray:
+        """One uniform number per row of each client, clients of unequal sizes end to end: (runs?, sizes.sum())."""
+        starts = np.cumsum(sizes) - sizes
+        index = np.arange(int(sizes.sum()), dtype=np.uint64) - np.repeat(starts, sizes).astype(np.uint64)
+        owner = np.repeat(np.asarray(clients, dtype=np.uint64), sizes)
+        k0, k1 = self._keys
+        if self.runs is not None:
+            k0, k1 = k0[..., 0], k1[..., 0]
+        a, b, c, d = philox((index >> np.uint64(1), owner, round_, _tag(purpose, question)), (k0, k1))
+        odd = (index & np.uint64(1)).astype(bool)
+        return _to_unit(np.where(odd, (c << _32) | d, (a << _32) | b))
+
+    def normal(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
+        """Standard normal numbers: (runs?, clients, count)."""
+        from scipy.special import ndtri  # the inverse distribution function: one number in, one out, on every machine
+
+        return ndtri(self.uniform(clients, round_, purpose, count, question))
+
+    def laplace(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
+        """Laplace numbers of scale 1: (runs?, clients, count)."""
+        centred = self.uniform(clients, round_, purpose, count, question) - 0.5
+        return -np.sign(centred) * np.log1p(-2 * np.abs(centred))
+
+
+class Draw:
+    """The random numbers an algorithm may use in one round at one place: each call asks a fresh question."""
+
+    def __init__(self, streams: Streams, clients: np.ndarray, round_: int) -> None:
+        self._streams, self._clients, self._round, self._question = streams, clients, round_, 0
+
+    def uniform(self, count: int) -> np.ndarray:
+        """Uniform on (0, 1): (..., count), one row per client (one row at the server)."""
+        return self._streams.uniform(self._clients, self._round, Purpose.ALGORITHM, count, self._next())
+
+    def normal(self, count: int) -> np.ndarray:
+        """Standard normal: (..., count), one row per client (one row at the server)."""
+        return self._streams.normal(self._clients, self._round, Purpose.ALGORITHM, count, self._next())
+
+    def _next(self) -> int:
+        self._question += 1
+        return self._question - 1
+
+
+def _tag(purpose: Purpose, question: int) -> int:
+    check.require(0 <= question < 1 << _QUESTION_BITS, "Streams", "at most 2^24 questions a round", question)
+    return int(purpose) << _QUESTION_BITS | question
+
+
+def _to_unit(bits: np.ndarray) -> np.ndarray:
+    # 52 bits and a half step: with 53 the largest value would round to 1, where the normal quantile is infinite.
+    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52

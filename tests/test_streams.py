@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.streams import Draw, Purpose, Streams, philox
+
+CLIENTS = np.arange(7)
+
+
+def test_philox_known_answers() -> None:
+    """The reference vectors that come with Random123."""
+    ones = 0xFFFFFFFF
+    digits = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
+    vectors = [
+        ((0, 0, 0, 0), (0, 0), "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ((ones,) * 4, (ones,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        (digits, (0xA4093822, 0x299F31D0), "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ]
+    for counter, key, expected in vectors:
+        assert " ".join(f"{int(word):08x}" for word in philox(counter, key)) == expected
+
+
+def test_draws_do_not_depend_on_who_else_draws() -> None:
+    together = Streams(5).normal(CLIENTS, 3, Purpose.NOISE, 9)
+    for client in CLIENTS:
+        assert np.array_equal(Streams(5).normal(np.array([client]), 3, Purpose.NOISE, 9)[0], together[client])
+    assert np.array_equal(Streams(5, runs=4).normal(CLIENTS, 3, Purpose.NOISE, 9)[0], together)
+    assert np.array_equal(Streams(5).normal(CLIENTS, 3, Purpose.NOISE, 4), together[:, :4])
+
+
+def test_every_part_of_the_key_matters() -> None:
+    base = Streams(5).bits(CLIENTS, 3, Purpose.NOISE, 8)
+    others = [
+        Streams(6).bits(CLIENTS, 3, Purpose.NOISE, 8),
+        Streams(5).bits(CLIENTS + 7, 3, Purpose.NOISE, 8),
+        Streams(5).bits(CLIENTS, 4, Purpose.NOISE, 8),
+        Streams(5).bits(CLIENTS, 3, Purpose.BATCH, 8),
+        Streams(5).bits(CLIENTS, 3, Purpose.NOISE, 8, question=1),
+        Streams(5, runs=2).bits(CLIENTS, 3, Purpose.NOISE, 8)[1],
+    ]
+    everything = np.concatenate([base.ravel(), *(other.ravel() for other in others)])
+    assert len(np.unique(everything)) == everything.size
+
+
+def test_distributions() -> None:
+    from scipy import stats
+
+    streams, many = Streams(1), np.arange(200)
+    for sample, law in [
+        (streams.uniform(many, 1, Purpose.NOISE, 500), stats.uniform()),
+        (streams.normal(many, 2, Purpose.NOISE, 500), stats.norm()),
+        (streams.laplace(many, 3, Purpose.NOISE, 500), stats.laplace()),
+        (streams.uniform_rows(many, np.full(200, 500), 4, Purpose.BATCH), stats.uniform()),
+    ]:
+        assert stats.kstest(sample.ravel(), law.cdf).pvalue > 1e-3
+
+
+def test_uniform_never_touches_its_ends() -> None:
+    from sottovoce.core.streams import _to_unit
+
+    ends = _to_unit(np.array([0, 2**64 - 1], dtype=np.uint64))
+    assert 0 < ends[0] < 1e-15
+    assert 1 - 1e-15 < ends[1] < 1
+
+
+def test_rows_of_unequal_clients() -> None:
+    sizes = np.array([3, 1, 4])
+    together = Streams(2).uniform_rows(np.array([0, 1, 2]), sizes, 1, Purpose.BATCH)
+    assert together.shape == (8,)
+    assert np.array_equal(Streams(2).uniform_rows(np.array([2]), sizes[2:], 1, Purpose.BATCH), together[4:])
+    assert len(np.unique(together)) == 8
+
+
+def test_an_algorithm_never_draws_the_same_twice() -> None:
+    draw = Draw(Streams(0), CLIENTS, 1)
+    assert not np.array_equal(draw.uniform(5), draw.uniform(5))
+
+
+def test_seed_is_checked() -> None:
+    with pytest.raises(InvalidInput, match="seed must be a whole number >= 0, got -1"):
+        Streams(-1)
+    assert Streams.unpredictable().seed != Streams.unpredictable().seed
