@@ -1,0 +1,142 @@
+"""Who holds which rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Rows of many owners, end to end: client i holds rows offsets[i] to offsets[i+1]. Unequal sizes are normal.
+
+    Parameters
+    ----------
+    X, y
+        Features (rows, columns) and labels, sorted by owner.
+    offsets
+        Where each client's rows start, and the end.
+    names
+        One per client.
+    row_bound
+        A public promise, known without looking at the data, that no row is longer (Euclidean) than this. It is
+        checked. Step sizes that need a curvature take it from here in `Proven` mode, where data must not be asked.
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    offsets: np.ndarray
+    names: tuple[str, ...]
+    row_bound: float | None = None
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: ArrayLike,
+        y: ArrayLike,
+        groups: ArrayLike,
+        *,
+        owners: Sequence[object] | None = None,
+        row_bound: float | None = None,
+    ) -> "Federation":
+        """Sort rows by owner. `groups` says who owns each row; `owners` fixes the clients and their order."""
+        X, y = check.finite_array("Federation", "X", X, ndim=2), np.asarray(y)
+        groups = np.asarray(groups)
+        check.require(X.shape[1] > 0, "Federation", "X must have at least one column", X.shape)
+        check.require(y.ndim == 1, "Federation", "y must have one axis", y.shape)
+        for name, column in (("y", y), ("groups", groups)):
+            check.require(
+                column.shape[:1] == X.shape[:1],
+                "Federation",
+                f"{name} must have one entry per row of X ({len(X)})",
+                len(column),
+            )
+        present, owner = np.unique(groups, return_inverse=True)
+        if owners is not None:
+            owner = _renumber(present, owner, list(owners))
+            present = np.asarray(owners)
+        check.require(len(present) > 0, "Federation", "needs at least one row")
+        order = np.argsort(owner, kind="stable")
+        sizes = np.bincount(owner, minlength=len(present))
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        federation = cls(X[order], y[order], offsets, tuple(str(name) for name in present), row_bound)
+        federation._check_row_bound()
+        return federation
+
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Sequence[tuple[ArrayLike, ArrayLike]],
+        *,
+        names: Sequence[object] | None = None,
+        row_bound: float | None = None,
+    ) -> "Federation":
+        """One (X, y) pair per client."""
+        check.require(len(clients) > 0, "Federation", "needs at least one client")
+        names = list(range(len(clients))) if names is None else list(names)
+        check.require(
+            len(names) == len(clients), "Federation", f"needs one name per client ({len(clients)})", len(names)
+        )
+        pairs = [(np.asarray(X), np.asarray(y)) for X, y in clients]
+        for name, (X, y) in zip(names, pairs, strict=True):
+            check.require(len(X) > 0, "Federation", f"client {name!r} has no rows", hint="Leave it out")
+            check.require(
+                len(X) == len(y), "Federation", f"client {name!r}: X and y must be equally long", (len(X), len(y))
+            )
+            columns = pairs[0][0].shape[1:]
+            check.require(
+                X.shape[1:] == columns,
+                "Federation",
+                f"client {name!r} must have the first one's columns {columns}",
+                X.shape[1:],
+            )
+        groups = np.repeat(np.arange(len(pairs)), [len(X) for X, _ in pairs])
+        X, y = np.concatenate([X for X, _ in pairs]), np.concatenate([y for _, y in pairs])
+        federation = cls.from_arrays(X, y, groups, row_bound=row_bound)
+        return cls(federation.X, federation.y, federation.offsets, tuple(str(name) for name in names), row_bound)
+
+    @property
+    def n(self) -> int:
+        """Number of clients."""
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of rows of each client."""
+        return np.diff(self.offsets)
+
+    def __repr__(self) -> str:  # the default would print rows
+        rows, columns = self.X.shape
+        return f"Federation({self.n} clients, {rows} rows, {columns} columns)"
+
+    def _check_row_bound(self) -> None:
+        if self.row_bound is None:
+            return
+        check.positive("Federation", row_bound=self.row_bound)
+        longest = float(np.sqrt(np.einsum("ij,ij->i", self.X, self.X).max()))
+        check.require(
+            longest <= self.row_bound * (1 + 1e-12),
+            "Federation",
+            f"row_bound promises that no row is longer than {self.row_bound:g}",
+            longest,
+            "Scale the longer rows down, or promise less",
+        )
+
+
+def _renumber(present: np.ndarray, owner: np.ndarray, owners: list[object]) -> np.ndarray:
+    """Owners' numbers in the order of `owners`; every owner must have rows and every row a known owner."""
+    place = {name: number for number, name in enumerate(owners)}
+    check.require(len(place) == len(owners), "Federation", "owners must be distinct", owners)
+    unknown = [name for name in present.tolist() if name not in place]
+    if unknown:
+        raise InvalidInput(f"Federation: groups name {unknown[0]!r}, which is not among the owners {owners}")
+    idle = [name for name in owners if name not in set(present.tolist())]
+    if idle:
+        raise InvalidInput(
+            f"Federation: client {idle[0]!r} has no rows ({len(idle)} such clients). Leave it out of owners"
+        )
+    return np.array([place[name] for name in present.tolist()])[owner]

@@ -1,0 +1,220 @@
+"""The fused gradient kernel: a row is read from memory once and serves all runs, outputs and both passes over it.
+
+Import this module only where it is needed: it loads Numba, and the first import on a machine compiles for some seconds
+(later ones read the disk cache). The arrays come from ``rows.py``, which has checked them; nothing is checked again.
+"""
+
+import contextlib
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, prange, types
+
+ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so that its sums never depend on company or threads
+TASKS = 64  # more than any sensible number of threads; equal work, so a static schedule is balanced
+
+# The flags that assume no NaN and no infinity stay off: the clip must notice a margin that has overflowed.
+_FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
+
+
+class Plan(NamedTuple):
+    """Which rows are summed together, for one choice of clients."""
+
+    chunks: np.ndarray  # (chunks, 5): first row, end row, client's place, first place in `keep`, place of the sum
+    tasks: np.ndarray  # chunks tasks[t]:tasks[t+1] are one unit of work for a thread
+    folds: np.ndarray  # (clients of several chunks, 3): client's place, first and end place of its later chunks
+    places: int  # room needed for sums: one for each client, then one for each later chunk
+
+
+def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
+    """Chunks of at most `ROWS_PER_CHUNK` rows for clients whose rows are starts[i] : starts[i] + sizes[i].
+
+    The first chunk of a client is summed straight into the client's place, later ones into places of their own.
+    """
+    n = len(sizes)
+    counts = -(-sizes // ROWS_PER_CHUNK)
+    client = np.repeat(np.arange(n), counts)
+    index = np.arange(len(client)) - np.repeat(np.cumsum(counts) - counts, counts)
+    low = sizes[client] * index // counts[client]
+    high = sizes[client] * (index + 1) // counts[client]
+    before = (np.cumsum(sizes) - sizes)[client]
+    place = np.where(index > 0, n - 1 + np.cumsum(index > 0), client)
+    chunks = np.stack([starts[client] + low, starts[client] + high, client, before + low, place], axis=1)
+
+    work = np.cumsum(high - low + 4)  # a chunk costs a little even when it is one row
+    inner = np.searchsorted(work, np.linspace(0, work[-1], min(TASKS, len(work)) + 1)[1:-1])
+    tasks = np.concatenate([[0], inner, [len(work)]])
+
+    several = np.flatnonzero(counts > 1)
+    ends = n + np.cumsum(counts[several] - 1)
+    folds = np.stack([several, ends - (counts[several] - 1), ends], axis=1)
+    return Plan(
+        *(np.ascontiguousarray(table, dtype=np.int64) for table in (chunks, tasks, folds)),
+        places=n + int(np.sum(counts - 1)),
+    )
+
+
+@njit(fastmath=_FAST)
+def _slope(code, parameter, label, margin):
+    """Derivative of a loss of one margin (the codes of ``losses.py``)."""
+    if code == 0:  # logistic: if exp overflows to infinity the quotient is rightly 0
+        return -label / (1.0 + math.exp(label * margin))
+    if code == 2:  # squared
+        return margin - label
+    if code == 3:  # Huber
+        return min(max(margin - label, -parameter), parameter)
+    return -label * min(max((1.0 - label * margin) / parameter, 0.0), 1.0)  # smoothed hinge
+
+
+@njit(fastmath=_FAST)
+def _softmax_slopes(label, margin, which):
+    """Turn the margins margin[which] of a row into the derivatives of its loss, in place."""
+    top = margin[which, 0]
+    for c in range(1, margin.shape[1]):
+        top = max(top, margin[which, c])
+    rivals = 0.0  # summed apart from the label's own, so that a small 1 - p_label keeps its digits
+    for c in range(margin.shape[1]):
+        margin[which, c] = math.exp(margin[which, c] - top)
+        if c != label:
+            rivals += margin[which, c]
+    total = rivals + margin[which, label]
+    for c in range(margin.shape[1]):
+        margin[which, c] /= total
+    margin[which, label] = -rivals / total
+
+
+@njit(fastmath=_FAST)
+def _clipped(slope, size, clip):
+    """`slope` scaled so that a gradient of norm `size` gets norm `clip` if it had more.
+
+    A size that is infinite or no number drops the row: the bound is a promise, whatever the point was.
+    """
+    if size <= clip:
+        return slope
+    return slope * (clip / size) if size < math.inf else 0.0
+
+
+@njit(fastmath=_FAST)
+def _clip_softmax(slope, which, row_norm, clip, norm):
+    size = 0.0
+    for c in range(slope.shape[1]):
+        size += abs(slope[which, c]) if norm == 1 else slope[which, c] * slope[which, c]
+    size = row_norm * (size if norm == 1 else math.sqrt(size))
+    for c in range(slope.shape[1]):
+        slope[which, c] = _clipped(slope[which, c], size, clip)
+
+
+@njit(fastmath=_FAST, inline="always")
+def _dots(X, row, partner, w, point, client, c):
+    u, v = 0.0, 0.0
+    for k in range(X.shape[1]):
+        u += X[row, k] * w[point, client, c, k]
+        v += X[partner, k] * w[point, client, c, k]
+    return u, v
+
+
+@njit(fastmath=_FAST, inline="always")
+def _add(sums, run, place, c, u, v, X, row, partner):
+    for k in range(X.shape[1]):
+        sums[run, place, c, k] += u * X[row, k] + v * X[partner, k]
+
+
+@njit(fastmath=_FAST)
+def _sum_chunk(X, y, norms, code, parameter, clip, norm, w, keep, chunks, chunk, slopes, sums):
+    """Add slope x row to the chunk's place in the sums of each run, over the rows of one chunk.
+
+    Rows go in pairs, so that the point and the sum are loaded half as often; an odd last row is its own partner, with
+    weight 0. (Four at a time is slower from memory: too many streams to prefetch.)
+    """
+    start, stop = chunks[chunk, 0], chunks[chunk, 1]
+    client = chunks[chunk, 2] if w.shape[1] > 1 else 0
+    to_keep, place = chunks[chunk, 3] - start, chunks[chunk, 4]
+    for row in range(start, stop, 2):
+        partner = min(row + 1, stop - 1)
+        for run in range(len(sums)):
+            first, second = True, partner > row
+            if keep.size > 0:
+                sample = run if len(keep) > 1 else 0
+                first, second = keep[sample, row + to_keep], second and keep[sample, partner + to_keep]
+                if not (first or second):
+                    continue
+            point = run if len(w) > 1 else 0
+            if code != 1:
+                u, v = _dots(X, row, partner, w, point, client, 0)
+                u, v = _slope(code, parameter, y[row], u), _slope(code, parameter, y[partner], v)
+                if clip < math.inf:
+                    u = _clipped(u, abs(u) * norms[row], clip)
+                    v = _clipped(v, abs(v) * norms[partner], clip)
+                _add(sums, run, place, 0, u if first else 0.0, v if second else 0.0, X, row, partner)
+            else:
+                for c in range(w.shape[2]):
+                    slopes[0, c], slopes[1, c] = _dots(X, row, partner, w, point, client, c)
+                _softmax_slopes(int(y[row]), slopes, 0)
+                _softmax_slopes(int(y[partner]), slopes, 1)
+                if clip < math.inf:
+                    _clip_softmax(slopes, 0, norms[row], clip, norm)
+                    _clip_softmax(slopes, 1, norms[partner], clip, norm)
+                for c in range(w.shape[2]):
+                    u, v = slopes[0, c] if first else 0.0, slopes[1, c] if second else 0.0
+                    _add(sums, run, place, c, u, v, X, row, partner)
+
+
+@njit(fastmath=_FAST)
+def _scale(sums, place, factor):
+    for run in range(len(sums)):
+        for c in range(sums.shape[2]):
+            for k in range(sums.shape[3]):
+                sums[run, place, c, k] *= factor
+
+
+@njit(fastmath=_FAST)
+def _fold(sums, folds):
+    """Add the later chunks of a client to its first, in their order."""
+    for fold in range(len(folds)):
+        client = folds[fold, 0]
+        for later in range(folds[fold, 1], folds[fold, 2]):
+            for run in range(len(sums)):
+                for c in range(sums.shape[2]):
+                    for k in range(sums.shape[3]):
+                        sums[run, client, c, k] += sums[run, later, c, k]
+
+
+def _gradients(X, y, norms, code, parameter, clip, norm, weights, w, keep, chunks, tasks, folds, sums):
+    """sums[run, i] = weights[i] * sum over the rows of client i of the clipped gradient at w[run, i].
+
+    Shapes: `w` (runs, clients, outputs, width), `keep` (runs, rows of these clients), `sums` (runs, places, outputs,
+    width) and 0 at the start. An axis of length 1 of `w` (runs, clients) or of `keep` (runs) is shared; an empty
+    `keep` keeps all; an infinite `clip` is off; `norms` are those of the rows, in the same `norm` (1 or 2).
+    """
+    for task in prange(len(tasks) - 1):
+        slopes = np.empty((2, w.shape[2]))  # room for the outputs of a pair of rows
+        for c in range(tasks[task], tasks[task + 1]):
+            _sum_chunk(X, y, norms, code, parameter, clip, norm, w, keep, chunks, c, slopes, sums)
+            _scale(sums, chunks[c, 4], weights[chunks[c, 2]])
+    _fold(sums, folds)
+
+
+def _compile() -> Any:
+    """One explicit signature: inputs may be read-only (memory maps), and no second type is ever compiled."""
+
+    def given(scalar: Any, axes: int) -> types.Array:
+        return types.Array(scalar, axes, "C", readonly=True)
+
+    real, whole = types.float64, types.int64
+    signature = types.void(
+        *(given(real, 2), given(real, 1), given(real, 1)),  # X, y, norms
+        *(whole, real, real, whole),  # code, parameter, clip, norm
+        *(given(real, 1), given(real, 4), given(types.boolean, 2)),  # weights, w, keep
+        *(given(whole, 2), given(whole, 1), given(whole, 2)),  # chunks, tasks, folds
+        types.Array(real, 4, "C"),  # sums
+    )
+    kernel = njit(parallel=True, fastmath=_FAST)(_gradients)
+    with contextlib.suppress(RuntimeError):  # no place to write a cache: compile in each process
+        kernel.enable_caching()
+    kernel.compile(signature)
+    kernel.disable_compile()
+    return kernel
+
+
+gradients = _compile()

@@ -1,0 +1,32 @@
+"""What is minimised: a loss on rows that stay with their owners, plus a public penalty.
+
+With n clients, client i holding m_i rows,
+
+    F(w) = (1/n) Σ_i f_i(w) + r(w),      f_i(w) = (1/m_i) Σ_j loss(a_ij·w, b_ij)   (scale "mean")
+                                         f_i(w) =         Σ_j loss(a_ij·w, b_ij)   (scale "sum")
+
+so `penalty=L2(1e-6)` is each client's share: the λ/n of the papers that write Σ_i f_i + λR.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sottovoce.core import check
+from sottovoce.problems.losses import Loss
+from sottovoce.problems.penalties import NoPenalty, Penalty
+
+
+@dataclass(frozen=True)
+class Objective:
+    """loss × penalty × scale."""
+
+    loss: Loss
+    penalty: Penalty = field(default_factory=NoPenalty)
+    scale: Literal["mean", "sum"] = "mean"
+
+    def __post_init__(self) -> None:
+        check.require(isinstance(self.loss, Loss), "Objective", "loss must be a Loss such as Logistic()", self.loss)
+        check.require(
+            isinstance(self.penalty, Penalty), "Objective", "penalty must be a Penalty such as L2(1e-6)", self.penalty
+        )
+        check.one_of("Objective", "scale", self.scale, ("mean", "sum"))

@@ -1,0 +1,578 @@
+"""The exact oracle of a linear model whose rows belong to many clients.
+
+Nothing here adds noise or asks whether an answer may be given: that is the business of the door that wraps it.
+
+All rows stand in one array, client i owning rows offsets[i] to offsets[i+1], so unequal clients cost nothing. Arrays of
+points and gradients end in (clients, coordinates); one more axis in front holds independent runs on the same data.
+What a client gets never depends on who else is asked, not in the last bit, so that a simulation of all clients and one
+client on its own machine give the same numbers.
+"""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sottovoce.core.check import SottovoceError, finite_array, non_negative, one_of, positive, require
+from sottovoce.problems.losses import Loss
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from sottovoce.problems.kernels import Plan
+
+KERNEL_PAYS_FROM = 2_000_000  # rows x parameters: below it NumPy is fast enough and nobody waits for a compiler
+BLOCK = 2**18  # numbers in a temporary array of the NumPy engine (2 MB, to stay in cache)
+SPARE = 2**25  # numbers in the kernel's partial sums beyond the answer itself; more runs than that go in turns
+NEWTON_SOON_UP_TO = 512  # parameters: up to here a Hessian is cheaper than the last iterations of L-BFGS
+NEWTON_UP_TO = 4096  # parameters: beyond, it is too big to factor
+_DIVERGED = "The algorithm that asks may have diverged"
+_lock = threading.Lock()  # one of Numba's threading layers aborts the process on concurrent use
+
+
+class Rows:
+    """f_i(w) = weight_i * sum over the rows j of client i of loss(<x_j, w>, y_j), for all clients i at once.
+
+    Parameters
+    ----------
+    X, y
+        Features (rows, features) and labels (rows,), sorted by client. Kept without a copy if `X` is a C-contiguous
+        float64 array already.
+    offsets
+        Client i owns rows offsets[i]:offsets[i+1]; every client has at least one.
+    loss
+        A loss of ``losses.py``. With p outputs a parameter is the flat form of a (p, features) array.
+    scale
+        "mean": weight_i = 1 / (number of rows of i); "sum": weight_i = 1.
+    engine
+        "numpy", "kernel" (compiled) or "auto", which decides once by the size of the data. The engines agree to
+        rounding only, so the choice never depends on a later question.
+    """
+
+    def __init__(
+        self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: str = "mean", engine: str = "auto"
+    ) -> None:
+        self.loss = loss
+        self.X = np.ascontiguousarray(finite_array("Rows", "X", X, 2))
+        require(self.X.shape[1] > 0, "Rows", "X must have at least one column", self.X.shape)
+        self.y = np.ascontiguousarray(loss.check_labels(y))
+        require(len(self.y) == len(self.X), "Rows", f"y must have a label for each of {len(self.X)} rows", len(self.y))
+        self.offsets = _checked_offsets(offsets, len(self.X))
+        self.sizes = np.diff(self.offsets)
+        self.n_clients = len(self.sizes)
+        self.features = self.X.shape[1]
+        self.dim = self.features * loss.outputs
+        self.scale = one_of("Rows", "scale", scale, ("mean", "sum"))
+        self.weights = (1.0 / self.sizes if scale == "mean" else np.ones(self.n_clients))[:, None]
+        if one_of("Rows", "engine", engine, ("auto", "numpy", "kernel")) == "auto":
+            engine = "kernel" if len(self.X) * self.dim >= KERNEL_PAYS_FROM else "numpy"
+        self.engine = engine
+        everyone = np.arange(self.n_clients)
+        self._everyone = _Active(
+            everyone, self.offsets[:-1], self.sizes, max(1, BLOCK // self.features), contiguous=True
+        )
+        self._last_asked = self._everyone  # local steps ask the same clients again and again
+        self._eigenvalues = np.full((self.n_clients, 2), np.nan)
+
+    def __repr__(self) -> str:
+        rows, features = self.X.shape
+        return f"Rows({self.n_clients} clients, {rows} x {features}, {self.loss!r}, engine={self.engine!r})"
+
+    def gradient(
+        self,
+        w: np.ndarray,
+        clients: ArrayLike | None = None,
+        clip: float | None = None,
+        norm: int = 2,
+        keep: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Gradient of f_i at each client's point, (..., clients, dim).
+
+        Parameters
+        ----------
+        w
+            Points (..., clients, dim), or (..., 1, dim) if all stand at the same.
+        clients
+            Which clients, in any order, and the order of the answer; all by default.
+        clip
+            Each row's gradient is scaled down to this norm first. The bound holds at any `w`: a row whose gradient
+            overflows counts as 0.
+        norm
+            Which norm is clipped, 1 or 2.
+        keep
+            Booleans (..., rows of these clients, one after the other): only these rows enter the sum. The weight stays.
+        """
+        active = self._active(clients)
+        points = self._points(w, active)
+        sample = _checked_keep(keep, active, len(points))
+        require(norm in (1, 2), "Rows", "norm must be 1 or 2", norm)
+        if clip is not None:
+            positive("Rows", clip=clip)
+            clipping = _Clipping(float(clip), norm, self._l1_norms if norm == 1 else self._l2_norms)
+        else:
+            clipping = _Clipping(np.inf, norm, self.y)  # norms that nobody reads
+        compute = self._gradient_by_kernel if self.engine == "kernel" else self._gradient_by_numpy
+        with np.errstate(over="ignore", invalid="ignore"):  # the kernel does not warn either
+            answer = compute(active, points, clipping, sample)
+        answer = answer.reshape(len(answer), len(active.sizes), self.dim)
+        return answer if np.ndim(w) == 3 or (keep is not None and np.ndim(keep) == 2) else answer[0]
+
+    def value(self, w: np.ndarray, clients: ArrayLike | None = None) -> np.ndarray:
+        """f_i at each client's point, (..., clients); `w` as in `gradient`."""
+        active = self._active(clients)
+        points = self._points(w, active)
+        values = np.zeros((len(points), len(active.sizes)))
+        for block in active.blocks:
+            X, y = self.X[block.rows], self.y[block.rows]
+            for run, point in enumerate(points):
+                losses = self.loss.value(self._margins(X, point, block), y)
+                values[run, block.low : block.high] = np.add.reduceat(losses, block.bounds[:-1])
+        values *= self.weights[active.clients, 0]
+        return values if np.ndim(w) == 3 else values[0]
+
+    def smoothness(self, clients: ArrayLike | None = None) -> np.ndarray:
+        """Lipschitz constant of the gradient of f_i, (clients, 1): exact up to the loss's own largest curvature."""
+        chosen = self._active(clients).clients
+        return self.loss.curvature * self._spectrum(chosen)[:, 1:] * self.weights[chosen]
+
+    def strong_convexity(self, clients: ArrayLike | None = None) -> np.ndarray:
+        """Strong convexity of f_i without any ridge, (clients, 1): 0 unless the loss has some of its own."""
+        chosen = self._active(clients).clients
+        if self.loss.strong == 0.0:
+            return np.zeros((len(chosen), 1))
+        return self.loss.strong * self._spectrum(chosen)[:, :1] * self.weights[chosen]
+
+    def argmin(
+        self,
+        centre: np.ndarray,
+        rho: ArrayLike,
+        linear: ArrayLike = 0.0,
+        ridge: float = 0.0,
+        clients: ArrayLike | None = None,
+        start: np.ndarray | None = None,
+        tol: float = 1e-9,
+        row_cap: float | None = None,
+    ) -> np.ndarray:
+        """Minimiser of f_i(w) + <linear, w> + ridge/2 |w|^2 + rho/2 |w - centre|^2, (..., clients, dim).
+
+        The Euclidean norm of the gradient is at most `tol` at every answer (`certificate` computes it), or this raises.
+
+        Parameters
+        ----------
+        centre, linear, start
+            Broadcast against (..., clients, dim); the search starts at `centre` unless told otherwise.
+        rho
+            A number, or one for each client, (..., clients, 1).
+        row_cap
+            Rows longer than this are scaled down to it, which bounds each row's gradient by row_cap * loss.lipschitz.
+        """
+        positive("Rows.argmin", tol=tol)
+        problems = self._subproblems(centre, rho, linear, ridge, clients, row_cap)
+        first = np.broadcast_to(np.asarray(centre if start is None else start, dtype=np.float64), problems.shape)
+        answer = np.empty(problems.shape)
+        for place, client, problem in problems:
+            answer[place], size = _minimise(problem, first[place], tol)
+            if not size <= tol:
+                raise SottovoceError(
+                    f"Rows.argmin: client {client} stopped at |gradient| = {size:.3g}, above tol = {tol:g}. "
+                    "Standardise the features, or raise tol"
+                )
+        return answer
+
+    def certificate(
+        self,
+        w: np.ndarray,
+        centre: np.ndarray,
+        rho: ArrayLike,
+        linear: ArrayLike = 0.0,
+        ridge: float = 0.0,
+        clients: ArrayLike | None = None,
+        row_cap: float | None = None,
+    ) -> np.ndarray:
+        """Euclidean norm of the gradient of `argmin`'s objective at `w`, (..., clients)."""
+        problems = self._subproblems(centre, rho, linear, ridge, clients, row_cap)
+        w = np.broadcast_to(np.asarray(w, dtype=np.float64), problems.shape)
+        sizes = np.empty(problems.shape[:-1])
+        for place, _, problem in problems:
+            sizes[place] = np.linalg.norm(problem.gradient(w[place]))
+        return sizes
+
+    def clipped_examples(self, w: np.ndarray, client: int, clip: float, norm: int = 2) -> np.ndarray:
+        """Gradient of each row of one client, clipped as in `gradient` but neither summed nor weighted: (rows, dim)."""
+        rows = slice(self.offsets[client], self.offsets[client + 1])
+        X, outputs = self.X[rows], self.loss.outputs
+        slopes = self.loss.slope(margins(X, w, outputs), self.y[rows]).reshape(len(X), outputs)
+        clipping = _Clipping(float(clip), norm, self._l1_norms if norm == 1 else self._l2_norms)
+        return (clipping.apply(slopes, rows)[:, :, None] * X[:, None, :]).reshape(len(X), self.dim)
+
+    def longest_row(self) -> float:
+        """The largest Euclidean norm of a row."""
+        return float(self._l2_norms.max())
+
+    def _active(self, clients: ArrayLike | None) -> "_Active":
+        if clients is None:
+            return self._everyone
+        chosen = np.asarray(clients)
+        numbers = chosen.ndim == 1 and (np.issubdtype(chosen.dtype, np.integer) or chosen.size == 0)
+        require(numbers, "Rows", "clients must be a list of client numbers", clients)
+        last = self._last_asked
+        if np.array_equal(chosen, last.clients):
+            return last
+        chosen = chosen.astype(np.int64)  # a copy: the caller may change its own
+        bad = chosen[(chosen < 0) | (chosen >= self.n_clients)]
+        require(not bad.size, "Rows", f"clients must be numbers 0..{self.n_clients - 1}", bad[:1].tolist())
+        new = _Active(chosen, self.offsets[chosen], self.sizes[chosen], last.rows_per_block, contiguous=False)
+        self._last_asked = new
+        return new
+
+    def _points(self, w: np.ndarray, active: "_Active") -> np.ndarray:
+        """`w` as (runs, clients or 1, outputs, features)."""
+        w = np.ascontiguousarray(w, dtype=np.float64)
+        n = len(active.sizes)
+        fits = w.ndim in (2, 3) and w.shape[-1] == self.dim and w.shape[-2] in (1, n)
+        require(fits, "Rows", f"w must have shape ([runs,] {n} or 1, {self.dim})", w.shape)
+        return w.reshape(*(w.shape[:-1] if w.ndim == 3 else (1, *w.shape[:-1])), self.loss.outputs, self.features)
+
+    def _margins(self, X: np.ndarray, point: np.ndarray, block: "_Block") -> np.ndarray:
+        """Margins of a block's rows, each at its owner's point: (rows,), or (rows, outputs) if there are several."""
+        margins = np.empty((len(X), self.loss.outputs))
+        for c in range(self.loss.outputs):
+            if len(point) == 1:
+                own = np.broadcast_to(point[0, c], X.shape)
+            else:
+                own = np.repeat(point[block.low : block.high, c], np.diff(block.bounds), axis=0)
+            np.einsum("ij,ij->i", X, own, out=margins[:, c])
+        return margins if self.loss.outputs > 1 else margins[:, 0]
+
+    def _gradient_by_numpy(
+        self, active: "_Active", points: np.ndarray, clipping: "_Clipping", keep: np.ndarray
+    ) -> np.ndarray:
+        runs = max(len(points), len(keep))
+        answer = np.empty((runs, len(active.sizes), self.loss.outputs, self.features))
+        for block in active.blocks:
+            X, y = self.X[block.rows], self.y[block.rows]
+            for run in range(runs):
+                margins = self._margins(X, points[run if len(points) > 1 else 0], block)
+                slopes = clipping.apply(self.loss.slope(margins, y).reshape(len(X), -1), block.rows)
+                if len(keep):
+                    kept = keep[run if len(keep) > 1 else 0, block.first : block.first + len(X)]
+                    slopes = np.where(kept[:, None], slopes, 0.0)
+                for c, slope in enumerate(np.ascontiguousarray(slopes.T)):
+                    answer[run, block.low : block.high, c] = block.sum(slope, X)
+        answer *= self.weights[active.clients, :, None]
+        return answer
+
+    def _gradient_by_kernel(
+        self, active: "_Active", points: np.ndarray, clipping: "_Clipping", keep: np.ndarray
+    ) -> np.ndarray:
+        from sottovoce.problems import kernels
+
+        n, runs = len(active.sizes), max(len(points), len(keep))
+        shape = (runs, n, self.loss.outputs, self.features)
+        if n == 0:
+            return np.empty(shape)
+        plan, weights = active.plan, self.weights[active.clients, 0]
+        at_once = max(1, SPARE // max(1, (plan.places - n) * self.dim))
+        answers = []
+        for low in range(0, runs, at_once):
+            turn = slice(low, low + at_once)
+            sums = np.zeros((min(at_once, runs - low), plan.places, *shape[2:]))
+            with _lock:
+                kernels.gradients(
+                    *(self.X, self.y, clipping.row_norms),
+                    *(self.loss.code, self.loss.parameter, clipping.bound, clipping.norm, weights),
+                    *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep),
+                    *(plan.chunks, plan.tasks, plan.folds, sums),
+                )
+            answers.append(np.ascontiguousarray(sums[:, :n]))
+        return answers[0] if len(answers) == 1 else np.concatenate(answers)
+
+    @cached_property
+    def _l1_norms(self) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return np.concatenate([np.abs(X).sum(axis=1) for X in self._slabs()])
+
+    @cached_property
+    def _l2_norms(self) -> np.ndarray:
+        """Computed relative to each row's largest entry, so that no tiny row passes for an empty one."""
+        norms = []
+        for X in self._slabs():
+            top = np.abs(X).max(axis=1, keepdims=True)
+            with np.errstate(over="ignore", under="ignore"):
+                norms.append(top[:, 0] * np.sqrt(np.square(X / np.where(top > 0.0, top, 1.0)).sum(axis=1)))
+        return np.concatenate(norms)
+
+    def _slabs(self) -> Iterator[np.ndarray]:
+        step = max(1, BLOCK // self.features)
+        return (self.X[low : low + step] for low in range(0, len(self.X), step))
+
+    def _spectrum(self, clients: np.ndarray) -> np.ndarray:
+        """Smallest and largest eigenvalue of X_i' X_i, (clients, 2); computed once for each client."""
+        missing = np.unique(clients[np.isnan(self._eigenvalues[clients, 0])])
+        for size in np.unique(self.sizes[missing]):
+            alike = missing[self.sizes[missing] == size]
+            step = max(1, 16 * BLOCK // (int(size) * self.features))
+            for low in range(0, len(alike), step):
+                some = alike[low : low + step]
+                X = self.X[self.offsets[some][:, None] + np.arange(size)]
+                gram = X.mT @ X if size >= self.features else X @ X.mT
+                eigenvalues = np.linalg.eigvalsh(gram)[:, [0, -1]]
+                if size < self.features:
+                    eigenvalues[:, 0] = 0.0
+                self._eigenvalues[some] = np.maximum(eigenvalues, 0.0)
+        return self._eigenvalues[clients]
+
+    def _subproblems(
+        self,
+        centre: np.ndarray,
+        rho: ArrayLike,
+        linear: ArrayLike,
+        ridge: float,
+        clients: ArrayLike | None,
+        row_cap: float | None,
+    ) -> "_Subproblems":
+        active = self._active(clients)
+        non_negative("Rows.argmin", ridge=ridge)
+        centre, rho, linear = (np.asarray(part, dtype=np.float64) for part in (centre, rho, linear))
+        own = (len(active.sizes), self.dim)
+        try:
+            shape = np.broadcast_shapes(centre.shape, linear.shape, np.broadcast_shapes(rho.shape, (1, 1)), own)
+        except ValueError:
+            shape = ()
+        require(
+            len(shape) in (2, 3) and shape[-2:] == own and (rho.ndim == 0 or rho.shape[-1] == 1),
+            "Rows.argmin",
+            f"centre and linear must broadcast to ([runs,] {own[0]}, {own[1]}) and rho to ([runs,] {own[0]}, 1)",
+            (centre.shape, linear.shape, rho.shape),
+        )
+        good = (rho >= 0.0) & np.isfinite(rho)
+        require(bool(good.all()), "Rows.argmin", "rho must be finite and >= 0", rho[~good][:1].tolist())
+        pull = np.broadcast_to(ridge + rho, (*shape[:-1], 1))
+        if not np.all(pull > 0.0):
+            convex = bool(np.all(pull + self.strong_convexity(clients) > 0.0))
+            hint = "Without either the minimiser may not exist or not be unique"
+            require(convex, "Rows.argmin", "ridge + rho must be > 0 for this loss and these rows", hint=hint)
+        shift = np.broadcast_to(linear - rho * centre, shape)
+        require(bool(np.isfinite(shift).all()), "Rows.argmin", "centre and linear must be finite", hint=_DIVERGED)
+        if row_cap is not None:
+            positive("Rows.argmin", row_cap=row_cap)
+        return _Subproblems(self, active, shift, pull, row_cap)
+
+
+def margins(X: np.ndarray, w: np.ndarray, outputs: int) -> np.ndarray:
+    """Margins of rows X at flat parameters w (..., dim): (..., rows), or (..., rows, outputs) if there are several."""
+    X, w = np.asarray(X), np.asarray(w)
+    fits = X.ndim == 2 and w.shape[-1:] == (X.shape[1] * outputs,)
+    require(fits, "margins", f"w must end in an axis of {outputs} x the columns of X", (X.shape, w.shape))
+    by_output = w.reshape(*w.shape[:-1], outputs, X.shape[1]) @ X.T
+    return by_output.swapaxes(-1, -2) if outputs > 1 else by_output[..., 0, :]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Clients low:high of those asked, and their rows."""
+
+    low: int
+    high: int
+    rows: slice | np.ndarray  # where they stand in X
+    first: int  # how many rows of those asked come before
+    bounds: np.ndarray  # client low+j owns rows bounds[j]:bounds[j+1] of the block
+
+    @cached_property
+    def _owners(self) -> "csr_array":
+        """The sparse (clients, rows) matrix of who owns what."""
+        from scipy.sparse import csr_array
+
+        rows = np.arange(self.bounds[-1])
+        return csr_array((np.ones(len(rows)), rows, self.bounds), shape=(self.high - self.low, len(rows)))
+
+    def sum(self, slope: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """Each client's sum of slope x row: a sparse product, which adds row after row and knows no other client."""
+        with _lock:
+            self._owners.data = slope
+            return self._owners @ X
+
+
+@dataclass(frozen=True)
+class _Active:
+    """The clients of one question, in its order."""
+
+    clients: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+    rows_per_block: int
+    contiguous: bool
+
+    @cached_property
+    def bounds(self) -> np.ndarray:
+        return np.concatenate([[0], np.cumsum(self.sizes)])
+
+    @cached_property
+    def plan(self) -> "Plan":
+        from sottovoce.problems import kernels
+
+        return kernels.plan(self.starts, self.sizes)
+
+    @cached_property
+    def blocks(self) -> list[_Block]:
+        """Whole clients, about `rows_per_block` rows at a time."""
+        lows = np.unique(self.bounds[:-1] // self.rows_per_block, return_index=True)[1].tolist()
+        blocks = []
+        for low, high in itertools.pairwise([*lows, len(self.sizes)]):
+            first, end = int(self.bounds[low]), int(self.bounds[high])
+            rows: slice | np.ndarray = slice(first, end)
+            if not self.contiguous:
+                jumps = self.starts[low:high] - self.bounds[low:high]
+                rows = np.repeat(jumps, self.sizes[low:high]) + np.arange(first, end)
+            blocks.append(_Block(low, high, rows, first, self.bounds[low : high + 1] - first))
+        return blocks
+
+
+@dataclass(frozen=True)
+class _Clipping:
+    bound: float
+    norm: int
+    row_norms: np.ndarray
+
+    def apply(self, slopes: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
+        """Slopes (rows, outputs) scaled so that slope x row has at most the norm `bound`; 0 if it is not finite."""
+        if self.bound == np.inf:
+            return slopes
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if slopes.shape[1] == 1:
+                size = np.abs(slopes)
+            else:
+                size = np.linalg.norm(slopes, ord=self.norm, axis=1, keepdims=True)
+            size = size * self.row_norms[rows][:, None]
+            clipped = np.where(size <= self.bound, slopes, slopes * (self.bound / size))
+        return np.where(size < np.inf, clipped, 0.0)
+
+
+@dataclass(frozen=True)
+class _Subproblem:
+    """weight * sum of losses + <shift, w> + pull/2 |w|^2, for one client."""
+
+    X: np.ndarray
+    y: np.ndarray
+    loss: Loss
+    weight: float
+    shift: np.ndarray
+    pull: float
+
+    def value_and_gradient(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        margin = margins(self.X, w, self.loss.outputs)
+        value = self.weight * self.loss.value(margin, self.y).sum() + w @ (self.shift + 0.5 * self.pull * w)
+        return float(value), self._gradient(w, margin)
+
+    def gradient(self, w: np.ndarray) -> np.ndarray:
+        return self._gradient(w, margins(self.X, w, self.loss.outputs))
+
+    def _gradient(self, w: np.ndarray, margin: np.ndarray) -> np.ndarray:
+        slope = self.loss.slope(margin, self.y).reshape(len(self.y), -1)
+        return self.weight * (slope.T @ self.X).ravel() + self.shift + self.pull * w
+
+    def hessian(self, w: np.ndarray) -> np.ndarray:
+        p, d = self.loss.outputs, self.X.shape[1]
+        second = self.loss.second(margins(self.X, w, p), self.y).reshape(-1, p, p)
+        hessian = np.empty((p, d, p, d))
+        for a in range(p):
+            for b in range(a, p):
+                hessian[a, :, b] = self.weight * (self.X.T @ (second[:, a, b, None] * self.X))
+                hessian[b, :, a] = hessian[a, :, b].T
+        return hessian.reshape(p * d, p * d) + self.pull * np.eye(p * d)
+
+
+@dataclass(frozen=True)
+class _Subproblems:
+    """One subproblem for each run and client, made when its turn comes."""
+
+    rows: Rows
+    active: _Active
+    shift: np.ndarray
+    pull: np.ndarray
+    row_cap: float | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.shift.shape
+
+    def __iter__(self) -> Iterator[tuple[tuple[int, ...], int, _Subproblem]]:
+        rows = self.rows
+        for i, client in enumerate(self.active.clients):
+            own = slice(self.active.starts[i], self.active.starts[i] + self.active.sizes[i])
+            X = rows.X[own]
+            if self.row_cap is not None:
+                X = X * (self.row_cap / np.maximum(rows._l2_norms[own], self.row_cap))[:, None]
+            for run in np.ndindex(self.shape[:-2]):
+                place = (*run, i)
+                weight, pull = float(rows.weights[client, 0]), float(self.pull[place][0])
+                yield place, int(client), _Subproblem(X, rows.y[own], rows.loss, weight, self.shift[place], pull)
+
+
+def _minimise(problem: _Subproblem, start: np.ndarray, tol: float) -> tuple[np.ndarray, float]:
+    """The best point found and the size of its gradient. A quadratic is left to Newton, which solves it in one step."""
+    w, size = start, float(np.linalg.norm(problem.gradient(start)))
+    enough = max(tol, 0.01 * size) if w.size <= NEWTON_SOON_UP_TO else tol
+    if size > tol and problem.loss.strong < problem.loss.curvature:
+        from scipy.optimize import minimize
+
+        limits = {"gtol": enough / np.sqrt(w.size), "ftol": 0.0, "maxcor": 20, "maxiter": 2000, "maxfun": 5000}
+        w = minimize(problem.value_and_gradient, start, jac=True, method="L-BFGS-B", options=limits).x
+        size = float(np.linalg.norm(problem.gradient(w)))
+    return (w, size) if size <= tol or w.size > NEWTON_UP_TO else _newton(problem, w, tol)
+
+
+def _newton(problem: _Subproblem, w: np.ndarray, tol: float, steps: int = 50) -> tuple[np.ndarray, float]:
+    """Newton with backtracking on the value; the best gradient wins, for the last digits of the value are noise."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    value, gradient = problem.value_and_gradient(w)
+    best, size = w, float(np.linalg.norm(gradient))
+    for _ in range(steps):
+        if size <= tol:
+            break
+        hessian = problem.hessian(w)
+        try:
+            step = cho_solve(cho_factor(hessian), gradient)
+        except LinAlgError:  # not positive in the last digits
+            step = np.linalg.lstsq(hessian, gradient)[0]
+        fraction, slope, noise = 1.0, float(gradient @ step), 1e-14 * (1.0 + abs(value))
+        while True:
+            trial = w - fraction * step
+            trial_value, gradient = problem.value_and_gradient(trial)
+            if trial_value <= value - 1e-4 * fraction * slope + noise or fraction < 1e-10:
+                break
+            fraction *= 0.5
+        w, value = trial, trial_value
+        if np.linalg.norm(gradient) < size:
+            best, size = w, float(np.linalg.norm(gradient))
+    return best, size
+
+
+def _checked_offsets(offsets: ArrayLike, rows: int) -> np.ndarray:
+    array = np.asarray(offsets)
+    whole = array.ndim == 1 and len(array) >= 2 and np.issubdtype(array.dtype, np.integer)
+    require(whole, "Rows", "offsets must be a list of at least two whole numbers", offsets)
+    ends = (int(array[0]), int(array[-1]))
+    require(ends == (0, rows), "Rows", f"offsets must go from 0 to the number of rows, {rows}", ends)
+    empty = np.flatnonzero(np.diff(array) <= 0)
+    require(not empty.size, "Rows", "every client must have at least one row", empty[:1].tolist(), "Leave it out")
+    return array.astype(np.int64)
+
+
+def _checked_keep(keep: np.ndarray | None, active: _Active, runs: int) -> np.ndarray:
+    """`keep` as (runs or 1, rows), or an empty array if all rows are kept."""
+    if keep is None:
+        return np.empty((0, 0), dtype=np.bool_)
+    keep = np.ascontiguousarray(keep)
+    require(keep.dtype == np.bool_, "Rows", "keep must be booleans", keep.dtype)
+    rows = int(active.bounds[-1])
+    fits = keep.ndim in (1, 2) and keep.shape[-1] == rows
+    fits = fits and (keep.ndim == 1 or runs == 1 or len(keep) in (1, runs))
+    require(fits, "Rows", f"keep must have shape ([runs,] {rows}) with the runs of w", keep.shape)
+    return keep if keep.ndim == 2 else keep[None]

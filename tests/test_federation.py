@@ -1,0 +1,144 @@
+import numpy as np
+import pytest
+
+import sottovoce as sv
+from sottovoce.core.check import InvalidInput, NoGuarantee
+from tests.cases import goal, small
+
+X = np.arange(12.0).reshape(6, 2)
+Y = np.array([1.0, -1, 1, -1, 1, -1])
+
+
+def test_rows_go_to_their_owners() -> None:
+    groups = np.array(["b", "a", "b", "c", "a", "b"])
+    federation = sv.Federation.from_arrays(X, Y, groups)
+    assert federation.names == ("a", "b", "c")
+    assert federation.sizes.tolist() == [2, 3, 1]
+    assert np.array_equal(federation.X[:2], X[[1, 4]])
+    assert np.array_equal(federation.y[2:5], Y[[0, 2, 5]])
+    ordered = sv.Federation.from_arrays(X, Y, groups, owners=["c", "b", "a"])
+    assert ordered.names == ("c", "b", "a")
+    assert ordered.sizes.tolist() == [1, 3, 2]
+    assert np.array_equal(ordered.X[:1], X[[3]])
+    assert "rows" in repr(federation)
+    assert str(X[0, 1]) not in repr(federation)
+
+
+def test_from_clients_agrees() -> None:
+    groups = np.array([0, 0, 1, 1, 1, 1])
+    one, other = sv.Federation.from_arrays(X, Y, groups), sv.Federation.from_clients([(X[:2], Y[:2]), (X[2:], Y[2:])])
+    assert np.array_equal(one.X, other.X)
+    assert np.array_equal(one.offsets, other.offsets)
+
+
+def bad_feature(value: float) -> np.ndarray:
+    broken = X.copy()
+    broken[3, 1] = value
+    return broken
+
+
+G = np.zeros(6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: sv.Federation.from_arrays(bad_feature(np.nan), Y, G),
+            r"X must be finite, got nan at \(3, 1\) \(1 such",
+        ),
+        (lambda: sv.Federation.from_arrays(bad_feature(np.inf), Y, G), r"X must be finite, got inf at \(3, 1\)"),
+        (lambda: sv.Federation.from_arrays(X, Y[:5], G), r"y must have one entry per row of X \(6\), got 5"),
+        (lambda: sv.Federation.from_arrays(X, Y, G[:4]), r"groups must have one entry per row of X \(6\), got 4"),
+        (lambda: sv.Federation.from_arrays(X[:, 0], Y, G), "X must have 2 axes"),
+        (lambda: sv.Federation.from_arrays([["a", "b"]], [1], [0]), "X must be numbers"),
+        (lambda: sv.Federation.from_arrays(X, Y, G, owners=[0, 1]), "client 1 has no rows"),
+        (lambda: sv.Federation.from_arrays(X, Y, G, owners=[1]), "groups name 0.0, which is not among the owners"),
+        (lambda: sv.Federation.from_arrays(X, Y, G, row_bound=1.0), "row_bound promises that no row is longer than 1"),
+        (lambda: sv.Federation.from_clients([(X, Y), (X[:0], Y[:0])]), "client 1 has no rows"),
+        (lambda: sv.Federation.from_clients([(X, Y), (X, Y[:2])]), "client 1: X and y must be equally long"),
+        (
+            lambda: sv.Federation.from_clients([(X, Y), (X[:, :1], Y)]),
+            r"client 1 must have the first one's columns \(2,\)",
+        ),
+        (lambda: sv.Objective(sv.L2(1.0)), "loss must be a Loss"),  # type: ignore[arg-type]
+        (lambda: sv.Objective(sv.Logistic(), scale="average"), "unknown scale 'average'"),  # type: ignore[arg-type]
+        (lambda: sv.Proven(epsilon=0, delta=1e-5, clip=1), "Proven: epsilon must be > 0, got 0"),
+        (lambda: sv.Proven(epsilon=1, delta=1.0, clip=1), r"Proven: delta must lie in \(0, 1\), got 1.0"),
+        (lambda: sv.Proven(epsilon=1, delta=0.0, clip=1), r"Proven: delta must lie in \(0, 1\), got 0.0"),
+        (lambda: sv.Proven(epsilon=1, delta=1e-5, clip=-1), "Proven: clip must be > 0, got -1"),
+        (lambda: sv.Proven(epsilon=1, delta=1e-5, clip=1, unit="row"), "unknown unit 'row'"),  # type: ignore[arg-type]
+        (lambda: sv.Proven(epsilon=1, delta=1e-5, clip=1, mechanism="laplace"), "delta must be 0 with Laplace"),
+        (lambda: sv.Published(epsilon=float("nan")), "Published: epsilon must be > 0, got nan"),
+        (lambda: sv.DPADMM(rho=0), "DPADMM: rho must be > 0, got 0"),
+        (lambda: sv.DPADMM(rho=-1.0), "DPADMM: rho must be > 0, got -1.0"),
+        (lambda: sv.DPADMM(theorem=5), "theorem must be 'auto', 3 or 4, got 5"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_input_is_one_clear_sentence(make, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def train(**changes):
+    options = {"rounds": 2, "privacy": sv.NoPrivacy(), "seed": 0, "engine": "numpy"} | changes
+    return sv.train(
+        options.pop("algorithm", sv.DPADMM()), options.pop("fed", small()), options.pop("goal", goal()), **options
+    )
+
+
+def one_class() -> sv.Federation:
+    return sv.Federation.from_arrays(X, np.ones(6), G)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rounds": 0}, "train: rounds must be a whole number >= 1, got 0"),
+        ({"fed": one_class()}, "one class"),
+        ({"fed": sv.Federation.from_arrays(X, Y + 3, G)}, "labels"),
+        ({"test": (X[:, :1], Y)}, "X must have the federation's 4 columns, got 1"),
+        (
+            {"goal": sv.Objective(sv.Squared()), "privacy": sv.Published(0.5, 1e-3)},
+            "gradients of Squared are unbounded",
+        ),
+    ],
+)
+def test_training_refuses(changes: dict, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        train(**changes)
+
+
+def test_what_has_no_proof_is_refused() -> None:
+    from sottovoce.algorithms import ADMM, DVP
+
+    proven = sv.Proven(epsilon=1, delta=1e-5, clip=1)
+    for algorithm, objective, message in [
+        (DVP(), goal(), "dvp: has no 'proven' variant"),
+        (ADMM(), goal("squared"), "arg-min of Squared has no bounded sensitivity"),
+    ]:
+        with pytest.raises(NoGuarantee, match=message):
+            train(
+                algorithm=algorithm,
+                goal=objective,
+                privacy=proven,
+                fed=small("squared" if objective.loss.name == "squared" else "logistic"),
+            )
+
+
+def test_indicator_penalty_needs_the_server() -> None:
+    from sottovoce.problems.penalties import Box
+
+    boxed = sv.Objective(sv.Logistic(), Box(-0.1, 0.1))
+    with pytest.raises(InvalidInput, match="use penalty_at='server'"):
+        train(goal=boxed)
+    result = train(goal=boxed, algorithm=sv.DPADMM(penalty_at="server"), rounds=50)
+    assert np.abs(result.model).max() <= 0.1 + 1e-12
+
+
+def test_theorem_4_needs_a_public_row_bound() -> None:
+    federation = small()
+    promise_free = sv.Federation(federation.X, federation.y, federation.offsets, federation.names)
+    with pytest.raises(InvalidInput, match="row_bound"):
+        train(fed=promise_free, privacy=sv.Proven(epsilon=1, delta=1e-5, clip=1))

@@ -1,0 +1,458 @@
+"""The exact oracle: two engines against each other, plain loops, finite differences, closed forms and scikit-learn."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
+from sottovoce.problems.rows import Rows, margins
+
+LOSSES = [Logistic(), Softmax(4), Squared(), Huber(0.5), SmoothedHinge(0.7)]
+SIZES = [3, 1, 1300, 2, 512, 513, 30, 1]  # clients of one row, of an odd number of rows, and of several chunks
+FEATURES = 7
+ODD_ORDER = [5, 0, 7, 2]
+every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+each_engine = pytest.mark.parametrize("engine", ["numpy", "kernel"])
+
+
+def labels(loss: Loss, count: int, rng: np.random.Generator) -> np.ndarray:
+    if loss.code == 1:
+        return rng.integers(0, loss.outputs, count).astype(float)
+    return rng.choice([-1.0, 1.0], count) if loss.classification else rng.standard_normal(count)
+
+
+def make(loss: Loss, engine: str = "numpy", sizes: list[int] = SIZES, scale: str = "mean", seed: int = 0) -> Rows:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((sum(sizes), FEATURES)) * rng.exponential(1.0, (sum(sizes), 1))
+    X[0] = 0.0  # an empty row has norm 0, which the clip must survive
+    return Rows(X, labels(loss, len(X), rng), np.cumsum([0, *sizes]), loss, scale, engine)
+
+
+def points(rows: Rows, *leading: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((*leading, rows.dim))
+
+
+def by_hand(rows: Rows, client: int, w: np.ndarray, clip: float, norm: int, keep: np.ndarray | None) -> np.ndarray:
+    total = np.zeros(rows.dim)
+    for place, j in enumerate(range(rows.offsets[client], rows.offsets[client + 1])):
+        x, y = rows.X[j], rows.y[j : j + 1]
+        margin = w.reshape(rows.loss.outputs, -1) @ x
+        slope = rows.loss.slope(margin[None] if rows.loss.outputs > 1 else margin, y).ravel()
+        gradient = np.outer(slope, x).ravel()
+        size = np.linalg.norm(gradient, norm)
+        if keep is None or keep[place]:
+            total += gradient * (clip / size if size > clip else 1.0)
+    return total * rows.weights[client, 0]
+
+
+@every_loss
+@pytest.mark.parametrize("clients", [None, ODD_ORDER])
+def test_engines_agree(loss: Loss, clients: list[int] | None) -> None:
+    slow, fast = make(loss, "numpy"), make(loss, "kernel")
+    n = len(SIZES) if clients is None else len(clients)
+    asked = int(slow.sizes[clients].sum()) if clients else len(slow.X)
+    rng = np.random.default_rng(2)
+    samples = [None, rng.random(asked) < 0.3, rng.random((3, asked)) < 0.3]
+    for leading in [(n,), (1,), (3, n), (3, 1), (1, n)]:
+        w = points(slow, *leading)
+        for clip, norm in [(None, 2), (0.8, 2), (0.8, 1)]:
+            for keep in samples:
+                expected = slow.gradient(w, clients, clip, norm, keep)
+                runs = (3,) if keep is not None and keep.ndim == 2 else leading[:-1]
+                assert expected.shape == (*runs, n, slow.dim)
+                found = fast.gradient(w, clients, clip, norm, keep)
+                np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+
+
+@every_loss
+@each_engine
+@pytest.mark.parametrize(("clip", "norm"), [(np.inf, 2), (0.6, 2), (0.6, 1)])
+def test_gradient_is_the_sum_of_clipped_gradients(loss: Loss, engine: str, clip: float, norm: int) -> None:
+    rows = make(loss, engine, sizes=[4, 1, 9, 600])
+    w = points(rows, 4)
+    keep = np.random.default_rng(3).random(len(rows.X)) < 0.5
+    for sample in (None, keep):
+        found = rows.gradient(w, None, None if clip == np.inf else clip, norm, sample)
+        for i in range(4):
+            mine = None if sample is None else sample[rows.offsets[i] : rows.offsets[i + 1]]
+            np.testing.assert_allclose(found[i], by_hand(rows, i, w[i], clip, norm, mine), rtol=1e-11, atol=1e-13)
+
+
+@every_loss
+@pytest.mark.parametrize("norm", [1, 2])
+def test_clipped_examples_sum_to_the_gradient(loss: Loss, norm: int) -> None:
+    rows = make(loss, sizes=[4, 1, 9], scale="sum")
+    w = points(rows, 3)
+    for i in range(3):
+        examples = rows.clipped_examples(w[i], i, 0.6, norm)
+        assert np.all(np.linalg.norm(examples, norm, axis=1) <= 0.6 * (1 + 1e-12))
+        expected = rows.gradient(w[[i]], [i], 0.6, norm)[0]
+        np.testing.assert_allclose(examples.sum(axis=0), expected, rtol=1e-12, atol=1e-14)
+
+
+@every_loss
+@each_engine
+@pytest.mark.parametrize("scale", ["mean", "sum"])
+def test_gradient_is_the_derivative_of_value(loss: Loss, engine: str, scale: str) -> None:
+    rows = make(loss, engine, sizes=[5, 1, 20], scale=scale)
+    w, direction, step = points(rows, 2, 3), points(rows, 2, 3, seed=5), 1e-5
+    slope = (rows.value(w + step * direction) - rows.value(w - step * direction)) / (2 * step)
+    np.testing.assert_allclose(np.sum(rows.gradient(w) * direction, axis=-1), slope, rtol=1e-5, atol=1e-6)
+
+
+@every_loss
+def test_value_is_the_weighted_sum_of_losses(loss: Loss) -> None:
+    for scale in ("mean", "sum"):
+        rows = make(loss, scale=scale)
+        w = points(rows, 2, len(ODD_ORDER))
+        found = rows.value(w, ODD_ORDER)
+        for run in range(2):
+            for place, i in enumerate(ODD_ORDER):
+                own = slice(rows.offsets[i], rows.offsets[i + 1])
+                losses = loss.value(margins(rows.X[own], w[run, place], loss.outputs), rows.y[own])
+                expected = losses.mean() if scale == "mean" else losses.sum()
+                assert found[run, place] == pytest.approx(expected, rel=1e-12)
+        np.testing.assert_array_equal(rows.value(w[:, :1]), rows.value(np.repeat(w[:, :1], len(SIZES), axis=1)))
+
+
+@every_loss
+@each_engine
+def test_a_client_alone_gets_the_same_bits(loss: Loss, engine: str) -> None:
+    rows = make(loss, engine)
+    w = points(rows, 3, len(SIZES))
+    keep = np.random.default_rng(4).random((3, len(rows.X))) < 0.5
+    together = rows.gradient(w, clip=0.8, keep=keep)
+    plain, shared = rows.gradient(w), rows.gradient(w[:, :1])
+    values, curvature = rows.value(w), rows.smoothness()
+    for i in range(len(SIZES)):
+        own = slice(rows.offsets[i], rows.offsets[i + 1])
+        alone = Rows(rows.X[own].copy(), rows.y[own], [0, SIZES[i]], loss, engine=engine)
+        for asked, who in ((rows, [i]), (alone, None)):
+            np.testing.assert_array_equal(asked.gradient(w[:, [i]], who, 0.8, keep=keep[:, own])[:, 0], together[:, i])
+            np.testing.assert_array_equal(asked.gradient(w[:, [i]], who)[:, 0], plain[:, i])
+            np.testing.assert_array_equal(asked.gradient(w[:, :1], who)[:, 0], shared[:, i])
+            np.testing.assert_array_equal(asked.value(w[:, [i]], who)[:, 0], values[:, i])
+            assert asked.smoothness(who)[0, 0] == pytest.approx(curvature[i, 0], rel=1e-13)
+    for run in range(3):
+        np.testing.assert_array_equal(rows.gradient(w[run], clip=0.8, keep=keep[run]), together[run])
+    same_point = np.repeat(w[:, :1], len(SIZES), axis=1)
+    np.testing.assert_array_equal(rows.gradient(same_point), shared)
+
+
+@each_engine
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=2, max_size=12),
+    features=st.integers(1, 40),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_client_never_notices_the_others(engine: str, sizes: list[int], features: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((sum(sizes), features)), rng.choice([-1.0, 1.0], sum(sizes))
+    rows = Rows(X, y, np.cumsum([0, *sizes]), Logistic(), engine=engine)
+    w = rng.standard_normal((len(sizes), features))
+    order = rng.permutation(len(sizes))[: rng.integers(1, len(sizes) + 1)]
+    np.testing.assert_array_equal(rows.gradient(w[order], order), rows.gradient(w)[order])
+
+
+@each_engine
+def test_blocks_do_not_show(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = Softmax(4)
+    whole = make(loss, engine)
+    w = points(whole, 4, len(SIZES))
+    expected, value = whole.gradient(w, clip=1.0), whole.value(w)
+    monkeypatch.setattr("sottovoce.problems.rows.BLOCK", 100)
+    monkeypatch.setattr("sottovoce.problems.rows.SPARE", 100)
+    pieces = make(loss, engine)
+    np.testing.assert_array_equal(pieces.gradient(w, clip=1.0), expected)
+    np.testing.assert_array_equal(pieces.value(w), value)
+    back = np.arange(len(SIZES))[::-1]
+    np.testing.assert_array_equal(pieces.gradient(w[:, ::-1], back, clip=1.0), expected[:, ::-1])
+
+
+@every_loss
+def test_threads_do_not_show(loss: Loss) -> None:
+    numba = pytest.importorskip("numba")
+    if numba.config.NUMBA_NUM_THREADS < 2:
+        pytest.skip("one thread only")
+    rows = make(loss, "kernel")
+    w = points(rows, 2, len(SIZES))
+    before = numba.get_num_threads()
+    try:
+        answers = []
+        for threads in (1, 2):
+            numba.set_num_threads(threads)
+            answers.append(rows.gradient(w, clip=0.8))
+    finally:
+        numba.set_num_threads(before)
+    np.testing.assert_array_equal(*answers)
+
+
+def test_plan_covers_every_row_once() -> None:
+    from sottovoce.problems.kernels import ROWS_PER_CHUNK, TASKS, plan
+
+    sizes = np.array([1, 5000, 2, 512, 513, *[3] * 300])
+    starts = np.cumsum(sizes) - sizes + 10
+    chunks, tasks, folds, places = plan(starts, sizes)
+    covered = np.concatenate([np.arange(low, high) for low, high in chunks[:, :2]])
+    np.testing.assert_array_equal(covered, 10 + np.arange(sizes.sum()))
+    np.testing.assert_array_equal(chunks[:, 3], chunks[:, 0] - 10)
+    assert np.max(chunks[:, 1] - chunks[:, 0]) <= ROWS_PER_CHUNK
+    assert sorted(chunks[:, 4]) == list(range(places))
+    assert tasks[0] == 0
+    assert tasks[-1] == len(chunks)
+    assert len(tasks) == TASKS + 1
+    assert np.all(np.diff(tasks) >= 0)
+    assert {int(client): int(end - low + 1) for client, low, end in folds} == {1: 10, 4: 2}
+
+
+@every_loss
+@each_engine
+@pytest.mark.parametrize("norm", [1, 2])
+@given(w=arrays(np.float64, (2, 4 * 3), elements=st.floats(-1e300, 1e300)))
+@settings(max_examples=20, deadline=None)
+def test_clip_bounds_the_answer_wherever_the_point_is(loss: Loss, engine: str, norm: int, w: np.ndarray) -> None:
+    """Margins may overflow; a bound that fails there is no bound."""
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((5, 3)) * np.array([1.0, 1e-200, 1e3, 1e150, 1.0])[:, None]
+    y = labels(loss, 5, rng)
+    if not loss.classification:
+        y[1] = 1e300  # a huge slope times a tiny row is still a huge gradient
+    rows = Rows(X, y, [0, 1, 5], loss, "sum", engine)
+    gradient = rows.gradient(w[:, : rows.dim], clip=0.5, norm=norm)
+    size = np.linalg.norm(gradient, norm, axis=-1)
+    assert np.all(size <= 0.5 * rows.sizes * (1 + 1e-12))
+
+
+@each_engine
+def test_inputs_are_left_alone_and_may_be_read_only(engine: str) -> None:
+    rng = np.random.default_rng(7)
+    X, y, offsets = rng.standard_normal((9, 3)), rng.choice([-1.0, 1.0], 9), np.array([0, 4, 9])
+    w, keep, clients = rng.standard_normal((2, 2, 3)), rng.random((2, 9)) < 0.5, np.array([0, 1])
+    given_arrays = [X, y, offsets, w, keep, clients]
+    copies = [array.copy() for array in given_arrays]
+    for array in given_arrays:
+        array.flags.writeable = False
+    rows = Rows(X, y, offsets, Logistic(), engine=engine)
+    assert np.shares_memory(rows.X, X)
+    rows.gradient(w, clients, 1.0, 1, keep)
+    rows.value(w, clients)
+    rows.argmin(w, 1.0, clients=clients, row_cap=1.0)
+    for array, copy in zip(given_arrays, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+    by_columns = Rows(np.asfortranarray(X), y, offsets, Logistic(), engine=engine)
+    np.testing.assert_array_equal(by_columns.gradient(w), rows.gradient(w))
+
+
+@each_engine
+def test_a_changed_list_of_clients_is_noticed(engine: str) -> None:
+    rows = make(Squared(), engine)
+    w, who = points(rows, 1), np.array([2, 5])
+    rows.gradient(w, who)
+    who[0] = 3
+    np.testing.assert_array_equal(rows.gradient(w, who), rows.gradient(w)[[3, 5]])
+
+
+@each_engine
+def test_nobody_asked(engine: str) -> None:
+    rows = make(Softmax(4), engine)
+    assert rows.gradient(points(rows, 1), []).shape == (0, rows.dim)
+    assert rows.gradient(points(rows, 3, 1), [], keep=np.zeros(0, bool)).shape == (3, 0, rows.dim)
+    assert rows.value(points(rows, 3, 1), []).shape == (3, 0)
+    assert rows.argmin(points(rows, 1), 1.0, clients=[]).shape == (0, rows.dim)
+
+
+def test_engine_is_chosen_by_the_size_of_the_data_alone() -> None:
+    loss, y = Squared(), np.zeros(2000)
+    assert Rows(np.zeros((2000, 999)), y, [0, 2000], loss).engine == "numpy"
+    assert Rows(np.zeros((2000, 1000)), y, [0, 2000], loss).engine == "kernel"
+    assert Rows(np.zeros((2000, 500)), y, [0, 2000], Softmax(2)).engine == "kernel"
+
+
+def test_small_problems_never_load_the_compiler() -> None:
+    code = (
+        "import numpy as np, sys\n"
+        "from sottovoce.problems.rows import Rows\n"
+        "from sottovoce.problems.losses import Squared\n"
+        "assert 'scipy' not in sys.modules\n"
+        "Rows(np.eye(3), np.ones(3), [0, 3], Squared()).gradient(np.zeros((1, 3)))\n"
+        "assert 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@every_loss
+def test_curvature_constants(loss: Loss) -> None:
+    rows = make(loss, sizes=[3, 20, 1, 3, 7, 50], scale="mean")
+    gram = [rows.X[a:b].T @ rows.X[a:b] / (b - a) for a, b in zip(rows.offsets, rows.offsets[1:], strict=False)]
+    eigenvalues = np.array([np.sort(np.linalg.eigvals(g).real) for g in gram])
+    np.testing.assert_allclose(rows.smoothness()[:, 0], loss.curvature * eigenvalues[:, -1], rtol=1e-10)
+    strong = loss.strong * eigenvalues[:, 0]
+    np.testing.assert_allclose(rows.strong_convexity()[:, 0], strong, rtol=1e-8, atol=1e-13)
+    assert np.all(rows.strong_convexity() >= 0.0)
+    np.testing.assert_array_equal(make(loss, sizes=[3, 20, 1, 3, 7, 50]).smoothness([4, 1]), rows.smoothness([4, 1]))
+    w, step = points(rows, 6, 6), 0.1 * points(rows, 6, 6, seed=12)
+    change = np.linalg.norm(rows.gradient(w + step) - rows.gradient(w), axis=-1)
+    assert np.all(change <= rows.smoothness()[:, 0] * np.linalg.norm(step, axis=-1) * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(2), Squared()], ids=lambda loss: loss.name)
+def test_smoothness_is_attained(loss: Loss) -> None:
+    rows = make(loss, sizes=[3, 20])  # at w = 0, where these losses bend most
+    for i in range(2):
+        top = np.linalg.svd(rows.X[rows.offsets[i] : rows.offsets[i + 1]])[2][0]
+        step = 1e-4 * (top if loss.outputs == 1 else np.concatenate([top, -top]) / np.sqrt(2))
+        change = rows.gradient(step[None], [i]) - rows.gradient(-step[None], [i])
+        assert np.linalg.norm(change) == pytest.approx(2e-4 * rows.smoothness([i])[0, 0], rel=1e-6)
+
+
+def test_argmin_is_ridge_regression() -> None:
+    rng = np.random.default_rng(8)
+    for scale in ("mean", "sum"):
+        rows = make(Squared(), sizes=[3, 40, 1], scale=scale)
+        centre, linear, rho, ridge = points(rows, 2, 3), points(rows, 3, seed=9), rng.uniform(0.1, 2.0, (3, 1)), 0.3
+        found = rows.argmin(centre, rho, linear, ridge)
+        for i in range(3):
+            X, y = rows.X[rows.offsets[i] : rows.offsets[i + 1]], rows.y[rows.offsets[i] : rows.offsets[i + 1]]
+            weight = rows.weights[i, 0]
+            system = weight * X.T @ X + (ridge + rho[i]) * np.eye(FEATURES)
+            for run in range(2):
+                right = weight * X.T @ y - linear[i] + rho[i] * centre[run, i]
+                np.testing.assert_allclose(found[run, i], np.linalg.solve(system, right), rtol=1e-9, atol=1e-11)
+        assert np.max(rows.certificate(found, centre, rho, linear, ridge)) <= 1e-9
+
+
+def test_argmin_needs_no_pull_where_the_rows_suffice() -> None:
+    rows = make(Squared(), sizes=[3, 40])
+    X, y = rows.X[3:], rows.y[3:]
+    found = rows.argmin(np.zeros((1, rows.dim)), 0.0, clients=[1])
+    np.testing.assert_allclose(found[0], np.linalg.lstsq(X, y)[0], rtol=1e-9)
+    with pytest.raises(InvalidInput, match="ridge \\+ rho must be > 0"):
+        rows.argmin(np.zeros((1, rows.dim)), 0.0, clients=[0])
+
+
+def test_argmin_is_logistic_regression() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    rows = make(Logistic(), sizes=[5, 200], scale="sum")
+    X, y = rows.X[5:], rows.y[5:]
+    model = LogisticRegression(C=1 / 0.7, fit_intercept=False, tol=1e-12, solver="newton-cholesky").fit(X, y)
+    found = rows.argmin(np.zeros((1, rows.dim)), 0.5, ridge=0.2, clients=[1])
+    np.testing.assert_allclose(found[0], model.coef_[0], atol=1e-8)
+
+
+def test_argmin_is_multinomial_regression() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    rows = make(Softmax(4), sizes=[5, 200], scale="sum")
+    X, y = rows.X[5:], rows.y[5:]
+    model = LogisticRegression(C=1 / 0.7, fit_intercept=False, tol=1e-12, solver="newton-cholesky").fit(X, y)
+    found = rows.argmin(np.zeros((1, rows.dim)), 0.7, clients=[1])
+    np.testing.assert_allclose(found[0], model.coef_.ravel(), atol=1e-8)
+
+
+@every_loss
+@pytest.mark.parametrize("pull", [1e-4, 1.0])
+def test_argmin_meets_its_certificate(loss: Loss, pull: float) -> None:
+    rows = make(loss, sizes=[4, 30, 1, 600])
+    centre, linear = points(rows, 2, 1), 0.1 * points(rows, 3, seed=10)
+    clients, ridge = [3, 0, 2], 0.5 * pull
+    found = rows.argmin(centre, pull, linear, ridge, clients, tol=1e-10)
+    assert found.shape == (2, 3, rows.dim)
+    # the same gradient from the other code path
+    gradient = rows.gradient(found, clients) + linear + ridge * found + pull * (found - centre)
+    assert np.max(np.linalg.norm(gradient, axis=-1)) <= 1.1e-10
+    assert np.max(rows.certificate(found, centre, pull, linear, ridge, clients)) <= 1e-10
+    elsewhere = rows.gradient(centre, clients) + linear + ridge * centre
+    norms = rows.certificate(centre, centre, pull, linear, ridge, clients)
+    np.testing.assert_allclose(norms, np.linalg.norm(elsewhere, axis=-1), rtol=1e-12)
+    np.testing.assert_array_equal(rows.argmin(centre[1], pull, linear[[1]], ridge, [0], tol=1e-10)[0], found[1, 1])
+    again = rows.argmin(centre, pull, linear, ridge, clients, start=found, tol=1e-9)
+    np.testing.assert_array_equal(again, found)
+
+
+def test_row_cap_scales_long_rows_down() -> None:
+    rows = make(Logistic(), sizes=[6, 50])
+    norms = np.linalg.norm(rows.X, axis=1, keepdims=True)
+    capped = Rows(rows.X * np.minimum(1.0, 0.5 / np.maximum(norms, 1e-300)), rows.y, rows.offsets, rows.loss)
+    centre = points(rows, 2)
+    found = rows.argmin(centre, 0.1, row_cap=0.5)
+    np.testing.assert_allclose(found, capped.argmin(centre, 0.1), atol=1e-8)
+    assert np.max(rows.certificate(found, centre, 0.1, row_cap=0.5)) <= 1e-9
+    assert np.min(rows.certificate(found, centre, 0.1)) > 1e-4
+
+
+def test_argmin_says_when_it_fails() -> None:
+    rows = make(Logistic(), sizes=[6, 50])
+    with pytest.raises(SottovoceError, match=r"client 1 stopped at \|gradient\| = .* Standardise"):
+        rows.argmin(points(rows, 1), 1e12, clients=[1], tol=1e-15)
+    with pytest.raises(InvalidInput, match=r"must be finite.*diverged"):
+        rows.argmin(np.full((1, rows.dim), np.nan), 1.0)
+    with pytest.raises(InvalidInput, match="rho must be finite and >= 0"):
+        rows.argmin(points(rows, 1), -1.0)
+    with pytest.raises(InvalidInput, match="broadcast"):
+        rows.argmin(points(rows, 3), 1.0)
+
+
+def test_margins_of_every_shape() -> None:
+    rng = np.random.default_rng(11)
+    X = rng.standard_normal((6, 3))
+    w = rng.standard_normal((2, 5, 12))
+    several = margins(X, w, 4)
+    assert several.shape == (2, 5, 6, 4)
+    np.testing.assert_allclose(several[1, 2], X @ w[1, 2].reshape(4, 3).T, rtol=1e-14)
+    np.testing.assert_allclose(margins(X, w[0, 0, :3], 1), X @ w[0, 0, :3], rtol=1e-14)
+    with pytest.raises(InvalidInput, match="margins: w must end"):
+        margins(X, w, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"offsets": [0, 2, 2, 4]}, "every client must have at least one row, got \\[1\\]"),
+        ({"offsets": [0, 3]}, "offsets must go from 0 to the number of rows, 4"),
+        ({"offsets": [0.0, 4.0]}, "whole numbers"),
+        ({"y": np.ones(3)}, "a label for each of 4 rows, got 3"),
+        ({"X": np.full((4, 2), np.nan)}, "X must be finite"),
+        ({"X": np.ones((4, 0))}, "at least one column"),
+        ({"engine": "kernl"}, "Did you mean 'kernel'"),
+        ({"scale": "total"}, "unknown scale 'total'"),
+    ],
+)
+def test_bad_data_is_refused(change: dict[str, Any], message: str) -> None:
+    good: dict[str, Any] = {"X": np.ones((4, 2)), "y": np.ones(4), "offsets": [0, 1, 4], "loss": Logistic()}
+    with pytest.raises(InvalidInput, match=message):
+        Rows(**(good | change))
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ({"w": np.zeros(2)}, "w must have shape \\(\\[runs,\\] 2 or 1, 2\\)"),
+        ({"w": np.zeros((3, 2))}, "w must have shape"),
+        ({"w": np.zeros((1, 1, 1, 2))}, "w must have shape"),
+        ({"clients": [0, 2]}, "numbers 0..1, got \\[2\\]"),
+        ({"clients": [-1]}, "numbers 0..1"),
+        ({"clients": [True, False]}, "client numbers"),
+        ({"clip": 0.0}, "clip must be > 0"),
+        ({"clip": 1.0, "norm": 3}, "norm must be 1 or 2"),
+        ({"keep": np.ones(4)}, "keep must be booleans"),
+        ({"keep": np.ones(3, bool)}, "keep must have shape \\(\\[runs,\\] 4\\)"),
+        ({"w": np.zeros((2, 1, 2)), "keep": np.ones((3, 4), bool)}, "keep must have shape"),
+    ],
+)
+def test_bad_questions_are_refused(question: dict[str, Any], message: str) -> None:
+    rows = Rows(np.ones((4, 2)), np.ones(4), [0, 1, 4], Logistic())
+    with pytest.raises(InvalidInput, match=message):
+        rows.gradient(**{"w": np.zeros((1, 2)), **question})
+
+
+def test_data_stay_out_of_print() -> None:
+    assert repr(make(Logistic())) == "Rows(8 clients, 2362 x 7, Logistic(), engine='numpy')"
