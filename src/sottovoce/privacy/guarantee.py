@@ -1,0 +1,91 @@
+"""What may be said about a run: a number with everything that makes it mean something, or that there is none."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core.algorithm import Mode
+from sottovoce.privacy.modes import NoPrivacy, Privacy, Published
+
+OBSERVER = "the server and anyone else who sees every message and the model"
+NOT_COVERED = (
+    "hyper-parameters, clip norms, encodings, scalers and stopping times that were chosen by looking at private data",
+    "several records of one person: one record is the unit; k of them cost k times the epsilon and more than k deltas",
+    "training losses and accuracies on private rows: the history of a simulation shows them, a deployment must not",
+    "timing and message sizes",
+)
+_UNITS = {
+    ("record", "replace-one"): "one record of one client, replaced by any other",
+    ("record", "add-remove"): "one record of one client, present or absent",
+    ("client", "replace-one"): "one whole client, its data replaced by any other",
+    ("client", "add-remove"): "one whole client, its data replaced by any other",
+}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """The privacy statement of one run. `epsilon` is None when no proof supports any number."""
+
+    mode: Mode
+    text: str
+    epsilon: float | None = None
+    delta: float | None = None
+    unit: str = ""
+    observer: str = ""
+    accountant: str = ""
+    noise: str = ""
+    epsilon_of_client: tuple[float, ...] = ()
+    not_covered: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def short(self) -> str:
+        """For a table: the number with its unit and observer."""
+        if self.epsilon is None:
+            return "none" if self.mode == "none" else "none proven"
+        unit = "client" if "whole client" in self.unit else "record"
+        return f"{self.epsilon:.4g} (δ={self.delta:g}) per {unit}, server sees all messages"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def state_guarantee(
+    privacy: Privacy, method: str, rounds: int, epsilons: np.ndarray | None = None, accountant: str = ""
+) -> Guarantee:
+    """The statement for a finished run; `epsilons` are what the ledger says was spent, per client (worst run)."""
+    if isinstance(privacy, NoPrivacy):
+        return Guarantee("none", "No privacy: exact answers were sent in the clear.")
+    if isinstance(privacy, Published):
+        from sottovoce.privacy import claims
+
+        return Guarantee("published", claims.describe(method, privacy.epsilon, privacy.delta, rounds))
+    assert epsilons is not None
+    worst = float(epsilons.max())
+    unit = _UNITS[privacy.unit, privacy.relation]
+    noise = {
+        "seeded": "simulation: the noise is pseudo-random and repeatable, so this holds for the mechanism, not against "
+        "someone who knows the seed",
+        "secure": "discrete noise from the operating system's generator",
+    }[privacy.noise]
+    shares = "" if np.ptp(epsilons) < 1e-12 else f" (the least asked client: {epsilons.min():.4g})"
+    text = (
+        f"({worst:.6g}, {privacy.delta:g})-differential privacy{shares} for {unit}, over the whole run, against "
+        f"{OBSERVER}. Accountant: {accountant}. Noise: {noise}. Not covered: {'; '.join(NOT_COVERED)}."
+    )
+    return Guarantee(
+        mode="proven",
+        text=text,
+        epsilon=worst,
+        delta=privacy.delta,
+        unit=unit,
+        observer=OBSERVER,
+        accountant=accountant,
+        noise=noise,
+        epsilon_of_client=tuple(float(value) for value in epsilons),
+        not_covered=NOT_COVERED,
+    )

@@ -1,0 +1,56 @@
+"""Noise, drawn in two ways: reproducibly for simulation and tests, or by the operating system for real.
+
+Secure noise lives on a grid of integers: floating-point noise can be undone from its low bits (Mironov 2012; Jin et
+al. 2022), and floating-point sums have an order-dependent sensitivity (Casacuberta et al. 2022). So a bounded vector
+is *truncated toward zero* onto a grid of step clip / 2^24, which can only shrink it; vectors are summed as integers;
+and the noise is a discrete Gaussian or discrete Laplace drawn by OpenDP from the operating system's generator.
+"""
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
+# A vector clipped in floating point may exceed its bound by rounding, far less than one grid step: one step of slack.
+GRID_BOUND = GRID_STEPS + 1
+
+
+def to_grid(vectors: np.ndarray, clip: float) -> np.ndarray:
+    """Vectors of norm <= clip as integers of norm <= GRID_BOUND, truncated toward zero."""
+    return np.trunc(vectors * (GRID_STEPS / clip)).astype(np.int64)
+
+
+def from_grid(numbers: np.ndarray, clip: float) -> np.ndarray:
+    """Grid integers back as numbers."""
+    return numbers * (clip / GRID_STEPS)
+
+
+def discrete_noise(kind: Literal["gaussian", "laplace"], scale: float, count: int) -> np.ndarray:
+    """`count` integers of discrete Gaussian or Laplace noise of the given scale, from the operating system."""
+    return np.array(_measurement(kind, float(scale))([0] * count), dtype=np.int64)
+
+
+def discrete_cost(kind: Literal["gaussian", "laplace"], scale: float, sensitivity: int) -> float:
+    """What OpenDP itself says one such release costs: zCDP's rho for Gaussian noise, epsilon for Laplace noise."""
+    return float(_measurement(kind, float(scale)).map(d_in=sensitivity))
+
+
+def clip_rows(vectors: np.ndarray, clip: float) -> np.ndarray:
+    """Each vector (last axis) scaled to Euclidean norm <= clip."""
+    norms = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))[..., None]
+    return vectors * np.minimum(1.0, clip / np.maximum(norms, np.finfo(float).tiny))
+
+
+@lru_cache(maxsize=64)
+def _measurement(kind: Literal["gaussian", "laplace"], scale: float) -> Any:
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian, make_laplace
+    from opendp.metrics import l1_distance, l2_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    domain = vector_domain(atom_domain(T="i64"))
+    if kind == "gaussian":
+        return make_gaussian(domain, l2_distance(T="i64"), scale=scale)
+    return make_laplace(domain, l1_distance(T="i64"), scale=scale)
