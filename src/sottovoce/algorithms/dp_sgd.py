@@ -1,0 +1,85 @@
+"""Noisy (clipped) gradient descent: the yardstick every other method is held against.
+
+Abadi et al., "Deep Learning with Differential Privacy" (2016), with each client adding its own noise, as Huang et al.
+(2020) compare with it (learning rate 0.1, sampling ratio 1).
+
+    symbol   here     meaning
+    w        Down.w   model
+    g_i      Up.g     client i's gradient
+    η        step     learning rate
+    L        batch    records drawn for each gradient (a share of them if < 1; 0: all)
+
+Departures from the paper
+-------------------------
+* The penalty is public: the server applies its prox. For l2 the limit is the same as with its gradient.
+* `Published` noise is the classical Gaussian mechanism per round on the full local gradient, without amplification,
+  whatever `batch` is.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sottovoce.algorithms.admm import gaussian_std
+from sottovoce.core import check
+from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Noise, Site
+
+
+@dataclass(frozen=True)
+class Server:
+    w: Array
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client remembers nothing."""
+
+
+@dataclass(frozen=True)
+class Down:
+    w: Array
+
+
+@dataclass(frozen=True)
+class Up:
+    g: Array
+
+
+@dataclass(frozen=True)
+class DPSGD(Algorithm[Server, Client, Down, Up]):
+    """w ← prox(w − step · mean of the clients' noisy gradients)."""
+
+    step: float = 0.1
+    batch: float = 0
+
+    name: ClassVar[str] = "dp-sgd"
+    summary: ClassVar[str] = "noisy clipped (proximal) gradient descent"
+    paper: ClassVar[str] = "Abadi et al. 2016"
+
+    def __post_init__(self) -> None:
+        check.positive("DPSGD", step=self.step)
+        check.non_negative("DPSGD", batch=self.batch)
+
+    def asks(self) -> Asks:
+        return Asks(batch=self.batch)
+
+    def init_server(self, hub: Hub) -> Server:
+        return Server(hub.zeros.copy())
+
+    def init_client(self, site: Site) -> Client:
+        return Client()
+
+    def broadcast(self, server: Server, hub: Hub) -> Down:
+        return Down(server.w)
+
+    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+        g, noise = site.f.grad(down.w), None
+        if site.claim is not None:
+            change = 2 * site.f.gradient_bound * site.f.weight
+            noise = Noise("gaussian", gaussian_std(change, site.claim.epsilon, site.claim.delta))
+        return state, Up(site.release(g, noise, centre=0 * g))
+
+    def server(self, server: Server, up: Up, hub: Hub) -> Server:
+        return Server(hub.penalty.prox(server.w - self.step * hub.mean(up.g), self.step))
+
+    def model(self, server: Server) -> Array:
+        return server.w

@@ -1,0 +1,275 @@
+"""Transport: all active clients in one call, on this machine. And `train`, the library's face."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sottovoce.core import check, codec
+from sottovoce.core import round as loop
+from sottovoce.core.algorithm import Algorithm, Site
+from sottovoce.core.check import NoGuarantee
+from sottovoce.core.participation import Everyone, Participation
+from sottovoce.core.round import Checkpoint, Exchange, History
+from sottovoce.core.streams import Draw, Streams
+from sottovoce.privacy.door import Door, open_door, plan
+from sottovoce.privacy.guarantee import Guarantee, state_guarantee
+from sottovoce.privacy.ledger import Budget, MemoryLedger
+from sottovoce.privacy.modes import Privacy, Proven
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.rows import Rows, margins
+
+Engine = Literal["auto", "numpy", "kernel"]
+
+
+@dataclass
+class Simulator:
+    """All clients of a federation in one process."""
+
+    federation: Federation
+    objective: Objective
+    rows: Rows
+    door: Door
+    streams: Streams
+    ledger: MemoryLedger | None
+    test: tuple[np.ndarray, np.ndarray] | None
+    measure_training: bool = True
+
+    def __post_init__(self) -> None:
+        self.n, self.dim = self.federation.n, self.rows.dim
+        self._everyone = np.arange(self.n)
+        self._states: Any = None
+
+    def start(self, algorithm: Algorithm) -> None:
+        """Initialise the clients' states. Their oracles are closed: a start that reads data would be a leak."""
+        site = self._site(self._everyone, np.ones(self._shape(self.n), dtype=bool), k=0)[0]
+        self._states = algorithm.init_client(site)
+        codec.to_arrays(self._states)
+
+    def exchange(self, algorithm: Algorithm, down: Any, active: np.ndarray, k: int) -> Exchange | None:
+        able = self.door.able(self._everyone)
+        if not able.any():
+            return None
+        active = active & able
+        # With several runs at once a client works if any run asks it; runs that did not ask keep their old state.
+        asked = np.flatnonzero(active if active.ndim == 1 else active.any(axis=0))
+        if len(asked) == 0:
+            return Exchange(None, active)
+        takes = active[..., asked]
+        site, releases = self._site(asked, takes, k)
+        everyone = len(asked) == self.n
+        before = self._states if everyone else codec.rows(self._states, asked)
+        after, up = algorithm.client(before, down if everyone else codec.rows(down, asked), site)
+        releases.covers(codec.to_arrays(up))
+        if everyone and takes.all():
+            self._states = after
+            return Exchange(up, active)
+        self._states = codec.merge(self._states, after, asked, takes[..., None])
+        return Exchange(codec.merge(codec.empty_rows(up, self.n), up, asked, takes[..., None]), active)
+
+    def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
+        """Objective on the private rows (a simulation may look), loss and accuracy on the public test set."""
+        w = model[..., 0, :]
+        numbers: dict[str, np.ndarray] = {}
+        if self.measure_training:
+            data_term = self.rows.value(model).mean(axis=-1)
+            numbers["objective"] = data_term + self.objective.penalty.value(w)
+        if self.test is not None:
+            X, y = self.test
+            loss = self.objective.loss
+            scores = margins(X, w, loss.outputs)
+            numbers["test_loss"] = loss.value(scores, y).mean(axis=-1)
+            if loss.classification:
+                numbers["test_accuracy"] = (loss.predict(scores) == y).mean(axis=-1)
+        if self.ledger is not None:
+            numbers["epsilon"] = self.ledger.epsilons(roughly=True).max(axis=-1)
+        return numbers
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        states = {f"client.{name}": array for name, array in codec.to_arrays(self._states).items()}
+        if self.ledger is not None:
+            states |= {f"ledger.{name}": array for name, array in self.ledger.state().items()}
+        return states
+
+    def restore(self, algorithm: Algorithm, arrays: dict[str, np.ndarray]) -> None:
+        """Take up a snapshot; `algorithm` says what a client's state looks like."""
+        self.start(algorithm)
+        self._states = codec.from_arrays(type(self._states), _under("client.", arrays), like=self._states)
+        if self.ledger is not None:
+            self.ledger.restore(_under("ledger.", arrays))
+
+    def _site(self, local: np.ndarray, active: np.ndarray, k: int) -> tuple[Site, Any]:
+        oracle, releases = self.door.open(local, active, k)
+        site = Site(
+            f=oracle,
+            penalty=self.objective.penalty,
+            # A plain function: an attribute of the site must not lead back to the rows.
+            release=lambda u, noise=None, centre=None: releases(u, noise, centre),
+            rng=Draw(self.streams, self.door.clients[local], k),
+            k=k,
+            who=self.door.clients[local],
+            claim=self.door.claim,
+            zeros=np.broadcast_to(0.0, (*self._shape(len(local)), self.dim)),
+        )
+        return site, releases
+
+    def _shape(self, clients: int) -> tuple[int, ...]:
+        return (clients,) if self.streams.runs is None else (self.streams.runs, clients)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A trained model, how it got there, and what may be said about privacy."""
+
+    model: np.ndarray  # (dim,), or (runs, dim)
+    history: History
+    guarantee: Guarantee
+    rounds: int
+    stopped: str
+    objective: Objective
+    config: dict[str, Any]
+
+    def scores(self, X: ArrayLike) -> np.ndarray:
+        """Margins of new rows: (runs?, rows), or with one column per class for softmax."""
+        return margins(check.finite_array("Result", "X", X, ndim=2), self.model, self.objective.loss.outputs)
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """Labels (or values, for regression) of new rows."""
+        return self.objective.loss.predict(self.scores(X))
+
+    def save(self, path: str | Path) -> Path:
+        """Write a run folder: config, history (Parquet), model, guarantee, versions. All of it, or nothing."""
+        from sottovoce.run import store
+
+        return store.save(self, Path(path))
+
+
+def train(
+    algorithm: Algorithm,
+    federation: Federation,
+    objective: Objective,
+    *,
+    rounds: int,
+    privacy: Privacy,
+    participation: Participation = Everyone(),  # noqa: B008 (frozen)
+    seed: int | None = None,
+    runs: int | None = None,
+    test: tuple[ArrayLike, ArrayLike] | None = None,
+    engine: Engine = "auto",
+    record_every: int = 1,
+    measure_training: bool = True,
+    resume: Checkpoint | None = None,
+    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+) -> Result:
+    """Train one model over a federation, on this machine.
+
+    Parameters
+    ----------
+    algorithm
+        One of `sottovoce.algorithms`, e.g. ``DPADMM(rho=0.1)``.
+    federation, objective
+        Who holds which rows; what is minimised.
+    rounds
+        How many rounds.
+    privacy
+        ``Proven(...)``, ``Published(...)`` or ``NoPrivacy()``. There is no default: it has to be said.
+    participation
+        Who takes part in which round.
+    seed
+        Makes the run repeatable. None: a fresh one from the operating system, kept in the result's config.
+    runs
+        Train this many independent repetitions at once: every array gains a leading axis.
+    test
+        Public rows and labels to measure loss and accuracy on.
+    engine
+        "kernel" (compiled), "numpy", or by problem size ("auto"). They agree to rounding.
+    record_every
+        Measure and record every so many rounds (and at the end).
+    measure_training
+        Record the objective on the private rows. A simulation may look; a deployment may not.
+    resume
+        Go on from this checkpoint of the same run.
+    after_round
+        Called with a checkpoint after every round.
+    """
+    check.whole("train", rounds=rounds, record_every=record_every)
+    streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
+    simulator = assemble(algorithm, federation, objective, privacy, participation, rounds, streams, test, engine)
+    simulator.measure_training = measure_training
+    if resume is not None:
+        simulator.restore(algorithm, resume.clients)
+    outcome = loop.train(
+        algorithm,
+        simulator,
+        rounds=rounds,
+        penalty=objective.penalty,
+        participation=participation,
+        streams=streams,
+        resume=resume,
+        record_every=record_every,
+        after_round=after_round,
+    )
+    from sottovoce.run import experiment
+
+    config = experiment.describe(algorithm, federation, objective, privacy, participation, simulator.rows.engine)
+    config["run"] |= {"rounds": rounds, "seed": streams.seed, "runs": runs or 0, "record_every": record_every}
+    epsilons, accountant = None, ""
+    if simulator.ledger is not None:
+        from sottovoce.privacy import accounting
+
+        epsilons = simulator.ledger.epsilons().reshape(-1, federation.n).max(axis=0)
+        accountant = accounting.accountant_name(simulator.ledger.spent(0))
+    guarantee = state_guarantee(privacy, algorithm.name, outcome.rounds, epsilons, accountant)
+    model = outcome.model[..., 0, :]
+    return Result(model, outcome.history, guarantee, outcome.rounds, outcome.stopped, objective, config)
+
+
+def assemble(
+    algorithm: Algorithm,
+    federation: Federation,
+    objective: Objective,
+    privacy: Privacy,
+    participation: Participation,
+    rounds: int,
+    streams: Streams,
+    test: tuple[ArrayLike, ArrayLike] | None,
+    engine: Engine,
+) -> Simulator:
+    """Check that the parts fit, and put them together."""
+    if privacy.mode not in algorithm.modes:
+        known = ", ".join(sorted(algorithm.modes))
+        raise NoGuarantee(f"{algorithm.name}: has no {privacy.mode!r} variant (it has: {known})")
+    algorithm.check(objective.penalty)
+    loss = objective.loss
+    y = loss.check_labels(federation.y)
+    loss.check_both_classes(y)
+    rows = Rows(federation.X, y, federation.offsets, loss, objective.scale, engine)
+    event, ledger, asks = None, None, algorithm.asks()
+    if isinstance(privacy, Proven):
+        event = plan(privacy, asks, participation.most(rounds), federation.sizes)
+        shape = (federation.n,) if streams.runs is None else (streams.runs, federation.n)
+        ledger = MemoryLedger(Budget(privacy.epsilon, privacy.delta), shape)
+    everyone = np.arange(federation.n)
+    bound = federation.row_bound
+    door = open_door(privacy, event, ledger, rows, asks, streams=streams, clients=everyone, row_bound=bound)
+    public = None if test is None else _test_set(objective, federation, *test)
+    return Simulator(federation, objective, rows, door, streams, ledger, public)
+
+
+def _test_set(
+    objective: Objective, federation: Federation, X: ArrayLike, y: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    X = check.finite_array("test", "X", X, ndim=2)
+    columns = federation.X.shape[1]
+    check.require(X.shape[1] == columns, "test", f"X must have the federation's {columns} columns", X.shape[1])
+    labels = objective.loss.check_labels(y)
+    check.require(len(labels) == len(X), "test", f"y must have one entry per row of X ({len(X)})", len(labels))
+    return X, labels
+
+
+def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

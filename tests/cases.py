@@ -1,0 +1,76 @@
+"""One row per algorithm: what the checks in `test_contract.py` and `test_optimum.py` run on.
+
+A row holds an instance tuned for the small problems below, and declares what the method does not promise.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sottovoce.algorithms import ADMM, DPADMM, DPSGD, DVP, PVP, FedAvg
+from sottovoce.core.algorithm import Algorithm
+from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.losses import Logistic, Squared
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.penalties import L1, L2, Penalty
+
+Method = Algorithm[Any, Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    algorithm: Method
+    rounds: int = 1500  # enough to reach the optimum on `small`
+    tolerance: float = 1e-8  # in the parameters, noise off
+
+
+CASES = {
+    case.algorithm.name: case
+    for case in (
+        Case(ADMM(rho=0.3), rounds=250),
+        Case(PVP(rho=0.3), rounds=250),
+        Case(DVP(rho=0.3), rounds=250),
+        Case(DPADMM(rho=0.3, penalty_at="server")),
+        Case(DPSGD(step=1.0)),
+        Case(FedAvg(step=1.0)),
+    )
+}
+
+
+def small(loss: str = "logistic", unequal: bool = True, features: int = 4, seed: int = 3) -> Federation:
+    """Six clients that disagree: shifted features, their own true model; rows no longer than 1."""
+    rng = np.random.default_rng(seed)
+    sizes = [3, 7, 12, 20, 31, 47] if unequal else [20] * 6
+    clients = []
+    for size in sizes:
+        X = rng.normal(size=(size, features)) + 0.5 * rng.normal(size=features)
+        X /= np.maximum(1.0, np.linalg.norm(X, axis=1))[:, None]
+        score = X @ (rng.normal(size=features) + np.array([1.0, -1.0, 0.0, 0.0][:features]))
+        noisy = score + 0.3 * rng.normal(size=size)
+        clients.append((X, np.where(noisy >= 0, 1.0, -1.0) if loss == "logistic" else noisy))
+    return Federation.from_clients(clients, row_bound=1.0)
+
+
+def goal(loss: str = "logistic", penalty: Penalty | str = "l2", scale: str = "mean") -> Objective:
+    if isinstance(penalty, str):
+        penalty = {"l1": L1(0.01), "l2": L2(0.05)}[penalty]
+    return Objective(Logistic() if loss == "logistic" else Squared(), penalty, scale)  # type: ignore[arg-type]
+
+
+def noisy_modes(algorithm: Method) -> dict[str, Privacy]:
+    """Every noisy mode this method has, at a loose budget so that numbers stay of order one."""
+    modes: dict[str, Privacy] = {
+        "published": Published(epsilon=0.9, delta=1e-3),
+        "proven": Proven(epsilon=20.0, delta=1e-3, clip=1.0),
+    }
+    return {name: mode for name, mode in modes.items() if name in algorithm.modes}
+
+
+def all_modes(algorithm: Method) -> dict[str, Privacy]:
+    return {"none": NoPrivacy(), **noisy_modes(algorithm)}
+
+
+MODES = [(name, mode) for name, case in CASES.items() for mode in all_modes(case.algorithm)]
+NOISY = [(name, mode) for name, mode in MODES if mode != "none"]

@@ -1,0 +1,189 @@
+"""What every algorithm owes the rest of the library, checked on every row of `cases.py`."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sottovoce.core import codec
+from sottovoce.core.participation import Everyone, KOfN
+from sottovoce.core.round import Checkpoint
+from sottovoce.core.streams import Streams
+from sottovoce.privacy.door import open_door
+from sottovoce.privacy.ledger import MemoryLedger
+from sottovoce.privacy.modes import NoPrivacy
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.rows import Rows
+from sottovoce.run.simulate import Simulator, assemble, train
+from tests.cases import CASES, MODES, NOISY, all_modes, goal, small
+
+
+def run(name: str, mode: str, federation: Federation | None = None, **options: Any) -> Any:
+    algorithm = CASES[name].algorithm
+    defaults: dict[str, Any] = {"rounds": 6, "seed": 11, "engine": "numpy", "privacy": all_modes(algorithm)[mode]}
+    return train(algorithm, federation or small(), goal(), **(defaults | options))
+
+
+def simulator(name: str, mode: str, engine: str = "numpy") -> Simulator:
+    algorithm = CASES[name].algorithm
+    parts = (algorithm, small(), goal(), all_modes(algorithm)[mode], Everyone(), 6, Streams(11), None, engine)
+    assembled = assemble(*parts)  # type: ignore[arg-type]
+    assembled.start(algorithm)
+    return assembled
+
+
+def same(a: Any, b: Any) -> bool:
+    return all(
+        np.array_equal(x, y) for x, y in zip(codec.to_arrays(a).values(), codec.to_arrays(b).values(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(("name", "mode"), MODES)
+def test_same_seed_same_run(name: str, mode: str) -> None:
+    first, second, other = run(name, mode), run(name, mode), run(name, mode, seed=12)
+    assert np.array_equal(first.model, second.model)
+    assert mode == "none" or not np.array_equal(first.model, other.model)
+
+
+@pytest.mark.parametrize(("name", "mode"), MODES)
+@pytest.mark.parametrize("participation", [Everyone(), KOfN(3)], ids=["everyone", "3-of-6"])
+def test_resume_equals_uninterrupted(name: str, mode: str, participation: Any) -> None:
+    kept: list[Checkpoint] = []
+    whole = run(name, mode, participation=participation, after_round=kept.append)
+    resumed = run(name, mode, participation=participation, resume=kept[2])
+    assert kept[2].k == 3
+    assert np.array_equal(whole.model, resumed.model)
+    for column in whole.history.columns.keys() - {"seconds"}:
+        assert np.array_equal(whole.history[column], resumed.history[column]), column
+    assert whole.guarantee == resumed.guarantee
+
+
+@pytest.mark.parametrize(("name", "mode"), MODES)
+def test_inputs_are_not_mutated(name: str, mode: str) -> None:
+    federation = small()
+    X, y = federation.X.copy(), federation.y.copy()
+    with frozen_arrays():
+        run(name, mode, federation)
+    assert np.array_equal(federation.X, X)
+    assert np.array_equal(federation.y, y)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_renumbering_clients_renumbers_the_result(name: str) -> None:
+    federation = small()
+    order = np.array([4, 2, 0, 5, 1, 3])
+    pairs = [
+        (federation.X[a:b], federation.y[a:b]) for a, b in zip(federation.offsets, federation.offsets[1:], strict=False)
+    ]
+    shuffled = Federation.from_clients([pairs[i] for i in order], row_bound=1.0)
+    kept: list[Checkpoint] = []
+    one = run(name, "none", federation, after_round=kept.append)
+    other = run(name, "none", shuffled, after_round=kept.append)
+    exact = CASES[name].algorithm.asks().kind == "gradient"  # an arg-min is solved to a certificate, not to rounding
+    np.testing.assert_allclose(one.model, other.model, rtol=0, atol=1e-11 if exact else 1e-7)
+    for field, states in kept[5].clients.items():
+        np.testing.assert_allclose(states[order], kept[11].clients[field], rtol=0, atol=1e-11 if exact else 1e-7)
+
+
+@pytest.mark.parametrize(("name", "mode"), MODES)
+def test_inactive_clients_are_unchanged_and_unread(name: str, mode: str) -> None:
+    algorithm, place = CASES[name].algorithm, simulator(name, mode)
+    active = np.array([True, False, True, True, False, True])
+    for k in (1, 2):
+        before = place.snapshot()
+        down = algorithm.broadcast(server := algorithm.init_server(hub(place)), hub(place))
+        exchange = place.exchange(algorithm, down, active if k == 2 else ~active | active, k)
+        assert exchange is not None
+    after = place.snapshot()
+    for field in (f for f in before if f.startswith("client.")):
+        assert np.array_equal(before[field][~active], after[field][~active])
+    # Rows of those who did not answer hold nothing: a server that read them would spread what is put there.
+    clean = algorithm.server(server, exchange.up, hub(place, active))
+    poisoned = codec.merge(codec.empty_rows(exchange.up, 6, np.nan), codec.rows(exchange.up, np.flatnonzero(active)),
+                           np.flatnonzero(active), np.ones((4, 1), dtype=bool))  # fmt: skip
+    assert same(clean, algorithm.server(server, poisoned, hub(place, active)))
+
+
+@pytest.mark.parametrize("engine", ["numpy", "kernel"])
+@pytest.mark.parametrize(("name", "mode"), MODES)
+def test_one_client_alone_equals_its_row_bit_for_bit(name: str, mode: str, engine: str) -> None:
+    algorithm, together = CASES[name].algorithm, simulator(name, mode, engine)
+    for i in (0, 3, 5):
+        alone = _alone(together, i, engine)
+        alone.start(algorithm)
+        fresh = simulator(name, mode, engine)
+        for k in (1, 2, 3):
+            down = algorithm.broadcast(algorithm.init_server(hub(fresh)), hub(fresh))
+            down = dataclasses.replace(down, **{f: v + 0.1 * k for f, v in codec.to_arrays(down).items()})
+            stacked = fresh.exchange(algorithm, down, np.ones(6, dtype=bool), k)
+            single = alone.exchange(algorithm, down, np.ones(1, dtype=bool), k)
+            assert stacked is not None
+            assert single is not None
+            assert same(codec.rows(stacked.up, np.array([i])), single.up)
+
+
+def _alone(together: Simulator, i: int, engine: str) -> Simulator:
+    """The same client on a machine of its own: only its rows, its own ledger, its number in the federation."""
+    federation, door = together.federation, together.door
+    a, b = federation.offsets[i : i + 2]
+    mine = Federation.from_clients([(federation.X[a:b], federation.y[a:b])], row_bound=federation.row_bound)
+    rows = Rows(mine.X, mine.y, mine.offsets, together.objective.loss, together.objective.scale, engine)
+    ledger = None if together.ledger is None else MemoryLedger(together.ledger.budget, (1,))
+    privacy, event = getattr(door, "privacy", NoPrivacy()), getattr(door, "event", None)
+    rest = {"streams": together.streams, "clients": np.array([i]), "row_bound": federation.row_bound}
+    own = open_door(privacy, event, ledger, rows, door.asks, **rest)
+    return Simulator(mine, together.objective, rows, own, together.streams, ledger, None)
+
+
+@pytest.mark.parametrize(("name", "mode"), MODES)
+def test_a_run_in_a_stack_equals_the_run_alone(name: str, mode: str) -> None:
+    stacked, alone = run(name, mode, runs=3), run(name, mode)
+    assert stacked.model.shape == (3, 4)
+    assert np.array_equal(stacked.model[0], alone.model)
+    assert mode == "none" or not np.array_equal(stacked.model[0], stacked.model[1])
+    partial = run(name, mode, runs=3, participation=KOfN(3))
+    assert np.array_equal(partial.model[0], run(name, mode, participation=KOfN(3)).model)
+
+
+@pytest.mark.parametrize(("name", "mode"), NOISY)
+def test_noise_fades_with_the_budget(name: str, mode: str) -> None:
+    """At an enormous budget a noisy mode is the non-private method: what is not noise is the same code."""
+    privacy = dataclasses.replace(all_modes(CASES[name].algorithm)[mode], epsilon=1e12)
+    np.testing.assert_allclose(run(name, mode, privacy=privacy).model, run(name, "none").model, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_client_is_a_federation(name: str) -> None:
+    federation = small()
+    alone = Federation.from_clients([(federation.X[-47:], federation.y[-47:])], row_bound=1.0)
+    assert np.isfinite(run(name, "none", alone).model).all()
+
+
+def hub(place: Simulator, answered: np.ndarray | None = None) -> Any:
+    from sottovoce.core.algorithm import Hub
+    from sottovoce.core.streams import Draw
+
+    answered = np.zeros(place.n, dtype=bool) if answered is None else answered
+    draw = Draw(place.streams, np.array([0xFFFFFFFF]), 1)
+    return Hub(place.n, place.objective.penalty, draw, 1, answered[:, None], np.zeros((1, place.dim)))
+
+
+@contextmanager
+def frozen_arrays() -> Iterator[None]:
+    """Every message and state handed to an algorithm is read-only: writing to it would raise."""
+    plain_init = Simulator.exchange
+
+    def guarded(self: Simulator, algorithm: Any, down: Any, active: np.ndarray, k: int) -> Any:
+        for message in (self._states, down):
+            for array in codec.to_arrays(message).values():
+                array.flags.writeable = False
+        return plain_init(self, algorithm, down, active, k)
+
+    Simulator.exchange = guarded
+    try:
+        yield
+    finally:
+        Simulator.exchange = plain_init
