@@ -12,9 +12,9 @@ from sottovoce.core import codec
 from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.round import Checkpoint
 from sottovoce.core.streams import Streams
-from sottovoce.privacy.door import open_door
 from sottovoce.privacy.ledger import MemoryLedger
 from sottovoce.privacy.modes import NoPrivacy
+from sottovoce.privacy.proven import open_door
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.rows import Rows
 from sottovoce.run.simulate import Simulator, assemble, train

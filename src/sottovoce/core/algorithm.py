@@ -11,7 +11,7 @@ at once in the simulator.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
@@ -34,6 +34,8 @@ class Penalty(Protocol):
     def smooth(self) -> bool: ...
     @property
     def finite(self) -> bool: ...
+    @property
+    def separable(self) -> bool: ...
     @property
     def strong(self) -> float: ...
     @property
@@ -72,7 +74,7 @@ class Asks:
     answers
         Questions a round.
     kind
-        "gradient" or "argmin".
+        Which question: "gradient", "argmin", "prox-steps" or "descent" (see `Oracle`).
     batch
         Each gradient is taken over about this many of a client's records, drawn anew for every question: a whole
         number of records, or a share of them if < 1. 0: all records.
@@ -81,9 +83,57 @@ class Asks:
     """
 
     answers: int = 1
-    kind: Literal["gradient", "argmin"] = "gradient"
+    kind: Literal["gradient", "argmin", "prox-steps", "descent"] = "gradient"
     batch: float = 0
     releases: int = 1
+
+
+@dataclass(frozen=True)
+class ProxSteps:
+    """Several proximal gradient steps taken where the data is, of which only the end leaves:
+
+        x ← centre + prox_{h/total_j}( (keep_j (x − centre) + push − g_j) / total_j ),      j = 1..len(keep)
+
+    Every number and array in it must be public: made from broadcasts, past answers and hyper-parameters.
+
+    Parameters
+    ----------
+    keep, total
+        One number per step (or per step and client, as (n, 1) arrays), 0 <= keep_j < total_j.
+    push, centre
+        Vectors that stay the same over the steps.
+    h
+        The penalty whose prox is taken.
+    fresh
+        True: g_j is the gradient at the running x (over a new batch, if one was declared). False: all steps use
+        the gradient at `at`.
+    average
+        Whether the mean of the iterates is returned, or the last one.
+    """
+
+    keep: Sequence[Array | float]
+    total: Sequence[Array | float]
+    push: Array | float
+    centre: Array | float
+    h: Penalty
+    fresh: bool = True
+    at: Array | None = None
+    average: bool = False
+
+
+@dataclass(frozen=True)
+class Descent:
+    """`count` gradient steps x ← x − step (∇f(x) + ridge x + pull (x − centre)), of which only the end leaves.
+
+    In `Proven` mode every step is noisy, and since the steps contract, the end gives away less than the steps would
+    together. All numbers must be public.
+    """
+
+    count: int
+    step: float
+    pull: float
+    centre: Array
+    ridge: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +145,8 @@ class Oracle:
 
     grad: Callable[[Array], Array]  # gradient of the client's data term at w (over a batch, if one was declared)
     argmin: Callable[..., Array]  # argmin(centre, rho, linear=0, ridge=0, start=None): see `problems/rows.py`
+    prox_steps: Callable[[Array, ProxSteps], Array]  # from a public start: noise on the end, not on each gradient
+    descent: Callable[[Array, Descent], Array]  # from a public start: full gradients, noise in every step
     size: Array  # number of records
     weight: Array  # what one record's loss counts for in f: 1/size (scale "mean") or 1 ("sum")
     noise_std: Array  # standard deviation of the noise on each coordinate of `grad`; 0 where it is exact

@@ -8,7 +8,7 @@ covers is refused with `NoGuarantee`.
 | Gaussian, full batch | the Gaussian trade-off, exact (Dong, Roth & Su 2022) |
 | Gaussian, Poisson batch | add/remove: privacy loss distribution (dp-accounting), Rényi (Mironov et al. 2019) |
 | Gaussian, fixed-size batch | replace-one: Rényi (Wang, Balle & Kasiviswanathan 2019, Theorem 27) |
-| discrete Gaussian | zCDP, converted as in Canonne, Kamath & Steinke 2020, Proposition 12 |
+| discrete Gaussian, Gaussian chain | zCDP, converted as in Canonne, Kamath & Steinke 2020, Proposition 12 |
 | Laplace, randomised response | the sum of the epsilons, or zCDP with rho = epsilon²/2 |
 | mixed | Rényi or zCDP for all together; pure events may instead add their epsilons |
 
@@ -21,6 +21,7 @@ the divergences are jointly convex. So "sampling ignored" is one of the bounds.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -83,7 +84,7 @@ def calibrate(
         noise = answers / epsilon
         if delta > 0:
             noise = min(noise, math.sqrt(answers / (2 * _zcdp_rho(epsilon, delta))))
-    elif mechanism == "discrete-gaussian":
+    elif mechanism in ("discrete-gaussian", "gaussian-chain"):
         noise = math.sqrt(answers / (2 * _zcdp_rho(epsilon, delta)))
     else:
         noise = math.sqrt(answers) / gaussian_mu(epsilon, delta)
@@ -306,41 +307,57 @@ def _log_binomials() -> np.ndarray:
 # -------------------------------------------------------------------------------------- privacy loss distributions
 
 
-def _pld_epsilon(items: _Items, delta: float, known: float) -> float:
-    """Poisson-sampled and full-batch Gaussians by privacy loss distributions; infinite where they are no use.
-
-    `known` is an epsilon from a cheaper bound: it tells how wide the distribution is.
-    """
-    step = min(_loss_step(event) for event, _ in items if _is_sampled(event))
+def _pld_epsilon(items: _Items, delta: float) -> float:
+    """Poisson-sampled and full-batch Gaussians by privacy loss distributions; infinite where they are no use."""
+    sampled = [(event, count) for event, count in items if _is_sampled(event)]
+    full = _squared_mu((event, count) for event, count in items if not _is_sampled(event))
+    step = min(_loss_step(event) for event, _ in sampled)
+    width = full / 2 + 9 * math.sqrt(full) + sum(_loss_width(event, count) for event, count in sampled)
     # The rounding of the Fourier transforms is absolute, about 1e-15 per composition (measured): delta pays for it.
-    delta -= 5e-15 * sum(count for event, count in items if _is_sampled(event))
-    if delta <= 0 or known > 1e6 * step:
+    delta -= 5e-15 * sum(count for _, count in sampled)
+    if delta <= 0 or width > 2e6 * step:
         return math.inf
     import dp_accounting
     from dp_accounting import pld
 
     # Un-sampled Gaussians mean what they say under ADD_OR_REMOVE_ONE only.
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, step)
-    full = _squared_mu((event, count) for event, count in items if not _is_sampled(event))
     if full > 0:
         accountant.compose(dp_accounting.GaussianDpEvent(1 / math.sqrt(full)))
-    for event, count in items:
-        if _is_sampled(event):
-            noise = dp_accounting.GaussianDpEvent(event.noise_multiplier)
-            accountant.compose(dp_accounting.PoissonSampledDpEvent(event.rate, noise), count)
+    for event, count in sampled:
+        noise = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+        accountant.compose(dp_accounting.PoissonSampledDpEvent(event.rate, noise), count)
     return float(accountant.get_epsilon(delta))
 
 
 def _loss_step(event: Event) -> float:
-    """The grid of the privacy loss: 1e-3, or finer if one answer's loss spreads over less than four such steps.
+    """The grid of the privacy loss: 1e-3, and not much more or less than 10 000 points for one answer.
 
-    Rounding to a grid `h` adds up to h²/6 to the variance of each loss, which matters when a loss is itself that
-    small; and 40 000 points are enough for anyone's patience. More noise never means a coarser grid.
+    Rounding to a grid `h` adds up to h²/6 to the variance of each loss. So where one loss spreads over less than four
+    steps the grid must be finer, and where it spreads over many it may be coarser. More noise never coarsens it.
     """
+    spread = event.rate * math.sqrt(math.expm1(min(event.noise_multiplier**-2, 700)))
+    largest = _loss(event, _farthest(event))
+    return float(max(min(1e-3, spread / 4), min(spread / 10, largest / 10_000), largest / 40_000))
+
+
+def _loss_width(event: Event, count: int) -> float:
+    """How far the loss of `count` answers may reach: Chernoff's bound for a tail of 1e-15."""
+    exponents = np.array([1, 2, 4, 8, 20]) / _loss(event, _farthest(event))
+    z = np.linspace(-10, _farthest(event), 2000)
+    density = (1 - event.rate) * np.exp(-(z**2) / 2) + event.rate * np.exp(-((z - 1 / event.noise_multiplier) ** 2) / 2)
+    moments = np.exp(exponents[:, None] * _loss(event, z)) @ density / density.sum()
+    return float(np.min((count * np.log(moments) + 35) / exponents))
+
+
+def _loss(event: Event, z: Any) -> Any:
+    """Privacy loss of one answer, `z` standard deviations from its mean without the record."""
     inverse = 1 / event.noise_multiplier
-    spread = event.rate * math.sqrt(math.expm1(min(inverse**2, 700)))
-    largest = float(np.logaddexp(math.log1p(-event.rate), math.log(event.rate) + 10 * inverse + inverse**2 / 2))
-    return max(min(1e-3, spread / 4), largest / 40_000)
+    return np.logaddexp(math.log1p(-event.rate), math.log(event.rate) + z * inverse - inverse**2 / 2)
+
+
+def _farthest(event: Event) -> float:
+    return 10 + 1 / event.noise_multiplier
 
 
 # ----------------------------------------------------------------------------------------- choosing between bounds
@@ -382,7 +399,7 @@ def _methods(items: _Items, cheaply: bool = False) -> list[tuple[str, Callable[[
 
         methods.append((f"RDP {how}", by_renyi))
         if poisson and gaussian and not cheaply:
-            methods.append((f"PLD {how}", lambda delta: _pld_epsilon(items, delta, _epsilon(items, delta, True))))
+            methods.append((f"PLD {how}", lambda delta: _pld_epsilon(items, delta)))
     return methods
 
 

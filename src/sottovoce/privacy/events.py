@@ -9,7 +9,7 @@ from typing import Literal
 
 from sottovoce.core import check
 
-Mechanism = Literal["gaussian", "discrete-gaussian", "laplace", "randomized-response"]
+Mechanism = Literal["gaussian", "discrete-gaussian", "gaussian-chain", "laplace", "randomized-response"]
 Sampling = Literal["full", "poisson", "fixed-size"]
 Relation = Literal["replace-one", "add-remove", "replace-client"]
 
@@ -21,7 +21,9 @@ class Event:
     Parameters
     ----------
     mechanism
-        Which noise was added. "laplace" noise is on a value of bounded L1 sensitivity and is pure DP.
+        Which noise was added. "laplace" noise is on a value of bounded L1 sensitivity and is pure DP. A
+        "gaussian-chain" is the end of several noisy contracting steps: its Rényi divergences are those of a Gaussian
+        (`privacy/local_runs.py`), which is all that is used of it.
     noise_multiplier
         Standard deviation of the noise (Laplace: its scale; randomised response: 1/epsilon) divided by the
         sensitivity *under `relation`*. The library divides by itself: no accountant rescales it.

@@ -32,6 +32,11 @@ class Penalty(ABC):
         return math.isfinite(self.curvature)
 
     @property
+    def separable(self) -> bool:
+        """A sum over coordinates, so that prox works on each alone and stretches no distance, not even in L1."""
+        return True
+
+    @property
     def finite(self) -> bool:
         """Finite everywhere, so that a subgradient step makes sense."""
         return True
@@ -239,6 +244,10 @@ class Ball(_Indicator):
 
     def __post_init__(self) -> None:
         positive("Ball", radius=self.radius)
+
+    @property
+    def separable(self) -> bool:
+        return False
 
     def _inside(self, w: np.ndarray) -> np.ndarray:
         return np.linalg.norm(w, axis=-1) <= self.radius * (1.0 + SLACK * _epsilon(w))

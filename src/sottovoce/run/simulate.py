@@ -15,10 +15,11 @@ from sottovoce.core.check import NoGuarantee
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.round import Checkpoint, Exchange, History
 from sottovoce.core.streams import Draw, Streams
-from sottovoce.privacy.door import Door, open_door, plan
+from sottovoce.privacy.door import Door
 from sottovoce.privacy.guarantee import Guarantee, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.modes import Privacy, Proven
+from sottovoce.privacy.proven import open_door, plan
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.rows import Rows, margins

@@ -1,0 +1,297 @@
+"""Proven doors: every answer is clipped, charged to the ledger, noised and only then given.
+
+Whatever an algorithm makes of an answer is post-processing, so a badly written algorithm can be useless but not leaky.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.algorithm import Asks, Descent, Noise, ProxSteps
+from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.streams import Purpose
+from sottovoce.privacy import local_runs, mechanisms
+from sottovoce.privacy.door import ARGMIN_TOL, Door, ExactOracle, PublishedDoor, Question, batch_rates
+from sottovoce.privacy.events import Event
+from sottovoce.privacy.modes import Privacy, Proven, Published
+
+MOST_KINDS = 64  # different sampling rates that are accounted one by one
+
+
+class Ledger(Protocol):
+    """What a proven door asks before it answers (`privacy/ledger.py`)."""
+
+    def charge(self, event: Any, clients: Any, active: Any) -> None: ...
+    def afford(self, event: Any, answers: Any, clients: Any) -> np.ndarray: ...
+
+
+@dataclass(kw_only=True)
+class _ProvenDoor(Door):
+    """What both proven doors share: a budget, one kind of event, and constants that never look at data."""
+
+    privacy: Proven
+    event: Event  # what an answer is; clients of other sizes differ from it in their batches alone
+    ledger: Ledger
+
+    def charge(self, question: Question) -> None:
+        """Before the answer is computed: refuses when the budget does not hold it."""
+        for event, places in self.events(question.local):
+            self.ledger.charge(event, question.local[places], question.active[..., places])
+
+    def able(self, local: np.ndarray) -> np.ndarray:
+        able, answers = np.empty(self.shape(len(local)), dtype=bool), costs(self.privacy, self.asks)
+        for event, places in self.events(local):
+            able[..., places] = self.ledger.afford(event, answers, local[places])
+        return able
+
+    def events(self, local: np.ndarray) -> list[tuple[Event, np.ndarray]]:
+        """What an answer of these clients is, and whose: one event for all, if batches are not unequal shares."""
+        return [(self.event, np.arange(len(local)))]
+
+    def gradient_bound(self) -> float:
+        return np.inf if self.row_bound is None else super().gradient_bound()
+
+    def curvature_bound(self) -> float:
+        return np.inf if self.row_bound is None else super().curvature_bound()
+
+    def smoothness(self, local: np.ndarray) -> np.ndarray:
+        return self.curvature_bound() * self.exact.weights[local] * self.exact.sizes[local][:, None]
+
+    def strong_convexity(self, local: np.ndarray) -> np.ndarray:
+        return np.zeros_like(self.exact.weights[local])
+
+
+@dataclass
+class RecordDoor(_ProvenDoor):
+    """Noisy answers; uploads are post-processing and go out as they are.
+
+    Gradient: with everything before it fixed, the clipped sums of two neighbouring data sets differ in one term, so
+    the sensitivity is 2·clip·weight (replace-one) or clip·weight (add-remove), whatever the loss and the point; over
+    a batch both are divided by the public share drawn. The weight, 1/m or 1, is public.
+
+    Arg-min: the minimised function is (rho + ridge)-strongly convex, and two neighbours' gradients differ by that
+    same amount *everywhere*, because rows are scaled so that |slope|·|row| <= clip for a loss of bounded slope. So
+    the minimisers differ by that amount / (rho + ridge), and what a solver returns within `tol` by 2·tol / (rho +
+    ridge) more.
+
+    Runs of local steps: see `local_runs.py`.
+    """
+
+    counted = True
+
+    def __post_init__(self) -> None:
+        self.poisson = self.event.sampling == "poisson"
+        kind, loss = self.asks.kind, self.exact.loss
+        if kind != "gradient" and self.privacy.noise == "secure":
+            raise NoGuarantee(
+                f"Proven: secure noise is offered for gradients, not for {kind!r}; use the method's default variant"
+            )
+        if kind in ("argmin", "descent") and self.privacy.mechanism != "gaussian":
+            raise NoGuarantee(f"Proven: no {self.privacy.mechanism} noise for {kind!r}; use mechanism='gaussian'")
+        if kind == "argmin" and not np.isfinite(loss.lipschitz):
+            raise NoGuarantee(
+                f"Proven: the arg-min of {type(loss).__name__} has no bounded sensitivity (its slope is unbounded); "
+                "use a loss of bounded slope such as Huber(), or a method that asks for gradients"
+            )
+        if kind == "descent" and (loss.outputs > 1 or self.asks.batch):
+            raise NoGuarantee(
+                "Proven: hidden local steps need a loss of one margin and all records (batch=0) in each step"
+            )
+
+    def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
+        self.charge(question)
+        if self.privacy.noise == "secure":
+            return self.intercept(self._secure_gradient(w, question.local))
+        exact = self.exact_gradient(w, question, self.privacy.clip, self._norm)
+        scale = self.event.noise_multiplier * self._sensitivity(question.local)
+        return self.intercept(
+            exact + scale * self.seeded(Purpose.NOISE, question, self.exact.dim, self.event.mechanism)
+        )
+
+    def argmin(
+        self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
+    ) -> np.ndarray:
+        self.charge(question)
+        cap = self.privacy.clip / self.exact.loss.lipschitz
+        exact = self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap)
+        change = self._sensitivity(question.local) + 2 * ARGMIN_TOL
+        scale = self.event.noise_multiplier * change / (np.asarray(rho) + ridge)
+        return self.intercept(exact + scale * self.seeded(Purpose.NOISE, question, self.exact.dim))
+
+    def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
+        self.charge(question)
+        scale = self.event.noise_multiplier * self._prox_steps_sensitivity(spec, question.local)
+        exact = local_runs.take_prox_steps(self.gradients(question, self.privacy.clip, self._norm), start, spec)
+        return self.intercept(
+            exact + scale * self.seeded(Purpose.NOISE, question, self.exact.dim, self.event.mechanism)
+        )
+
+    def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
+        c = local_runs.contraction(spec, self.smoothness(question.local))
+        if not (c < 1).all():  # also when no bound on the rows was promised: c is then infinite
+            raise NoGuarantee(
+                f"Proven: local steps must contract, got a factor of {float(np.max(c)):.4g}; promise a row_bound and "
+                "take a step below 2 / (smoothness + ridge + pull)"
+            )
+        self.charge(question)
+        noise = self.event.noise_multiplier * local_runs.chain_gain(c, spec.count) * self._sensitivity(question.local)
+
+        def noisy(x: np.ndarray, j: int) -> np.ndarray:
+            step = self.step_of(question, j)
+            exact = self.exact_gradient(x, step, self.privacy.clip)
+            return exact + noise * self.seeded(Purpose.NOISE, step, self.exact.dim)
+
+        return self.intercept(local_runs.take_descent(noisy, start, spec))
+
+    def _prox_steps_sensitivity(self, spec: ProxSteps, local: np.ndarray) -> np.ndarray:
+        one = self._sensitivity(local)
+        if self._norm == 1 and not spec.h.separable:
+            raise NoGuarantee(
+                f"Proven: the prox of {type(spec.h).__name__} may stretch L1 distances; use Gaussian noise"
+            )
+        if not spec.fresh:
+            return local_runs.prox_steps_sensitivity(spec, one, one)
+        # Clipping keeps the gradient of a loss of *one* margin the gradient of a convex function, no steeper than
+        # before; so the steps absorb differences of the points if they keep enough of them.
+        convex = self.exact.loss.outputs == 1 and self._norm == 2
+        if convex and all(np.all(self.smoothness(local) <= 2 * np.asarray(keep)) for keep in spec.keep):
+            return local_runs.prox_steps_sensitivity(spec, one, one)
+        bounded = 2 * self.privacy.clip * self.exact.weights[local] * self.exact.sizes[local][:, None]
+        return local_runs.prox_steps_sensitivity(spec, one, bounded)
+
+    def noise_std(self, local: np.ndarray) -> np.ndarray:
+        unit = np.sqrt(2.0) if self.event.mechanism == "laplace" else 1.0  # deviation of a Laplace number of scale 1
+        return unit * self.event.noise_multiplier * self._sensitivity(local)
+
+    def gradient_bound(self) -> float:
+        return self.privacy.clip
+
+    @property
+    def _norm(self) -> int:
+        return 1 if self.event.mechanism == "laplace" else 2
+
+    @property
+    def _reach(self) -> int:
+        """In clip norms: how far one record moves the sum of clipped gradients."""
+        return 2 if self.event.relation == "replace-one" else 1
+
+    def _sensitivity(self, local: np.ndarray) -> np.ndarray:
+        return self._reach * self.privacy.clip * self.exact.weights[local] / self.rates[local]
+
+    def events(self, local: np.ndarray) -> list[tuple[Event, np.ndarray]]:
+        kinds, kind_of = self._kinds
+        return [(kinds[kind], np.flatnonzero(kind_of[local] == kind)) for kind in np.unique(kind_of[local])]
+
+    @cached_property
+    def _kinds(self) -> tuple[list[Event], np.ndarray]:
+        """The distinct events of all clients, and which is whose.
+
+        The plan's event is that of the client with the largest share. Smaller shares cost less; but where there are
+        very many different ones, all are charged as the largest, which is an upper bound.
+        """
+        rates, kind_of = np.unique(self.rates[:, 0], return_inverse=True)
+        if self.event.sampling == "full" or len(rates) > MOST_KINDS:
+            return [self.event], np.zeros_like(kind_of)
+        if self.poisson:
+            return [replace(self.event, rate=float(rate)) for rate in rates], kind_of
+        sizes = [int(self.exact.sizes[kind_of == kind][0]) for kind in range(len(rates))]
+        pairs = zip(rates, sizes, strict=True)
+        return [replace(self.event, batch=round(rate * size), size=size) for rate, size in pairs], kind_of
+
+    def _secure_gradient(self, w: np.ndarray, local: np.ndarray) -> np.ndarray:
+        """Integer sums on a grid and discrete noise from the operating system, one client after the other."""
+        points = np.broadcast_to(w, (*self.shape(len(local)), self.exact.dim))
+        answer = np.empty(points.shape)
+        scale = self.event.noise_multiplier * self._reach * mechanisms.GRID_BOUND
+        for place in np.ndindex(points.shape[:-1]):
+            client = int(local[place[-1]])
+            examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm)
+            total = mechanisms.to_grid(examples, self.privacy.clip).sum(axis=0)
+            noise = mechanisms.discrete_noise(self.privacy.mechanism, scale, self.exact.dim)
+            answer[place] = mechanisms.from_grid(total + noise, self.privacy.clip) * self.exact.weights[client]
+        return answer
+
+
+@dataclass
+class ClientDoor(_ProvenDoor):
+    """Exact answers that stay with the client; every upload is clipped around a public centre, charged and noised.
+
+    Given past releases, a release is a mixture over hidden states of Gaussians around points within `clip` of the
+    centre; any two such points are at most 2·clip apart, and mixtures do not widen that. So whatever hidden state an
+    algorithm keeps, replacing a client's whole data set moves the release by at most 2·clip.
+    """
+
+    def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
+        if centre is None:
+            raise NoGuarantee(
+                "Proven(unit='client') needs a public centre: this algorithm released a value without one"
+            )
+        if question.number >= self.asks.releases:
+            raise InvalidInput(f"release: this algorithm declared {self.asks.releases} a round and asked for one more")
+        self.charge(question)
+        moved = mechanisms.clip_rows(u - centre, self.privacy.clip)
+        if self.privacy.noise == "seeded":
+            scale = self.event.noise_multiplier * 2 * self.privacy.clip
+            return self.intercept(centre + moved + scale * self.seeded(Purpose.NOISE, question, u.shape[-1]))
+        grid = mechanisms.to_grid(moved, self.privacy.clip)
+        scale = self.event.noise_multiplier * 2 * mechanisms.GRID_BOUND
+        grid = grid + mechanisms.discrete_noise("gaussian", scale, grid.size).reshape(grid.shape)
+        return self.intercept(centre + mechanisms.from_grid(grid, self.privacy.clip))
+
+
+def costs(privacy: Proven, asks: Asks) -> int:
+    """Events charged to a client for one round."""
+    return asks.releases if privacy.unit == "client" else asks.answers
+
+
+def plan(privacy: Proven, asks: Asks, rounds: int, sizes: np.ndarray) -> Event:
+    """The event that each answer (or, for unit "client", each upload) is, with the least noise the budget allows.
+
+    Batches follow from the relation: drawn record by record (Poisson) for add-remove, of fixed size for replace-one;
+    the accountants for the two are not interchangeable. With unequal clients the event is that of the client whose
+    batch is the largest share, which costs the most. Only single gradients gain from random batches.
+    """
+    from sottovoce.privacy import accounting
+
+    mechanism = privacy.mechanism
+    if mechanism == "gaussian" and privacy.noise == "secure":
+        mechanism = "discrete-gaussian"
+    kind: dict[str, Any] = {"mechanism": mechanism, "relation": privacy.relation}
+    if privacy.unit == "client":
+        kind["relation"] = "replace-client"
+    elif asks.kind == "descent":
+        kind["mechanism"] = "gaussian-chain"
+    elif asks.batch and asks.kind == "gradient":
+        poisson = privacy.relation == "add-remove"
+        rates = batch_rates(asks.batch, sizes, whole=not poisson)
+        worst = int(np.argmax(rates))
+        if rates[worst] < 1:
+            if mechanism != "gaussian":
+                raise NoGuarantee(
+                    f"Proven: no proof for {mechanism} noise on random batches; use batch=0, or seeded noise"
+                )
+            if poisson:
+                kind |= {"sampling": "poisson", "rate": float(rates[worst])}
+            else:
+                size = int(sizes[worst])
+                kind |= {"sampling": "fixed-size", "batch": round(rates[worst] * size), "size": size}
+    times = rounds if privacy.participations is None else min(rounds, privacy.participations)
+    check.whole("Proven", participations=times)
+    noise = accounting.calibrate(privacy.epsilon, privacy.delta, times * costs(privacy, asks), **kind)
+    return Event(noise_multiplier=noise, **kind)
+
+
+def open_door(
+    privacy: Privacy, event: Event | None, ledger: Ledger | None, exact: ExactOracle, asks: Asks, **rest: Any
+) -> Door:
+    """The door for this kind of promise."""
+    if isinstance(privacy, Published):
+        return PublishedDoor(exact, asks, privacy=privacy, **rest)
+    if isinstance(privacy, Proven):
+        check.require(event is not None and ledger is not None, "Proven", "needs a calibrated event and a ledger")
+        kind = ClientDoor if privacy.unit == "client" else RecordDoor
+        return kind(exact, asks, privacy=privacy, event=event, ledger=ledger, **rest)  # type: ignore[arg-type]
+    return Door(exact, asks, **rest)
