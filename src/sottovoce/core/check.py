@@ -35,6 +35,10 @@ class BudgetSpent(SottovoceError):
     """The next answer would exceed a client's privacy budget; nothing was answered."""
 
 
+class PrivacyWarning(UserWarning):
+    """A setting that is allowed but weakens what a guarantee means."""
+
+
 def require(holds: bool, who: str, rule: str, got: object = None, hint: str = "") -> None:
     """Raise ``InvalidInput("<who>: <rule>, got <got>. <hint>")`` unless `holds`."""
     if not holds:

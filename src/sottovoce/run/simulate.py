@@ -1,5 +1,6 @@
 """Transport: all active clients in one call, on this machine. And `train`, the library's face."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -251,6 +252,7 @@ def assemble(
     rows = Rows(federation.X, y, federation.offsets, loss, objective.scale, engine)
     event, ledger, asks = None, None, algorithm.asks()
     if isinstance(privacy, Proven):
+        _warn_about_delta(privacy, federation)
         event = plan(privacy, asks, participation.most(rounds), federation.sizes)
         shape = (federation.n,) if streams.runs is None else (streams.runs, federation.n)
         ledger = MemoryLedger(Budget(privacy.epsilon, privacy.delta), shape)
@@ -259,6 +261,19 @@ def assemble(
     door = open_door(privacy, event, ledger, rows, asks, streams=streams, clients=everyone, row_bound=bound)
     public = None if test is None else _test_set(objective, federation, *test)
     return Simulator(federation, objective, rows, door, streams, ledger, public)
+
+
+def _warn_about_delta(privacy: Proven, federation: Federation) -> None:
+    """A delta of 1/size allows a mechanism that publishes one record in the clear."""
+    largest = int(np.argmax(federation.sizes))
+    size = int(federation.sizes[largest])
+    if privacy.unit == "record" and privacy.delta >= 1 / size:
+        warnings.warn(
+            f"Proven: delta = {privacy.delta:g} is not below 1/size for client {federation.names[largest]!r} with "
+            f"{size} records: such a delta would allow giving one record away; use a smaller one",
+            check.PrivacyWarning,
+            stacklevel=4,
+        )
 
 
 def _test_set(
