@@ -29,8 +29,8 @@ def test_table_grows_and_ends_at_the_rounds_asked_for() -> None:
 
 def test_batches_name_their_accountant() -> None:
     options = {"noise": 2.0, "delta": 1e-5, "rounds": 50, "batch": 10, "size": 400}
-    poisson = account(relation="add-remove", **options)  # type: ignore[arg-type]
-    fixed = account(**options)  # type: ignore[arg-type]
+    poisson = account(relation="add-remove", **options)
+    fixed = account(**options)
     assert "PLD" in poisson.accountant
     assert "RDP" in fixed.accountant
     assert poisson.epsilon < account(noise=2.0, delta=1e-5, rounds=50, relation="add-remove").epsilon

@@ -96,8 +96,8 @@ class Door:
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
         return u.copy()  # a fresh array, so that a released value can be told from one that was not
 
-    def able(self, local: np.ndarray) -> np.ndarray:
-        """Who of these clients can afford one more round: (runs?, clients) of bool."""
+    def able(self, local: np.ndarray, k: int) -> np.ndarray:
+        """Who of these clients can afford round k: (runs?, clients) of bool."""
         return np.ones(self.shape(len(local)), dtype=bool)
 
     def noise_std(self, local: np.ndarray) -> np.ndarray:

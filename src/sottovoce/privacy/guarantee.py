@@ -55,9 +55,17 @@ class Guarantee:
 
 
 def state_guarantee(
-    privacy: Privacy, method: str, rounds: int, epsilons: np.ndarray | None = None, accountant: str = ""
+    privacy: Privacy,
+    method: str,
+    rounds: int,
+    epsilons: np.ndarray | None = None,
+    accountant: str = "",
+    lasting: bool = False,
 ) -> Guarantee:
-    """The statement for a finished run; `epsilons` are what the ledger says was spent, per client (worst run)."""
+    """The statement for a finished run.
+
+    `epsilons` are what the ledger says was spent, per client (worst run); `lasting`: in files that outlive the run.
+    """
     if isinstance(privacy, NoPrivacy):
         return Guarantee("none", "No privacy: exact answers were sent in the clear.")
     if isinstance(privacy, Published):
@@ -73,8 +81,9 @@ def state_guarantee(
         "secure": "discrete noise from the operating system's generator",
     }[privacy.noise]
     shares = "" if np.ptp(epsilons) < 1e-12 else f" (the least asked client: {epsilons.min():.4g})"
+    span = "this and all earlier runs in the clients' ledgers" if lasting else "the whole run"
     text = (
-        f"({worst:.6g}, {privacy.delta:g})-differential privacy{shares} for {unit}, over the whole run, against "
+        f"({worst:.6g}, {privacy.delta:g})-differential privacy{shares} for {unit}, over {span}, against "
         f"{OBSERVER}. Accountant: {accountant}. Noise: {noise}. Not covered: {'; '.join(NOT_COVERED)}."
     )
     return Guarantee(

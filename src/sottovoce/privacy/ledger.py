@@ -142,9 +142,17 @@ class MemoryLedger:
         self._caps = self._counts.copy()
 
     def charge(
-        self, event: Event, clients: NDArray[np.integer] | None = None, active: NDArray[np.bool_] | None = None
+        self,
+        event: Event,
+        clients: NDArray[np.integer] | None = None,
+        active: NDArray[np.bool_] | None = None,
+        round: int = 0,
+        question: int = 0,
     ) -> None:
-        """Count one answer of each of `clients` (None: all) in the runs where `active`; on refusal, of none of them."""
+        """Count one answer of each of `clients` (None: all) in the runs where `active`; on refusal, of none of them.
+
+        `round` and `question` name an answer in a ledger on disk; here only numbers are kept.
+        """
         row, who = self._row(event), self._who(clients)
         left = self._left(row, who)
         asked = self._mask(active, left.shape)
@@ -160,7 +168,7 @@ class MemoryLedger:
             self._caps[row + 1 :, ..., who] = _UNKNOWN
 
     def afford(
-        self, event: Event, answers: ArrayLike = 1, clients: NDArray[np.integer] | None = None
+        self, event: Event, answers: ArrayLike = 1, clients: NDArray[np.integer] | None = None, round: int = 0
     ) -> NDArray[np.bool_]:
         """Who can still give this many more answers of this kind."""
         return self._left(self._row(event), self._who(clients)) >= np.asarray(answers)

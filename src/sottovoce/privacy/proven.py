@@ -24,8 +24,8 @@ MOST_KINDS = 64  # different sampling rates that are accounted one by one
 class Ledger(Protocol):
     """What a proven door asks before it answers (`privacy/ledger.py`)."""
 
-    def charge(self, event: Any, clients: Any, active: Any) -> None: ...
-    def afford(self, event: Any, answers: Any, clients: Any) -> np.ndarray: ...
+    def charge(self, event: Event, clients: Any, active: Any, round: int, question: int) -> None: ...
+    def afford(self, event: Event, answers: int, clients: Any, round: int) -> np.ndarray: ...
 
 
 @dataclass(kw_only=True)
@@ -39,12 +39,13 @@ class _ProvenDoor(Door):
     def charge(self, question: Question) -> None:
         """Before the answer is computed: refuses when the budget does not hold it."""
         for event, places in self.events(question.local):
-            self.ledger.charge(event, question.local[places], question.active[..., places])
+            active = question.active[..., places]
+            self.ledger.charge(event, question.local[places], active, question.k, question.number)
 
-    def able(self, local: np.ndarray) -> np.ndarray:
+    def able(self, local: np.ndarray, k: int) -> np.ndarray:
         able, answers = np.empty(self.shape(len(local)), dtype=bool), costs(self.privacy, self.asks)
         for event, places in self.events(local):
-            able[..., places] = self.ledger.afford(event, answers, local[places])
+            able[..., places] = self.ledger.afford(event, answers, local[places], k)
         return able
 
     def events(self, local: np.ndarray) -> list[tuple[Event, np.ndarray]]:

@@ -109,6 +109,11 @@ class Federation:
         """Number of rows of each client."""
         return np.diff(self.offsets)
 
+    def data(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Each client's own (X, y)."""
+        starts = self.offsets.tolist()
+        return [(self.X[a:b], self.y[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
+
     def __repr__(self) -> str:  # the default would print rows
         rows, columns = self.X.shape
         return f"Federation({self.n} clients, {rows} rows, {columns} columns)"

@@ -1,5 +1,6 @@
 """Transport: all active clients in one call, on this machine. And `train`, the library's face."""
 
+import hashlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,14 +13,15 @@ from numpy.typing import ArrayLike
 from sottovoce.core import check, codec
 from sottovoce.core import round as loop
 from sottovoce.core.algorithm import Algorithm, Site
-from sottovoce.core.check import NoGuarantee
+from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.round import Checkpoint, Exchange, History
 from sottovoce.core.streams import Draw, Streams
 from sottovoce.privacy.door import Door
 from sottovoce.privacy.guarantee import Guarantee, state_guarantee
-from sottovoce.privacy.ledger import Budget, MemoryLedger
+from sottovoce.privacy.ledger import Budget, MemoryLedger, fingerprint
 from sottovoce.privacy.modes import Privacy, Proven
+from sottovoce.privacy.owners import OwnerLedgers
 from sottovoce.privacy.proven import open_door, plan
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
@@ -37,7 +39,7 @@ class Simulator:
     rows: Rows
     door: Door
     streams: Streams
-    ledger: MemoryLedger | None
+    ledger: MemoryLedger | OwnerLedgers | None
     test: tuple[np.ndarray, np.ndarray] | None
     measure_training: bool = True
 
@@ -53,7 +55,7 @@ class Simulator:
         codec.to_arrays(self._states)
 
     def exchange(self, algorithm: Algorithm, down: Any, active: np.ndarray, k: int) -> Exchange | None:
-        able = self.door.able(self._everyone)
+        able = self.door.able(self._everyone, k)
         if not able.any():
             return None
         active = active & able
@@ -90,6 +92,19 @@ class Simulator:
         if self.ledger is not None:
             numbers["epsilon"] = self.ledger.epsilons(roughly=True).max(axis=-1)
         return numbers
+
+    def spent(self) -> tuple[np.ndarray | None, str]:
+        """The epsilon of every client (of the worst run), and which accountant says so."""
+        if self.ledger is None:
+            return None, ""
+        from sottovoce.privacy import accounting
+
+        epsilons = self.ledger.epsilons().reshape(-1, self.n).max(axis=0)
+        return epsilons, accounting.accountant_name(self.ledger.spent(int(np.argmax(epsilons))))
+
+    def close(self) -> None:
+        if isinstance(self.ledger, OwnerLedgers):
+            self.ledger.close()
 
     def snapshot(self) -> dict[str, np.ndarray]:
         states = {f"client.{name}": array for name, array in codec.to_arrays(self._states).items()}
@@ -164,6 +179,7 @@ def train(
     engine: Engine = "auto",
     record_every: int = 1,
     measure_training: bool = True,
+    ledgers: str | Path | None = None,
     resume: Checkpoint | None = None,
     after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
 ) -> Result:
@@ -193,6 +209,10 @@ def train(
         Measure and record every so many rounds (and at the end).
     measure_training
         Record the objective on the private rows. A simulation may look; a deployment may not.
+    ledgers
+        `Proven` only: a folder with one ledger file per client, made on first use with this run's budget. What is
+        spent there stays spent: later runs on the same data draw on the same budgets, and a client that has none
+        left stays silent. One synced write per answer.
     resume
         Go on from this checkpoint of the same run.
     after_round
@@ -200,32 +220,33 @@ def train(
     """
     check.whole("train", rounds=rounds, record_every=record_every)
     streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
-    simulator = assemble(algorithm, federation, objective, privacy, participation, rounds, streams, test, engine)
+    parts = (algorithm, federation, objective, privacy, participation, rounds, streams, test, engine)
+    simulator = assemble(*parts, ledgers=None if ledgers is None else Path(ledgers))
     simulator.measure_training = measure_training
     if resume is not None:
         simulator.restore(algorithm, resume.clients)
-    outcome = loop.train(
-        algorithm,
-        simulator,
-        rounds=rounds,
-        penalty=objective.penalty,
-        participation=participation,
-        streams=streams,
-        resume=resume,
-        record_every=record_every,
-        after_round=after_round,
-    )
-    from sottovoce.run import experiment
+    try:
+        outcome = loop.train(
+            algorithm,
+            simulator,
+            rounds=rounds,
+            penalty=objective.penalty,
+            participation=participation,
+            streams=streams,
+            resume=resume,
+            record_every=record_every,
+            after_round=after_round,
+        )
+        epsilons, accountant = simulator.spent()
+    finally:
+        simulator.close()
+    from sottovoce.run import experiment  # which itself needs this module
 
     config = experiment.describe(algorithm, federation, objective, privacy, participation, simulator.rows.engine)
     config["run"] |= {"rounds": rounds, "seed": streams.seed, "runs": runs or 0, "record_every": record_every}
-    epsilons, accountant = None, ""
-    if simulator.ledger is not None:
-        from sottovoce.privacy import accounting
-
-        epsilons = simulator.ledger.epsilons().reshape(-1, federation.n).max(axis=0)
-        accountant = accounting.accountant_name(simulator.ledger.spent(0))
-    guarantee = state_guarantee(privacy, algorithm.name, outcome.rounds, epsilons, accountant)
+    guarantee = state_guarantee(
+        privacy, algorithm.name, outcome.rounds, epsilons, accountant, lasting=ledgers is not None
+    )
     model = outcome.model[..., 0, :]
     return Result(model, outcome.history, guarantee, outcome.rounds, outcome.stopped, objective, config)
 
@@ -240,6 +261,7 @@ def assemble(
     streams: Streams,
     test: tuple[ArrayLike, ArrayLike] | None,
     engine: Engine,
+    ledgers: Path | None = None,
 ) -> Simulator:
     """Check that the parts fit, and put them together."""
     if privacy.mode not in algorithm.modes:
@@ -254,13 +276,36 @@ def assemble(
     if isinstance(privacy, Proven):
         _warn_about_delta(privacy, federation)
         event = plan(privacy, asks, participation.most(rounds), federation.sizes)
-        shape = (federation.n,) if streams.runs is None else (streams.runs, federation.n)
-        ledger = MemoryLedger(Budget(privacy.epsilon, privacy.delta), shape)
+        budget = Budget(privacy.epsilon, privacy.delta)
+        if ledgers is None:
+            ledger = MemoryLedger(budget, (federation.n,) if streams.runs is None else (streams.runs, federation.n))
+        else:
+            check.require(
+                streams.runs is None, "train", "ledgers are for one run at a time, not for runs", streams.runs
+            )
+            from sottovoce.run import experiment
+
+            settings = experiment.describe(algorithm, federation, objective, privacy, participation, rows.engine)
+            run = _name_of_run(federation, repr((settings, rounds, streams.seed, event)))
+            ledger = OwnerLedgers.open(
+                ledgers, federation.names, federation.data(), budget, run, privacy.noise == "seeded"
+            )
+    elif ledgers is not None:
+        raise InvalidInput(
+            f"train: ledgers count what Proven answers cost; privacy={type(privacy).__name__} has no budget"
+        )
     everyone = np.arange(federation.n)
     bound = federation.row_bound
     door = open_door(privacy, event, ledger, rows, asks, streams=streams, clients=everyone, row_bound=bound)
     public = None if test is None else _test_set(objective, federation, *test)
     return Simulator(federation, objective, rows, door, streams, ledger, public)
+
+
+def _name_of_run(federation: Federation, settings: str) -> str:
+    """Stands for all that determines the answers, *everyone's* data included: with seeded noise, the same question
+    under the same name gets the same answer, and under no other."""
+    text = fingerprint(federation.X, federation.y, federation.offsets) + settings
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _warn_about_delta(privacy: Proven, federation: Federation) -> None:
