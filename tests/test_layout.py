@@ -10,7 +10,7 @@ import pytest
 import sottovoce
 
 SOURCE = Path(sottovoce.__file__).parent
-LAYERS = {"core": 0, "problems": 1, "privacy": 1, "solvers": 2, "algorithms": 2, "run": 3, "estimators": 3}
+LAYERS = {"core": 0, "problems": 1, "privacy": 1, "solvers": 2, "algorithms": 3, "run": 4, "estimators": 4}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

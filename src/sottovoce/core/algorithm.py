@@ -179,7 +179,7 @@ class Hub:
     penalty: Penalty
     rng: Draw
     k: int
-    answered: Array  # (runs?, n, 1) of bool: whose rows of the upload are fresh
+    answered: Array  # (runs?, n, 1) of bool: whose rows of the upload are fresh (in `broadcast`: who will be asked)
     zeros: Array  # (runs?, 1, dim), read-only
 
     def mean(self, x: Array) -> Array:
@@ -229,3 +229,10 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     @abstractmethod
     def model(self, server: ServerState) -> Array:
         """The model as it stands: (runs?, 1, dim)."""
+
+    def stop(self, server: ServerState) -> str:
+        """Why to stop here, or "" to go on; asked after every round. With several runs: only once all of them agree.
+
+        It sees the server's state and nothing else, so in `Proven` mode it is post-processing and costs nothing.
+        """
+        return ""

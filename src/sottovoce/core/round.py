@@ -118,22 +118,29 @@ def train(
         transport.start(algorithm)
         resume = Checkpoint(0, algorithm.init_server(hub(0)), transport.snapshot(), History())
     server, history = resume.server, resume.history.first(resume.recorded)
-    up_so_far, down_so_far, seconds, stopped, k = resume.bytes_up, resume.bytes_down, resume.seconds, "", resume.k
+    up_so_far, down_so_far, seconds, done = resume.bytes_up, resume.bytes_down, resume.seconds, resume.k
+    masks = _rounds(participation, transport.n, streams, done, rounds)
+    stopped = _why_stop(algorithm, server, done, rounds)
 
-    for k, active in _rounds(participation, transport.n, streams, resume.k, rounds):
+    while not stopped and done < rounds:
+        k, active = next(masks, (0, nobody[..., 0]))
+        if k == 0:
+            stopped = f"after round {done}: the schedule of participants ends here"
+            break
         begun = time.perf_counter()
         here = hub(k)
-        down = algorithm.broadcast(server, here)
+        down = algorithm.broadcast(server, replace(here, answered=active[..., None]))
         exchange = transport.exchange(algorithm, down, active, k)
         if exchange is None:
-            stopped, k = f"after round {k - 1}: every client's budget is spent", k - 1
+            stopped = f"after round {done}: every client's budget is spent"
             break
         if exchange.answered.any():
             server = algorithm.server(server, exchange.up, replace(here, answered=exchange.answered[..., None]))
             up_so_far += exchange.answered.sum() / runs * codec.bytes_per_client(exchange.up)
         down_so_far += active.sum() / runs * codec.bytes_per_client(down)
         seconds += time.perf_counter() - begun
-        if k % record_every == 0 or k == rounds:
+        done, stopped = k, _why_stop(algorithm, server, k, rounds)
+        if k % record_every == 0 or k == rounds or stopped:
             history.add(
                 runs,
                 run=np.arange(runs),
@@ -146,7 +153,12 @@ def train(
             )
         clients = transport.snapshot()
         after_round(Checkpoint(k, server, clients, history, len(history), up_so_far, down_so_far, seconds))
-    return Outcome(algorithm.model(server), history, k, stopped)
+    return Outcome(algorithm.model(server), history, done, stopped)
+
+
+def _why_stop(algorithm: Algorithm, server: Any, k: int, rounds: int) -> str:
+    reason = algorithm.stop(server) if 0 < k < rounds else ""
+    return f"after round {k}: {reason}" if reason else ""
 
 
 def _rounds(

@@ -1,5 +1,6 @@
 """Who holds which rows."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -112,7 +113,7 @@ class Federation:
     def data(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Each client's own (X, y)."""
         starts = self.offsets.tolist()
-        return [(self.X[a:b], self.y[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
+        return [(self.X[a:b], self.y[a:b]) for a, b in itertools.pairwise(starts)]
 
     def __repr__(self) -> str:  # the default would print rows
         rows, columns = self.X.shape

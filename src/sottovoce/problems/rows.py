@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core.check import SottovoceError, finite_array, non_negative, one_of, positive, require
 from sottovoce.problems.losses import Loss
+from sottovoce.problems.subproblem import Subproblem, margins, minimise
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 KERNEL_PAYS_FROM = 2_000_000  # rows x parameters: below it NumPy is fast enough and nobody waits for a compiler
 BLOCK = 2**18  # numbers in a temporary array of the NumPy engine (2 MB, to stay in cache)
 SPARE = 2**25  # numbers in the kernel's partial sums beyond the answer itself; more runs than that go in turns
-NEWTON_SOON_UP_TO = 512  # parameters: up to here a Hessian is cheaper than the last iterations of L-BFGS
-NEWTON_UP_TO = 4096  # parameters: beyond, it is too big to factor
 _DIVERGED = "The algorithm that asks may have diverged"
 _lock = threading.Lock()  # one of Numba's threading layers aborts the process on concurrent use
 
@@ -176,7 +175,7 @@ class Rows:
         first = np.broadcast_to(np.asarray(centre if start is None else start, dtype=np.float64), problems.shape)
         answer = np.empty(problems.shape)
         for place, client, problem in problems:
-            answer[place], size = _minimise(problem, first[place], tol)
+            answer[place], size = minimise(problem, first[place], tol)
             if not size <= tol:
                 raise SottovoceError(
                     f"Rows.argmin: client {client} stopped at |gradient| = {size:.3g}, above tol = {tol:g}. "
@@ -364,15 +363,6 @@ class Rows:
         return _Subproblems(self, active, shift, pull, row_cap)
 
 
-def margins(X: np.ndarray, w: np.ndarray, outputs: int) -> np.ndarray:
-    """Margins of rows X at flat parameters w (..., dim): (..., rows), or (..., rows, outputs) if there are several."""
-    X, w = np.asarray(X), np.asarray(w)
-    fits = X.ndim == 2 and w.shape[-1:] == (X.shape[1] * outputs,)
-    require(fits, "margins", f"w must end in an axis of {outputs} x the columns of X", (X.shape, w.shape))
-    by_output = w.reshape(*w.shape[:-1], outputs, X.shape[1]) @ X.T
-    return by_output.swapaxes(-1, -2) if outputs > 1 else by_output[..., 0, :]
-
-
 @dataclass(frozen=True)
 class _Block:
     """Clients low:high of those asked, and their rows."""
@@ -454,40 +444,6 @@ class _Clipping:
 
 
 @dataclass(frozen=True)
-class _Subproblem:
-    """weight * sum of losses + <shift, w> + pull/2 |w|^2, for one client."""
-
-    X: np.ndarray
-    y: np.ndarray
-    loss: Loss
-    weight: float
-    shift: np.ndarray
-    pull: float
-
-    def value_and_gradient(self, w: np.ndarray) -> tuple[float, np.ndarray]:
-        margin = margins(self.X, w, self.loss.outputs)
-        value = self.weight * self.loss.value(margin, self.y).sum() + w @ (self.shift + 0.5 * self.pull * w)
-        return float(value), self._gradient(w, margin)
-
-    def gradient(self, w: np.ndarray) -> np.ndarray:
-        return self._gradient(w, margins(self.X, w, self.loss.outputs))
-
-    def _gradient(self, w: np.ndarray, margin: np.ndarray) -> np.ndarray:
-        slope = self.loss.slope(margin, self.y).reshape(len(self.y), -1)
-        return self.weight * (slope.T @ self.X).ravel() + self.shift + self.pull * w
-
-    def hessian(self, w: np.ndarray) -> np.ndarray:
-        p, d = self.loss.outputs, self.X.shape[1]
-        second = self.loss.second(margins(self.X, w, p), self.y).reshape(-1, p, p)
-        hessian = np.empty((p, d, p, d))
-        for a in range(p):
-            for b in range(a, p):
-                hessian[a, :, b] = self.weight * (self.X.T @ (second[:, a, b, None] * self.X))
-                hessian[b, :, a] = hessian[a, :, b].T
-        return hessian.reshape(p * d, p * d) + self.pull * np.eye(p * d)
-
-
-@dataclass(frozen=True)
 class _Subproblems:
     """One subproblem for each run and client, made when its turn comes."""
 
@@ -501,7 +457,7 @@ class _Subproblems:
     def shape(self) -> tuple[int, ...]:
         return self.shift.shape
 
-    def __iter__(self) -> Iterator[tuple[tuple[int, ...], int, _Subproblem]]:
+    def __iter__(self) -> Iterator[tuple[tuple[int, ...], int, Subproblem]]:
         rows = self.rows
         for i, client in enumerate(self.active.clients):
             own = slice(self.active.starts[i], self.active.starts[i] + self.active.sizes[i])
@@ -511,47 +467,7 @@ class _Subproblems:
             for run in np.ndindex(self.shape[:-2]):
                 place = (*run, i)
                 weight, pull = float(rows.weights[client, 0]), float(self.pull[place][0])
-                yield place, int(client), _Subproblem(X, rows.y[own], rows.loss, weight, self.shift[place], pull)
-
-
-def _minimise(problem: _Subproblem, start: np.ndarray, tol: float) -> tuple[np.ndarray, float]:
-    """The best point found and the size of its gradient. A quadratic is left to Newton, which solves it in one step."""
-    w, size = start, float(np.linalg.norm(problem.gradient(start)))
-    enough = max(tol, 0.01 * size) if w.size <= NEWTON_SOON_UP_TO else tol
-    if size > tol and problem.loss.strong < problem.loss.curvature:
-        from scipy.optimize import minimize
-
-        limits = {"gtol": enough / np.sqrt(w.size), "ftol": 0.0, "maxcor": 20, "maxiter": 2000, "maxfun": 5000}
-        w = minimize(problem.value_and_gradient, start, jac=True, method="L-BFGS-B", options=limits).x
-        size = float(np.linalg.norm(problem.gradient(w)))
-    return (w, size) if size <= tol or w.size > NEWTON_UP_TO else _newton(problem, w, tol)
-
-
-def _newton(problem: _Subproblem, w: np.ndarray, tol: float, steps: int = 50) -> tuple[np.ndarray, float]:
-    """Newton with backtracking on the value; the best gradient wins, for the last digits of the value are noise."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
-    value, gradient = problem.value_and_gradient(w)
-    best, size = w, float(np.linalg.norm(gradient))
-    for _ in range(steps):
-        if size <= tol:
-            break
-        hessian = problem.hessian(w)
-        try:
-            step = cho_solve(cho_factor(hessian), gradient)
-        except LinAlgError:  # not positive in the last digits
-            step = np.linalg.lstsq(hessian, gradient)[0]
-        fraction, slope, noise = 1.0, float(gradient @ step), 1e-14 * (1.0 + abs(value))
-        while True:
-            trial = w - fraction * step
-            trial_value, gradient = problem.value_and_gradient(trial)
-            if trial_value <= value - 1e-4 * fraction * slope + noise or fraction < 1e-10:
-                break
-            fraction *= 0.5
-        w, value = trial, trial_value
-        if np.linalg.norm(gradient) < size:
-            best, size = w, float(np.linalg.norm(gradient))
-    return best, size
+                yield place, int(client), Subproblem(X, rows.y[own], rows.loss, weight, self.shift[place], pull)
 
 
 def _checked_offsets(offsets: ArrayLike, rows: int) -> np.ndarray:

@@ -1,7 +1,8 @@
 """The numbers behind `sottovoce account`: epsilon for given noise, noise for given epsilon, rounds for both."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from sottovoce.core import check
 from sottovoce.privacy import accounting
@@ -22,6 +23,10 @@ class Account:
     accountant: str
     affordable_rounds: int | None  # within a given budget; None when no budget was given
     table: tuple[tuple[int, float], ...]  # (rounds, epsilon)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
 
 
 def account(

@@ -1,0 +1,94 @@
+"""One client's arg-min: a smooth, strongly convex function of a linear model, minimised to a certificate."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sottovoce.core.check import require
+from sottovoce.problems.losses import Loss
+
+NEWTON_SOON_UP_TO = 512  # parameters: up to here a Hessian is cheaper than the last iterations of L-BFGS
+NEWTON_UP_TO = 4096  # parameters: beyond, it is too big to factor
+
+
+def margins(X: np.ndarray, w: np.ndarray, outputs: int) -> np.ndarray:
+    """Margins of rows X at flat parameters w (..., dim): (..., rows), or (..., rows, outputs) if there are several."""
+    X, w = np.asarray(X), np.asarray(w)
+    fits = X.ndim == 2 and w.shape[-1:] == (X.shape[1] * outputs,)
+    require(fits, "margins", f"w must end in an axis of {outputs} x the columns of X", (X.shape, w.shape))
+    by_output = w.reshape(*w.shape[:-1], outputs, X.shape[1]) @ X.T
+    return by_output.swapaxes(-1, -2) if outputs > 1 else by_output[..., 0, :]
+
+
+@dataclass(frozen=True)
+class Subproblem:
+    """weight * sum of losses + <shift, w> + pull/2 |w|^2, for one client."""
+
+    X: np.ndarray
+    y: np.ndarray
+    loss: Loss
+    weight: float
+    shift: np.ndarray
+    pull: float
+
+    def value_and_gradient(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        margin = margins(self.X, w, self.loss.outputs)
+        value = self.weight * self.loss.value(margin, self.y).sum() + w @ (self.shift + 0.5 * self.pull * w)
+        return float(value), self._gradient(w, margin)
+
+    def gradient(self, w: np.ndarray) -> np.ndarray:
+        return self._gradient(w, margins(self.X, w, self.loss.outputs))
+
+    def _gradient(self, w: np.ndarray, margin: np.ndarray) -> np.ndarray:
+        slope = self.loss.slope(margin, self.y).reshape(len(self.y), -1)
+        return self.weight * (slope.T @ self.X).ravel() + self.shift + self.pull * w
+
+    def hessian(self, w: np.ndarray) -> np.ndarray:
+        p, d = self.loss.outputs, self.X.shape[1]
+        second = self.loss.second(margins(self.X, w, p), self.y).reshape(-1, p, p)
+        hessian = np.empty((p, d, p, d))
+        for a in range(p):
+            for b in range(a, p):
+                hessian[a, :, b] = self.weight * (self.X.T @ (second[:, a, b, None] * self.X))
+                hessian[b, :, a] = hessian[a, :, b].T
+        return hessian.reshape(p * d, p * d) + self.pull * np.eye(p * d)
+
+
+def minimise(problem: Subproblem, start: np.ndarray, tol: float) -> tuple[np.ndarray, float]:
+    """The best point found and the size of its gradient. A quadratic is left to Newton, which solves it in one step."""
+    w, size = start, float(np.linalg.norm(problem.gradient(start)))
+    enough = max(tol, 0.01 * size) if w.size <= NEWTON_SOON_UP_TO else tol
+    if size > tol and problem.loss.strong < problem.loss.curvature:
+        from scipy.optimize import minimize
+
+        limits = {"gtol": enough / np.sqrt(w.size), "ftol": 0.0, "maxcor": 20, "maxiter": 2000, "maxfun": 5000}
+        w = minimize(problem.value_and_gradient, start, jac=True, method="L-BFGS-B", options=limits).x
+        size = float(np.linalg.norm(problem.gradient(w)))
+    return (w, size) if size <= tol or w.size > NEWTON_UP_TO else _newton(problem, w, tol)
+
+
+def _newton(problem: Subproblem, w: np.ndarray, tol: float, steps: int = 50) -> tuple[np.ndarray, float]:
+    """Newton with backtracking on the value; the best gradient wins, for the last digits of the value are noise."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    value, gradient = problem.value_and_gradient(w)
+    best, size = w, float(np.linalg.norm(gradient))
+    for _ in range(steps):
+        if size <= tol:
+            break
+        hessian = problem.hessian(w)
+        try:
+            step = cho_solve(cho_factor(hessian), gradient)
+        except LinAlgError:  # not positive in the last digits
+            step = np.linalg.lstsq(hessian, gradient)[0]
+        fraction, slope, noise = 1.0, float(gradient @ step), 1e-14 * (1.0 + abs(value))
+        while True:
+            trial = w - fraction * step
+            trial_value, gradient = problem.value_and_gradient(trial)
+            if trial_value <= value - 1e-4 * fraction * slope + noise or fraction < 1e-10:
+                break
+            fraction *= 0.5
+        w, value = trial, trial_value
+        if np.linalg.norm(gradient) < size:
+            best, size = w, float(np.linalg.norm(gradient))
+    return best, size

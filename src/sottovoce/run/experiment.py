@@ -1,0 +1,608 @@
+"""TOML <-> dataclasses: a run as a file.
+
+    [data]           name = "adult" (and the loader's options), or csv = "rows.csv" with label = and owner = a column;
+                     clients, partition (and its options), test = rows or a fraction, seed, row_bound, shorten
+    [objective]      loss (and its options), penalty (and its options), scale
+    [algorithm]      name, and the algorithm's fields
+    [privacy]        mode = "proven" | "published" | "none", and its fields
+    [participation]  name, and its fields; left out: everyone
+    [run]            rounds, seed, engine, record_every, runs, name, ledgers
+
+A name is looked up in its registry and the dataclass is built from its own fields, so a new algorithm, loss or
+penalty needs no line here. `load` reads and builds everything but the rows, which come with `Experiment.data()`.
+"""
+
+import csv
+import inspect
+import json
+import re
+import secrets
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from sottovoce.algorithms import ALGORITHMS
+from sottovoce.core import check
+from sottovoce.core.algorithm import Algorithm
+from sottovoce.core.check import InvalidInput, MissingData
+from sottovoce.core.participation import PARTICIPATION, Everyone, Participation
+from sottovoce.core.round import Checkpoint
+from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
+from sottovoce.problems import datasets
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.losses import LOSSES, Loss
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.partition import PARTITIONS, make
+from sottovoce.problems.penalties import PENALTIES
+from sottovoce.run.simulate import Engine, Result, train
+
+MODES: dict[str, type[Privacy]] = {mode.mode: mode for mode in (Proven, Published, NoPrivacy)}
+OWNER = "owner"  # the partition that follows the rows' own owners
+_TABLES = ("data", "objective", "algorithm", "privacy", "participation", "run")
+_LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
+_NOT_DENSE = "dense"  # an option of some loaders; a run needs dense rows
+Built = TypeVar("Built")
+Tables = dict[str, dict[str, Any]]
+
+
+# ------------------------------------------------------------------------------------------------------ the dataclasses
+
+
+@dataclass(frozen=True)
+class Settings:
+    """[run]. `runs` = 0 is one run without a runs axis; no `seed` is a fresh one from the operating system; `ledgers`
+    is a folder of ledger files, from where the command runs: see `train`."""
+
+    rounds: int
+    seed: int | None = None
+    engine: Engine = "auto"
+    record_every: int = 1
+    runs: int = 0
+    name: str = ""
+    ledgers: str = ""
+
+    def __post_init__(self) -> None:
+        check.whole("run", rounds=self.rounds, record_every=self.record_every)
+        check.whole("run", at_least=0, runs=self.runs)
+        check.one_of("run", "engine", self.engine, get_args(Engine))
+        if self.seed is not None:
+            check.whole("run", at_least=0, seed=self.seed)
+        usable = re.fullmatch(r"[\w.-]{0,100}", self.name) is not None and not self.name.startswith(".")
+        check.require(usable, "run", "name must be letters, digits, '-', '_' and '.' (it names a folder)", self.name)
+
+
+@dataclass(frozen=True)
+class Source:
+    """[data]: where the rows come from and who holds them.
+
+    A CSV file has a header; all columns but `label` and `owner` are features and must be numbers. For a
+    classification loss the distinct labels are numbered in increasing order (or in the order of `labels`): -1 and +1
+    for two classes, 0, 1, ... for softmax; the saved config names that order. With `shorten`, rows longer than
+    `row_bound` are scaled down to it, each by itself, which makes the bound true and costs no privacy.
+    """
+
+    name: str = ""
+    csv: str = ""
+    label: str = ""
+    owner: str = ""
+    labels: tuple[str, ...] = ()
+    clients: int | None = None
+    partition: str = ""
+    test: int | float | None = None
+    seed: int = 0
+    row_bound: float | None = None
+    shorten: bool = False
+
+    def __post_init__(self) -> None:
+        check.require(bool(self.name) != bool(self.csv), "data", "give either name = a data set or csv = a file")
+        if self.csv:
+            check.require(bool(self.label), "data", "csv needs label = the column that holds the labels")
+            check.require(self.label != self.owner, "data", "label and owner must be different columns", self.label)
+        else:
+            for key in ("label", "owner", "labels"):
+                check.require(not getattr(self, key), "data", f"{key} goes with csv = a file, not with name")
+        check.whole("data", at_least=0, seed=self.seed)
+        if self.clients is not None:
+            check.whole("data", clients=self.clients)
+        if self.partition == OWNER:
+            check.require(self.clients is None, "data", "clients follows from the owners; leave it out", self.clients)
+        if self.row_bound is not None:
+            check.positive("data", row_bound=self.row_bound)
+        check.require(not self.shorten or self.row_bound is not None, "data", "shorten needs row_bound = a length")
+        _distinct("data", "labels", self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Rows, shared out; public test rows; and which label stands for -1, +1 (or 0, 1, ...) when they were mapped."""
+
+    federation: Federation
+    test: tuple[np.ndarray, np.ndarray] | None
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run, ready to start: everything but the rows is built and checked."""
+
+    source: Source
+    loader_options: dict[str, Any]
+    partition_options: dict[str, Any]
+    objective: Objective
+    algorithm: Algorithm[Any, Any, Any, Any]
+    privacy: Privacy
+    participation: Participation
+    settings: Settings
+
+    def data(self) -> Data:
+        """The rows; read at the first call."""
+        return self._data
+
+    @cached_property
+    def _data(self) -> Data:
+        return _read(self)
+
+    def with_algorithm(self, algorithm: Algorithm[Any, Any, Any, Any]) -> "Experiment":
+        """The same run of another algorithm, on the same rows (not read again)."""
+        other = replace(self, algorithm=algorithm)
+        if "_data" in self.__dict__:
+            other.__dict__["_data"] = self._data
+        return other
+
+    def described(self) -> Tables:
+        """The tables of this run with every default written out: what is saved, and what `load` reads back."""
+        source = replace(self.source, labels=self.data().labels)
+        data = _plain_fields(source) | self.loader_options | self.partition_options
+        run = _plain_fields(self.settings)
+        described = describe(
+            self.algorithm, self.data().federation, self.objective, self.privacy, self.participation, run["engine"]
+        )
+        return described | {"data": data, "run": run}
+
+    def train(
+        self,
+        after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+        resume: Checkpoint | None = None,
+    ) -> Result:
+        """Train, from the start or from a checkpoint of this same run."""
+        data, settings = self.data(), self.settings
+        result = train(
+            self.algorithm,
+            data.federation,
+            self.objective,
+            rounds=settings.rounds,
+            privacy=self.privacy,
+            participation=self.participation,
+            seed=settings.seed,
+            runs=settings.runs or None,
+            test=data.test,
+            engine=settings.engine,
+            record_every=settings.record_every,
+            ledgers=settings.ledgers or None,
+            resume=resume,
+            after_round=after_round,
+        )
+        return replace(result, config=self.described())
+
+
+# ------------------------------------------------------------------------------------------------------ file -> objects
+
+
+def load(path: str | Path, **run: Any) -> Experiment:
+    """The run that a TOML file describes; `run` overrides keys of its [run] table."""
+    path = Path(path)
+    tables = read_tables(path)
+    tables["run"] = {"name": _folder_name(path.stem)} | tables.get("run", {}) | run
+    return build(tables, path.name, path.parent)
+
+
+def read_tables(path: Path) -> Tables:
+    """The tables of a TOML file, not interpreted yet."""
+    if path.is_dir():
+        raise InvalidInput(
+            f"{path}: is a folder, not a TOML file. To go on with a run use: sottovoce run --resume {path}"
+        )
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise MissingData(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
+    check.require(len(content) <= _LARGEST_FILE, str(path), f"must have at most {_LARGEST_FILE // 2**20} MiB")
+    try:
+        tables = tomllib.loads(content.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"{path}: must be TOML ({error})") from None
+    for name, table in tables.items():
+        check.one_of(path.name, "table", name, _TABLES)
+        check.require(isinstance(table, dict), path.name, f"{name} must be a table, [{name}]", table)
+    return tables
+
+
+def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
+    """The run that `tables` describe. `file` is named in errors; paths in it start from `folder`."""
+    for name in ("data", "objective", "algorithm", "privacy", "run"):
+        check.require(name in tables, file, f"needs a table [{name}]")
+    algorithm = _named(ALGORITHMS, "algorithm", tables["algorithm"], f"{file}, [algorithm]")
+    privacy = _named(MODES, "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
+    given = tables.get("participation", {"name": Everyone.name})
+    participation = _named(PARTICIPATION, "participation", given, f"{file}, [participation]")
+    settings = _build(Settings, tables["run"], f"{file}, [run]")
+    if settings.seed is None:
+        settings = replace(settings, seed=secrets.randbits(63))
+    source, loader_options, partition_options = _source(tables["data"], f"{file}, [data]", folder)
+    objective = build_objective(tables["objective"], f"{file}, [objective]")
+    return Experiment(source, loader_options, partition_options, objective, algorithm, privacy, participation, settings)
+
+
+def build_objective(table: Mapping[str, Any], where: str) -> Objective:
+    """The objective of an [objective] table, in which the options of the loss and of the penalty stand side by side."""
+    loss = LOSSES[_choice(LOSSES, "loss", table, where, "loss")]
+    penalty = PENALTIES[_choice(PENALTIES, "penalty", {"penalty": "none"} | dict(table), where, "penalty")]
+    _known_keys(table, ["loss", "penalty", "scale", *_field_names(loss), *_field_names(penalty)], where)
+
+    def part(kind: type[Built], name: str) -> Built:
+        own = _field_names(kind)
+        return _build(kind, {key: value for key, value in table.items() if key in own}, where, name)
+
+    scale = _fit(where, "scale", table.get("scale", "mean"), str)
+    made = part(loss, loss.name), part(penalty, penalty.name)
+    with _said_by(where):
+        return Objective(*made, scale)
+
+
+def _source(table: dict[str, Any], where: str, folder: Path) -> tuple[Source, dict[str, Any], dict[str, Any]]:
+    """[data]: its own keys, the loader's options and the partition's."""
+    if table.get("source") == "arrays":
+        raise InvalidInput(f"{where}: this run was trained on arrays given in Python; train it again from there")
+    loader: dict[str, Any] = {}
+    if "name" in table:
+        name = _choice([info.name for info in datasets.available()], "data set", table, where)
+        loader = _parameters(getattr(datasets, name), leave_out=(_NOT_DENSE,))
+    sharing: dict[str, Any] = {}
+    if "partition" in table:
+        kind = _choice([*PARTITIONS, OWNER], "partition", table, where, "partition")
+        sharing = _parameters(PARTITIONS[kind], leave_out=("y", "clients", "seed")) if kind != OWNER else {}
+    own = {field.name for field in fields(Source)}
+    _known_keys(table, [*own, *loader, *sharing], where)
+    split = [
+        {key: _fit(where, key, table[key], hint) for key, hint in options.items() if key in table}
+        for options in (loader, sharing)
+    ]
+    given = {key: value for key, value in table.items() if key in own}
+    if isinstance(given.get("labels"), list):
+        given["labels"] = [_label_text(label) for label in given["labels"]]
+    if isinstance(given.get("csv"), str) and given["csv"]:
+        given["csv"] = str((folder / Path(given["csv"]).expanduser()).resolve())
+    return _build(Source, given, where), split[0], split[1]
+
+
+def _named(
+    registry: Mapping[str, type[Built]], what: str, table: dict[str, Any], where: str, key: str = "name"
+) -> Built:
+    """The object a table describes: a registered name and the fields of its dataclass."""
+    name = _choice(registry, what, table, where, key)
+    return _build(registry[name], {k: v for k, v in table.items() if k != key}, where, name, also=(key,))
+
+
+def _choice(registry: Collection[str], what: str, table: Mapping[str, Any], where: str, key: str = "name") -> str:
+    check.require(key in table, where, f"needs {key} = one of {', '.join(registry)}")
+    return check.one_of(where, what, table[key], registry)
+
+
+def _build(kind: type[Built], table: Mapping[str, Any], where: str, name: str = "", also: Sequence[str] = ()) -> Built:
+    """`kind` from its fields, with the types it declares; its own checks are told where the values came from."""
+    hints, own = get_type_hints(kind), fields(kind)  # type: ignore[arg-type]
+    _known_keys(table, [*also, *(field.name for field in own)], where)
+    for field in own:
+        needed = field.default is MISSING and field.default_factory is MISSING
+        check.require(field.name in table or not needed, where, f"{name or 'this table'} needs {field.name} = ...")
+    # Defaults go the same way, so that what is written down and read again is the same: a 0 may stand for 0.0.
+    usual = {field.name: field.default for field in own if field.default not in (MISSING, None)}
+    values = {key: _fit(where, key, value, hints[key]) for key, value in (usual | dict(table)).items()}
+    with _said_by(where):
+        return kind(**values)
+
+
+@contextmanager
+def _said_by(where: str) -> Iterator[None]:
+    """Put the place in front of what a dataclass has to say about its values."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error}") from None
+
+
+def _field_names(kind: Any) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _known_keys(table: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    for key in table:
+        check.one_of(where, "key", key, known)
+
+
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def _fit(where: str, name: str, value: Any, hint: Any) -> Any:
+    """`value` as the type `hint` (whole numbers serve as numbers, lists as tuples), or an error that says which."""
+    try:
+        return _as(value, hint)
+    except TypeError as error:
+        raise InvalidInput(f"{where}: {name} must be {error}, got {value!r}") from None
+
+
+def _as(value: Any, hint: Any) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+        said = []
+        for kind in kinds:
+            try:
+                return _as(value, kind)
+            except TypeError as error:
+                said.append(str(error))
+        raise TypeError(" or ".join(said))
+    if origin is Literal:  # which of them, the dataclass checks
+        kinds = tuple({type(choice): None for choice in get_args(hint)})
+        return _as(value, Union[kinds])  # noqa: UP007 (made at run time)
+    if origin is not None and issubclass(origin, Sequence):
+        item = get_args(hint)[0]
+        if not isinstance(value, list | tuple):
+            raise TypeError("a list")
+        return tuple(_as(each, item) for each in value)
+    fits = isinstance(value, (int, float) if hint is float else hint) and (hint is bool or not isinstance(value, bool))
+    if not fits:
+        raise TypeError(_WORDS.get(hint, hint.__name__))
+    return float(value) if hint is float else value
+
+
+def _parameters(function: Callable[..., Any], leave_out: Collection[str]) -> dict[str, Any]:
+    """Names and types of a function's options."""
+    parameters = inspect.signature(function).parameters.values()
+    return {parameter.name: parameter.annotation for parameter in parameters if parameter.name not in leave_out}
+
+
+def _folder_name(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", text).lstrip(".")[:100]
+
+
+def _distinct(who: str, name: str, values: Sequence[str]) -> None:
+    check.require(len(set(values)) == len(values), who, f"{name} must be distinct", list(values))
+
+
+# -------------------------------------------------------------------------------------------------------- rows, shared
+
+
+def _read(experiment: Experiment) -> Data:
+    source, loss = experiment.source, experiment.objective.loss
+    labels: tuple[str, ...] = ()
+    if source.csv:
+        path = Path(source.csv)
+        X, texts, groups = _read_csv(path, source.label, source.owner)
+        y, labels = _coded(texts, source.labels, loss, f"{path.name}, column {source.label!r}")
+        test, row_bound = None, source.row_bound
+    else:
+        loaded = datasets.load(source.name, **experiment.loader_options)
+        X, y, groups, test = loaded.X, loaded.y, loaded.groups, loaded.test
+        row_bound = loaded.row_bound if source.row_bound is None else source.row_bound
+    if source.test is not None:
+        train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
+        test = X[test_rows], y[test_rows]
+        X, y, groups = X[train_rows], y[train_rows], None if groups is None else groups[train_rows]
+    if source.shorten:
+        assert row_bound is not None
+        X, test = _shortened(X, row_bound), None if test is None else (_shortened(test[0], row_bound), test[1])
+    groups = _groups(experiment, y, groups)
+    return Data(Federation.from_arrays(X, y, groups, row_bound=row_bound), test, labels)
+
+
+def _groups(experiment: Experiment, y: np.ndarray, owners: np.ndarray | None) -> np.ndarray:
+    source = experiment.source
+    if source.partition == OWNER or (not source.partition and source.clients is None):
+        if owners is None:
+            what = f"{source.name or Path(source.csv).name}: rows have no owner of their own"
+            way_out = "owner = the column that names them" if source.csv else "clients = how many share the rows"
+            raise InvalidInput(f"{what}; give [data] {way_out}")
+        return owners
+    kind = source.partition or "iid"
+    clients = source.clients
+    if clients is None:
+        raise InvalidInput(f"data: partition {kind!r} needs clients = how many share the rows")
+    return make(kind, y, clients=clients, seed=source.seed, **experiment.partition_options)
+
+
+def _shortened(X: np.ndarray, bound: float) -> np.ndarray:
+    lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    slack = 1 + 8 * np.finfo(np.float64).eps  # rounding must not lift a row above the bound
+    return X / np.maximum(1.0, lengths / bound * slack)
+
+
+def _read_csv(path: Path, label: str, owner: str) -> tuple[np.ndarray, list[str], np.ndarray | None]:
+    """Features, labels as text, and owners as text (None without an owner's column)."""
+    header, rows, lines = _csv_rows(path)
+    for column in (label, owner):
+        if column:
+            check.one_of(path.name, "column", column, header)
+    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+    features = [name for name in header if name not in (label, owner)]
+    check.require(bool(features), path.name, "needs at least one column besides label and owner", header)
+    X = np.column_stack([_numbers(columns[name], path, name, lines) for name in features])
+    return np.ascontiguousarray(X), list(columns[label]), np.array(columns[owner]) if owner else None
+
+
+def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
+    """The header, the rows and the line each row ends on."""
+    rows, lines = [], []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            for row in reader:
+                if row:
+                    rule = f"must have {len(header)} fields, like the header"
+                    check.require(len(row) == len(header), f"{path.name}, line {reader.line_num}", rule, len(row))
+                    rows.append([field.strip() for field in row])
+                    lines.append(reader.line_num)
+    except FileNotFoundError:
+        raise MissingData(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path}: must be a CSV file in UTF-8 ({error})") from None
+    check.require(len(rows) > 0, path.name, "needs a header and at least one row")
+    _distinct(path.name, "column names", header)
+    return header, rows, lines
+
+
+def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> np.ndarray:
+    try:
+        numbers = np.array(column, dtype=np.float64)
+    except ValueError:
+        numbers = np.array([_float(text) for text in column])
+    good = np.isfinite(numbers)
+    if not good.all():
+        first = int(np.flatnonzero(~good)[0])
+        where = f"{path.name}, line {lines[first]}, column {name!r}"
+        got = f"got {column[first]!r} ({int((~good).sum())} such entries)"
+        raise InvalidInput(f"{where}: must be a finite number, {got}. Encode, drop or impute it first")
+    return numbers
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels as the loss wants them, and which text stands for -1, +1 (or 0, 1, ...); () where nothing was mapped."""
+    numbers = np.array([_float(text) for text in texts])
+    numeric = bool(np.isfinite(numbers).all())
+    if not loss.classification:
+        if not numeric:
+            bad = texts[int(np.flatnonzero(~np.isfinite(numbers))[0])]
+            raise InvalidInput(f"{where}: must hold finite numbers for this loss, got {bad!r}")
+        return numbers, ()
+    names = [_label_text(number) for number in numbers.tolist()] if numeric else list(texts)
+    found = sorted(set(names), key=float) if numeric else sorted(set(names))
+    if order:
+        unknown = [name for name in found if name not in order]
+        check.require(not unknown, where, f"must hold the labels {list(order)}", unknown[0] if unknown else None)
+        found = list(order)
+    shown = ", ".join(repr(name) for name in found[:5]) + (", ..." if len(found) > 5 else "")
+    check.require(len(found) > 1, where, f"holds one class only ({shown}); two are needed")
+    two = loss.outputs == 1
+    check.require(
+        len(found) == 2 if two else len(found) <= loss.outputs,
+        where,
+        f"must hold {'two' if two else f'at most {loss.outputs}'} classes for the {loss.name} loss",
+        len(found),
+        f"They are {shown}; use loss = 'softmax' with classes = {len(found)}",
+    )
+    code = {name: 2.0 * place - 1.0 if two else float(place) for place, name in enumerate(found)}
+    return np.array([code[name] for name in names]), tuple(found)
+
+
+def _label_text(label: object) -> str:
+    """One spelling for equal numbers: 1, 1.0 and "1.0" are the label "1"."""
+    number = _float(str(label))
+    if not np.isfinite(number) or isinstance(label, bool):
+        return str(label)
+    return str(int(number)) if number == int(number) else repr(number)
+
+
+# ------------------------------------------------------------------------------------------------------ objects -> file
+
+
+def describe(
+    algorithm: Algorithm[Any, Any, Any, Any],
+    federation: Federation,
+    objective: Objective,
+    privacy: Privacy,
+    participation: Participation,
+    engine: str,
+) -> Tables:
+    """The tables of a run on arrays, as plain values: enough to know what was done, without the rows themselves."""
+    rows, columns = federation.X.shape
+    sizes = federation.sizes
+    data = {
+        "source": "arrays",
+        "clients": federation.n,
+        "rows": int(rows),
+        "columns": int(columns),
+        "smallest_client": int(sizes.min()),
+        "largest_client": int(sizes.max()),
+    }
+    if federation.row_bound is not None:
+        data["row_bound"] = float(federation.row_bound)
+    return {
+        "data": data,
+        "objective": {
+            "loss": objective.loss.name,
+            **_plain_fields(objective.loss),
+            "penalty": objective.penalty.name,
+            **_plain_fields(objective.penalty),
+            "scale": objective.scale,
+        },
+        "algorithm": {"name": algorithm.name, **_plain_fields(algorithm)},
+        "privacy": {"mode": privacy.mode, **_plain_fields(privacy)},
+        "participation": {"name": participation.name, **_plain_fields(participation)},
+        "run": {"engine": engine},
+    }
+
+
+def _plain_fields(thing: Any) -> dict[str, Any]:
+    """The fields of a dataclass as TOML values; what is None or empty is left out, TOML has no word for it."""
+    values = {field.name: getattr(thing, field.name) for field in fields(thing)}
+    return {name: _plain(value) for name, value in values.items() if value is not None and value != "" and value != ()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, bool | int | float | str) else repr(value)
+
+
+def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Flat tables of text, numbers, truth values and lists as TOML that `tomllib` reads back as the same values."""
+    blocks = []
+    for name, table in tables.items():
+        lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
+        blocks.append("\n".join([f"[{_toml_key(name)}]", *lines, ""]))
+    return "\n".join(blocks)
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_text(key)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(float(value))
+    if isinstance(value, str):
+        return _toml_text(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(each) for each in value)}]"
+    raise InvalidInput(f"TOML: a value must be text, a number, true, false or a list of these, got {value!r}")
+
+
+def _toml_text(text: str) -> str:
+    # JSON's escapes are TOML's, but TOML also wants DEL escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
