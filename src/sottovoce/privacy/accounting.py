@@ -124,8 +124,6 @@ def affordable(
         items = tuple(sorted({**spent, event: already + math.floor(more)}.items(), key=repr))
         return _epsilon(tuple((e, n) for e, n in items if n), delta, cheaply) - limit
 
-    if excess(0, False) > 0:
-        return 0
     # The bounds that cost nothing give a number of answers that is certainly affordable; a privacy loss
     # distribution can only add to it, and is never asked about numbers far beyond the budget.
     low = 0 if excess(0, True) > 0 else math.floor(_last_good(lambda n: excess(n, True), 0, at_most, 0.5))
@@ -190,7 +188,7 @@ def _log_gaussian_delta(mu: float, x: float) -> float:
     """
     from scipy.special import erfcx, ndtr
 
-    if x > 100:  # delta < e^-5000: the bound phi(x) M(x) <= exp(-x²/2) will do
+    if x > 37.5:  # delta < 1e-305: the bound Phi(-x) <= exp(-x²/2) will do
         return -x * x / 2
     log_phi = -x * x / 2 - 0.5 * math.log(2 * math.pi)
     if mu <= 0.5:
@@ -198,9 +196,7 @@ def _log_gaussian_delta(mu: float, x: float) -> float:
         slope = 1 - t * (math.sqrt(math.pi / 2) * erfcx(t / math.sqrt(2)))
         return log_phi + math.log(mu / 2 * float(_WEIGHTS @ slope))
     far = math.sqrt(math.pi / 2) * float(erfcx((x + mu) / math.sqrt(2)))
-    if x < -1:
-        return math.log(float(ndtr(-x)) - math.exp(log_phi) * far)
-    return log_phi + math.log(math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2))) - far)
+    return math.log(float(ndtr(-x)) - math.exp(log_phi) * far)
 
 
 # --------------------------------------------------------------------------------------- concentrated and Rényi DP

@@ -1,0 +1,216 @@
+"""FedSPD-DP: a primal-dual method with several local proximal (stochastic) gradient steps a round.
+
+Li, Wang, Chang and Chi, "Federated Stochastic Primal-dual Learning with Differential Privacy" (2022), Algorithm 1.
+
+    symbol            here                     meaning
+    x_0               Down.x                   global model
+    x_i^{t,Q}, λ_i    Client.x, Client.lam     last inner iterate, dual variable of x_i = x_0
+    x_i^t             mean                     average of a round's inner iterates (13b)
+    ỹ_i               Up.y, Server.y           noisy x_i − λ_i/ρ; the server keeps everyone's last one
+    R_i               penalty                  regulariser: every client has the whole of it, and takes its prox
+    ρ, γ_i^t          rho, inverse_step(site)  penalty parameter, inverse step size (26)
+    Q, b              local_steps, batch       inner steps a round, records in a batch
+    p_i               client_rate              chance that a client takes part in a round
+    G, d              f.gradient_bound, f.dim  bound on |∇f_i|, number of coordinates
+    d_X, d_λ, φ       d_x, d_lambda, phi       diameters of the primal and dual domain, deviation of one gradient
+    σ_{i,t}           claims.fedspd_sigma      published noise (20)
+    q_i, ε̄, ε         claimed_*                chance that a record is drawn (22), total loss (21), loss of a round (36)
+
+Departures from the paper
+-------------------------
+* Inner iterates are x^{t,0}, .., x^{t,Q} with x^{t,0} = x^{t−1,Q}; (13b) is the mean of the Q that a round makes. The
+  printed indices are shifted by one. (9a) lacks the 1/N that line 5 has.
+* γ: (26)-(27) as printed, though (69) drops a Q² of (20), and with the numbers of section V (K = 20, ε = 1) their
+  condition ρ >= √γ fails from the second round on. Without noise its term goes; `Proven` noise is that of a gradient
+  and counts as part of its variance, φ²/b. A constant `gamma` is what reaches the optimum.
+* Every inner step draws a new batch, without replacement. (22) takes the batches of a round to be disjoint; with
+  `replacement` the claim is that of (22) for sampling with replacement. The batches are the same, and so is the noise.
+* For scale "sum" G bounds m_i records' gradients together: m_i times as much.
+* A constraint (box, ball) holds for the clients' x_i, and for x_0 only in the limit: the model is x_0 projected.
+* `Proven`: the paper's noise does not protect hidden x_i and λ_i. Variant "G" has noise in every gradient instead, and
+  everything else as it is. Variant "P" has noise on x_i^t, and x_i and λ_i go on from what was released:
+  x_i^{t+1,0} = x̃_i^t, λ_i^t = λ_i^{t−1} − ρ(x̃_i^t − x_0^t). Both are functions of ỹ_i = 2x̃_i^t − λ_i^{t−1}/ρ − x_0^t.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sottovoce.core import check
+from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Noise, ProxSteps, Site
+from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.privacy import claims
+from sottovoce.privacy.door import batch_rates
+
+
+@dataclass(frozen=True)
+class Server:
+    y: Array  # the last message of every client
+    x: Array
+
+
+@dataclass(frozen=True)
+class Client:
+    x: Array
+    lam: Array
+
+
+@dataclass(frozen=True)
+class Down:
+    x: Array
+
+
+@dataclass(frozen=True)
+class Up:
+    y: Array
+
+
+@dataclass(frozen=True)
+class FedSPDDP(Algorithm[Server, Client, Down, Up]):
+    """Algorithm 1.
+
+    Parameters
+    ----------
+    rho
+        Penalty parameter.
+    gamma
+        Inverse step size. None: the growing one of (26), from the constants below. Constant ones should exceed half
+        the smoothness of f.
+    local_steps
+        Inner steps a round, Q.
+    batch
+        Records each of them draws: a number, a share of them if < 1, or 0 for all.
+    client_rate
+        Chance p that a client takes part in a round, K/N for K of N. Used in (26), (21) and (36) only: who takes part
+        is not decided here.
+    d_x, d_lambda, phi
+        Constants of (26)-(27).
+    replacement
+        Whether the paper's claim (22) is read for batches drawn with replacement. Changes no computation of the model.
+    variant
+        Where `Proven` noise is: "G" in every gradient, "P" on the average of a round. `Published` is the paper: "G".
+    """
+
+    rho: float = 20.0
+    gamma: float | None = None
+    local_steps: int = 5
+    batch: float = 0
+    client_rate: float = 1.0
+    d_x: float = 1.0
+    d_lambda: float = 1.0
+    phi: float = 1.0
+    replacement: bool = False
+    variant: Literal["G", "P"] = "G"
+
+    name: ClassVar[str] = "fedspd-dp"
+    summary: ClassVar[str] = "primal-dual method with several local proximal gradient steps"
+    paper: ClassVar[str] = "Li et al. 2022"
+
+    def __post_init__(self) -> None:
+        check.positive("FedSPDDP", rho=self.rho, d_x=self.d_x, d_lambda=self.d_lambda)
+        if self.gamma is not None:
+            check.positive("FedSPDDP", gamma=self.gamma)
+        check.whole("FedSPDDP", local_steps=self.local_steps)
+        check.non_negative("FedSPDDP", batch=self.batch, phi=self.phi)
+        check.require(0 < self.client_rate <= 1, "FedSPDDP", "client_rate must lie in (0, 1]", self.client_rate)
+        check.one_of("FedSPDDP", "variant", self.variant, ("G", "P"))
+
+    def asks(self) -> Asks:
+        if self.variant == "P":
+            return Asks(kind="prox-steps", batch=self.batch)
+        return Asks(answers=self.local_steps, batch=self.batch)
+
+    def init_server(self, hub: Hub) -> Server:
+        return Server(np.repeat(hub.zeros, hub.n, axis=-2), hub.zeros.copy())  # line 2
+
+    def init_client(self, site: Site) -> Client:
+        if self.variant == "P" and site.claim is not None:
+            raise NoGuarantee("FedSPDDP: variant 'P' is not the paper's; Published needs variant='G'")
+        return Client(site.zeros.copy(), site.zeros.copy())  # line 2
+
+    def broadcast(self, server: Server, hub: Hub) -> Down:
+        return Down(server.y.mean(axis=-2, keepdims=True))  # line 5
+
+    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+        gamma, rho = self.inverse_step(site), self.rho
+        push, curvature = rho * down.x + state.lam, rho + gamma
+        if self.variant == "P":
+            return self.client_from_release(state, down, site, gamma, push)
+        x, total = state.x, 0.0  # line 9
+        for _ in range(self.local_steps):
+            x = site.penalty.prox((gamma * x + push - site.f.grad(x)) / curvature, 1 / curvature)  # (13a)
+            total = total + x
+        mean = total / self.local_steps  # (13b)
+        lam = state.lam - rho * (mean - down.x)  # line 16
+        y = site.release(mean - lam / rho, self.noise(site, gamma), centre=down.x)  # (14)
+        return Client(x, lam), Up(y)
+
+    def client_from_release(
+        self, state: Client, down: Down, site: Site, gamma: Array | float, push: Array
+    ) -> tuple[Client, Up]:
+        """Variant "P": the same round, but the client remembers nothing that it did not send."""
+        steps = self.local_steps
+        mean = site.f.prox_steps(
+            state.x, ProxSteps([gamma] * steps, [self.rho + gamma] * steps, push, 0.0, site.penalty, average=True)
+        )  # (13a), (13b)
+        fixed = state.lam / self.rho + down.x
+        y = site.release(2 * mean - fixed, centre=down.x)  # (14) with line 16 put in
+        released = (y + fixed) / 2
+        return Client(released, state.lam - self.rho * (released - down.x)), Up(y)  # line 16
+
+    def server(self, server: Server, up: Up, hub: Hub) -> Server:
+        y = hub.fresh(up.y, server.y)  # line 22
+        x = y.mean(axis=-2, keepdims=True)
+        return Server(y, x if hub.penalty.finite else hub.penalty.prox(x, 1.0))
+
+    def model(self, server: Server) -> Array:
+        return server.x
+
+    def inverse_step(self, site: Site) -> Array | float:
+        """γ_i^t: `gamma`, or (26)."""
+        if self.gamma is not None:
+            return self.gamma
+        slope = self.slope(site)
+        if not np.isfinite(slope).all():
+            raise InvalidInput(
+                "FedSPDDP: the step sizes (26) need bounded gradients (a clip norm, or a loss of bounded slope); give "
+                "gamma = a constant above half the smoothness of f"
+            )
+        drawn = batch_rates(self.batch, site.f.size[:, 0], whole=True)[:, None] * site.f.size
+        variance = self.phi**2 / drawn + site.f.dim * site.f.noise_std**2
+        spread = slope**2 + 2 * self.d_lambda**2 + 2 * variance
+        if site.claim is not None:
+            factor = claims.gaussian_factor(site.claim.epsilon, site.claim.delta)  # √(2 ln(1.25/δ))/ε
+            noise = slope * factor / max(self.local_steps - 1, 1)
+            spread = spread + 8 * self.rho * site.f.dim * noise**2  # (27), (29)
+        return 2 * np.sqrt(self.local_steps * self.client_rate * spread * site.k) / self.d_x  # (26)
+
+    def noise(self, site: Site, gamma: Array | float) -> Noise | None:
+        """What the paper adds to y_i."""
+        if site.claim is None:
+            return None
+        per_slope = claims.fedspd_sigma(1.0, self.rho, gamma, self.local_steps, site.claim.epsilon, site.claim.delta)
+        return Noise("gaussian", self.slope(site) * per_slope)  # (20)
+
+    def slope(self, site: Site) -> Array:
+        """G: bound on |∇f_i|."""
+        return site.f.gradient_bound * site.f.weight * site.f.size
+
+    # What the paper claims for a run, in numbers. `sizes` are the clients' numbers of records; the worst one counts.
+
+    def claimed_rate(self, sizes: ArrayLike) -> float:
+        """Chance that a record is drawn in a round, q of (22)-(23)."""
+        m = np.atleast_1d(np.asarray(sizes))
+        drawn = np.rint(batch_rates(self.batch, m, whole=True) * m).astype(int)
+        pairs = zip(drawn.tolist(), m.tolist(), strict=True)
+        return max(claims.fedspd_data_rate(self.local_steps, b, size, self.replacement) for b, size in pairs)
+
+    def claimed_total(self, epsilon: float, rounds: int, sizes: ArrayLike) -> float:
+        """The paper's epsilon for the whole run from that of one round (21)."""
+        return claims.fedspd_total(epsilon, rounds, self.claimed_rate(sizes), self.client_rate)
+
+    def claimed_epsilon(self, total: float, rounds: int, sizes: ArrayLike) -> float:
+        """The epsilon to ask of one round, `Published(epsilon=...)`, for a total over the run (36)."""
+        return claims.fedspd_epsilon(total, rounds, self.claimed_rate(sizes), self.client_rate)
