@@ -8,7 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.algorithms import ADMM, DPADMM, DPSGD, DVP, PVP, FedAvg
+from sottovoce.algorithms import (
+    ADMM,
+    DPADMM,
+    DPSGD,
+    DVP,
+    LED,
+    PVP,
+    TAMUNA,
+    DPFedAvg,
+    FedAvg,
+    FedEPM,
+    FedLin,
+    FedPD,
+    FedPLT,
+    FedProx,
+    FedSPDDP,
+    FiveGCS,
+    SFedAvg,
+    SFedProx,
+)
 from sottovoce.core.algorithm import Algorithm
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems.federation import Federation
@@ -24,7 +43,10 @@ class Case:
     algorithm: Method
     rounds: int = 1500  # enough to reach the optimum on `small`
     tolerance: float = 1e-8  # in the parameters, noise off
+    smooth_only: str = ""  # why the method refuses a penalty that is not smooth, if it does
 
+
+NO_PROX = "its limit is where the mean gradient vanishes: a prox after several local steps would move it"
 
 CASES = {
     case.algorithm.name: case
@@ -35,6 +57,18 @@ CASES = {
         Case(DPADMM(rho=0.3, penalty_at="server")),
         Case(DPSGD(step=1.0)),
         Case(FedAvg(step=1.0)),
+        Case(FedProx(step=3.0), rounds=400),
+        Case(DPFedAvg(step=3.0, local_steps=1), rounds=400),
+        Case(SFedAvg(step=10.0, local_steps=1, by_size=False)),
+        Case(SFedProx(step=10.0, local_steps=1, inner=1, by_size=False)),
+        Case(FedEPM(eta=0.2, lam=0.0, mu=0.8, c=0.0, alpha=1.0, k0=4), rounds=400, tolerance=1e-10),
+        Case(FedPLT(rho=8.0, step=1.5), rounds=400),
+        Case(FedSPDDP(rho=0.3, gamma=0.6, local_steps=3), rounds=500),
+        Case(FedPD(eta=3.0, local_steps=5, step=1.2), rounds=300, tolerance=1e-10),
+        Case(FedLin(step=1.0, local_steps=3), rounds=300, tolerance=1e-10, smooth_only=NO_PROX),
+        Case(LED(step=1.0, local_steps=3), rounds=300, tolerance=1e-10, smooth_only=NO_PROX),
+        Case(TAMUNA(step=1.0, local_steps=3), rounds=300, tolerance=1e-10, smooth_only=NO_PROX),
+        Case(FiveGCS(tau=0.3, local_steps=5), rounds=300, tolerance=1e-10),
     )
 }
 

@@ -119,7 +119,7 @@ def test_one_client_alone_equals_its_row_bit_for_bit(name: str, mode: str, engin
             down = algorithm.broadcast(algorithm.init_server(hub(fresh)), hub(fresh))
             down = dataclasses.replace(down, **{f: v + 0.1 * k for f, v in codec.to_arrays(down).items()})
             stacked = fresh.exchange(algorithm, down, np.ones(6, dtype=bool), k)
-            single = alone.exchange(algorithm, down, np.ones(1, dtype=bool), k)
+            single = alone.exchange(algorithm, codec.rows(down, np.array([i])), np.ones(1, dtype=bool), k)
             assert stacked is not None
             assert single is not None
             assert same(codec.rows(stacked.up, np.array([i])), single.up)
@@ -131,9 +131,9 @@ def _alone(together: Simulator, i: int, engine: str) -> Simulator:
     a, b = federation.offsets[i : i + 2]
     mine = Federation.from_clients([(federation.X[a:b], federation.y[a:b])], row_bound=federation.row_bound)
     rows = Rows(mine.X, mine.y, mine.offsets, together.objective.loss, together.objective.scale, engine)
-    ledger = None if together.ledger is None else MemoryLedger(together.ledger.budget, (1,))
+    ledger = MemoryLedger(together.ledger.budget, (1,)) if isinstance(together.ledger, MemoryLedger) else None
     privacy, event = getattr(door, "privacy", NoPrivacy()), getattr(door, "event", None)
-    rest = {"streams": together.streams, "clients": np.array([i]), "row_bound": federation.row_bound}
+    rest = {"streams": door.streams, "clients": np.array([i]), "row_bound": federation.row_bound}
     own = open_door(privacy, event, ledger, rows, door.asks, **rest)
     return Simulator(mine, together.objective, rows, own, together.streams, ledger, None)
 

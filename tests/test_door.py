@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from sottovoce.algorithms import ADMM, DPSGD, FedAvg
+from sottovoce.algorithms import ADMM, DPSGD, FedAvg, fedavg
 from sottovoce.core.algorithm import Asks, Site
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.participation import Everyone, KOfN
@@ -304,7 +304,7 @@ def test_client_level_uploads_stay_near_a_public_centre() -> None:
 def test_client_level_noise_has_the_stated_deviation() -> None:
     privacy = sv.Proven(2.0, 1e-4, 0.5, unit="client")
     site = _site(FedAvg(), privacy, runs=2000)
-    released = site.release(np.zeros((2000, 6, 4)), centre=np.zeros((1, 4)))
+    released = site.release(np.zeros((2000, 6, 4)), centre=site.zeros)
     assert released.std() == pytest.approx(np.sqrt(3) / accounting.gaussian_mu(2.0, 1e-4) * 2 * 0.5, rel=0.02)
 
 
@@ -362,3 +362,134 @@ def test_batches_have_the_stated_law(relation: Any, batch: float) -> None:
 def test_no_discrete_noise_on_arg_mins(noise: Any) -> None:
     with pytest.raises(NoGuarantee, match="not for 'argmin'"):
         _site(ADMM(), sv.Proven(1.0, 1e-4, 1.0, noise=noise))
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnCentre(FedAvg):
+    """Releases around its own, un-noised model."""
+
+    def client(self, state: Any, down: Any, site: Site) -> Any:
+        w = down.w - site.f.grad(down.w)
+        return state, fedavg.Up(site.release(w, centre=w))
+
+
+@dataclasses.dataclass(frozen=True)
+class AfterTheDoor(FedAvg):
+    """Writes into what was released."""
+
+    def client(self, state: Any, down: Any, site: Site) -> Any:
+        _, up = super().client(state, down, site)
+        up.w[...] = site.f.grad(down.w)
+        return state, up
+
+
+@dataclasses.dataclass(frozen=True)
+class IntoTheBroadcast(FedAvg):
+    """Writes into what the server said."""
+
+    def client(self, state: Any, down: Any, site: Site) -> Any:
+        down.w[...] += site.f.grad(down.w).mean(axis=-2, keepdims=True)
+        return super().client(state, down, site)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "error", "message"),
+    [
+        (OwnCentre(), InvalidInput, "the centre must be public"),
+        (AfterTheDoor(), ValueError, "read-only"),
+        (IntoTheBroadcast(), ValueError, "read-only"),
+    ],
+)
+def test_nothing_passes_beside_a_release(algorithm: Any, error: type[Exception], message: str) -> None:
+    privacy = sv.Proven(1.0, 1e-4, 0.5, unit="client")
+    with pytest.raises(error, match=message):
+        sv.train(algorithm, small(), goal(), rounds=2, privacy=privacy, seed=0, engine="numpy")
+
+
+@given(
+    st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=5),
+    st.sampled_from([1e-180, 1e-9, 0.3, 1e9]),
+)
+def test_a_clipped_vector_keeps_its_bound_whatever_it_was(values: list[float], clip: float) -> None:
+    clipped = mechanisms.clip_rows(np.array(values), clip)
+    top = np.abs(clipped).max()
+    assert np.isfinite(clipped).all()
+    assert top * np.linalg.norm(clipped / (top or 1.0)) <= clip * (1 + 1e-9)
+
+
+def test_a_client_that_diverged_still_keeps_its_bound() -> None:
+    federation = small("squared")
+    X = federation.X.copy()
+    X[: federation.offsets[1]] *= 1e3
+    wild = dataclasses.replace(federation, X=X, row_bound=None)
+    privacy = sv.Proven(1e6, 1e-4, 0.5, unit="client")
+    kept: list[Any] = []
+    with np.errstate(all="ignore"):
+        sv.train(FedAvg(step=1.0, local_steps=60), wild, goal("squared"), rounds=1, privacy=privacy, seed=0,
+                 measure_training=False, after_round=kept.append)  # fmt: skip
+    assert np.linalg.norm(kept[0].server.w) < 0.51
+
+
+@pytest.mark.parametrize("engine", ["numpy", "kernel"])
+def test_softmax_gradients_whose_squares_underflow_are_clipped(engine: Any) -> None:
+    X, w = np.array([[1.0, 1e90]]), np.array([[391.0, 0.0, 0.0, 0.0]])
+    rows = Rows(X, [0.0], [0, 1], Softmax(2), "mean", engine)
+    slope = 1e-170  # about exp(-391): its square is zero in floating point
+    assert np.abs(rows.gradient(w)).max() > slope * 1e89
+    for clip in (1e-82, 1e-90):
+        clipped = rows.gradient(w, None, clip)[0]
+        top = np.abs(clipped).max()
+        assert top * np.linalg.norm(clipped / top) <= clip * (1 + 1e-9)
+
+
+def test_published_arg_mins_honour_the_clip() -> None:
+    """PVP's noise is for gradients of at most `clip`: then the arg-min must not see longer ones."""
+    from sottovoce.algorithms import PVP
+
+    federation = small()
+    moved = dataclasses.replace(federation, X=federation.X.copy(), y=federation.y.copy())
+    moved.y[0] *= -1
+    ends = []
+    for fed in (federation, moved):
+        place = assemble(
+            PVP(), fed, goal(), sv.Published(0.5, 1e-3, clip=0.01), Everyone(), 1, Streams(0), None, "numpy"
+        )
+        ends.append(place._site(np.arange(6), np.ones(6, dtype=bool), 1)[0].f.argmin(np.zeros((1, 4)), 0.1)[0])
+    assert np.linalg.norm(ends[0] - ends[1]) <= 2 * 0.01 / 3 / 0.1 + 1e-7
+
+
+def test_a_published_run_that_breaks_its_claim_gets_no_verdict() -> None:
+    good = sv.train(DPSGD(), small(), goal(), rounds=2, privacy=sv.Published(0.5, 1e-3), seed=0)
+    assert "Verdict: sound" in str(good.guarantee)
+    batches = sv.train(DPSGD(batch=1), small(), goal(), rounds=2, privacy=sv.Published(0.5, 1e-3), seed=0)
+    unbounded = dataclasses.replace(small(), row_bound=None)
+    read_off = sv.train(DPSGD(), unbounded, goal(), rounds=2, privacy=sv.Published(0.5, 1e-3), seed=0)
+    for result in (batches, read_off):
+        assert "no guarantee" in str(result.guarantee)
+        assert "This run breaks what the claim assumes" in str(result.guarantee)
+        assert "Exact for" not in str(result.guarantee)
+
+
+def test_the_accountant_named_is_the_one_that_gives_the_number() -> None:
+    """15 of 20 records: the bound that ignores sampling is the smaller one, and it is the one to be named."""
+    federation = small(unequal=False)
+    result = sv.train(DPSGD(batch=15), federation, goal(), rounds=30, privacy=sv.Proven(1.0, 1e-4, 1.0), seed=0)
+    assert result.guarantee.accountant == "exact Gaussian trade-off (sampling ignored)"
+
+
+def test_the_noise_is_not_within_an_algorithms_reach() -> None:
+    from sottovoce.core.streams import Purpose
+
+    site = _site(DPSGD(), sv.Proven(1.0, 1e-4, 1.0))
+    answer, exact = site.f.grad(np.zeros((1, 4))), _site(DPSGD(), sv.NoPrivacy()).f.grad(np.zeros((1, 4)))
+    noise = (answer - exact) / site.f.noise_std
+    guess = site.rng._streams.normal(site.who, 1, Purpose.NOISE, 4)
+    assert np.abs(noise - guess).max() > 0.1
+
+
+def test_a_federation_made_in_any_way_is_checked() -> None:
+    federation = small()
+    with pytest.raises(InvalidInput, match=r"no row is longer than 0\.1"):
+        dataclasses.replace(federation, row_bound=0.1)
+    with pytest.raises(InvalidInput, match=r"entries of X must be at most 1e\+100"):
+        dataclasses.replace(federation, X=federation.X * 1e200, row_bound=None)

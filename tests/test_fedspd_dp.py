@@ -353,3 +353,13 @@ def test_what_cannot_be_is_refused() -> None:
         sv.train(FedSPDDP(variant="P"), small(), goal(), privacy=sv.Published(1.0, 1e-3), **quick)
     with pytest.raises(InvalidInput, match="give gamma = a constant"):
         sv.train(FedSPDDP(), small("squared"), goal("squared"), privacy=sv.NoPrivacy(), **quick)
+
+
+def test_a_published_run_prints_the_papers_total() -> None:
+    """(21) with q from (22): the run knows its batches, so the claim can be stated in full."""
+    algorithm = FedSPDDP(rho=0.3, gamma=0.6, local_steps=2, batch=0.1, client_rate=0.5)
+    result = sv.train(algorithm, small(unequal=False), goal(), rounds=9, privacy=sv.Published(0.9, 1e-3), seed=0)
+    total = algorithm.claimed_total(0.9, 9, small(unequal=False).sizes)
+    assert f"{total:.3g}"[:4] in str(result.guarantee)
+    full = sv.train(FedSPDDP(rho=0.3, gamma=0.6), small(), goal(), rounds=2, privacy=sv.Published(0.9, 1e-3), seed=0)
+    assert "none was given" in str(full.guarantee)

@@ -53,7 +53,7 @@ def test_fedepm_closed_form() -> None:
     assert local_runs.prox_steps_sensitivity(spec, dg, dg)[0, 0] == pytest.approx(expected)
 
 
-features = st.lists(st.floats(-1, 1), min_size=2, max_size=2).map(lambda v: np.array(v) / max(1.0, float(np.linalg.norm(v))))
+features = st.tuples(st.floats(-1, 1), st.floats(-1, 1)).map(lambda v: np.array(v) / max(1.0, np.hypot(*v)))
 
 
 @pytest.mark.parametrize("kind", ["fresh-convex", "fresh-bounded", "one-gradient", "laplace", "batch"])
@@ -158,3 +158,16 @@ def test_preconditions_are_enforced() -> None:
     pure = door(X, y, Logistic(), sv.Proven(1.0, 0.0, 0.6, mechanism="laplace"), Asks(kind="prox-steps"), 1.0)
     with pytest.raises(NoGuarantee, match="Ball may stretch L1"):
         pure.open(ZERO, ASKED, 1)[0].prox_steps(np.zeros((1, 2)), ProxSteps([1.0], [2.0], 0.0, 0.0, Ball(1.0)))
+    odd = door(X, y, Logistic(), privacy, Asks(kind="prox-steps"), 1.0).open(ZERO, ASKED, 1)[0]
+    with pytest.raises(NoGuarantee, match="nothing is known about the prox of Stretching"):
+        odd.prox_steps(np.zeros((1, 2)), ProxSteps([1.0], [2.0], 0.0, 0.0, Stretching()))
+    long = door(X, y, Logistic(), privacy, Asks(kind="prox-steps"), 1.0).open(ZERO, ASKED, 1)[0]
+    with pytest.raises(InvalidInput, match="at most 4096"):
+        long.prox_steps(np.zeros((1, 2)), ProxSteps([1.0] * 5000, [2.0] * 5000, 0.0, 0.0, NoPenalty()))
+
+
+class Stretching(NoPenalty):
+    """Not a penalty: its "prox" multiplies by ten."""
+
+    def prox(self, v: np.ndarray, step: Any) -> np.ndarray:
+        return 10 * v

@@ -1,5 +1,6 @@
 """Ledger files behind a training run: budgets that outlive it."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import KOfN
 from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.ledger import Budget, LedgerError
@@ -67,9 +68,7 @@ def test_the_same_run_again_is_the_same_answers_and_costs_nothing(tmp_path: Path
 def test_another_question_under_the_same_seed_is_charged(tmp_path: Path) -> None:
     """Anything that changes an answer changes the name of the run: else seeded noise would be used twice."""
     train(tmp_path)
-    for path in tmp_path.glob("*.ledger"):
-        with FileLedger.open(path) as ledger:
-            ledger.change_budget(Budget(50.0, 1e-4), "room for more")
+    room(tmp_path, 50.0)
     half = sv.Proven(0.5, 1e-4, 1.0)
     for changes in (
         {"algorithm": DPSGD(step=0.2)},
@@ -113,14 +112,78 @@ def test_refusals(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_secure_noise_is_never_drawn_twice_for_one_question(tmp_path: Path) -> None:
-    """A repeat would be a second look with fresh noise. With secure noise nothing is free: the whole is refused."""
-    from sottovoce.privacy.ledger import AlreadyCharged
+def room(folder: Path, epsilon: float) -> None:
+    for path in folder.glob("*.ledger"):
+        with FileLedger.open(path) as ledger:
+            ledger.change_budget(Budget(epsilon, 1e-4), "room for more")
 
+
+def test_fresh_noise_is_paid_for_again(tmp_path: Path) -> None:
+    """With secure noise a question asked again is a second look: it is charged, and the run can go on."""
     secure = sv.Proven(10.0, 1e-4, 1.0, noise="secure")
     kept: list[Checkpoint] = []
     train(tmp_path, privacy=secure, rounds=2, after_round=kept.append)
-    with FileLedger.open(tmp_path / "0000.ledger") as ledger:
-        ledger.change_budget(Budget(100.0, 1e-4), "room for another look")
-    with pytest.raises(AlreadyCharged):
-        train(tmp_path, privacy=secure, rounds=2, resume=kept[0])
+    room(tmp_path, 100.0)
+    resumed = train(tmp_path, privacy=secure, rounds=2, resume=kept[0])
+    assert resumed.rounds == 2
+    assert counts(tmp_path) == [3] * 6
+    assert resumed.guarantee.epsilon is not None
+    assert resumed.guarantee.epsilon > 10.0
+
+
+def test_the_same_noise_never_answers_two_questions(tmp_path: Path) -> None:
+    """A checkpoint whose model was moved asks about another point under the same name: refused, not given for free."""
+    kept: list[Checkpoint] = []
+    train(tmp_path, after_round=kept.append)
+    moved = dataclasses.replace(kept[1], server=type(kept[1].server)(kept[1].server.w + 0.1))
+    with pytest.raises(LedgerError, match="answered before, about another point"):
+        train(tmp_path, resume=moved)
+
+
+def test_a_run_keeps_to_its_own_budget_in_a_roomy_ledger(tmp_path: Path) -> None:
+    train(tmp_path)
+    room(tmp_path, 50.0)
+    before = counts(tmp_path)
+    again = train(tmp_path, seed=7, rounds=12, privacy=sv.Proven(1.0, 1e-4, 1.0, participations=3))
+    assert again.rounds == 3
+    assert [b - a for a, b in zip(before, counts(tmp_path), strict=True)] == [3] * 6
+
+
+def test_other_settings_other_noise() -> None:
+    """Two runs under one seed that differ in anything: the noise in their first answers is not the same up to scale."""
+
+    def first_upload(privacy: sv.Proven = PROVEN, **changes: Any) -> np.ndarray:
+        kept: list[Any] = []
+        options: dict[str, Any] = {"rounds": 2, "seed": 0, "engine": "numpy", "after_round": kept.append} | changes
+        sv.train(options.pop("algorithm", sv.DPADMM()), small(), goal(), privacy=privacy, **options)
+        return kept[0].server.v.ravel()
+
+    quiet = first_upload(sv.Proven(1e9, 1e-4, 1.0))
+    noises = [
+        first_upload(privacy, **changes) - quiet
+        for privacy, changes in (
+            (PROVEN, {}),
+            (sv.Proven(0.5, 1e-4, 1.0), {}),
+            (PROVEN, {"rounds": 3}),
+            (PROVEN, {"algorithm": sv.DPADMM(c_w=11.0)}),
+        )
+    ]
+    for i, a in enumerate(noises):
+        for b in noises[:i]:
+            assert abs(np.corrcoef(a, b)[0, 1]) < 0.75
+    assert np.array_equal(first_upload(), first_upload())
+
+
+def test_what_memory_forgets_cannot_be_resumed() -> None:
+    options: dict[str, Any] = {"rounds": 4, "engine": "numpy"}
+    kept: list[Checkpoint] = []
+    sv.train(DPSGD(), small(), goal(), privacy=PROVEN, after_round=kept.append, **options)
+    whole = sv.train(DPSGD(), small(), goal(), privacy=PROVEN, seed=kept[0].seed, **options)
+    assert np.array_equal(
+        sv.train(DPSGD(), small(), goal(), privacy=PROVEN, resume=kept[1], **options).model, whole.model
+    )
+    with pytest.raises(InvalidInput, match="resume needs the seed of the run"):
+        sv.train(DPSGD(), small(), goal(), privacy=PROVEN, resume=kept[1], seed=5, **options)
+    secure = sv.Proven(10.0, 1e-4, 1.0, noise="secure")
+    with pytest.raises(NoGuarantee, match="secure noise cannot be resumed from memory"):
+        sv.train(DPSGD(), small(), goal(), privacy=secure, resume=kept[1], **options)

@@ -5,9 +5,37 @@ from typing import Any
 from sottovoce.algorithms.admm import ADMM, DVP, PVP
 from sottovoce.algorithms.dp_admm import DPADMM
 from sottovoce.algorithms.dp_sgd import DPSGD
-from sottovoce.algorithms.fedavg import FedAvg
+from sottovoce.algorithms.fed_plt import FedPLT
+from sottovoce.algorithms.fedavg import DPFedAvg, FedAvg, FedProx, SFedAvg, SFedProx
+from sottovoce.algorithms.fedepm import FedEPM
+from sottovoce.algorithms.fedlin import FedLin
+from sottovoce.algorithms.fedpd import FedPD
+from sottovoce.algorithms.fedspd_dp import FedSPDDP
+from sottovoce.algorithms.fivegcs import FiveGCS
+from sottovoce.algorithms.led import LED
+from sottovoce.algorithms.tamuna import TAMUNA
 from sottovoce.core.algorithm import Algorithm
 
 ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
-    algorithm.name: algorithm for algorithm in (ADMM, PVP, DVP, DPADMM, DPSGD, FedAvg)
+    algorithm.name: algorithm
+    for algorithm in (
+        ADMM,
+        PVP,
+        DVP,
+        DPADMM,
+        DPSGD,
+        FedAvg,
+        FedProx,
+        DPFedAvg,
+        SFedAvg,
+        SFedProx,
+        FedEPM,
+        FedPLT,
+        FedSPDDP,
+        FedPD,
+        FedLin,
+        LED,
+        TAMUNA,
+        FiveGCS,
+    )
 }

@@ -19,6 +19,8 @@ Departures from the paper
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from sottovoce.algorithms.admm import gaussian_std
 from sottovoce.core import check
 from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Noise, Site
@@ -76,10 +78,11 @@ class DPSGD(Algorithm[Server, Client, Down, Up]):
         if site.claim is not None:
             change = 2 * site.f.gradient_bound * site.f.weight
             noise = Noise("gaussian", gaussian_std(change, site.claim.epsilon, site.claim.delta))
-        return state, Up(site.release(g, noise, centre=0 * g))
+        return state, Up(site.release(g, noise, centre=site.zeros))
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
-        return Server(hub.penalty.prox(server.w - self.step * hub.mean(up.g), self.step))
+        w = hub.penalty.prox(server.w - self.step * hub.mean(up.g), self.step)
+        return Server(np.where(hub.answered.any(axis=-2, keepdims=True), w, server.w))
 
     def model(self, server: Server) -> Array:
         return server.w

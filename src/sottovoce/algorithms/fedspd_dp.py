@@ -200,6 +200,12 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
 
     # What the paper claims for a run, in numbers. `sizes` are the clients' numbers of records; the worst one counts.
 
+    def claim_terms(self, sizes: Array) -> dict[str, float]:
+        m = np.asarray(sizes)
+        if not self.replacement and np.any(self.local_steps * batch_rates(self.batch, m, whole=True) >= 1):
+            return {}  # (22) has no q < 1 then, and (21) no total
+        return {"data_rate": self.claimed_rate(m), "client_rate": self.client_rate}
+
     def claimed_rate(self, sizes: ArrayLike) -> float:
         """Chance that a record is drawn in a round, q of (22)-(23)."""
         m = np.atleast_1d(np.asarray(sizes))

@@ -130,7 +130,7 @@ class Descent:
     """
 
     count: int
-    step: float
+    step: Array | float
     pull: float
     centre: Array
     ridge: float = 0.0
@@ -207,6 +207,10 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
 
     def check(self, penalty: Penalty) -> None:
         """Refuse a penalty this method cannot handle, before any work starts."""
+
+    def claim_terms(self, sizes: Array) -> dict[str, float]:
+        """What its paper's claim needs to know besides epsilon, delta and rounds (`privacy/claims.py`)."""
+        return {}
 
     @abstractmethod
     def init_server(self, hub: Hub) -> ServerState: ...

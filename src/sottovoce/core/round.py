@@ -81,6 +81,7 @@ class Checkpoint:
     bytes_up: float = 0.0
     bytes_down: float = 0.0
     seconds: float = 0.0
+    seed: int | None = None  # of the run; None where the one who kept it vouches for that
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,8 @@ def train(
                 **transport.measure(algorithm.model(server)),
             )
         clients = transport.snapshot()
-        after_round(Checkpoint(k, server, clients, history, len(history), up_so_far, down_so_far, seconds))
+        spent = (up_so_far, down_so_far, seconds, streams.seed)
+        after_round(Checkpoint(k, server, clients, history, len(history), *spent))
     return Outcome(algorithm.model(server), history, done, stopped)
 
 

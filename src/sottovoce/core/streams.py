@@ -1,5 +1,8 @@
 """Random streams keyed by (run, client, round, purpose): counter-based, so nobody's draws depend on who else draws.
 
+Noise and batches are drawn from streams derived from the seed *and the settings of the run* (`Streams.derived`): two
+runs that ask differently under one seed do not share noise.
+
 The generator is Philox 4x32-10 (Salmon et al., 2011): the random bits are a function of a key and a counter. The
 key is made from the seed and the run; the counter is (block, client, round, purpose and question). A simulator that
 draws for all clients in one call and a client that draws for itself alone therefore get the same numbers, and an
@@ -10,6 +13,7 @@ knows the noise: a guarantee made with them says so, and noise that leaves a mac
 system instead (`privacy/mechanisms.py`).
 """
 
+import hashlib
 import secrets
 from dataclasses import dataclass
 from enum import IntEnum
@@ -67,6 +71,11 @@ class Streams:
         """Streams whose seed comes from the operating system."""
         return cls(secrets.randbits(128), runs)
 
+    def derived(self, about: str) -> "Streams":
+        """Other streams, the same for the same `about`. Whoever holds them cannot tell the ones they came from."""
+        digest = hashlib.sha256(f"{self.seed} {about}".encode()).digest()
+        return Streams(int.from_bytes(digest[:16], "big"), self.runs)
+
     @cached_property
     def _keys(self) -> tuple[np.ndarray, np.ndarray]:
         """One 64-bit key per run, made from the seed by Philox: two words, of shape (runs, 1, 1) or scalars."""
@@ -119,7 +128,9 @@ class Draw:
     """The random numbers an algorithm may use in one round at one place: each call asks a fresh question."""
 
     def __init__(self, streams: Streams, clients: np.ndarray, round_: int) -> None:
-        self._streams, self._clients, self._round, self._question = streams, clients, round_, 0
+        # Of its own: an algorithm that looks inside must not find the noise of its oracle.
+        self._streams = streams.derived("algorithm")
+        self._clients, self._round, self._question = clients, round_, 0
 
     def uniform(self, count: int) -> np.ndarray:
         """Uniform on (0, 1): (..., count), one row per client (one row at the server)."""

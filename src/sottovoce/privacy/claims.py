@@ -10,7 +10,7 @@ Sizes, step sizes and penalties may be arrays with one row per client.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -425,10 +425,12 @@ def describe(
     rounds: int,
     data_rate: float | None = None,
     client_rate: float = 1.0,
+    unmet: Sequence[str] = (),
 ) -> str:
     """The text a `Published` run prints: the paper's claim in numbers, then what it is worth and what to use instead.
 
     A method without a recorded claim is not refused: its run has ended, and must be told that nothing protects it.
+    `unmet` are assumptions of the claim that this run is known to break: then no verdict but "no guarantee" is given.
     """
     asked = Asked(epsilon, delta, rounds, data_rate, client_rate)
     claim = CLAIMS.get(method)
@@ -440,10 +442,11 @@ def describe(
         f"Paper's claim: ({epsilon:g}, {0 if claim.pure else delta:g}) {claim.span}. {claim.statement}",
         f"Meant to protect against: {claim.observer}.",
         f"Paper's total for {rounds} rounds: ({total[0]:.4g}, {total[1]:.4g})." if total else claim.without_total,
-        f"Verdict: {_VERDICTS[claim.verdict]} {claim.because}",
+        f"Verdict: {_VERDICTS['unsound'] if unmet else _VERDICTS[claim.verdict]} {claim.because}",
+        *(f"This run breaks what the claim assumes: {'; '.join(unmet)}." for _ in range(bool(unmet))),
         f"Assumes: {'; '.join(claim.assumptions)}.",
     ]
-    if claim.exact_mu is not None:
+    if claim.exact_mu is not None and not unmet:
         exact = _gaussian_epsilon(claim.exact_mu(rounds, epsilon, delta), delta)
         lines.append(f"Exact for {rounds} rounds, if all of that holds: ({_up(exact)}, {delta:g}).")
         if epsilon > 1:  # the classical Gaussian mechanism is no theorem there, and false from about 8 on

@@ -5,13 +5,14 @@ Four doors, one per kind of promise: `Door` (none) and `PublishedDoor` (the pape
 number: no attribute of its `Site` leads to a row.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
+from sottovoce.core import check
 from sottovoce.core.algorithm import Asks, Claim, Descent, Noise, Oracle, ProxSteps
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.streams import Purpose, Streams
@@ -85,7 +86,9 @@ class Door:
     def argmin(
         self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
     ) -> np.ndarray:
-        return self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL)
+        # Rows are scaled so that no record's gradient exceeds the clip norm anywhere.
+        cap = None if self.clip is None else self.clip / self.exact.loss.lipschitz
+        return self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap)
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
         return local_runs.take_prox_steps(self.gradients(question, self.clip), start, spec)
@@ -121,9 +124,12 @@ class Door:
 
     # What follows is the same behind every door.
 
-    def open(self, local: np.ndarray, active: np.ndarray, k: int) -> tuple[Oracle, "Releases"]:
+    def open(
+        self, local: np.ndarray, active: np.ndarray, k: int, public: Sequence[np.ndarray] = ()
+    ) -> tuple[Oracle, "Releases"]:
         """The oracle and the way out in round k for the clients at places `local`, asked in the runs `active`.
 
+        `public` are the arrays that may serve as the centre of a release: the broadcast, and zeros.
         Before the first round (k = 0) nothing may be asked: a starting state must not depend on data.
         """
         most, enforced = (self.asks.answers, self.counted) if k > 0 else (0, True)
@@ -169,7 +175,7 @@ class Door:
             strong_convexity=lambda: self.strong_convexity(local),
             dim=self.exact.dim,
         )
-        return oracle, Releases(self, local, active, k)
+        return oracle, Releases(self, local, active, k, public)
 
     def exact_gradient(self, w: np.ndarray, question: Question, clip: float | None, norm: int = 2) -> np.ndarray:
         """The gradient; over a batch if one was declared, divided by the expected batch, never by the realised one."""
@@ -199,6 +205,7 @@ class Door:
     @staticmethod
     def step_of(question: Question, j: int) -> Question:
         """Step j of a question counts as a question of its own in the random streams."""
+        check.require(j < MOST_STEPS, "Oracle", f"a run of local steps may have at most {MOST_STEPS}", j + 1)
         return replace(question, number=MOST_STEPS * (question.number + 1) + j)
 
     def seeded(self, purpose: Purpose, question: Question, count: int, kind: str = "gaussian") -> np.ndarray:
@@ -245,13 +252,17 @@ class Releases:
     local: np.ndarray
     active: np.ndarray
     k: int
+    public: Sequence[np.ndarray] = ()
 
     def __post_init__(self) -> None:
         self._through: list[np.ndarray] = []
 
     def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | None = None) -> np.ndarray:
-        """The value to upload in place of `u`."""
+        """The value to upload in place of `u`: read-only, so that it stays what was released."""
+        if centre is not None and not any(centre is array for array in self.public):
+            raise InvalidInput("release: the centre must be public: a field of the broadcast as it came, or site.zeros")
         released = self.door.release(u, noise, centre, Question(self.local, self.active, self.k, len(self._through)))
+        released.flags.writeable = False
         self._through.append(released)
         return released
 

@@ -13,13 +13,13 @@ NOT_COVERED = (
     "hyper-parameters, clip norms, encodings, scalers and stopping times that were chosen by looking at private data",
     "several records of one person: one record is the unit; k of them cost k times the epsilon and more than k deltas",
     "training losses and accuracies on private rows: the history of a simulation shows them, a deployment must not",
+    "the number of records of each client, and that training could start: labels and row bounds are checked first",
     "timing and message sizes",
 )
 _UNITS = {
     ("record", "replace-one"): "one record of one client, replaced by any other",
-    ("record", "add-remove"): "one record of one client, present or absent",
+    ("record", "add-remove"): "one record of one client, there or blank (how many there are is public)",
     ("client", "replace-one"): "one whole client, its data replaced by any other",
-    ("client", "add-remove"): "one whole client, its data replaced by any other",
 }
 
 
@@ -47,7 +47,8 @@ class Guarantee:
         if self.epsilon is None:
             return "none" if self.mode == "none" else "none proven"
         unit = "client" if "whole client" in self.unit else "record"
-        return f"{self.epsilon:.4g} (δ={self.delta:g}) per {unit}, server sees all messages"
+        simulated = ", simulated noise" if self.noise.startswith("simulation") else ""
+        return f"{self.epsilon:.4g} (δ={self.delta:g}) per {unit}, server sees all messages{simulated}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -61,23 +62,29 @@ def state_guarantee(
     epsilons: np.ndarray | None = None,
     accountant: str = "",
     lasting: bool = False,
+    row_bound: float | None = None,
+    claim_terms: dict[str, Any] | None = None,
 ) -> Guarantee:
     """The statement for a finished run.
 
     `epsilons` are what the ledger says was spent, per client (worst run); `lasting`: in files that outlive the run.
+    `row_bound`: where the proof needs that no row is longer, for a neighbour neither.
     """
     if isinstance(privacy, NoPrivacy):
         return Guarantee("none", "No privacy: exact answers were sent in the clear.")
     if isinstance(privacy, Published):
         from sottovoce.privacy import claims
 
-        return Guarantee("published", claims.describe(method, privacy.epsilon, privacy.delta, rounds))
+        terms = claim_terms or {}
+        return Guarantee("published", claims.describe(method, privacy.epsilon, privacy.delta, rounds, **terms))
     assert epsilons is not None
     worst = float(epsilons.max())
     unit = _UNITS[privacy.unit, privacy.relation]
+    if row_bound is not None:
+        unit += f", no row longer than {row_bound:g}"
     noise = {
-        "seeded": "simulation: the noise is pseudo-random and repeatable, so this holds for the mechanism, not against "
-        "someone who knows the seed",
+        "seeded": "simulation: pseudo-random, repeatable, in floating point; this holds for the mechanism, not against "
+        "someone who knows the seed, and not for several runs of the same settings and seed on different data",
         "secure": "discrete noise from the operating system's generator",
     }[privacy.noise]
     shares = "" if np.ptp(epsilons) < 1e-12 else f" (the least asked client: {epsilons.min():.4g})"

@@ -7,7 +7,7 @@ refuse *before* an answer is given.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -148,10 +148,11 @@ class MemoryLedger:
         active: NDArray[np.bool_] | None = None,
         round: int = 0,
         question: int = 0,
+        about: Sequence[np.ndarray] = (),
     ) -> None:
         """Count one answer of each of `clients` (None: all) in the runs where `active`; on refusal, of none of them.
 
-        `round` and `question` name an answer in a ledger on disk; here only numbers are kept.
+        `round`, `question` and `about` name an answer in a ledger on disk; here only numbers are kept.
         """
         row, who = self._row(event), self._who(clients)
         left = self._left(row, who)

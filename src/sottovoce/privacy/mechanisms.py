@@ -37,9 +37,16 @@ def discrete_cost(kind: Literal["gaussian", "laplace"], scale: float, sensitivit
 
 
 def clip_rows(vectors: np.ndarray, clip: float) -> np.ndarray:
-    """Each vector (last axis) scaled to Euclidean norm <= clip."""
-    norms = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))[..., None]
-    return vectors * np.minimum(1.0, clip / np.maximum(norms, np.finfo(float).tiny))
+    """Each vector (last axis) scaled to Euclidean norm <= clip; one that is not finite becomes 0.
+
+    The bound is a promise whatever the vector, so norms are taken relative to the largest entry: neither tiny nor
+    huge entries are squared.
+    """
+    top = np.abs(vectors).max(axis=-1, keepdims=True, initial=0.0)
+    finite = top < np.inf  # False for NaN too
+    scaled = np.where(finite, vectors, 0.0) / np.where(finite & (top > 0), top, 1.0)
+    norms = np.sqrt(np.square(scaled).sum(axis=-1, keepdims=True))
+    return scaled * np.minimum(np.where(finite, top, 0.0), clip / np.maximum(norms, 1.0))
 
 
 @lru_cache(maxsize=64)

@@ -53,8 +53,9 @@ class Proven:
     unit
         "record": one row of one client. "client": everything a client has.
     relation
-        "replace-one": neighbours differ in the content of one record. "add-remove": one record is there or counts
-        as zero. Poisson sampling needs the second.
+        "replace-one": neighbours differ in the content of one record. "add-remove": one record is there or is a
+        blank that contributes nothing; how many records there are is public in both. Random batches are drawn with
+        fixed size for the first and record by record (Poisson) for the second.
     mechanism
         "gaussian", or "laplace" for pure epsilon (delta = 0; gradients are then clipped in the L1 norm).
     noise
@@ -78,6 +79,9 @@ class Proven:
         check.positive("Proven", epsilon=self.epsilon, clip=self.clip)
         check.one_of("Proven", "unit", self.unit, ("record", "client"))
         check.one_of("Proven", "relation", self.relation, ("replace-one", "add-remove"))
+        if self.unit == "client":
+            whole = self.relation == "replace-one"
+            check.require(whole, "Proven", "relation must be 'replace-one' for unit 'client'", self.relation)
         check.one_of("Proven", "mechanism", self.mechanism, ("gaussian", "laplace"))
         check.one_of("Proven", "noise", self.noise, ("seeded", "secure"))
         if self.mechanism == "laplace":

@@ -1,6 +1,8 @@
 """The ledger files of the clients on this machine, behind a door: budgets that outlive runs and processes."""
 
+import hashlib
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Self
 
@@ -8,31 +10,34 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.ledger import AlreadyCharged, Budget, fingerprint
+from sottovoce.privacy.ledger import AlreadyCharged, Budget, LedgerError, MemoryLedger, fingerprint
 from sottovoce.privacy.ledger_file import FileLedger
+
+_AGAIN = 2**32  # a question that has to be paid again gets a number of its own, beyond all that are asked
 
 
 class OwnerLedgers:
-    """One `FileLedger` per client. Every answer is on disk before it is given.
+    """One `FileLedger` per client, and this run's own budget beside them. Every answer is on disk before it is given.
 
     Parameters
     ----------
     ledgers
         In the order of the clients.
+    budget
+        What this run may spend at most, whatever room the files have.
     run
-        Names this run in the ledgers. It must stand for everything that determines an answer (algorithm, objective,
-        settings, seed): see `repeatable`.
+        Names the noise of this run: the same name means the same random numbers.
     repeatable
-        Whether a question asked again under the same (run, round, question) gets the very same answer, as with
-        seeded noise. Then it is not charged again; else it is refused.
+        Whether a question asked again (after a crash, or in the same run started anew) gets the very same answer, as
+        with seeded noise. Then it is free, if it is the same question to the last bit, and refused if it is not: two
+        answers with the same noise would give the data away. With fresh noise every answer is paid for.
     """
 
-    def __init__(self, ledgers: Sequence[FileLedger], run: str, repeatable: bool) -> None:
+    def __init__(self, ledgers: Sequence[FileLedger], budget: Budget, run: str, repeatable: bool) -> None:
         self._ledgers, self._run, self._repeatable = list(ledgers), run, repeatable
-        self._before = [
-            {(receipt.round, receipt.question) for receipt in ledger.receipts() if receipt.run == run}
-            for ledger in ledgers
-        ]
+        self._this_run = MemoryLedger(budget, (len(ledgers),))
+        receipts = [[receipt for receipt in ledger.receipts() if receipt.run == run] for ledger in ledgers]
+        self._paid = [{(receipt.round, receipt.question) for receipt in own} for own in receipts]
 
     @classmethod
     def open(
@@ -58,29 +63,38 @@ class OwnerLedgers:
             else:
                 ledger = FileLedger.create(path, name, print_, budget)
             ledgers.append(ledger)
-            same = ledger.budget.delta == budget.delta
-            hint = f"Ask for delta = {ledger.budget.delta:g}"
+            delta = ledger.budget.delta
+            rule = f"keeps its budget at delta = {delta:g}"
             check.require(
-                same, f"ledger of {name!r}", f"keeps its budget at delta = {ledger.budget.delta:g}", budget.delta, hint
+                delta == budget.delta, f"ledger of {name!r}", rule, budget.delta, f"Ask for delta = {delta:g}"
             )
-        return cls(ledgers, run, repeatable)
+        return cls(ledgers, budget, run, repeatable)
 
-    def charge(self, event: Event, clients: np.ndarray, active: np.ndarray, round: int, question: int) -> None:
+    def charge(
+        self,
+        event: Event,
+        clients: np.ndarray,
+        active: np.ndarray,
+        round: int,
+        question: int,
+        about: Sequence[np.ndarray] = (),
+    ) -> None:
         """One synced row in the ledger of each active client. A refusal stops at that client; those before it paid."""
-        for client in clients[active]:
-            try:
-                self._ledgers[client].charge(event, run=self._run, round=round, question=question, purpose="training")
-            except AlreadyCharged:
-                if not self._repeatable:
-                    raise
+        self._this_run.charge(event, clients, active)
+        for place, client in enumerate(clients):
+            if active[place]:
+                content = [part[0 if part.shape[-2] == 1 else place] for part in about]
+                self._charge_one(self._ledgers[client], event, round, question, f"training {_digest(content)}")
 
     def afford(self, event: Event, answers: int, clients: np.ndarray, round: int) -> np.ndarray:
         """Who can give `answers` more; what this very round has paid for before a crash counts as affordable."""
-        able = []
-        for client in clients:
-            paid = sum((round, question) in self._before[client] for question in range(answers))
-            able.append(self._ledgers[client].remaining(event) >= answers - (paid if self._repeatable else 0))
-        return np.array(able, dtype=bool)
+        able = self._this_run.afford(event, answers, clients)
+        for place, client in enumerate(clients):
+            paid = (
+                sum((round, question) in self._paid[client] for question in range(answers)) if self._repeatable else 0
+            )
+            able[place] &= self._ledgers[client].remaining(event) >= answers - paid
+        return able
 
     def spent(self, client: int) -> dict[Event, int]:
         return self._ledgers[client].spent()
@@ -90,12 +104,35 @@ class OwnerLedgers:
         return np.array([ledger.epsilon() for ledger in self._ledgers])
 
     def state(self) -> dict[str, np.ndarray]:
-        """Nothing to keep in a checkpoint: the files are the state."""
-        return {}
+        """What this run has spent; the files keep themselves."""
+        return self._this_run.state()
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Nothing to take up."""
+        self._this_run.restore(state)
 
     def close(self) -> None:
         for ledger in self._ledgers:
             ledger.close()
+
+    def _charge_one(self, ledger: FileLedger, event: Event, round: int, question: int, purpose: str) -> None:
+        for again in count():
+            try:
+                number = question + again * _AGAIN
+                ledger.charge(event, run=self._run, round=round, question=number, purpose=purpose)
+            except AlreadyCharged as before:
+                if not self._repeatable:
+                    continue  # fresh noise is a fresh answer: pay for it under a number of its own
+                if (before.receipt.purpose, before.receipt.event) != (purpose, event):
+                    raise LedgerError(
+                        f"ledger of {ledger.owner!r}: round {round} of this run was answered before, about another "
+                        "point; the same noise for both would give the data away. Use another seed"
+                    ) from None
+            return
+
+
+def _digest(content: Sequence[np.ndarray]) -> str:
+    """SHA-256 of what was asked about, so that a repeat can be told from another question."""
+    digest = hashlib.sha256()
+    for part in content:
+        digest.update(np.ascontiguousarray(part, dtype=np.float64).tobytes() + b";")
+    return digest.hexdigest()[:32]

@@ -3,6 +3,7 @@
 Whatever an algorithm makes of an answer is post-processing, so a badly written algorithm can be useless but not leaky.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -24,7 +25,9 @@ MOST_KINDS = 64  # different sampling rates that are accounted one by one
 class Ledger(Protocol):
     """What a proven door asks before it answers (`privacy/ledger.py`)."""
 
-    def charge(self, event: Event, clients: Any, active: Any, round: int, question: int) -> None: ...
+    def charge(
+        self, event: Event, clients: Any, active: Any, round: int, question: int, about: Sequence[np.ndarray]
+    ) -> None: ...
     def afford(self, event: Event, answers: int, clients: Any, round: int) -> np.ndarray: ...
 
 
@@ -36,11 +39,12 @@ class _ProvenDoor(Door):
     event: Event  # what an answer is; clients of other sizes differ from it in their batches alone
     ledger: Ledger
 
-    def charge(self, question: Question) -> None:
-        """Before the answer is computed: refuses when the budget does not hold it."""
+    def charge(self, question: Question, *about: np.ndarray) -> None:
+        """Before the answer is computed: refuses when the budget does not hold it. `about`: the content asked about."""
         for event, places in self.events(question.local):
             active = question.active[..., places]
-            self.ledger.charge(event, question.local[places], active, question.k, question.number)
+            rows = [part if np.shape(part)[-2] == 1 else part[..., places, :] for part in about]
+            self.ledger.charge(event, question.local[places], active, question.k, question.number, rows)
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
         able, answers = np.empty(self.shape(len(local)), dtype=bool), costs(self.privacy, self.asks)
@@ -103,7 +107,7 @@ class RecordDoor(_ProvenDoor):
             )
 
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
-        self.charge(question)
+        self.charge(question, w)
         if self.privacy.noise == "secure":
             return self.intercept(self._secure_gradient(w, question.local))
         exact = self.exact_gradient(w, question, self.privacy.clip, self._norm)
@@ -115,7 +119,7 @@ class RecordDoor(_ProvenDoor):
     def argmin(
         self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
     ) -> np.ndarray:
-        self.charge(question)
+        self.charge(question, centre, *map(self._rows, (linear, rho, ridge)))
         cap = self.privacy.clip / self.exact.loss.lipschitz
         exact = self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap)
         change = self._sensitivity(question.local) + 2 * ARGMIN_TOL
@@ -123,7 +127,7 @@ class RecordDoor(_ProvenDoor):
         return self.intercept(exact + scale * self.seeded(Purpose.NOISE, question, self.exact.dim))
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
-        self.charge(question)
+        self.charge(question, start, *map(self._rows, (spec.push, spec.centre, *spec.keep, *spec.total)))
         scale = self.event.noise_multiplier * self._prox_steps_sensitivity(spec, question.local)
         exact = local_runs.take_prox_steps(self.gradients(question, self.privacy.clip, self._norm), start, spec)
         return self.intercept(
@@ -137,7 +141,7 @@ class RecordDoor(_ProvenDoor):
                 f"Proven: local steps must contract, got a factor of {float(np.max(c)):.4g}; promise a row_bound and "
                 "take a step below 2 / (smoothness + ridge + pull)"
             )
-        self.charge(question)
+        self.charge(question, start, *map(self._rows, (spec.centre, spec.step, spec.pull, spec.ridge)))
         noise = self.event.noise_multiplier * local_runs.chain_gain(c, spec.count) * self._sensitivity(question.local)
 
         def noisy(x: np.ndarray, j: int) -> np.ndarray:
@@ -147,8 +151,16 @@ class RecordDoor(_ProvenDoor):
 
         return self.intercept(local_runs.take_descent(noisy, start, spec))
 
+    def _rows(self, part: Any) -> np.ndarray:
+        """A number or vectors as (..., clients or 1, coordinates)."""
+        return np.atleast_2d(np.asarray(part, dtype=np.float64))
+
     def _prox_steps_sensitivity(self, spec: ProxSteps, local: np.ndarray) -> np.ndarray:
         one = self._sensitivity(local)
+        if type(spec.h).__module__ != "sottovoce.problems.penalties":  # whose prox are known to stretch no distance
+            raise NoGuarantee(
+                f"Proven: nothing is known about the prox of {type(spec.h).__name__}; use a library penalty"
+            )
         if self._norm == 1 and not spec.h.separable:
             raise NoGuarantee(
                 f"Proven: the prox of {type(spec.h).__name__} may stretch L1 distances; use Gaussian noise"
@@ -232,7 +244,7 @@ class ClientDoor(_ProvenDoor):
             )
         if question.number >= self.asks.releases:
             raise InvalidInput(f"release: this algorithm declared {self.asks.releases} a round and asked for one more")
-        self.charge(question)
+        self.charge(question, u, centre)
         moved = mechanisms.clip_rows(u - centre, self.privacy.clip)
         if self.privacy.noise == "seeded":
             scale = self.event.noise_multiplier * 2 * self.privacy.clip
@@ -263,7 +275,7 @@ def plan(privacy: Proven, asks: Asks, rounds: int, sizes: np.ndarray) -> Event:
     kind: dict[str, Any] = {"mechanism": mechanism, "relation": privacy.relation}
     if privacy.unit == "client":
         kind["relation"] = "replace-client"
-    elif asks.kind == "descent":
+    elif asks.kind == "descent" and mechanism == "gaussian":
         kind["mechanism"] = "gaussian-chain"
     elif asks.batch and asks.kind == "gradient":
         poisson = privacy.relation == "add-remove"

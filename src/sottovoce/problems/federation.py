@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 
+LARGEST = 1e100  # beyond, squares and products overflow, and bounds that hold on paper do not hold in floating point
+
 
 @dataclass(frozen=True)
 class Federation:
@@ -64,9 +66,7 @@ class Federation:
         order = np.argsort(owner, kind="stable")
         sizes = np.bincount(owner, minlength=len(present))
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        federation = cls(X[order], y[order], offsets, tuple(str(name) for name in present), row_bound)
-        federation._check_row_bound()
-        return federation
+        return cls(X[order], y[order], offsets, tuple(str(name) for name in present), row_bound)
 
     @classmethod
     def from_clients(
@@ -119,7 +119,9 @@ class Federation:
         rows, columns = self.X.shape
         return f"Federation({self.n} clients, {rows} rows, {columns} columns)"
 
-    def _check_row_bound(self) -> None:
+    def __post_init__(self) -> None:
+        largest = float(np.abs(self.X).max(initial=0.0))
+        check.require(largest <= LARGEST, "Federation", f"entries of X must be at most {LARGEST:g} in size", largest)
         if self.row_bound is None:
             return
         check.positive("Federation", row_bound=self.row_bound)

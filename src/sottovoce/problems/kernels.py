@@ -97,10 +97,14 @@ def _clipped(slope, size, clip):
 
 @njit(fastmath=_FAST)
 def _clip_softmax(slope, which, row_norm, clip, norm):
-    size = 0.0
+    top, size = 0.0, 0.0
     for c in range(slope.shape[1]):
-        size += abs(slope[which, c]) if norm == 1 else slope[which, c] * slope[which, c]
-    size = row_norm * (size if norm == 1 else math.sqrt(size))
+        top = max(top, abs(slope[which, c]))
+    scale = top if top > 0.0 else 1.0
+    for c in range(slope.shape[1]):
+        relative = abs(slope[which, c]) / scale  # so that no square underflows; what is no number stays none
+        size += relative if norm == 1 else relative * relative
+    size = row_norm * scale * (size if norm == 1 else math.sqrt(size))
     for c in range(slope.shape[1]):
         slope[which, c] = _clipped(slope[which, c], size, clip)
 

@@ -437,7 +437,9 @@ class _Clipping:
             if slopes.shape[1] == 1:
                 size = np.abs(slopes)
             else:
-                size = np.linalg.norm(slopes, ord=self.norm, axis=1, keepdims=True)
+                top = np.abs(slopes).max(axis=1, keepdims=True)  # relative to it, so that no square underflows
+                relative = slopes / np.where(top > 0, top, 1.0)
+                size = top * np.linalg.norm(relative, ord=self.norm, axis=1, keepdims=True)
             size = size * self.row_norms[rows][:, None]
             clipped = np.where(size <= self.bound, slopes, slopes * (self.bound / size))
         return np.where(size < np.inf, clipped, 0.0)

@@ -19,8 +19,8 @@ from sottovoce.core.round import Checkpoint, Exchange, History
 from sottovoce.core.streams import Draw, Streams
 from sottovoce.privacy.door import Door
 from sottovoce.privacy.guarantee import Guarantee, state_guarantee
-from sottovoce.privacy.ledger import Budget, MemoryLedger, fingerprint
-from sottovoce.privacy.modes import Privacy, Proven
+from sottovoce.privacy.ledger import Budget, MemoryLedger
+from sottovoce.privacy.modes import Privacy, Proven, Published
 from sottovoce.privacy.owners import OwnerLedgers
 from sottovoce.privacy.proven import open_door, plan
 from sottovoce.problems.federation import Federation
@@ -64,10 +64,10 @@ class Simulator:
         if len(asked) == 0:
             return Exchange(None, active)
         takes = active[..., asked]
-        site, releases = self._site(asked, takes, k)
         everyone = len(asked) == self.n
-        before = self._states if everyone else codec.rows(self._states, asked)
-        after, up = algorithm.client(before, down if everyone else codec.rows(down, asked), site)
+        before, told = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
+        site, releases = self._site(asked, takes, k, told)
+        after, up = algorithm.client(before, told, site)
         releases.covers(codec.to_arrays(up))
         if everyone and takes.all():
             self._states = after
@@ -100,7 +100,12 @@ class Simulator:
         from sottovoce.privacy import accounting
 
         epsilons = self.ledger.epsilons().reshape(-1, self.n).max(axis=0)
-        return epsilons, accounting.accountant_name(self.ledger.spent(int(np.argmax(epsilons))))
+        return epsilons, accounting.accountant_name(self.ledger.spent(int(np.argmax(epsilons))), self.delta)
+
+    @property
+    def delta(self) -> float | None:
+        """Of the budget; None where there is none."""
+        return getattr(getattr(self.door, "privacy", None), "delta", None)
 
     def close(self) -> None:
         if isinstance(self.ledger, OwnerLedgers):
@@ -119,8 +124,13 @@ class Simulator:
         if self.ledger is not None:
             self.ledger.restore(_under("ledger.", arrays))
 
-    def _site(self, local: np.ndarray, active: np.ndarray, k: int) -> tuple[Site, Any]:
-        oracle, releases = self.door.open(local, active, k)
+    def _site(self, local: np.ndarray, active: np.ndarray, k: int, told: Any = None) -> tuple[Site, Any]:
+        zeros = np.broadcast_to(0.0, (*self._shape(len(local)), self.dim))
+        public = [zeros]
+        for array in codec.to_arrays(told).values() if told is not None else ():
+            array.flags.writeable = False  # what the server said is not the client's to change
+            public.append(array)
+        oracle, releases = self.door.open(local, active, k, public)
         site = Site(
             f=oracle,
             penalty=self.objective.penalty,
@@ -130,7 +140,7 @@ class Simulator:
             k=k,
             who=self.door.clients[local],
             claim=self.door.claim,
-            zeros=np.broadcast_to(0.0, (*self._shape(len(local)), self.dim)),
+            zeros=zeros,
         )
         return site, releases
 
@@ -219,6 +229,8 @@ def train(
         Called with a checkpoint after every round.
     """
     check.whole("train", rounds=rounds, record_every=record_every)
+    if resume is not None:
+        seed = _seed_to_resume(resume, seed, privacy, ledgers is not None)
     streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
     parts = (algorithm, federation, objective, privacy, participation, rounds, streams, test, engine)
     simulator = assemble(*parts, ledgers=None if ledgers is None else Path(ledgers))
@@ -245,7 +257,14 @@ def train(
     config = experiment.describe(algorithm, federation, objective, privacy, participation, simulator.rows.engine)
     config["run"] |= {"rounds": rounds, "seed": streams.seed, "runs": runs or 0, "record_every": record_every}
     guarantee = state_guarantee(
-        privacy, algorithm.name, outcome.rounds, epsilons, accountant, lasting=ledgers is not None
+        privacy,
+        algorithm.name,
+        outcome.rounds,
+        epsilons,
+        accountant,
+        lasting=ledgers is not None,
+        row_bound=federation.row_bound if algorithm.asks().kind in ("prox-steps", "descent") else None,
+        claim_terms=algorithm.claim_terms(federation.sizes) | {"unmet": _unmet(privacy, algorithm, federation)},
     )
     model = outcome.model[..., 0, :]
     return Result(model, outcome.history, guarantee, outcome.rounds, outcome.stopped, objective, config)
@@ -276,6 +295,10 @@ def assemble(
     if isinstance(privacy, Proven):
         _warn_about_delta(privacy, federation)
         event = plan(privacy, asks, participation.most(rounds), federation.sizes)
+    # Everything that decides what is asked and how much noise there is: other settings, other noise.
+    method = f"{type(algorithm).__module__}.{type(algorithm).__qualname__}"
+    settings = repr((method, algorithm, objective, privacy, participation, rounds, event))
+    if isinstance(privacy, Proven):
         budget = Budget(privacy.epsilon, privacy.delta)
         if ledgers is None:
             ledger = MemoryLedger(budget, (federation.n,) if streams.runs is None else (streams.runs, federation.n))
@@ -283,29 +306,42 @@ def assemble(
             check.require(
                 streams.runs is None, "train", "ledgers are for one run at a time, not for runs", streams.runs
             )
-            from sottovoce.run import experiment
-
-            settings = experiment.describe(algorithm, federation, objective, privacy, participation, rows.engine)
-            run = _name_of_run(federation, repr((settings, rounds, streams.seed, event)))
-            ledger = OwnerLedgers.open(
-                ledgers, federation.names, federation.data(), budget, run, privacy.noise == "seeded"
-            )
+            owners, name = federation.names, hashlib.sha256(f"{streams.seed} {settings}".encode()).hexdigest()[:32]
+            ledger = OwnerLedgers.open(ledgers, owners, federation.data(), budget, name, privacy.noise == "seeded")
     elif ledgers is not None:
         raise InvalidInput(
             f"train: ledgers count what Proven answers cost; privacy={type(privacy).__name__} has no budget"
         )
     everyone = np.arange(federation.n)
     bound = federation.row_bound
-    door = open_door(privacy, event, ledger, rows, asks, streams=streams, clients=everyone, row_bound=bound)
+    door = open_door(
+        privacy, event, ledger, rows, asks, streams=streams.derived(settings), clients=everyone, row_bound=bound
+    )
     public = None if test is None else _test_set(objective, federation, *test)
     return Simulator(federation, objective, rows, door, streams, ledger, public)
 
 
-def _name_of_run(federation: Federation, settings: str) -> str:
-    """Stands for all that determines the answers, *everyone's* data included: with seeded noise, the same question
-    under the same name gets the same answer, and under no other."""
-    text = fingerprint(federation.X, federation.y, federation.offsets) + settings
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+def _seed_to_resume(resume: Checkpoint, seed: int | None, privacy: Privacy, ledgers: bool) -> int | None:
+    """A resumed run must go on with the noise it had: rounds after the checkpoint may have been answered already."""
+    if isinstance(privacy, Proven) and privacy.noise == "secure" and not ledgers:
+        raise NoGuarantee(
+            "train: a run with secure noise cannot be resumed from memory: answers given after the checkpoint would go "
+            "uncounted. Keep ledgers=FOLDER, where they stay counted, or start anew"
+        )
+    if seed is None or resume.seed is None:
+        return resume.seed if seed is None else seed
+    check.require(seed == resume.seed, "train", f"resume needs the seed of the run, {resume.seed}", seed)
+    return seed
+
+
+def _unmet(privacy: Privacy, algorithm: Algorithm, federation: Federation) -> tuple[str, ...]:
+    """What this run is known to do that no paper's claim covers."""
+    unmet = []
+    if algorithm.asks().batch and algorithm.name != "fedspd-dp":  # whose claim is about batches
+        unmet.append("its noise is for the gradient over all records, and batches are drawn")
+    if isinstance(privacy, Published) and privacy.clip is None and federation.row_bound is None:
+        unmet.append("the bound on gradients was read off the longest private row; give clip, or promise a row_bound")
+    return tuple(unmet)
 
 
 def _warn_about_delta(privacy: Proven, federation: Federation) -> None:

@@ -1,0 +1,127 @@
+"""5GCS: a primal-dual method with client sampling, whose dual step is a local problem solved by a few gradient steps.
+
+Grudzień, Malinovsky and Richtárik, "Can 5th Generation Local Training Methods Support Client Sampling? Yes!" (AISTATS
+2023), Algorithm 1.
+
+    symbol       here             meaning
+    x̂            Down.x           the point everyone starts from; the model
+    M F_i        f                data term of client i, for F = Σ F_i + (μ/2)|x|²
+    M u_i        Client.u, Up.u   dual variable: the gradient of f at y_i
+    v            mean of u        Σ u_i of the paper
+    y_i          y                local model
+    τ M          tau              dual step
+    γ            gamma            primal step
+    K            local_steps
+
+Departures from the paper
+-------------------------
+* u_i and τ are M times the paper's: f is not divided by the number M of clients, which a client need not know then.
+* The paper splits (μ/2)|x|² off a strongly convex objective and gives it to the server, as x̂ = (x − γv)/(1 + γμ). That
+  is the prox of γ(μ/2)|x|². Here it is the prox of the public penalty: the same for L2(μ), and exact for any other.
+* M/C counts those who answered, in every round anew.
+* Accelerated local steps: the paper allows any solver that satisfies its descent inequality, and proves it for
+  gradient steps.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from sottovoce import solvers
+from sottovoce.core import check
+from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Mode, Site
+
+
+@dataclass(frozen=True)
+class Server:
+    x: Array
+    u: Array  # of every client
+
+
+@dataclass(frozen=True)
+class Client:
+    u: Array
+
+
+@dataclass(frozen=True)
+class Down:
+    x: Array
+
+
+@dataclass(frozen=True)
+class Up:
+    u: Array
+
+
+@dataclass(frozen=True)
+class FiveGCS(Algorithm[Server, Client, Down, Up]):
+    """Algorithm 1.
+
+    Parameters
+    ----------
+    tau
+        Dual step; the curvature that a local problem gains.
+    gamma
+        Primal step. The theory needs gamma <= 1/tau, which is what None stands for.
+    local_steps
+        Gradients a round on the local problem; one more is asked at its end.
+    solver
+        "gradient" or "accelerated".
+    step
+        Step of "gradient". None: 2/(strong + smooth), from the moduli of each client's local problem.
+    """
+
+    tau: float = 1.0
+    gamma: float | None = None
+    local_steps: int = 10
+    solver: Literal["gradient", "accelerated"] = "gradient"
+    step: float | None = None
+
+    name: ClassVar[str] = "5gcs"
+    summary: ClassVar[str] = "primal-dual method with client sampling and local dual steps"
+    paper: ClassVar[str] = "Grudzień et al. 2023"
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+
+    def __post_init__(self) -> None:
+        check.positive("FiveGCS", tau=self.tau)
+        if self.gamma is not None:
+            check.positive("FiveGCS", gamma=self.gamma)
+        check.one_of("FiveGCS", "solver", self.solver, ("gradient", "accelerated"))
+        self.local_solver()
+
+    def local_solver(self) -> solvers.Solver:
+        return solvers.make(self.solver, self.local_steps, step=self.step)
+
+    def asks(self) -> Asks:
+        return Asks(answers=self.local_steps + 1)
+
+    def init_server(self, hub: Hub) -> Server:
+        return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
+
+    def init_client(self, site: Site) -> Client:
+        return Client(site.zeros.copy())
+
+    def broadcast(self, server: Server, hub: Hub) -> Down:
+        return Down(server.x)
+
+    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+        def gradient(y: Array) -> Array:
+            """Of ψ_i(y) = f_i(y) + (τ/2)|y − x̂ − u_i/τ|²."""
+            return site.f.grad(y) + self.tau * (y - down.x) - state.u
+
+        strong, smooth = site.f.strong_convexity() + self.tau, site.f.smoothness() + self.tau
+        y = self.local_solver().solve(gradient, down.x, strong, smooth, site.rng, site.who)
+        u = site.release(site.f.grad(y), centre=site.zeros)
+        return Client(u), Up(u)
+
+    def server(self, server: Server, up: Up, hub: Hub) -> Server:
+        gamma, a = self.gamma or 1 / self.tau, hub.answered.sum(axis=-2, keepdims=True)
+        u = hub.fresh(up.u, server.u)
+        v, before = u.mean(axis=-2, keepdims=True), server.u.mean(axis=-2, keepdims=True)
+        x = server.x - gamma * hub.n / np.maximum(a, 1) * (v - before)
+        x_hat = hub.penalty.prox(x - gamma * v, gamma)
+        return Server(np.where(a > 0, x_hat, server.x), u)
+
+    def model(self, server: Server) -> Array:
+        return server.x

@@ -1,0 +1,129 @@
+"""LED: local exact diffusion. Local gradient steps with a correction that learns each client's drift.
+
+Alghunaim, "Local Exact-Diffusion for Decentralized Optimization and Learning", IEEE TAC 69 (2024), Algorithm 1, with a
+server in place of a network (W = 11ᵀ/N).
+
+    symbol     here              meaning
+    x          Down.x            model
+    φ_i        Client.phi, Up    local model after the local steps
+    y_i        Client.y          dual variable: sum of the drifts φ_i − x
+    α, β       step, beta        primal and dual step
+    τ          local_steps
+
+Departures from the paper
+-------------------------
+* The dual step y_i += φ_i − x needs the new x, so a client takes it when the next broadcast brings x.
+* The paper has everyone in every round. Here the mean is over those who answered, and a client that was not asked for
+  a while is told which mean its last φ_i went into (`Down.met`): the y_i then still add up to zero, without which the
+  limit would be wrong. There is no theory for it; TAMUNA is LED with β = 1/τ, a random τ, and a theory.
+* "accelerated": Nesterov's momentum on the gradients ∇f_i + (β/α) y_i, restarted every round, as Bastianello et al.
+  (Fed-PLT, section VII) do.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from sottovoce import solvers
+from sottovoce.algorithms.fedlin import mean_or, needs_smooth, one_step_for_all
+from sottovoce.core import check
+from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
+
+
+@dataclass(frozen=True)
+class Server:
+    x: Array
+    met: Array  # the x that each client's last message went into
+
+
+@dataclass(frozen=True)
+class Client:
+    phi: Array
+    y: Array
+
+
+@dataclass(frozen=True)
+class Down:
+    x: Array
+    met: Array  # to each client its own; no coordinates if it is x for everyone
+
+
+@dataclass(frozen=True)
+class Up:
+    phi: Array
+
+
+@dataclass(frozen=True)
+class LED(Algorithm[Server, Client, Down, Up]):
+    """Algorithm 1 with a server.
+
+    Parameters
+    ----------
+    step
+        Step size, the same for all clients.
+    beta
+        Dual step. None: one over what a constant gradient of one moves in `local_steps` unit steps, which is as many,
+        and with momentum at most local_steps (local_steps + 3)/2. Twice that overshoots and diverges.
+    local_steps
+        Gradients a round.
+    solver
+        "gradient" or "accelerated".
+    """
+
+    step: float = 0.1
+    beta: float | None = None
+    local_steps: int = 10
+    solver: Literal["gradient", "accelerated"] = "gradient"
+
+    name: ClassVar[str] = "led"
+    summary: ClassVar[str] = "local exact diffusion: local steps with a learnt drift correction"
+    paper: ClassVar[str] = "Alghunaim 2024"
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+
+    def __post_init__(self) -> None:
+        if self.beta is not None:
+            check.positive("LED", beta=self.beta)
+        self.local_solver()
+
+    def local_solver(self) -> solvers.Solver:
+        return one_step_for_all("LED", self.solver, self.local_steps, self.step)
+
+    @property
+    def dual_step(self) -> float:
+        reach = 1 if self.solver == "gradient" else (self.local_steps + 3) / 2
+        return self.beta or 1 / (self.local_steps * reach)
+
+    def asks(self) -> Asks:
+        return Asks(answers=self.local_steps)
+
+    def check(self, penalty: Penalty) -> None:
+        needs_smooth("LED", penalty)
+
+    def init_server(self, hub: Hub) -> Server:
+        return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
+
+    def init_client(self, site: Site) -> Client:
+        return Client(site.zeros.copy(), site.zeros.copy())
+
+    def broadcast(self, server: Server, hub: Hub) -> Down:
+        return Down(server.x, server.met[..., :0] if (server.met == server.x).all() else server.met)
+
+    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+        y = state.y + state.phi - (down.met if down.met.shape[-1] else down.x)  # of the client's round before
+        pull = self.dual_step / self.step * y
+
+        def gradient(phi: Array) -> Array:
+            return site.f.grad(phi) + site.penalty.subgradient(phi) + pull
+
+        strong = site.f.strong_convexity() + site.penalty.strong
+        phi = self.local_solver().solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)
+        phi = site.release(phi, centre=down.x)
+        return Client(phi, y), Up(phi)
+
+    def server(self, server: Server, up: Up, hub: Hub) -> Server:
+        x = mean_or(server.x, up.phi, hub)
+        return Server(x, hub.fresh(np.broadcast_to(x, up.phi.shape), server.met))
+
+    def model(self, server: Server) -> Array:
+        return server.x

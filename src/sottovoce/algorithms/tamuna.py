@@ -1,0 +1,133 @@
+"""TAMUNA: a random number of corrected local steps, by a random part of the clients.
+
+Condat, Agarský, Malinovsky and Richtárik, "TAMUNA: Doubly Accelerated Federated Learning with Local Training,
+Compression, and Partial Participation" (2023), Algorithm 1 without compression (s = c).
+
+    symbol      here                 meaning
+    x̄           Down.x               model
+    x_i         Up.w                 local model after the local steps
+    h_i         Server.h, Down.h     control variate of client i; they add up to zero
+    γ           step                 step size
+    L, p        Down.steps, 1/local_steps    number of local steps, geometric with chance p
+    n, c, χ     hub.n, c, chi        clients, those who take part, a share
+    η = pχ      eta                  dual step
+
+Departures from the paper
+-------------------------
+* L is drawn by the server and sent. It is cut at `most_steps`, the number of answers a privacy budget must be
+  calibrated for; the limit stays exact, since at the optimum no number of steps moves anything.
+* A client needs the x̄ of the round it took part in for its h_i, and may not be asked again for long. The server has
+  all that h_i is made of, so it keeps the h_i and sends them along: one vector more down, no state at the client.
+* χ is given as a share of n(c−1)/(c(n−1)), the largest that the theory allows, with c counted anew in every round.
+  For c = 1 that is zero, nothing is learnt of h_i, and the limit is not the optimum: the paper asks for c >= 2.
+* With several runs at once each has its own L. All are asked (and charged) as often as the longest of them.
+* "accelerated": Nesterov's momentum on the gradients ∇f_i − h_i, restarted every round, as Bastianello et al. (Fed-PLT,
+  section VII) do.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from sottovoce import solvers
+from sottovoce.algorithms.fedlin import mean_or, needs_smooth, one_step_for_all
+from sottovoce.core import check
+from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
+
+
+@dataclass(frozen=True)
+class Server:
+    x: Array
+    h: Array
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client remembers nothing."""
+
+
+@dataclass(frozen=True)
+class Down:
+    x: Array
+    h: Array  # to each client its own
+    steps: Array  # (runs?, 1, 1)
+
+
+@dataclass(frozen=True)
+class Up:
+    w: Array
+
+
+@dataclass(frozen=True)
+class TAMUNA(Algorithm[Server, Client, Down, Up]):
+    """Algorithm 1.
+
+    Parameters
+    ----------
+    step
+        Step size, the same for all clients; below 2/smoothness of f + penalty.
+    local_steps
+        Mean number of local steps, 1/p.
+    most_steps
+        Where the random number of them is cut. None: three times the mean, which one round in twenty exceeds.
+    chi
+        χ, as a share of the largest that the theory allows: 0 < chi <= 1. Momentum may need less than 1.
+    solver
+        "gradient" or "accelerated".
+    """
+
+    step: float = 0.1
+    local_steps: int = 10
+    most_steps: int | None = None
+    chi: float = 1.0
+    solver: Literal["gradient", "accelerated"] = "gradient"
+
+    name: ClassVar[str] = "tamuna"
+    summary: ClassVar[str] = "random numbers of corrected local steps, partial participation"
+    paper: ClassVar[str] = "Condat et al. 2023"
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+
+    def __post_init__(self) -> None:
+        if self.most_steps is not None:
+            check.whole("TAMUNA", most_steps=self.most_steps)
+        check.require(0 < self.chi <= 1, "TAMUNA", "chi must lie in (0, 1]", self.chi)
+        self.local_solver()
+
+    def local_solver(self) -> solvers.Solver:
+        return one_step_for_all("TAMUNA", self.solver, self.local_steps, self.step)
+
+    def asks(self) -> Asks:
+        return Asks(answers=self.most_steps or 3 * self.local_steps)
+
+    def check(self, penalty: Penalty) -> None:
+        needs_smooth("TAMUNA", penalty)
+
+    def init_server(self, hub: Hub) -> Server:
+        return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
+
+    def init_client(self, site: Site) -> Client:
+        return Client()
+
+    def broadcast(self, server: Server, hub: Hub) -> Down:
+        draw, p = hub.rng.uniform(1), 1 / self.local_steps
+        steps = np.ceil(np.log(draw) / np.log1p(-p)) if p < 1 else np.ones_like(draw)  # P(L > l) = (1−p)^l
+        return Down(server.x, server.h, np.minimum(steps, self.asks().answers))
+
+    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+        def gradient(w: Array) -> Array:
+            return site.f.grad(w) + site.penalty.subgradient(w) - down.h
+
+        solver = replace(self.local_solver(), steps=np.rint(down.steps).astype(int))
+        strong = site.f.strong_convexity() + site.penalty.strong
+        w = solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)
+        return state, Up(site.release(w, centre=down.x))
+
+    def server(self, server: Server, up: Up, hub: Hub) -> Server:
+        n, c = hub.n, np.maximum(hub.answered.sum(axis=-2, keepdims=True), 1)
+        eta = self.chi * n * (c - 1) / (c * max(n - 1, 1)) / self.local_steps  # pχ
+        x = mean_or(server.x, up.w, hub)
+        return Server(x, hub.fresh(server.h + eta / self.step * (x - up.w), server.h))
+
+    def model(self, server: Server) -> Array:
+        return server.x

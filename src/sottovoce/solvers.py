@@ -1,0 +1,228 @@
+"""Local solvers: how a client approximately minimises its own smooth, strongly convex problem d within a round.
+
+An algorithm hands over the gradient of d, a start and the moduli of d; what comes back is the last iterate. Each step
+asks for one gradient. A solver that works on random batches only says how large they are (`batch`): the oracle draws
+them, once the algorithm has declared `Asks(answers=solver.answers, batch=solver.batch)`.
+
+A number that differs between clients is a sequence indexed by client number, or an (n, 1) array for the clients at
+hand. A solver of one's own is a subclass with one method, `advance`, or any object with `solve`, `answers`, `batch`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.algorithm import Array
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.streams import Draw
+
+Real = float | Sequence[float] | Array
+Whole = int | Sequence[int] | Array
+
+
+@dataclass(frozen=True)
+class Local:
+    """What a solver knows of the local problem d besides its gradient: moduli, random numbers, client numbers."""
+
+    strong: Array | float
+    smooth: Array | float
+    rng: Draw | None
+    who: Array | None
+
+    def pick(self, value: Any) -> Any:
+        """The rows of the clients at hand of a number that may differ between clients."""
+        if not isinstance(value, Sequence):
+            return value
+        if self.who is None:
+            raise InvalidInput("Solver: numbers per client need solve(..., who=site.who)")
+        last = int(self.who.max())
+        check.require(last < len(value), "Solver", f"needs one number per client (client {last} is here)", len(value))
+        return np.asarray(value)[self.who][:, None]
+
+
+@dataclass(frozen=True)
+class Solver(ABC):
+    """`steps` gradients a round, each over about `batch` records (a share of them if < 1; 0: all)."""
+
+    steps: Whole = 10
+    batch: float = field(default=0, kw_only=True)
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for steps in _each(self.steps):
+            check.whole(type(self).__name__, steps=steps)
+        check.non_negative(type(self).__name__, batch=self.batch)
+
+    @property
+    def answers(self) -> int:
+        """Oracle answers a round: the largest number of steps any client takes."""
+        return int(np.max(self.steps))
+
+    def solve(
+        self,
+        gradient: Callable[[Array], Array],
+        start: Array,
+        strong: Array | float,
+        smooth: Array | float,
+        rng: Draw | None = None,
+        who: Array | None = None,
+    ) -> Array:
+        """The last iterate. A client with fewer steps than others rests at its own last one (and is still asked).
+
+        Parameters
+        ----------
+        gradient
+            Gradient of the local problem d.
+        start
+            First iterate: (runs?, clients, dim), or with a client axis of length one.
+        strong, smooth
+            Moduli of d: strong convexity and Lipschitz constant of its gradient, (n, 1) or one number.
+        rng, who
+            `site.rng` for solvers that draw, `site.who` for numbers per client.
+        """
+        local = Local(strong, smooth, rng, who)
+        steps = local.pick(self.steps)
+        w, memory = start, start
+        for done in range(self.answers):
+            new, memory = self.advance(w, memory, gradient(w), local)
+            w = new if np.ndim(steps) == 0 else np.where(done < steps, new, w)
+        return w
+
+    @abstractmethod
+    def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:
+        """One step from `w`, where the gradient is `g`: the next point, and what to remember (at first: the start)."""
+
+
+@dataclass(frozen=True)
+class Gradient(Solver):
+    """Gradient descent. `step`: one number or one per client; None: 2/(strong + smooth), the fastest."""
+
+    step: Real | None = None
+
+    name: ClassVar[str] = "gradient"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for step in () if self.step is None else _each(self.step):
+            check.positive(type(self).__name__, step=step)
+
+    def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:
+        return w - self.length(local) * g, memory
+
+    def length(self, local: Local) -> Array | float:
+        """The step size of the clients at hand."""
+        if self.step is not None:
+            return local.pick(self.step)
+        return 2 / (local.strong + _finite(local.smooth, self, "step=..."))
+
+
+@dataclass(frozen=True)
+class Stochastic(Gradient):
+    """Gradient descent on random batches: `batch` must be given."""
+
+    name: ClassVar[str] = "stochastic"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.positive("Stochastic", batch=self.batch)
+
+
+@dataclass(frozen=True)
+class Noisy(Gradient):
+    """Gradient descent that adds Gaussian noise of deviation `noise_std` to every coordinate after every step.
+
+    For reproducing what papers do. It promises nothing by itself: in `Proven` mode the oracle's answers are noisy
+    already, and this noise comes on top.
+    """
+
+    noise_std: Real = 0.0
+
+    name: ClassVar[str] = "noisy"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for noise_std in _each(self.noise_std):
+            check.non_negative("Noisy", noise_std=noise_std)
+
+    def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:
+        if local.rng is None:
+            raise InvalidInput("Noisy: needs random numbers, solve(..., rng=site.rng)")
+        new, memory = super().advance(w, memory, g, local)
+        return new + local.pick(self.noise_std) * local.rng.normal(new.shape[-1]), memory
+
+
+@dataclass(frozen=True)
+class Accelerated(Solver):
+    """Nesterov's method with constant momentum (√κ−1)/(√κ+1), κ = smooth/strong, restarted in every round.
+
+    What is returned is the extrapolated point, as Fed-PLT (12) does.
+    """
+
+    name: ClassVar[str] = "accelerated"
+
+    def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:
+        smooth, strong = np.sqrt(_finite(local.smooth, self, "solver='gradient' with a step")), np.sqrt(local.strong)
+        u = w - g / smooth**2
+        return u + (smooth - strong) / (smooth + strong) * (u - memory), u
+
+
+@dataclass(frozen=True)
+class PerAgent(Solver):
+    """Each client its own rule: `solvers[i]` is client i's. All are served by one gradient call a step."""
+
+    solvers: tuple[Solver, ...] = ()
+    steps: Whole = field(init=False)
+    batch: float = field(init=False)
+
+    name: ClassVar[str] = "per-agent"
+
+    def __post_init__(self) -> None:
+        check.require(len(self.solvers) > 0, "PerAgent", "needs one solver per client", self.solvers)
+        alone = all(isinstance(solver.steps, int) for solver in self.solvers)
+        check.require(alone, "PerAgent", "each solver must have one number of steps of its own")
+        batches = sorted({solver.batch for solver in self.solvers})
+        check.require(len(batches) == 1, "PerAgent", "all solvers must have the same batch", batches)
+        object.__setattr__(self, "steps", tuple(solver.steps for solver in self.solvers))
+        object.__setattr__(self, "batch", batches[0])
+
+    def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:
+        # Every rule moves every row and each client keeps its own: random numbers are drawn in the same order whoever
+        # is at hand, so a client alone gets what it gets among the others.
+        new, kept, w = w, memory, np.broadcast_to(w, g.shape)
+        for rule in (rule for i, rule in enumerate(self.solvers) if rule not in self.solvers[:i]):
+            mine = local.pick([solver == rule for solver in self.solvers])
+            moved, remembered = rule.advance(w, memory, g, local)
+            new, kept = np.where(mine, moved, new), np.where(mine, remembered, kept)
+        return new, kept
+
+
+SOLVERS: dict[str, type[Solver]] = {solver.name: solver for solver in (Gradient, Accelerated, Stochastic, Noisy)}
+
+
+def make(solver: str | Solver, steps: Whole, **options: Any) -> Solver:
+    """The solver of this name with its options (None: left out), or `solver` itself if it is one already."""
+    if not isinstance(solver, str):
+        return solver
+    kind = SOLVERS[check.one_of("Solver", "solver", solver, SOLVERS)]
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        check.one_of(f"Solver {solver!r}", "option", name, [each.name for each in fields(kind)])
+    return kind(steps, **given)
+
+
+def _each(value: Any) -> list[Any]:
+    return np.ravel(value).tolist()
+
+
+def _finite(smooth: Array | float, solver: Solver, way_out: str) -> Array | float:
+    if np.isfinite(smooth).all():
+        return smooth
+    raise InvalidInput(
+        f"{type(solver).__name__}: the step needs a public bound on row lengths, "
+        f"Federation.from_arrays(..., row_bound=...), or give {way_out}"
+    )
