@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= auto
 
-.PHONY: demo test check clean
+.PHONY: demo test clean
 
 demo: $(VENV)/.demo-ready
 	@$(BIN)/sottovoce demo

@@ -459,6 +459,28 @@ def test_ledgers_from_a_config_outlive_the_run(here: Path) -> None:
     file = tiny(here, run={"rounds": 2, "seed": 0, "ledgers": str(here / "ledgers")})
     first = call("run", file, "--out", here / "a", "--json")
     assert first.exit_code == 0, first.stderr
-    second = json.loads(call("run", file, "--out", here / "b", "--seed", 1, "--json").stdout)
-    assert second["rounds"] == 0
-    assert second["epsilon"] == json.loads(first.stdout)["epsilon"]
+    second = call("run", file, "--out", here / "b", "--seed", 1)
+    assert_refused(second, 4, "no round could be done", "every client's budget is spent")
+    assert not (here / "b").exists()
+
+
+def test_tables_fit_eighty_columns(here: Path) -> None:
+    for changes in ({"run": {"rounds": 3, "seed": 0, "runs": 3}}, {"run": {"rounds": 3, "seed": 0}}):
+        outcome = call("run", tiny(here, **changes), "--out", here / str(len(changes["run"])))
+        assert outcome.exit_code == 0, outcome.stderr
+        table = outcome.stdout.split("Privacy:")[0]
+        assert "…" not in table
+        assert "dp-admm" in table
+
+
+def test_warnings_are_one_sentence(here: Path) -> None:
+    loose = {"mode": "proven", "epsilon": 1.0, "delta": 0.4, "clip": 1.0}
+    outcome = started("run", tiny(here, privacy=loose), cwd=here)
+    assert outcome.returncode == 0
+    assert "warning: Proven: delta = 0.4 is not below 1/size" in outcome.stderr
+    assert ".py" not in outcome.stderr
+
+
+def test_published_gaussian_noise_needs_a_delta(here: Path) -> None:
+    file = tiny(here, privacy={"mode": "published", "epsilon": 0.1})
+    assert_refused(call("run", file), 2, "Gaussian noise needs a delta in (0, 1), got 0.0")

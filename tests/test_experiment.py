@@ -1,7 +1,10 @@
 """TOML <-> dataclasses, and rows from a user's own CSV file."""
 
 import re
+import subprocess
+import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +15,15 @@ from hypothesis import strategies as st
 
 import sottovoce as sv
 from sottovoce.algorithms import ALGORITHMS
-from sottovoce.core.check import InvalidInput, MissingData
+from sottovoce.core.check import InvalidInput, MissingData, NoGuarantee
 from sottovoce.core.participation import PARTICIPATION
 from sottovoce.problems import datasets
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.partition import PARTITIONS
 from sottovoce.problems.penalties import PENALTIES
 from sottovoce.run import experiment
-from sottovoce.run.experiment import MODES, Tables, build, load, to_toml
+from sottovoce.run.describe import Tables, to_toml
+from sottovoce.run.experiment import MODES, build, load
 
 ROOT = Path(__file__).parent.parent
 
@@ -150,6 +154,31 @@ def test_a_value_that_toml_has_no_word_for_is_refused() -> None:
         to_toml({"run": {"seed": None}})
 
 
+def test_numbers_of_numpy_are_described_as_plain_ones(folder: Path) -> None:
+    result = sv.train(
+        sv.DPADMM(rho=np.float64(0.5)),
+        load(write_toml(folder)).data().federation,
+        sv.Objective(sv.Logistic(), penalty=sv.L2(np.float64(0.1))),
+        rounds=np.int64(1),  # type: ignore[arg-type]
+        privacy=sv.NoPrivacy(),
+        participation=PARTICIPATION["bernoulli"](np.array([0.5, 1.0, 1.0])),  # type: ignore[call-arg]
+        seed=1,
+        engine="numpy",
+    )
+    assert type(result.config["objective"]["lam"]) is float
+    assert type(result.config["algorithm"]["rho"]) is float
+    tables = tomllib.loads(to_toml(result.config))
+    assert (tables["objective"]["lam"], tables["algorithm"]["rho"]) == (0.1, 0.5)
+    assert tables["participation"]["p"] == [0.5, 1.0, 1.0]
+    assert tables["run"]["rounds"] == 1
+
+
+def test_describing_needs_neither_training_nor_files() -> None:
+    code = "import sys, sottovoce.run.describe; print([m for m in sys.modules if m.startswith('sottovoce.run.')])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "['sottovoce.run.describe']"
+
+
 def test_the_options_of_losses_and_penalties_share_a_table_without_a_clash() -> None:
     own = {"loss", "penalty", "scale"}
     for loss in LOSSES.values():
@@ -222,6 +251,14 @@ WRONG = {
     ),
     "participation incomplete": ({"participation": {"name": "k-of-n"}}, "[participation]: k-of-n needs k = ..."),
     "p as text": ({"participation": {"name": "bernoulli", "p": "half"}}, "p must be a number or a list, got 'half'"),
+    "a schedule of nobody": ({"participation": {"name": "schedule", "sets": []}}, "[participation]: asks nobody in 6"),
+    "a schedule of empty sets": (
+        {"participation": {"name": "schedule", "sets": [[], []]}},
+        "[participation]: asks nob",
+    ),
+    "k 0": ({"participation": {"name": "k-of-n", "k": 0}}, "[participation]: KOfN: k must be a whole number >= 1"),
+    "seed -1": ({"run": {"rounds": 1, "seed": -1}}, "tiny.toml, [run]: seed must be a whole number >= 0, got -1"),
+    "clients 0": ({"data": {**DATA, "clients": 0}}, "tiny.toml, [data]: clients must be a whole number >= 1, got 0"),
     "no rounds": ({"run": {"seed": 1}}, "[run]: this table needs rounds = ..."),
     "rounds 0": ({"run": {"rounds": 0}}, "rounds must be a whole number >= 1, got 0"),
     "engine unknown": ({"run": {"rounds": 1, "engine": "nunpy"}}, "unknown engine 'nunpy'. Did you mean 'numpy'?"),
@@ -319,7 +356,8 @@ def test_a_test_part_and_rows_no_longer_than_promised(folder: Path) -> None:
         np.testing.assert_allclose(lengths, np.minimum(before, 0.5), rtol=1e-12)
         np.testing.assert_allclose(short * before[:, None], long * lengths[:, None], rtol=1e-12)
     assert data.federation.row_bound == 0.5
-    with pytest.raises(InvalidInput, match="row_bound promises"):
+    promised = r"^tiny.toml, \[data\]: .*row_bound promises.*: \[data\] row_bound = 0.5, shorten = true$"
+    with pytest.raises(InvalidInput, match=promised):
         load(write_toml(folder, data={**table, "shorten": False})).data()
 
 
@@ -379,6 +417,22 @@ CSV_FAULTS: dict[str, tuple[dict[int, str], dict[str, Any], str]] = {
     "no such label": ({}, {"label": "outcom"}, "unknown column 'outcom'. Did you mean 'outcome'?"),
     "no such owner": ({}, {"owner": "owners"}, "unknown column 'owners'. Did you mean 'owner'?"),
     "twice": ({1: "age,owner,outcome,age"}, {}, "column names must be distinct"),
+    "no owner": (
+        {5: "1,,no,1", 8: "1, ,no,1"},
+        {},
+        "rows.csv, line 5, column 'owner': must have a value in every row, ",
+    ),
+    "owner NaN": ({5: "1,NaN,no,1"}, {}, "rows.csv, line 5, column 'owner': must have a value in every row, got 'NaN'"),
+    "no label": (
+        {6: "1,a,,1"},
+        {},
+        "line 6, column 'outcome': must have a value in every row, got '' (1 such entries)",
+    ),
+    "label nan": (
+        {6: "1,a,nan,1"},
+        {},
+        "rows.csv, line 6, column 'outcome': must have a value in every row, got 'nan'",
+    ),
     "three classes": ({3: "1,a,maybe,1"}, {}, "column 'outcome': must hold two classes for the logistic loss, got 3"),
     "an unbalanced quote": ({3: '"1,a,no,1'}, {}, "must be a CSV file"),
 }
@@ -389,8 +443,67 @@ def test_what_a_csv_may_not_hold(tmp_path: Path, bad: dict[int, str], table: dic
     write_csv(tmp_path, bad=bad)
     with pytest.raises(InvalidInput, match=re.escape(words)) as refused:
         load(write_toml(tmp_path, data={**DATA, **table})).data()
+    assert str(refused.value).startswith("tiny.toml, [data]: ")
     assert "rows.csv" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+ROWS_FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "test too large": ({**DATA, "test": 60}, "split: test must leave at least one of 60 rows on either side, got 60"),
+    "too many clients": ({**DATA, "clients": 46}, "iid: clients must be <= rows = 45"),
+    "no clients": ({**DATA, "partition": "iid"}, "partition 'iid' needs clients"),
+    "encoding": ({"name": "adult", "encoding": "one-hit", "clients": 2}, "adult: unknown encoding 'one-hit'. Did you"),
+}
+
+
+@pytest.mark.parametrize(("table", "words"), ROWS_FAULTS.values(), ids=ROWS_FAULTS)
+def test_what_only_the_rows_show_names_the_file_and_the_table(folder: Path, table: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(f"tiny.toml, [data]: {words}")):
+        load(write_toml(folder, data=table)).data()
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"name": "k-of-n", "k": 4}, "KOfN: k must be at most the number of clients (3), got 4"),
+        ({"name": "schedule", "sets": [[0], [1], [3]]}, "Schedule: round 3 must name clients 0..2, got [3]"),
+    ],
+)
+def test_a_rule_that_does_not_fit_the_clients_is_refused_before_round_1(
+    folder: Path, table: dict[str, Any], words: str
+) -> None:
+    rounds: list[int] = []
+    with pytest.raises(InvalidInput, match=re.escape(f"tiny.toml, [participation]: {words}")):
+        load(write_toml(folder, participation=table)).train(after_round=lambda checkpoint: rounds.append(checkpoint.k))
+    assert rounds == []
+
+
+def test_parts_that_do_not_fit_together_name_the_file(folder: Path) -> None:
+    name = next(name for name, kind in ALGORITHMS.items() if "published" not in kind.modes)
+    with pytest.raises(NoGuarantee, match=rf"^tiny\.toml: {name}: has no 'published' variant"):
+        load(write_toml(folder, algorithm={"name": name}, privacy={"mode": "published", "epsilon": 1.0})).train()
+
+
+def test_an_owner_without_training_rows_is_not_dropped_in_silence(tmp_path: Path) -> None:
+    _, aside = datasets.split_rows(60, 0.25, 0)
+    write_csv(tmp_path, bad={int(aside[0]) + 2: "0.1,lonely,no,0.1"})
+    way_out = "Give a smaller test, or leave the rows of that owner out"
+    words = f"tiny.toml, [data]: test takes all rows of owner 'lonely', who would have none to train on. {way_out}"
+    with pytest.raises(InvalidInput, match=re.escape(words)):
+        load(write_toml(tmp_path)).data()
+    assert load(write_toml(tmp_path, data={**DATA, "clients": 2})).data().federation.n == 2
+    kept = load(write_toml(tmp_path, data={**DATA, "seed": _seed_that_keeps(int(aside[0]))})).data()
+    assert "lonely" in kept.federation.names
+
+
+def _seed_that_keeps(row: int) -> int:
+    return next(seed for seed in range(100) if row in datasets.split_rows(60, 0.25, seed)[0])
+
+
+def test_known_keys_are_named_in_the_order_they_are_declared(folder: Path) -> None:
+    declared = [*(field.name for field in fields(experiment.Source))]
+    with pytest.raises(InvalidInput, match=re.escape(f"Known: {', '.join(declared)}, alpha, at_least")):
+        load(write_toml(folder, data={**DATA, "partition": "dirichlet", "alpha": 1.0, "zzzzzz": 1}))
 
 
 def test_one_class_only(folder: Path) -> None:
@@ -408,7 +521,7 @@ def test_labels_of_a_regression_must_be_numbers(folder: Path) -> None:
 def test_csv_files_that_are_none(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     todo = write_toml(tmp_path)
-    with pytest.raises(MissingData, match=r"rows\.csv: there is no such file"):
+    with pytest.raises(MissingData, match=r"^tiny\.toml, \[data\]: .*rows\.csv: there is no such file"):
         load(todo).data()
     for content, words in ((b"", "needs a header"), (b"a,b\n", "needs a header and"), (b"a\n\xff\n", "UTF-8")):
         path.write_bytes(content)

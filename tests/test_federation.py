@@ -140,5 +140,7 @@ def test_indicator_penalty_needs_the_server() -> None:
 def test_theorem_4_needs_a_public_row_bound() -> None:
     federation = small()
     promise_free = sv.Federation(federation.X, federation.y, federation.offsets, federation.names)
+    proven = sv.Proven(epsilon=1, delta=1e-5, clip=1)
     with pytest.raises(InvalidInput, match="row_bound"):
-        train(fed=promise_free, privacy=sv.Proven(epsilon=1, delta=1e-5, clip=1))
+        train(algorithm=sv.DPADMM(theorem=4), fed=promise_free, privacy=proven)
+    assert np.isfinite(train(fed=promise_free, privacy=proven).model).all()  # "auto" falls back on Theorem 3

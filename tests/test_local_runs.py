@@ -108,7 +108,7 @@ def test_which_sensitivity_applies() -> None:
 def test_the_end_of_a_descent_is_exactly_one_gaussian_answer(count: int) -> None:
     """A record whose clipped gradient does not change: the ends of two neighbours are Gaussians, a known shift apart,
     and the shift is what an answer with the event's noise multiplier shows. So the bound is met, and not wasted."""
-    runs, noise = 20_000, 2.0
+    runs, noise = 5_000, 2.0
     spec = Descent(count, step=0.4, pull=0.8, centre=np.zeros((1, 2)), ridge=0.1)
     ends = []
     for sign in (1.0, -1.0):
@@ -122,7 +122,7 @@ def test_the_end_of_a_descent_is_exactly_one_gaussian_answer(count: int) -> None
     steep = local_runs.contraction(spec, np.array([[1.0]]))[0, 0]
     assert steep == pytest.approx(c)
     shift = abs(ends[0].mean() - ends[1].mean()) / ends[0].std()
-    assert shift == pytest.approx(1 / noise, rel=0.05)
+    assert shift == pytest.approx(1 / noise, rel=0.12)  # a standard error of 0.02
 
 
 def test_many_hidden_steps_cost_a_bounded_amount() -> None:

@@ -1,10 +1,13 @@
 """With noise off every algorithm reaches the optimum that scikit-learn or a closed form gives."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from sottovoce.core.check import InvalidInput
 from sottovoce.privacy.modes import NoPrivacy
+from sottovoce.problems.federation import Federation
 from sottovoce.run.simulate import train
 from tests.cases import CASES, goal, small
 from tests.reference import optimum
@@ -49,3 +52,23 @@ def test_dp_admm_as_printed_nears_the_l1_optimum() -> None:
         errors.append(np.linalg.norm(result.model - best) / np.linalg.norm(best))
     assert errors[1] < 0.02
     assert errors[1] < errors[0] / 3
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_client_is_its_centralised_method(name: str) -> None:
+    federation, case = small(), CASES[name]
+    alone = Federation.from_clients([(federation.X[-47:], federation.y[-47:])], row_bound=1.0)
+    options: dict[str, Any] = {"rounds": case.rounds, "privacy": NoPrivacy(), "engine": "numpy", "seed": 0}
+    result = train(case.algorithm, alone, goal(), record_every=case.rounds, **options)
+    np.testing.assert_allclose(result.model, optimum(alone, goal()), atol=max(case.tolerance, 1e-8), rtol=0)
+
+
+@pytest.mark.parametrize("scale", ["mean", "sum"])
+def test_dp_admm_in_the_papers_form(scale: str) -> None:
+    """The regulariser's gradient at the clients, (39a), with the steps of Theorem 4."""
+    from sottovoce.algorithms import DPADMM
+
+    federation, objective = small(), goal(penalty="l2", scale=scale)
+    algorithm = DPADMM(rho=0.3 if scale == "mean" else 2.0)
+    result = train(algorithm, federation, objective, rounds=3000, privacy=NoPrivacy(), engine="numpy", seed=0)
+    np.testing.assert_allclose(result.model, optimum(federation, objective), atol=1e-8, rtol=0)

@@ -17,7 +17,8 @@ from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.core.round import Checkpoint, History
 from sottovoce.run import plot, store
-from sottovoce.run.experiment import Experiment, load, to_toml
+from sottovoce.run.describe import to_toml
+from sottovoce.run.experiment import Experiment, load
 from sottovoce.run.simulate import Result
 from sottovoce.run.store import Checkpoints, StoreError, load_checkpoint, load_result, save
 from tests.test_experiment import write_csv, write_toml

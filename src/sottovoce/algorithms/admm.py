@@ -111,6 +111,7 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
 
 def gaussian_std(sensitivity: Array, epsilon: float, delta: float) -> Array:
     """The classical Gaussian mechanism for one round, as the papers of this family use it."""
+    check.require(delta > 0, "Published", "Gaussian noise needs a delta in (0, 1)", delta, "Give Published(delta=1e-5)")
     return sensitivity * sqrt(2 * log(1.25 / delta)) / epsilon
 
 

@@ -21,6 +21,7 @@ Departures from the paper
 * (29) and (34) hold the noise through 2c_1√(2 ln(1.25/δ))/(m_i ε), which is the noise σ_{i,k}(ρ+1/η) seen at the
   gradient. Written with that number they also serve `Proven` noise, and the noise-free case.
 * c_w is |w*| from non-private training in the paper; here the user states a guess, which costs no privacy.
+* c_2 is infinite for l2; Theorem 3 is then read on the ball |w| <= c_w. It only sets a step size.
 * `penalty_at="server"` replaces the subgradient of R in (10a) by the server's prox: exact for l1, and the only way
   for box and ball. "client" is the paper's (38a), (39a).
 * For scale "sum" a record's weight is 1 instead of 1/m_i, in (14), (29) and (34) alike.
@@ -48,7 +49,8 @@ class DPADMM(ADMM):
     c_w
         Guess of the norm of the optimal model: scales the step where there is noise or no smoothness.
     theorem
-        Which step size: 3 (convex, (29)) or 4 (convex and smooth, (34)). "auto": 4 if the penalty is smooth.
+        Which step size: 3 (convex, (29)) or 4 (convex and smooth, (34)). "auto": 4 if the penalty is smooth and a
+        bound on the curvature is known, which in `Proven` mode needs a promised `row_bound`.
     penalty_at
         Where the regulariser is handled: "client" by a subgradient, as in the paper, or "server" by its prox.
     """
@@ -97,15 +99,22 @@ class DPADMM(ADMM):
         penalty, noise, dim, k = site.penalty, self.gradient_std(site), site.f.dim, max(site.k, 1)
         share = site.f.weight * site.f.size  # 1 for scale "mean"
         client = self.at_client(penalty)
-        if self.theorem == 3 or (self.theorem == "auto" and client and not penalty.smooth):
-            slope = site.f.gradient_bound * share + (penalty.subgradient_bound(dim) if client else 0.0)
-            if not np.isfinite(slope).all():
-                raise InvalidInput("DPADMM: theorem 3 needs bounded gradients (a clip norm, and a penalty such as L1)")
-            return self.c_w / np.sqrt(2 * k * (slope**2 + dim * noise**2))  # (29)
         bend = site.f.curvature_bound * share + (penalty.curvature if client else 0.0)
+        if self.theorem == 3 or (self.theorem == "auto" and not np.isfinite(bend).all()):
+            slope = site.f.gradient_bound * share + (self.regular_bound(penalty, dim) if client else 0.0)
+            if not np.isfinite(slope).all():
+                raise InvalidInput(
+                    "DPADMM: theorem 3 needs bounded gradients: a loss of bounded slope and a row_bound, or "
+                    "Proven(unit='record'), which clips"
+                )
+            return self.c_w / np.sqrt(2 * k * (slope**2 + dim * noise**2))  # (29)
         if not np.isfinite(bend).all():
             raise InvalidInput(
-                "DPADMM: theorem 4 needs a public bound on row lengths: Federation.from_arrays(..., row_bound=...), or "
-                "use theorem=3"
+                "DPADMM: theorem 4 needs a smooth penalty and a public bound on row lengths: give the federation a "
+                "row_bound (in a file: [data] row_bound), or use theorem=3"
             )
         return 1 / (bend + noise * np.sqrt(2 * dim * k) / self.c_w)  # (34)
+
+    def regular_bound(self, penalty: Penalty, dim: int) -> float:
+        """(λ/n) c_2: bound on the regulariser's subgradient, for a smooth one where |w| <= c_w."""
+        return penalty.curvature * self.c_w if penalty.smooth else penalty.subgradient_bound(dim)

@@ -39,10 +39,13 @@ class PrivacyWarning(UserWarning):
     """A setting that is allowed but weakens what a guarantee means."""
 
 
-def require(holds: bool, who: str, rule: str, got: object = None, hint: str = "") -> None:
+_NOTHING = object()
+
+
+def require(holds: bool, who: str, rule: str, got: object = _NOTHING, hint: str = "") -> None:
     """Raise ``InvalidInput("<who>: <rule>, got <got>. <hint>")`` unless `holds`."""
     if not holds:
-        value = "" if got is None else f", got {got!r}"
+        value = "" if got is _NOTHING else f", got {got!r}"
         raise InvalidInput(f"{who}: {rule}{value}" + (f". {hint}" if hint else ""))
 
 
@@ -84,6 +87,8 @@ def one_of(who: str, what: str, value: str, known: Iterable[str]) -> str:
 
 def finite_array(who: str, name: str, value: ArrayLike, ndim: int) -> np.ndarray:
     """`value` as a float64 array of `ndim` axes with finite entries; the error says where the first bad one is."""
+    if np.iscomplexobj(value):
+        raise InvalidInput(f"{who}: {name} must be real numbers, got complex ones")
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:

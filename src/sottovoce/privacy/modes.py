@@ -34,7 +34,8 @@ class Published:
 
     def __post_init__(self) -> None:
         check.positive("Published", epsilon=self.epsilon)
-        check.require(0 <= self.delta < 1, "Published", "delta must lie in [0, 1)", self.delta)
+        check.non_negative("Published", delta=self.delta)
+        check.require(self.delta < 1, "Published", "delta must lie in [0, 1)", self.delta)
         if self.clip is not None:
             check.positive("Published", clip=self.clip)
 

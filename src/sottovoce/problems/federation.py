@@ -47,8 +47,14 @@ class Federation:
         row_bound: float | None = None,
     ) -> "Federation":
         """Sort rows by owner. `groups` says who owns each row; `owners` fixes the clients and their order."""
+        if hasattr(X, "tocsr"):
+            raise InvalidInput("Federation: X must be a dense array, got a sparse one. Use X.toarray()")
         X, y = check.finite_array("Federation", "X", X, ndim=2), np.asarray(y)
         groups = np.asarray(groups)
+        check.require(groups.ndim == 1, "Federation", "groups must have one axis", groups.shape)
+        if groups.dtype.kind in "fO":  # the kinds that can hold nothing
+            missing = [row for row, owner in enumerate(groups.tolist()) if owner is None or owner != owner]
+            check.require(not missing, "Federation", "every row must have an owner; there is none at row", missing[:1])
         check.require(X.shape[1] > 0, "Federation", "X must have at least one column", X.shape)
         check.require(y.ndim == 1, "Federation", "y must have one axis", y.shape)
         for name, column in (("y", y), ("groups", groups)):
@@ -129,9 +135,9 @@ class Federation:
         check.require(
             longest <= self.row_bound * (1 + 1e-12),
             "Federation",
-            f"row_bound promises that no row is longer than {self.row_bound:g}",
+            f"row_bound promises that no row is longer than {self.row_bound:g}, but the longest is longer",
             longest,
-            "Scale the longer rows down, or promise less",
+            "Scale the longer rows down (in a file: [data] shorten = true), or promise a larger bound",
         )
 
 

@@ -41,10 +41,17 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no n
 
 def main() -> None:
     """The console entry."""
+    import warnings
+
+    warnings.showwarning = lambda message, *_: show.complain(f"warning: {message}")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal that knows no ε shall not end a run
             stream.reconfigure(errors="replace")
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # before a command has begun
+        show.complain("Interrupted.")
+        sys.exit(INTERRUPTED)
 
 
 def _version(wanted: bool) -> None:
@@ -151,6 +158,8 @@ def _train(
                 progress(todo.algorithm.name, checkpoint.k, todo.settings.rounds)
 
             result = todo.train(after_round, done)
+            if result.rounds == 0:  # nothing was learnt: an untrained model is not a result
+                raise check.BudgetSpent(f"run: no round could be done, {result.stopped}. Nothing was saved")
             return store.save(result, path, figure=True), result
         except KeyboardInterrupt:
             if keep is not None:

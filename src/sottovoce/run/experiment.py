@@ -1,4 +1,4 @@
-"""TOML <-> dataclasses: a run as a file.
+"""TOML -> dataclasses: a run as a file.
 
     [data]           name = "adult" (and the loader's options), or csv = "rows.csv" with label = and owner = a column;
                      clients, partition (and its options), test = rows or a fraction, seed, row_bound, shorten
@@ -12,9 +12,8 @@ A name is looked up in its registry and the dataclass is built from its own fiel
 penalty needs no line here. `load` reads and builds everything but the rows, which come with `Experiment.data()`.
 """
 
-import csv
 import inspect
-import json
+import itertools
 import re
 import secrets
 import tomllib
@@ -31,16 +30,19 @@ import numpy as np
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.algorithm import Algorithm
-from sottovoce.core.check import InvalidInput, MissingData
-from sottovoce.core.participation import PARTICIPATION, Everyone, Participation
+from sottovoce.core.check import InvalidInput, MissingData, NoGuarantee
+from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.streams import Streams
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems import datasets
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.losses import LOSSES, Loss
+from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.partition import PARTITIONS, make
 from sottovoce.problems.penalties import PENALTIES
+from sottovoce.run.csv_rows import coded, label_text, read_csv
+from sottovoce.run.describe import Tables, describe, plain_fields
 from sottovoce.run.simulate import Engine, Result, train
 
 MODES: dict[str, type[Privacy]] = {mode.mode: mode for mode in (Proven, Published, NoPrivacy)}
@@ -49,7 +51,6 @@ _TABLES = ("data", "objective", "algorithm", "privacy", "participation", "run")
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
 _NOT_DENSE = "dense"  # an option of some loaders; a run needs dense rows
 Built = TypeVar("Built")
-Tables = dict[str, dict[str, Any]]
 
 
 # ------------------------------------------------------------------------------------------------------ the dataclasses
@@ -116,7 +117,8 @@ class Source:
         if self.row_bound is not None:
             check.positive("data", row_bound=self.row_bound)
         check.require(not self.shorten or self.row_bound is not None, "data", "shorten needs row_bound = a length")
-        _distinct("data", "labels", self.labels)
+        distinct = len(set(self.labels)) == len(self.labels)
+        check.require(distinct, "data", "labels must be distinct", list(self.labels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +142,7 @@ class Experiment:
     privacy: Privacy
     participation: Participation
     settings: Settings
+    file: str = "run"  # named in errors
 
     def data(self) -> Data:
         """The rows; read at the first call."""
@@ -147,7 +150,8 @@ class Experiment:
 
     @cached_property
     def _data(self) -> Data:
-        return _read(self)
+        with _said_by(f"{self.file}, [data]"):
+            return _read(self)
 
     def with_algorithm(self, algorithm: Algorithm[Any, Any, Any, Any]) -> "Experiment":
         """The same run of another algorithm, on the same rows (not read again)."""
@@ -159,8 +163,8 @@ class Experiment:
     def described(self) -> Tables:
         """The tables of this run with every default written out: what is saved, and what `load` reads back."""
         source = replace(self.source, labels=self.data().labels)
-        data = _plain_fields(source) | self.loader_options | self.partition_options
-        run = _plain_fields(self.settings)
+        data = plain_fields(source) | self.loader_options | self.partition_options
+        run = plain_fields(self.settings)
         described = describe(
             self.algorithm, self.data().federation, self.objective, self.privacy, self.participation, run["engine"]
         )
@@ -173,22 +177,25 @@ class Experiment:
     ) -> Result:
         """Train, from the start or from a checkpoint of this same run."""
         data, settings = self.data(), self.settings
-        result = train(
-            self.algorithm,
-            data.federation,
-            self.objective,
-            rounds=settings.rounds,
-            privacy=self.privacy,
-            participation=self.participation,
-            seed=settings.seed,
-            runs=settings.runs or None,
-            test=data.test,
-            engine=settings.engine,
-            record_every=settings.record_every,
-            ledgers=settings.ledgers or None,
-            resume=resume,
-            after_round=after_round,
-        )
+        with _said_by(f"{self.file}, [participation]"):
+            _fits(self.participation, data.federation.n, settings.rounds)
+        with _said_by(self.file):
+            result = train(
+                self.algorithm,
+                data.federation,
+                self.objective,
+                rounds=settings.rounds,
+                privacy=self.privacy,
+                participation=self.participation,
+                seed=settings.seed,
+                runs=settings.runs or None,
+                test=data.test,
+                engine=settings.engine,
+                record_every=settings.record_every,
+                ledgers=settings.ledgers or None,
+                resume=resume,
+                after_round=after_round,
+            )
         return replace(result, config=self.described())
 
 
@@ -236,11 +243,15 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     given = tables.get("participation", {"name": Everyone.name})
     participation = _named(PARTICIPATION, "participation", given, f"{file}, [participation]")
     settings = _build(Settings, tables["run"], f"{file}, [run]")
+    asks_someone = participation.most(settings.rounds) > 0
+    check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
     if settings.seed is None:
         settings = replace(settings, seed=secrets.randbits(63))
     source, loader_options, partition_options = _source(tables["data"], f"{file}, [data]", folder)
     objective = build_objective(tables["objective"], f"{file}, [objective]")
-    return Experiment(source, loader_options, partition_options, objective, algorithm, privacy, participation, settings)
+    return Experiment(
+        source, loader_options, partition_options, objective, algorithm, privacy, participation, settings, file
+    )
 
 
 def build_objective(table: Mapping[str, Any], where: str) -> Objective:
@@ -271,7 +282,7 @@ def _source(table: dict[str, Any], where: str, folder: Path) -> tuple[Source, di
     if "partition" in table:
         kind = _choice([*PARTITIONS, OWNER], "partition", table, where, "partition")
         sharing = _parameters(PARTITIONS[kind], leave_out=("y", "clients", "seed")) if kind != OWNER else {}
-    own = {field.name for field in fields(Source)}
+    own = _field_names(Source)
     _known_keys(table, [*own, *loader, *sharing], where)
     split = [
         {key: _fit(where, key, table[key], hint) for key, hint in options.items() if key in table}
@@ -279,7 +290,7 @@ def _source(table: dict[str, Any], where: str, folder: Path) -> tuple[Source, di
     ]
     given = {key: value for key, value in table.items() if key in own}
     if isinstance(given.get("labels"), list):
-        given["labels"] = [_label_text(label) for label in given["labels"]]
+        given["labels"] = [label_text(label) for label in given["labels"]]
     if isinstance(given.get("csv"), str) and given["csv"]:
         given["csv"] = str((folder / Path(given["csv"]).expanduser()).resolve())
     return _build(Source, given, where), split[0], split[1]
@@ -314,11 +325,20 @@ def _build(kind: type[Built], table: Mapping[str, Any], where: str, name: str = 
 
 @contextmanager
 def _said_by(where: str) -> Iterator[None]:
-    """Put the place in front of what a dataclass has to say about its values."""
+    """Put the place in front of what others have to say about its values; a table is not named twice."""
     try:
         yield
-    except InvalidInput as error:
-        raise InvalidInput(f"{where}: {error}") from None
+    except (InvalidInput, MissingData, NoGuarantee) as error:
+        table = re.search(r"\[(\w+)\]$", where)
+        said = str(error).removeprefix(f"{table[1]}: ") if table else str(error)
+        raise type(error)(f"{where}: {said}") from None
+
+
+def _fits(participation: Participation, n: int, rounds: int) -> None:
+    """Have the rule check itself against the number of clients, before the first round and not in a later one."""
+    told = rounds if isinstance(participation, Schedule) else 1  # what is drawn, is drawn alike in every round
+    for _ in itertools.islice(participation.masks(n, Streams(0)), told):
+        pass
 
 
 def _field_names(kind: Any) -> list[str]:
@@ -327,7 +347,7 @@ def _field_names(kind: Any) -> list[str]:
 
 def _known_keys(table: Mapping[str, Any], known: Collection[str], where: str) -> None:
     for key in table:
-        check.one_of(where, "key", key, known)
+        check.one_of(where, "key", key, dict.fromkeys(known))  # each once, in the order given
 
 
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
@@ -376,10 +396,6 @@ def _folder_name(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text).lstrip(".")[:100]
 
 
-def _distinct(who: str, name: str, values: Sequence[str]) -> None:
-    check.require(len(set(values)) == len(values), who, f"{name} must be distinct", list(values))
-
-
 # -------------------------------------------------------------------------------------------------------- rows, shared
 
 
@@ -388,8 +404,8 @@ def _read(experiment: Experiment) -> Data:
     labels: tuple[str, ...] = ()
     if source.csv:
         path = Path(source.csv)
-        X, texts, groups = _read_csv(path, source.label, source.owner)
-        y, labels = _coded(texts, source.labels, loss, f"{path.name}, column {source.label!r}")
+        X, texts, groups = read_csv(path, source.label, source.owner)
+        y, labels = coded(texts, source.labels, loss, f"{path.name}, column {source.label!r}")
         test, row_bound = None, source.row_bound
     else:
         loaded = datasets.load(source.name, **experiment.loader_options)
@@ -397,18 +413,42 @@ def _read(experiment: Experiment) -> Data:
         row_bound = loaded.row_bound if source.row_bound is None else source.row_bound
     if source.test is not None:
         train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
+        if groups is not None and _by_owner(source):
+            _everyone_keeps_rows(groups, train_rows)
         test = X[test_rows], y[test_rows]
         X, y, groups = X[train_rows], y[train_rows], None if groups is None else groups[train_rows]
     if source.shorten:
         assert row_bound is not None
         X, test = _shortened(X, row_bound), None if test is None else (_shortened(test[0], row_bound), test[1])
     groups = _groups(experiment, y, groups)
-    return Data(Federation.from_arrays(X, y, groups, row_bound=row_bound), test, labels)
+    federation = Federation.from_arrays(X, y, groups)
+    if row_bound is not None:
+        try:
+            federation = replace(federation, row_bound=row_bound)
+        except InvalidInput as error:
+            way_out = f"To have them scaled down: [data] row_bound = {row_bound:g}, shorten = true"
+            raise InvalidInput(f"{error}. {way_out}") from None
+    return Data(federation, test, labels)
+
+
+def _by_owner(source: Source) -> bool:
+    return source.partition == OWNER or (not source.partition and source.clients is None)
+
+
+def _everyone_keeps_rows(owners: np.ndarray, train_rows: np.ndarray) -> None:
+    """An owner whose rows are all in the test part would not be a client, and nobody would be told."""
+    without = np.setdiff1d(owners, owners[train_rows]).tolist()
+    if without:
+        others = f" (and {len(without) - 1} other owners)" if len(without) > 1 else ""
+        raise InvalidInput(
+            f"data: test takes all rows of owner {without[0]!r}{others}, who would have none to train on. "
+            "Give a smaller test, or leave the rows of that owner out"
+        )
 
 
 def _groups(experiment: Experiment, y: np.ndarray, owners: np.ndarray | None) -> np.ndarray:
     source = experiment.source
-    if source.partition == OWNER or (not source.partition and source.clients is None):
+    if _by_owner(source):
         if owners is None:
             what = f"{source.name or Path(source.csv).name}: rows have no owner of their own"
             way_out = "owner = the column that names them" if source.csv else "clients = how many share the rows"
@@ -425,184 +465,3 @@ def _shortened(X: np.ndarray, bound: float) -> np.ndarray:
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     slack = 1 + 8 * np.finfo(np.float64).eps  # rounding must not lift a row above the bound
     return X / np.maximum(1.0, lengths / bound * slack)
-
-
-def _read_csv(path: Path, label: str, owner: str) -> tuple[np.ndarray, list[str], np.ndarray | None]:
-    """Features, labels as text, and owners as text (None without an owner's column)."""
-    header, rows, lines = _csv_rows(path)
-    for column in (label, owner):
-        if column:
-            check.one_of(path.name, "column", column, header)
-    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-    features = [name for name in header if name not in (label, owner)]
-    check.require(bool(features), path.name, "needs at least one column besides label and owner", header)
-    X = np.column_stack([_numbers(columns[name], path, name, lines) for name in features])
-    return np.ascontiguousarray(X), list(columns[label]), np.array(columns[owner]) if owner else None
-
-
-def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
-    """The header, the rows and the line each row ends on."""
-    rows, lines = [], []
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [name.strip() for name in next(reader, [])]
-            for row in reader:
-                if row:
-                    rule = f"must have {len(header)} fields, like the header"
-                    check.require(len(row) == len(header), f"{path.name}, line {reader.line_num}", rule, len(row))
-                    rows.append([field.strip() for field in row])
-                    lines.append(reader.line_num)
-    except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path}: must be a CSV file in UTF-8 ({error})") from None
-    check.require(len(rows) > 0, path.name, "needs a header and at least one row")
-    _distinct(path.name, "column names", header)
-    return header, rows, lines
-
-
-def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> np.ndarray:
-    try:
-        numbers = np.array(column, dtype=np.float64)
-    except ValueError:
-        numbers = np.array([_float(text) for text in column])
-    good = np.isfinite(numbers)
-    if not good.all():
-        first = int(np.flatnonzero(~good)[0])
-        where = f"{path.name}, line {lines[first]}, column {name!r}"
-        got = f"got {column[first]!r} ({int((~good).sum())} such entries)"
-        raise InvalidInput(f"{where}: must be a finite number, {got}. Encode, drop or impute it first")
-    return numbers
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
-
-
-def _coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels as the loss wants them, and which text stands for -1, +1 (or 0, 1, ...); () where nothing was mapped."""
-    numbers = np.array([_float(text) for text in texts])
-    numeric = bool(np.isfinite(numbers).all())
-    if not loss.classification:
-        if not numeric:
-            bad = texts[int(np.flatnonzero(~np.isfinite(numbers))[0])]
-            raise InvalidInput(f"{where}: must hold finite numbers for this loss, got {bad!r}")
-        return numbers, ()
-    names = [_label_text(number) for number in numbers.tolist()] if numeric else list(texts)
-    found = sorted(set(names), key=float) if numeric else sorted(set(names))
-    if order:
-        unknown = [name for name in found if name not in order]
-        check.require(not unknown, where, f"must hold the labels {list(order)}", unknown[0] if unknown else None)
-        found = list(order)
-    shown = ", ".join(repr(name) for name in found[:5]) + (", ..." if len(found) > 5 else "")
-    check.require(len(found) > 1, where, f"holds one class only ({shown}); two are needed")
-    two = loss.outputs == 1
-    check.require(
-        len(found) == 2 if two else len(found) <= loss.outputs,
-        where,
-        f"must hold {'two' if two else f'at most {loss.outputs}'} classes for the {loss.name} loss",
-        len(found),
-        f"They are {shown}; use loss = 'softmax' with classes = {len(found)}",
-    )
-    code = {name: 2.0 * place - 1.0 if two else float(place) for place, name in enumerate(found)}
-    return np.array([code[name] for name in names]), tuple(found)
-
-
-def _label_text(label: object) -> str:
-    """One spelling for equal numbers: 1, 1.0 and "1.0" are the label "1"."""
-    number = _float(str(label))
-    if not np.isfinite(number) or isinstance(label, bool):
-        return str(label)
-    return str(int(number)) if number == int(number) else repr(number)
-
-
-# ------------------------------------------------------------------------------------------------------ objects -> file
-
-
-def describe(
-    algorithm: Algorithm[Any, Any, Any, Any],
-    federation: Federation,
-    objective: Objective,
-    privacy: Privacy,
-    participation: Participation,
-    engine: str,
-) -> Tables:
-    """The tables of a run on arrays, as plain values: enough to know what was done, without the rows themselves."""
-    rows, columns = federation.X.shape
-    sizes = federation.sizes
-    data = {
-        "source": "arrays",
-        "clients": federation.n,
-        "rows": int(rows),
-        "columns": int(columns),
-        "smallest_client": int(sizes.min()),
-        "largest_client": int(sizes.max()),
-    }
-    if federation.row_bound is not None:
-        data["row_bound"] = float(federation.row_bound)
-    return {
-        "data": data,
-        "objective": {
-            "loss": objective.loss.name,
-            **_plain_fields(objective.loss),
-            "penalty": objective.penalty.name,
-            **_plain_fields(objective.penalty),
-            "scale": objective.scale,
-        },
-        "algorithm": {"name": algorithm.name, **_plain_fields(algorithm)},
-        "privacy": {"mode": privacy.mode, **_plain_fields(privacy)},
-        "participation": {"name": participation.name, **_plain_fields(participation)},
-        "run": {"engine": engine},
-    }
-
-
-def _plain_fields(thing: Any) -> dict[str, Any]:
-    """The fields of a dataclass as TOML values; what is None or empty is left out, TOML has no word for it."""
-    values = {field.name: getattr(thing, field.name) for field in fields(thing)}
-    return {name: _plain(value) for name, value in values.items() if value is not None and value != "" and value != ()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, bool | int | float | str) else repr(value)
-
-
-def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Flat tables of text, numbers, truth values and lists as TOML that `tomllib` reads back as the same values."""
-    blocks = []
-    for name, table in tables.items():
-        lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
-        blocks.append("\n".join([f"[{_toml_key(name)}]", *lines, ""]))
-    return "\n".join(blocks)
-
-
-def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_text(key)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return repr(float(value))
-    if isinstance(value, str):
-        return _toml_text(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(each) for each in value)}]"
-    raise InvalidInput(f"TOML: a value must be text, a number, true, false or a list of these, got {value!r}")
-
-
-def _toml_text(text: str) -> str:
-    # JSON's escapes are TOML's, but TOML also wants DEL escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -42,8 +42,9 @@ def print_table(title: str, summaries: Sequence[Mapping[str, Any]]) -> None:
 
     loss = next((name for name in ("test_loss", "objective") if any(name in summary for summary in summaries)), "loss")
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("method")
-    for heading in ("test\naccuracy", loss.replace("_", "\n"), "rounds", "sent\nup", "sent\ndown"):
+    table.add_column("method", no_wrap=True)
+    measured = any(summary.get("test_accuracy") is not None for summary in summaries)
+    for heading in (*["test\naccuracy"][:measured], loss.replace("_", "\n"), "rounds", "sent\nup", "sent\ndown"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("ε, per what,\nagainst whom", min_width=13)  # all of it fits 80 columns
     table.add_column("seconds", justify="right", no_wrap=True)
@@ -51,10 +52,10 @@ def print_table(title: str, summaries: Sequence[Mapping[str, Any]]) -> None:
         up, down, seconds = (summary.get(name) for name in ("bytes_up", "bytes_down", "seconds"))
         table.add_row(
             summary["method"],
-            _with_spread(summary, "test_accuracy", "{:.2%}"),
-            _with_spread(summary, loss, "{:.4f}"),
+            *[_with_spread(summary, "test_accuracy", "{:.2%}")][:measured],
+            _with_spread(summary, loss, "{:.4g}"),
             "–" if summary["rounds"] is None else str(summary["rounds"]),
-            *("–" if size is None else decimal(int(size)) for size in (up, down)),
+            *("–" if size is None else decimal(int(size)).replace("bytes", "B") for size in (up, down)),
             _epsilon(summary),
             "–" if seconds is None else f"{seconds:.1f}",
         )
@@ -72,7 +73,7 @@ def _with_spread(summary: Mapping[str, Any], name: str, form: str) -> str:
     if summary.get(name) is None:
         return "–"
     spread = summary.get(f"{name}_std")
-    return form.format(summary[name]) + (f" ± {form.format(spread)}" if spread else "")
+    return form.format(summary[name]) + (f"\n± {form.format(spread)}" if spread else "")
 
 
 def print_catalogue(kind: str, entries: Sequence[Mapping[str, Any]]) -> None:

@@ -26,6 +26,7 @@ from sottovoce.privacy.proven import open_door, plan
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.rows import Rows, margins
+from sottovoce.run.describe import describe
 
 Engine = Literal["auto", "numpy", "kernel"]
 
@@ -252,9 +253,7 @@ def train(
         epsilons, accountant = simulator.spent()
     finally:
         simulator.close()
-    from sottovoce.run import experiment  # which itself needs this module
-
-    config = experiment.describe(algorithm, federation, objective, privacy, participation, simulator.rows.engine)
+    config = describe(algorithm, federation, objective, privacy, participation, simulator.rows.engine)
     config["run"] |= {"rounds": rounds, "seed": streams.seed, "runs": runs or 0, "record_every": record_every}
     guarantee = state_guarantee(
         privacy,
@@ -283,6 +282,14 @@ def assemble(
     ledgers: Path | None = None,
 ) -> Simulator:
     """Check that the parts fit, and put them together."""
+    for name, part, kind, example in (
+        ("algorithm", algorithm, Algorithm, "DPADMM(rho=0.1)"),
+        ("federation", federation, Federation, "Federation.from_arrays(X, y, groups)"),
+        ("objective", objective, Objective, "Objective(Logistic(), L2(1e-6))"),
+        ("privacy", privacy, Privacy, "Proven(epsilon=1.0, delta=1e-5, clip=1.0)"),
+        ("participation", participation, Participation, "Everyone()"),
+    ):
+        check.require(isinstance(part, kind), "train", f"{name} must be an object such as {example}", part)
     if privacy.mode not in algorithm.modes:
         known = ", ".join(sorted(algorithm.modes))
         raise NoGuarantee(f"{algorithm.name}: has no {privacy.mode!r} variant (it has: {known})")
@@ -317,6 +324,8 @@ def assemble(
     door = open_door(
         privacy, event, ledger, rows, asks, streams=streams.derived(settings), clients=everyone, row_bound=bound
     )
+    pair = test is None or (isinstance(test, tuple) and len(test) == 2)
+    check.require(pair, "train", "test must be a pair (X, y)", type(test).__name__)
     public = None if test is None else _test_set(objective, federation, *test)
     return Simulator(federation, objective, rows, door, streams, ledger, public)
 

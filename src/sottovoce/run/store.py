@@ -35,6 +35,7 @@ from sottovoce.privacy.ledger import fingerprint
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
 from sottovoce.run import experiment
+from sottovoce.run.describe import Tables, to_toml
 from sottovoce.run.simulate import Result
 
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
@@ -62,7 +63,7 @@ def save(result: Result, path: str | Path, figure: bool = False) -> Path:
             for name, content in contents.items():
                 _write(folder / name, content)
         return path
-    ours, theirs = experiment.to_toml(result.config), _text(path / CONFIG)
+    ours, theirs = to_toml(result.config), _text(path / CONFIG)
     check.require(ours == theirs, str(path), "holds an unfinished run with another config. Choose another folder")
     with _disk(path):
         for name, content in contents.items():
@@ -98,7 +99,7 @@ def load_result(path: str | Path) -> Result:
 def _contents(result: Result, figure: bool) -> dict[str, bytes]:
     """Every file of a finished run, in memory: what cannot be said is found out before anything is written."""
     contents = {
-        CONFIG: experiment.to_toml(result.config).encode(),
+        CONFIG: to_toml(result.config).encode(),
         HISTORY: _parquet(result.history),
         MODEL: _npz({"model": result.model}),
         GUARANTEE: _dumps(result.guarantee.to_dict()),
@@ -161,7 +162,7 @@ class Checkpoints:
     def __init__(
         self,
         path: str | Path,
-        config: experiment.Tables,
+        config: Tables,
         federation: Federation,
         seconds: float = 2.0,
         last: Checkpoint | None = None,
@@ -195,7 +196,7 @@ class Checkpoints:
                 _replace(self.path / CHECKPOINT, content)
             return True
         with new_folder(self.path) as folder:
-            _write(folder / CONFIG, experiment.to_toml(self._config).encode())
+            _write(folder / CONFIG, to_toml(self._config).encode())
             _write(folder / CHECKPOINT, content)
         return True
 
@@ -205,7 +206,7 @@ def load_checkpoint(
     algorithm: Algorithm[Any, Any, Any, Any],
     federation: Federation,
     objective: Objective,
-    config: experiment.Tables,
+    config: Tables,
 ) -> Checkpoint:
     """The checkpoint in a run folder, for `train(resume=...)`; one of another config or other rows is refused."""
     path = Path(path)
@@ -240,13 +241,13 @@ def must_be_unfinished(path: Path) -> None:
         raise MissingData(f"{path}: holds no {CHECKPOINT}, so there is nothing to resume")
 
 
-def _identity(config: experiment.Tables, federation: Federation) -> str:
+def _identity(config: Tables, federation: Federation) -> str:
     """Changes with anything that would make the rest of a run disagree with its beginning."""
     rows = fingerprint(federation.X, federation.y, federation.offsets)
-    return hashlib.sha256((experiment.to_toml(config) + rows).encode()).hexdigest()
+    return hashlib.sha256((to_toml(config) + rows).encode()).hexdigest()
 
 
-def _hub(federation: Federation, objective: Objective, config: experiment.Tables) -> Hub:
+def _hub(federation: Federation, objective: Objective, config: Tables) -> Hub:
     """The server's side before the first round: what its state looks like follows from it."""
     runs = config["run"].get("runs") or None
     lead = () if runs is None else (runs,)

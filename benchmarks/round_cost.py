@@ -1,0 +1,143 @@
+"""What a round of each method costs, in passes over the data: 100 clients x 400 rows x 104 features, compiled engine.
+
+    .venv/bin/python benchmarks/round_cost.py
+    .venv/bin/python benchmarks/round_cost.py --only fedepm led --profile
+
+A pass is one gradient for all clients, timed before every round, so that a busy machine slows both. A method should
+take little more than the passes it asks for; those above 1.5 times are flagged, and profiled with --profile.
+"""
+
+import argparse
+import cProfile
+import dataclasses
+import pstats
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import sottovoce as sv
+from sottovoce.algorithms import ALGORITHMS
+from sottovoce.core.algorithm import Algorithm, Hub
+from sottovoce.core.participation import Everyone
+from sottovoce.core.streams import SERVER, Draw, Streams
+from sottovoce.run.simulate import Simulator, assemble
+
+CLIENTS, ROWS, FEATURES, LOCAL_STEPS = 100, 400, 104, 5
+WARM_UP, PLANNED, TOO_MUCH = 2, 1000, 1.5
+GOAL = sv.Objective(sv.Logistic(), sv.L2(1e-3))
+EVERYONE, SERVER_ONLY = np.ones(CLIENTS, dtype=bool), np.array([SERVER], dtype=np.uint64)
+
+
+def data() -> sv.Federation:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(CLIENTS * ROWS, FEATURES))
+    X /= np.linalg.norm(X, axis=1)[:, None] * (1 + 1e-12)  # norms of at most 1, whatever the rounding
+    y = np.where(X @ rng.normal(size=FEATURES) > 0, 1.0, -1.0)
+    return sv.Federation.from_arrays(X, y, np.repeat(np.arange(CLIENTS), ROWS), row_bound=1.0)
+
+
+def make(kind: type[Algorithm]) -> Algorithm:
+    fields = {field.name for field in dataclasses.fields(kind)}
+    return kind(**({"local_steps": LOCAL_STEPS} if "local_steps" in fields else {}))
+
+
+def privacy_of(mode: str, name: str) -> Any:
+    if mode == "none":
+        return sv.NoPrivacy()
+    return sv.Proven(10.0, 1e-5, 1.0, unit="client" if name == "dp-fedavg" else "record")
+
+
+def play(place: Simulator, algorithm: Algorithm) -> Iterator[int]:
+    """Play rounds one by one; yields the passes over the data that each needed (0: a solver decided)."""
+
+    def hub(k: int) -> Hub:
+        zeros = np.zeros((1, FEATURES))
+        return Hub(CLIENTS, GOAL.penalty, Draw(place.streams, SERVER_ONLY, k), k, EVERYONE[:, None], zeros)
+
+    place.start(algorithm)
+    server = algorithm.init_server(hub(0))
+    for k in range(1, PLANNED + 1):
+        down = algorithm.broadcast(server, hub(k))
+        exchange = place.exchange(algorithm, down, EVERYONE, k)
+        assert exchange is not None
+        assert exchange.answered.all()
+        server = algorithm.server(server, exchange.up, hub(k))
+        yield passes(algorithm, down)
+
+
+def passes(algorithm: Algorithm, down: Any) -> int:
+    asks = algorithm.asks()
+    if asks.kind == "argmin":
+        return 0
+    if algorithm.name == "tamuna":  # it draws the number anew every round; what it declares is the most
+        return int(np.rint(down.steps).item())
+    if algorithm.name == "fedlin" and down.phase.item() == 0:  # the exchange that asks for one gradient
+        return 1
+    return asks.answers
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    needed: str
+    round_ms: float
+    pass_ms: float
+    ratio: float | None
+
+
+def measure(place: Simulator, algorithm: Algorithm, times: int) -> Cost:
+    """Medians over `times` rounds; one round of FedLin is two exchanges."""
+    exchanges = 2 if algorithm.name == "fedlin" else 1
+    rounds, point = play(place, algorithm), np.zeros((CLIENTS, FEATURES))
+    taken, one_pass, needed = [], [], []
+    for number in range(WARM_UP + times):
+        begun = time.perf_counter()
+        place.rows.gradient(point)
+        between = time.perf_counter()
+        asked = sum(next(rounds) for _ in range(exchanges))
+        ended = time.perf_counter()
+        if number >= WARM_UP:
+            one_pass.append(between - begun)
+            taken.append(ended - between)
+            needed.append(asked)
+    round_ms, pass_ms = 1e3 * float(np.median(taken)), 1e3 * float(np.median(one_pass))
+    if not needed[0]:
+        return Cost("solver", round_ms, pass_ms, None)
+    low, high = min(needed), max(needed)
+    per_pass = 1e3 * float(np.median(np.divide(taken, needed)))
+    return Cost(str(low) if low == high else f"{low}-{high}", round_ms, pass_ms, per_pass / pass_ms)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=21, help="rounds to take the median of")
+    parser.add_argument("--only", nargs="*", choices=list(ALGORITHMS), default=list(ALGORITHMS), metavar="METHOD")
+    parser.add_argument("--profile", action="store_true", help="show where the flagged ones spend their time")
+    options = parser.parse_args()
+    federation = data()
+    print(f"{CLIENTS} clients x {ROWS} rows x {FEATURES} features; medians of {options.times} rounds")
+    print(f"{'method':12}{'mode':8}{'passes':>8}{'ms a round':>12}{'ms a pass':>12}{'ratio':>8}")
+    for name in options.only:
+        algorithm = make(ALGORITHMS[name])
+        for mode in ("none", "proven"):
+            if mode not in algorithm.modes:
+                continue
+            parts = (algorithm, federation, GOAL, privacy_of(mode, name), Everyone(), PLANNED, Streams(0), None)
+            cost = measure(assemble(*parts, "kernel"), algorithm, options.times)
+            ratio = "-" if cost.ratio is None else f"{cost.ratio:.2f}"
+            flag = f"   above {TOO_MUCH}" if cost.ratio is not None and cost.ratio > TOO_MUCH else ""
+            numbers = f"{cost.needed:>8}{cost.round_ms:12.2f}{cost.pass_ms:12.2f}{ratio:>8}"
+            print(f"{name:12}{mode:8}{numbers}{flag}", flush=True)
+            if flag and options.profile:
+                rounds = play(assemble(*parts, "kernel"), algorithm)
+                for _ in range(WARM_UP):
+                    next(rounds)
+                with cProfile.Profile() as profile:
+                    for _ in range(options.times):
+                        next(rounds)
+                pstats.Stats(profile).sort_stats("tottime").print_stats(10)
+
+
+if __name__ == "__main__":
+    main()

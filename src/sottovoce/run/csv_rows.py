@@ -1,0 +1,118 @@
+"""Rows from a user's own CSV file, and its labels as a loss wants them."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput, MissingData
+from sottovoce.problems.losses import Loss
+
+
+def read_csv(path: Path, label: str, owner: str) -> tuple[np.ndarray, list[str], np.ndarray | None]:
+    """Features, labels as text, and owners as text (None without an owner's column)."""
+    header, rows, lines = _csv_rows(path)
+    for column in (label, owner):
+        if column:
+            check.one_of(path.name, "column", column, header)
+    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+    for column in (label, owner):
+        if column:
+            _all_given(columns[column], path, column, lines)
+    features = [name for name in header if name not in (label, owner)]
+    check.require(bool(features), path.name, "needs at least one column besides label and owner", header)
+    X = np.column_stack([_numbers(columns[name], path, name, lines) for name in features])
+    return np.ascontiguousarray(X), list(columns[label]), np.array(columns[owner]) if owner else None
+
+
+def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
+    """The header, the rows and the line each row ends on."""
+    rows, lines = [], []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            for row in reader:
+                if row:
+                    rule = f"must have {len(header)} fields, like the header"
+                    check.require(len(row) == len(header), f"{path.name}, line {reader.line_num}", rule, len(row))
+                    rows.append([field.strip() for field in row])
+                    lines.append(reader.line_num)
+    except FileNotFoundError:
+        raise MissingData(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path}: must be a CSV file in UTF-8 ({error})") from None
+    check.require(len(rows) > 0, path.name, "needs a header and at least one row")
+    check.require(len(set(header)) == len(header), path.name, "column names must be distinct", header)
+    return header, rows, lines
+
+
+def _all_given(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> None:
+    """A gap is not a class or an owner of its own."""
+    gaps = [place for place, text in enumerate(column) if text.lower().lstrip("+-") in ("", "nan")]
+    if gaps:
+        where = f"{path.name}, line {lines[gaps[0]]}, column {name!r}"
+        got = f"got {column[gaps[0]]!r} ({len(gaps)} such entries)"
+        raise InvalidInput(f"{where}: must have a value in every row, {got}. Fill it in, or drop these rows")
+
+
+def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> np.ndarray:
+    try:
+        numbers = np.array(column, dtype=np.float64)
+    except ValueError:
+        numbers = np.array([_float(text) for text in column])
+    good = np.isfinite(numbers)
+    if not good.all():
+        first = int(np.flatnonzero(~good)[0])
+        where = f"{path.name}, line {lines[first]}, column {name!r}"
+        got = f"got {column[first]!r} ({int((~good).sum())} such entries)"
+        raise InvalidInput(f"{where}: must be a finite number, {got}. Encode, drop or impute it first")
+    return numbers
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels as the loss wants them, and which text stands for -1, +1 (or 0, 1, ...); () where nothing was mapped."""
+    numbers = np.array([_float(text) for text in texts])
+    numeric = bool(np.isfinite(numbers).all())
+    if not loss.classification:
+        if not numeric:
+            bad = texts[int(np.flatnonzero(~np.isfinite(numbers))[0])]
+            raise InvalidInput(f"{where}: must hold finite numbers for this loss, got {bad!r}")
+        return numbers, ()
+    names = [label_text(number) for number in numbers.tolist()] if numeric else list(texts)
+    found = sorted(set(names), key=float) if numeric else sorted(set(names))
+    if order:
+        unknown = [name for name in found if name not in order]
+        check.require(not unknown, where, f"must hold the labels {list(order)}", unknown[0] if unknown else None)
+        found = list(order)
+    shown = ", ".join(repr(name) for name in found[:5]) + (", ..." if len(found) > 5 else "")
+    check.require(len(found) > 1, where, f"holds one class only ({shown}); two are needed")
+    two = loss.outputs == 1
+    check.require(
+        len(found) == 2 if two else len(found) <= loss.outputs,
+        where,
+        f"must hold {'two' if two else f'at most {loss.outputs}'} classes for the {loss.name} loss",
+        len(found),
+        f"They are {shown}; use loss = 'softmax' with classes = {len(found)}",
+    )
+    code = {name: 2.0 * place - 1.0 if two else float(place) for place, name in enumerate(found)}
+    return np.array([code[name] for name in names]), tuple(found)
+
+
+def label_text(label: object) -> str:
+    """One spelling for equal numbers: 1, 1.0 and "1.0" are the label "1"."""
+    number = _float(str(label))
+    if not np.isfinite(number) or isinstance(label, bool):
+        return str(label)
+    return str(int(number)) if number == int(number) else repr(number)
