@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+import sottovoce as sv
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.core.round import Checkpoint, History
@@ -21,6 +22,7 @@ from sottovoce.run.describe import to_toml
 from sottovoce.run.experiment import Experiment, load
 from sottovoce.run.simulate import Result
 from sottovoce.run.store import Checkpoints, StoreError, load_checkpoint, load_result, save
+from tests.cases import goal, small
 from tests.test_experiment import write_csv, write_toml
 
 FILES = {
@@ -557,3 +559,12 @@ def test_the_picture_shows_what_was_recorded(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="needs a history with"):
         plot.convergence({"a": History({"round": [1]})}, tmp_path / "y.png")
     assert not (tmp_path / "y.png").exists()
+
+
+def test_what_was_read_off_private_rows_is_marked_in_the_history(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    result = sv.train(sv.DPADMM(), small(), goal(), rounds=2, privacy=sv.Proven(1.0, 1e-4, 1.0), seed=0)
+    schema = parquet.read_schema(result.save(tmp_path / "run") / "history.parquet")
+    assert b"no" in schema.field("objective").metadata[b"released"]
+    assert schema.field("epsilon").metadata is None

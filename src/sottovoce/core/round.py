@@ -46,9 +46,12 @@ class Transport(Protocol):
         ...
 
 
+NOT_RELEASED = ("objective",)  # columns read off private rows: a simulation may look, nothing of it is in a guarantee
+
+
 @dataclass
 class History:
-    """One row per recorded round (and run): columns of equal length."""
+    """One row per recorded round (and run): columns of equal length. Those of `NOT_RELEASED` must not leave."""
 
     columns: dict[str, list[float]] = field(default_factory=dict)
 

@@ -12,7 +12,11 @@ from sottovoce.core.round import History
 # Okabe and Ito's colours, told apart by colour-blind readers too; every method also has its own dashes.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-_PANELS = {"objective": "objective (training rows)", "test_loss": "loss (test rows)", "test_accuracy": "test accuracy"}
+_PANELS = {
+    "objective": "objective (training rows, not released)",
+    "test_loss": "loss (test rows)",
+    "test_accuracy": "test accuracy",
+}
 
 
 def convergence(

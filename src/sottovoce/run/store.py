@@ -28,7 +28,7 @@ import sottovoce
 from sottovoce.core import check, codec
 from sottovoce.core.algorithm import Algorithm, Hub
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
-from sottovoce.core.round import Checkpoint, History
+from sottovoce.core.round import NOT_RELEASED, Checkpoint, History
 from sottovoce.core.streams import SERVER, Draw, Streams
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.ledger import fingerprint
@@ -421,7 +421,12 @@ def _parquet(history: History) -> bytes:
     from pyarrow import parquet
 
     sink = io.BytesIO()
-    parquet.write_table(pa.table({name: pa.array(column) for name, column in history.columns.items()}), sink)
+    table = pa.table({name: pa.array(column) for name, column in history.columns.items()})
+    marked = [
+        field.with_metadata({"released": "no: read off private rows"}) if field.name in NOT_RELEASED else field
+        for field in table.schema
+    ]
+    parquet.write_table(table.cast(pa.schema(marked)), sink)
     return sink.getvalue()
 
 
