@@ -19,7 +19,7 @@ def test_the_face_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)  # our own text
     assert (tmp_path / "runs" / "first" / "guarantee.json").exists()
-    assert names["result"].guarantee.epsilon <= 1.0  # type: ignore[attr-defined]
+    assert names["result"].guarantee.epsilon <= 1.0
 
 
 def test_every_command_named_exists() -> None:
