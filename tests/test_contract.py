@@ -195,3 +195,22 @@ def frozen_arrays() -> Iterator[None]:
         yield
     finally:
         Simulator.exchange = plain_exchange
+
+
+@pytest.mark.parametrize("name", ["dp-admm", "fedepm", "fedspd-dp"])
+def test_nobodys_constants_depend_on_anothers_rows(name: str) -> None:
+    """Without a promised bound each client uses its own longest row: alone it does what it does among others."""
+    from sottovoce.algorithms import ALGORITHMS
+
+    algorithm, federation = ALGORITHMS[name](), small()
+    X = federation.X * np.repeat([1.0, 5.0, 1.0, 1.0, 0.2, 1.0], federation.sizes)[:, None]
+    uneven = dataclasses.replace(federation, X=X, row_bound=None)
+    uploads = []
+    for fed, row in ((uneven, 3), (Federation.from_clients([uneven.data()[3]]), 0)):
+        place = assemble(algorithm, fed, goal(), NoPrivacy(), Everyone(), 6, Streams(11), None, "numpy")
+        place.start(algorithm)
+        down = algorithm.broadcast(algorithm.init_server(hub(place)), hub(place))
+        exchange = place.exchange(algorithm, down, np.ones(fed.n, dtype=bool), 1)
+        assert exchange is not None
+        uploads.append(codec.rows(exchange.up, np.array([row])))
+    assert same(*uploads)

@@ -606,3 +606,19 @@ def test_another_algorithm_on_the_same_rows(folder: Path) -> None:
     second = first.with_algorithm(ALGORITHMS["dp-sgd"]())
     assert second.data() is rows
     assert second.described()["algorithm"]["name"] == "dp-sgd"
+
+
+def test_settings_have_one_text() -> None:
+    """What noise is bound to: equal for equal settings, different for any other, and never a memory address."""
+    from sottovoce.algorithms import FedPLT
+    from sottovoce.run.describe import stable_text
+    from sottovoce.solvers import Gradient
+
+    step = np.linspace(0.1, 0.2, 2000)[:, None]
+    moved = step.copy()
+    moved[1000] += 1e-10
+    texts = [stable_text(FedPLT(solver=Gradient(5, s))) for s in (step, step.copy(), moved)]
+    assert texts[0] == texts[1] != texts[2]
+    assert stable_text(FedPLT(rho=0.1)) != stable_text(FedPLT(rho=0.1 + 1e-17 * 2**4))
+    with pytest.raises(InvalidInput, match="make it a frozen dataclass"):
+        stable_text(object())

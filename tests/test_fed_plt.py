@@ -391,3 +391,10 @@ BUDGET = Proven(epsilon=5.0, delta=1e-3, clip=1.0)
 
 def without_bound() -> Federation:
     return dataclasses.replace(small(), row_bound=None)
+
+
+def test_a_run_beyond_its_horizon_gets_no_claim() -> None:
+    algorithm, published = FedPLT(horizon=2, penalty_at="client"), Published(0.9, 1e-3)
+    texts = [str(train(algorithm, small(), goal(), rounds=r, privacy=published, seed=0).guarantee) for r in (2, 5)]
+    assert "This run breaks" not in texts[0]
+    assert "its noise is for 2 rounds (horizon), and 5 were done" in texts[1]

@@ -173,13 +173,13 @@ def test_tamuna_as_printed(solver: Any) -> None:
     algorithm, step = TAMUNA(step=0.8, local_steps=4, chi=0.9, solver=solver), 0.8
     seen, who = play(algorithm, 8), clients_of(small())
     x, h, models = np.zeros(4), np.zeros((6, 4)), []
-    chi = 0.9 * 6 * (3 - 1) / (3 * (6 - 1))
+    chi, reach = 0.9 * 6 * (3 - 1) / (3 * (6 - 1)), 1 if solver == "gradient" else (4 + 3) / 2
     for _, down, active, _ in seen:
         rule = fixed(solver, step, int(down.steps.item()))
         ends = {i: descend(who[i], x, rule, linear=-h[i]) for i in active}
         x = np.mean(list(ends.values()), axis=0)
         for i, w in ends.items():
-            h[i] += chi / 4 / step * (x - w)
+            h[i] += chi / (4 * reach) / step * (x - w)
         models.append(x)
     same_models(algorithm, seen, models)
     assert len({down.steps.item() for _, down, *_ in seen}) > 2
@@ -443,3 +443,18 @@ def test_measured_rates(make: Any, expected: float) -> None:
         algorithm = make(moduli(data(seed))[1])
         rates.append(measured_rate(algorithm, seed, exchanges=2 if isinstance(algorithm, FedLin) else 1))
     assert abs(np.mean(rates) - expected) < 0.04, np.round(rates, 3)
+
+
+@pytest.mark.parametrize("step", [0.05, 0.1, 0.3])
+def test_tamuna_with_momentum_converges_at_its_defaults(step: float) -> None:
+    """The dual step must be shorter where momentum carries clients farther: with the plain one it diverges."""
+    algorithm = TAMUNA(step=step, solver="accelerated")
+    options: dict[str, Any] = {
+        "rounds": 1500,
+        "privacy": NoPrivacy(),
+        "engine": "numpy",
+        "seed": 0,
+        "record_every": 1500,
+    }
+    result = train(algorithm, small(), goal(), **options)
+    np.testing.assert_allclose(result.model, optimum(small(), goal()), atol=1e-8, rtol=0)

@@ -80,3 +80,17 @@ def test_seed_is_checked() -> None:
     with pytest.raises(InvalidInput, match="seed must be a whole number >= 0, got -1"):
         Streams(-1)
     assert Streams.unpredictable().seed != Streams.unpredictable().seed
+
+
+@pytest.mark.parametrize("runs", [None, 3])
+@pytest.mark.parametrize("count", [104, 105])
+def test_compiled_bits_are_the_same(runs: int | None, count: int) -> None:
+    import numba  # noqa: F401 (large draws are compiled once it is loaded)
+
+    clients, streams = np.arange(100, 200), Streams(9, runs)
+    compiled = streams.bits(clients, 7, Purpose.BATCH, count, question=3)
+    alone = np.concatenate(
+        [streams.bits(clients[i : i + 1], 7, Purpose.BATCH, count, question=3) for i in range(100)], axis=-2
+    )
+    assert compiled.shape == ((100, count) if runs is None else (3, 100, count))
+    assert np.array_equal(compiled, alone)

@@ -5,7 +5,8 @@ asks for one gradient. A solver that works on random batches only says how large
 them, once the algorithm has declared `Asks(answers=solver.answers, batch=solver.batch)`.
 
 A number that differs between clients is a sequence indexed by client number, or an (n, 1) array for the clients at
-hand. A solver of one's own is a subclass with one method, `advance`, or any object with `solve`, `answers`, `batch`.
+hand. A solver of one's own is a subclass with one method, `advance`, or a frozen dataclass with `solve`, `answers` and
+`batch`.
 """
 
 from abc import ABC, abstractmethod

@@ -124,6 +124,11 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
             plain = type(solver) is Gradient and isinstance(solver.steps, int) and solver.batch == 0
             check.require(plain, "FedPLT", "variant 'B' takes gradient steps on all records", solver)
 
+    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
+        if 0 < self.horizon < rounds:
+            return {"unmet": (f"its noise is for {self.horizon} rounds (horizon), and {rounds} were done",)}
+        return {}
+
     @property
     def local(self) -> Solver:
         """The local solver."""

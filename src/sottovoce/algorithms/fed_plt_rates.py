@@ -7,8 +7,9 @@ Two answers, both from the moduli λ̲, λ̄ of the f_i alone.
 a spectral radius < 1 is enough, because with Perron vectors u, v of S and the weights D² = diag(u/v) the norm
 |D S D⁻¹| *is* the spectral radius; Proposition 2 then holds with it, in the norm that weighs x and z by D.
 
-`rates` is sharper: exact for quadratic f_i, and for others the rate near the optimum. Where f_i has curvature λ, local
-training leaves a(λ) of the distance to the minimiser of d, v = refl(z) is not farther from its fixed point than z, and
+`rates` is sharper: a bound for quadratic f_i, nearly met, and for others near the optimum. Where f_i has curvature λ,
+local training leaves a(λ) of the distance to the minimiser of d, v = refl(z) is no farther from its fixed point than z,
+and
 
     (x, z)⁺ = [[a, b], [2a, 2b−1]] (x, v),      b = (1−a)/(1+ρλ).
 
@@ -137,6 +138,9 @@ class _Silence:
 
     def normal(self, count: int) -> float:
         return 0.0
+
+    def uniform(self, count: int) -> float:
+        return 0.5
 
 
 def _left_over(solver: Solver, curvature: Array, strong: Any, smooth: Any, who: Array | None = None) -> Array:

@@ -21,8 +21,9 @@ Departures from the paper
 * Inner iterates are x^{t,0}, .., x^{t,Q} with x^{t,0} = x^{t−1,Q}; (13b) is the mean of the Q that a round makes. The
   printed indices are shifted by one. (9a) lacks the 1/N that line 5 has.
 * γ: (26)-(27) as printed, though (69) drops a Q² of (20), and with the numbers of section V (K = 20, ε = 1) their
-  condition ρ >= √γ fails from the second round on. Without noise its term goes; `Proven` noise is that of a gradient
-  and counts as part of its variance, φ²/b. A constant `gamma` is what reaches the optimum.
+  condition ρ >= √γ fails from the second round on. Without noise its term goes; `Proven` noise counts as part of a
+  gradient's variance, φ²/b, in variant "P" as if it were there (a step size, no more). A constant `gamma` is what
+  reaches the optimum.
 * Every inner step draws a new batch, without replacement. (22) takes the batches of a round to be disjoint; with
   `replacement` the claim is that of (22) for sampling with replacement. The batches are the same, and so is the noise.
 * For scale "sum" G bounds m_i records' gradients together: m_i times as much.
@@ -33,7 +34,7 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -178,7 +179,7 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
                 "FedSPDDP: the step sizes (26) need bounded gradients (a clip norm, or a loss of bounded slope); give "
                 "gamma = a constant above half the smoothness of f"
             )
-        drawn = batch_rates(self.batch, site.f.size[:, 0], whole=True)[:, None] * site.f.size
+        drawn = batch_rates(self.batch, site.f.size, whole=True) * site.f.size
         variance = self.phi**2 / drawn + site.f.dim * site.f.noise_std**2
         spread = slope**2 + 2 * self.d_lambda**2 + 2 * variance
         if site.claim is not None:
@@ -200,7 +201,7 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
 
     # What the paper claims for a run, in numbers. `sizes` are the clients' numbers of records; the worst one counts.
 
-    def claim_terms(self, sizes: Array) -> dict[str, float]:
+    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
         m = np.asarray(sizes)
         if not self.replacement and np.any(self.local_steps * batch_rates(self.batch, m, whole=True) >= 1):
             return {}  # (22) has no q < 1 then, and (21) no total

@@ -15,7 +15,8 @@ Departures from the paper
 * The dual step y_i += φ_i − x needs the new x, so a client takes it when the next broadcast brings x.
 * The paper has everyone in every round. Here the mean is over those who answered, and a client that was not asked for
   a while is told which mean its last φ_i went into (`Down.met`): the y_i then still add up to zero, without which the
-  limit would be wrong. There is no theory for it; TAMUNA is LED with β = 1/τ, a random τ, and a theory.
+  limit would be wrong. At least two must answer: one alone never meets a mean that is not its own. There is no theory
+  for it; TAMUNA is LED with β = 1/τ, a random τ, and a theory.
 * "accelerated": Nesterov's momentum on the gradients ∇f_i + (β/α) y_i, restarted every round, as Bastianello et al.
   (Fed-PLT, section VII) do.
 """
@@ -64,7 +65,8 @@ class LED(Algorithm[Server, Client, Down, Up]):
         Step size, the same for all clients.
     beta
         Dual step. None: one over what a constant gradient of one moves in `local_steps` unit steps, which is as many,
-        and with momentum at most local_steps (local_steps + 3)/2. Twice that overshoots and diverges.
+        and with momentum at most local_steps (local_steps + 3)/2. More than about twice that
+        can diverge.
     local_steps
         Gradients a round.
     solver

@@ -66,13 +66,13 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
     Parameters
     ----------
     step
-        Step size, the same for all clients; below 2/smoothness of f + penalty.
+        Step size, the same for all clients; below 2/smoothness of f + penalty, with momentum below 1/smoothness.
     local_steps
         Mean number of local steps, 1/p.
     most_steps
         Where the random number of them is cut. None: three times the mean, which one round in twenty exceeds.
     chi
-        χ, as a share of the largest that the theory allows: 0 < chi <= 1. Momentum may need less than 1.
+        χ, as a share of the largest that the theory allows: 0 < chi <= 1.
     solver
         "gradient" or "accelerated".
     """
@@ -125,7 +125,9 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         n, c = hub.n, np.maximum(hub.answered.sum(axis=-2, keepdims=True), 1)
-        eta = self.chi * n * (c - 1) / (c * max(n - 1, 1)) / self.local_steps  # pχ
+        # Momentum moves a client farther along a constant gradient; the dual step is shorter by as much, as in LED.
+        reach = 1 if self.solver == "gradient" else (self.local_steps + 3) / 2
+        eta = self.chi * n * (c - 1) / (c * max(n - 1, 1)) / (self.local_steps * reach)  # pχ
         x = mean_or(server.x, up.w, hub)
         return Server(x, hub.fresh(server.h + eta / self.step * (x - up.w), server.h))
 

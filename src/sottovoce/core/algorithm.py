@@ -150,8 +150,8 @@ class Oracle:
     size: Array  # number of records
     weight: Array  # what one record's loss counts for in f: 1/size (scale "mean") or 1 ("sum")
     noise_std: Array  # standard deviation of the noise on each coordinate of `grad`; 0 where it is exact
-    gradient_bound: float  # bound on the norm of one record's gradient (the clip norm, or the loss's own)
-    curvature_bound: float  # bound on the second derivative of one record's loss, |∇²l|; inf: no public one is known
+    gradient_bound: Array | float  # bound on the norm of one record's gradient (the clip norm, or the loss's own)
+    curvature_bound: Array | float  # bound on the second derivative of one record's loss, |∇²l|; inf: none is known
     smoothness: Callable[[], Array]  # Lipschitz constant of `grad`, or a public upper bound of it (inf: none is known)
     strong_convexity: Callable[[], Array]
     dim: int
@@ -208,8 +208,11 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     def check(self, penalty: Penalty) -> None:
         """Refuse a penalty this method cannot handle, before any work starts."""
 
-    def claim_terms(self, sizes: Array) -> dict[str, float]:
-        """What its paper's claim needs to know besides epsilon, delta and rounds (`privacy/claims.py`)."""
+    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
+        """What its paper's claim needs to know besides epsilon, delta and rounds, and `unmet`: what it assumes in vain.
+
+        These are arguments of `privacy/claims.py`'s `describe`.
+        """
         return {}
 
     @abstractmethod

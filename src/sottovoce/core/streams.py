@@ -15,6 +15,7 @@ system instead (`privacy/mechanisms.py`).
 
 import hashlib
 import secrets
+import sys
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -24,6 +25,7 @@ import numpy as np
 from sottovoce.core import check
 
 SERVER = 0xFFFFFFFF  # the client number under which the server draws
+KERNEL_PAYS_FROM = 4096  # numbers in one draw; the bits are the same either way
 _QUESTION_BITS = 24
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -88,11 +90,21 @@ class Streams:
 
     def bits(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
         """`count` words of 64 random bits for each client: (runs?, clients, count)."""
+        if len(clients) * count * (self.runs or 1) >= KERNEL_PAYS_FROM and "numba" in sys.modules:
+            return self._bits_by_kernel(np.asarray(clients, dtype=np.uint64), round_, _tag(purpose, question), count)
         blocks = np.arange((count + 1) // 2, dtype=np.uint64)
         owner = np.asarray(clients, dtype=np.uint64)[:, None]
         a, b, c, d = philox((blocks, owner, round_, _tag(purpose, question)), self._keys)
         pairs = np.stack([(a << _32) | b, (c << _32) | d], axis=-1)
         return pairs.reshape(*pairs.shape[:-2], -1)[..., :count]
+
+    def _bits_by_kernel(self, clients: np.ndarray, round_: int, tag: int, count: int) -> np.ndarray:
+        from sottovoce.core import philox_kernel
+
+        k0, k1 = (np.ascontiguousarray(np.ravel(key), dtype=np.uint64) for key in self._keys)
+        out = np.empty((len(k0), len(clients), count), dtype=np.uint64)
+        philox_kernel.fill(k0, k1, np.ascontiguousarray(clients), np.uint64(round_), np.uint64(tag), out)
+        return out[0] if self.runs is None else out
 
     def uniform(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
         """Uniform numbers strictly inside (0, 1): (runs?, clients, count)."""

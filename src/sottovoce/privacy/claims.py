@@ -137,7 +137,7 @@ def fedspd_epsilon(
 
 
 def fed_plt_rdp(
-    order: float, lipschitz: float, tau: Value, q: Value, strong: Value, step: Value, rounds: int, local_steps: int
+    order: float, lipschitz: Value, tau: Value, q: Value, strong: Value, step: Value, rounds: int, local_steps: int
 ) -> Value:
     """Fed-PLT Proposition 4: the claimed Rényi divergence of this order after all rounds."""
     reached = -np.expm1(-strong * step * rounds * local_steps / 2)
@@ -162,7 +162,7 @@ def fed_plt_epsilon(
 def fed_plt_tau(
     epsilon: float,
     delta: float,
-    lipschitz: float,
+    lipschitz: Value,
     q: Value,
     strong: Value,
     step: Value,

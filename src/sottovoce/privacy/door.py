@@ -38,7 +38,7 @@ class ExactOracle(Protocol):
     ) -> np.ndarray: ...
     def smoothness(self, clients: Any) -> np.ndarray: ...
     def strong_convexity(self, clients: Any) -> np.ndarray: ...
-    def longest_row(self) -> float: ...
+    def longest_row(self, clients: Any) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,15 @@ class Door:
     def noise_std(self, local: np.ndarray) -> np.ndarray:
         return np.zeros_like(self.exact.weights[local])
 
-    def gradient_bound(self) -> float:
-        return self.exact.loss.lipschitz * (self.row_bound or self.exact.longest_row())
+    def gradient_bound(self, local: np.ndarray) -> np.ndarray | float:
+        return self.exact.loss.lipschitz * self.longest(local)
 
-    def curvature_bound(self) -> float:
-        return self.exact.loss.curvature * (self.row_bound or self.exact.longest_row()) ** 2
+    def curvature_bound(self, local: np.ndarray) -> np.ndarray | float:
+        return self.exact.loss.curvature * self.longest(local) ** 2
+
+    def longest(self, local: np.ndarray) -> np.ndarray | float:
+        """The promised bound on rows, or each client's own longest: nobody's number depends on another's rows."""
+        return self.exact.longest_row(local) if self.row_bound is None else self.row_bound
 
     def smoothness(self, local: np.ndarray) -> np.ndarray:
         return self.exact.smoothness(local)
@@ -169,8 +173,8 @@ class Door:
             size=self.exact.sizes[local][:, None].astype(np.float64),
             weight=weights,
             noise_std=self.noise_std(local),
-            gradient_bound=self.gradient_bound(),
-            curvature_bound=self.curvature_bound(),
+            gradient_bound=self.gradient_bound(local),
+            curvature_bound=self.curvature_bound(local),
             smoothness=lambda: self.smoothness(local),
             strong_convexity=lambda: self.strong_convexity(local),
             dim=self.exact.dim,
@@ -225,7 +229,7 @@ class PublishedDoor(Door):
 
     def __post_init__(self) -> None:
         self.clip = self.privacy.clip
-        if not np.isfinite(self.gradient_bound()):
+        if self.privacy.clip is None and not np.isfinite(self.exact.loss.lipschitz):
             raise InvalidInput(
                 f"Published: the gradients of {type(self.exact.loss).__name__} are unbounded, so the paper's noise is "
                 "not defined; give Published(clip=...)"
@@ -236,8 +240,8 @@ class PublishedDoor(Door):
             return u.copy()
         return u + noise.scale * self.seeded(Purpose.RELEASE, question, u.shape[-1], noise.kind)
 
-    def gradient_bound(self) -> float:
-        return super().gradient_bound() if self.privacy.clip is None else self.privacy.clip
+    def gradient_bound(self, local: np.ndarray) -> np.ndarray | float:
+        return super().gradient_bound(local) if self.privacy.clip is None else self.privacy.clip
 
     @property
     def claim(self) -> Claim | None:
@@ -276,8 +280,8 @@ class Releases:
 def batch_rates(batch: float, sizes: np.ndarray, whole: bool) -> np.ndarray:
     """The share of its records each client draws for a batch of `batch` records (or that share of them, if < 1)."""
     if batch == 0:
-        return np.ones(len(sizes))
-    drawn = np.minimum(batch * sizes if batch < 1 else np.full(len(sizes), float(batch)), sizes)
+        return np.ones(np.shape(sizes))
+    drawn = np.minimum(batch * sizes if batch < 1 else np.full(np.shape(sizes), float(batch)), sizes)
     return (np.maximum(np.rint(drawn), 1) if whole else drawn) / sizes
 
 

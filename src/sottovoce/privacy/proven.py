@@ -56,14 +56,11 @@ class _ProvenDoor(Door):
         """What an answer of these clients is, and whose: one event for all, if batches are not unequal shares."""
         return [(self.event, np.arange(len(local)))]
 
-    def gradient_bound(self) -> float:
-        return np.inf if self.row_bound is None else super().gradient_bound()
-
-    def curvature_bound(self) -> float:
-        return np.inf if self.row_bound is None else super().curvature_bound()
+    def longest(self, local: np.ndarray) -> np.ndarray | float:
+        return np.inf if self.row_bound is None else self.row_bound
 
     def smoothness(self, local: np.ndarray) -> np.ndarray:
-        return self.curvature_bound() * self.exact.weights[local] * self.exact.sizes[local][:, None]
+        return self.curvature_bound(local) * self.exact.weights[local] * self.exact.sizes[local][:, None]
 
     def strong_convexity(self, local: np.ndarray) -> np.ndarray:
         return np.zeros_like(self.exact.weights[local])
@@ -127,7 +124,8 @@ class RecordDoor(_ProvenDoor):
         return self.intercept(exact + scale * self.seeded(Purpose.NOISE, question, self.exact.dim))
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
-        self.charge(question, start, *map(self._rows, (spec.push, spec.centre, *spec.keep, *spec.total)))
+        at = 0.0 if spec.at is None else spec.at
+        self.charge(question, start, *map(self._rows, (spec.push, spec.centre, at, *spec.keep, *spec.total)))
         scale = self.event.noise_multiplier * self._prox_steps_sensitivity(spec, question.local)
         exact = local_runs.take_prox_steps(self.gradients(question, self.privacy.clip, self._norm), start, spec)
         return self.intercept(
@@ -179,7 +177,7 @@ class RecordDoor(_ProvenDoor):
         unit = np.sqrt(2.0) if self.event.mechanism == "laplace" else 1.0  # deviation of a Laplace number of scale 1
         return unit * self.event.noise_multiplier * self._sensitivity(local)
 
-    def gradient_bound(self) -> float:
+    def gradient_bound(self, local: np.ndarray) -> np.ndarray | float:
         return self.privacy.clip
 
     @property

@@ -209,9 +209,10 @@ class Rows:
         clipping = _Clipping(float(clip), norm, self._l1_norms if norm == 1 else self._l2_norms)
         return (clipping.apply(slopes, rows)[:, :, None] * X[:, None, :]).reshape(len(X), self.dim)
 
-    def longest_row(self) -> float:
-        """The largest Euclidean norm of a row."""
-        return float(self._l2_norms.max())
+    def longest_row(self, clients: ArrayLike | None = None) -> np.ndarray:
+        """The largest Euclidean norm of a row of each client, (clients, 1)."""
+        longest = np.maximum.reduceat(self._l2_norms, self.offsets[:-1])[:, None]
+        return longest if clients is None else longest[np.asarray(clients)]
 
     def _active(self, clients: ArrayLike | None) -> "_Active":
         if clients is None:

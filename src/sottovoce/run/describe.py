@@ -3,10 +3,11 @@
 Knows neither `train` nor the files it is started from, so that both can use it.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -105,3 +106,22 @@ def _toml_value(value: Any) -> str:
 def _toml_text(text: str) -> str:
     # JSON's escapes are TOML's, but TOML also wants DEL escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def stable_text(value: Any) -> str:
+    """A text that is the same for equal settings, in every process, and for no others: what noise is bound to."""
+    if isinstance(value, np.ndarray):
+        return (
+            f"array({value.dtype}, {value.shape}, {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()})"
+        )
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(stable_text, value))})"
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = ", ".join(f"{field.name}={stable_text(getattr(value, field.name))}" for field in fields(value))
+        return f"{type(value).__module__}.{type(value).__qualname__}({parts})"
+    if type(value).__repr__ is object.__repr__:
+        raise InvalidInput(
+            f"train: {type(value).__name__} has no text of its own, so a run with it could not be repeated; make it a "
+            "frozen dataclass"
+        )
+    return repr(value)

@@ -26,7 +26,7 @@ from sottovoce.privacy.proven import open_door, plan
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.rows import Rows, margins
-from sottovoce.run.describe import describe
+from sottovoce.run.describe import describe, stable_text
 
 Engine = Literal["auto", "numpy", "kernel"]
 
@@ -263,7 +263,7 @@ def train(
         accountant,
         lasting=ledgers is not None,
         row_bound=federation.row_bound if algorithm.asks().kind in ("prox-steps", "descent") else None,
-        claim_terms=algorithm.claim_terms(federation.sizes) | {"unmet": _unmet(privacy, algorithm, federation)},
+        claim_terms=_claim_terms(privacy, algorithm, federation, outcome.rounds),
     )
     model = outcome.model[..., 0, :]
     return Result(model, outcome.history, guarantee, outcome.rounds, outcome.stopped, objective, config)
@@ -303,8 +303,7 @@ def assemble(
         _warn_about_delta(privacy, federation)
         event = plan(privacy, asks, participation.most(rounds), federation.sizes)
     # Everything that decides what is asked and how much noise there is: other settings, other noise.
-    method = f"{type(algorithm).__module__}.{type(algorithm).__qualname__}"
-    settings = repr((method, algorithm, objective, privacy, participation, rounds, event))
+    settings = stable_text((algorithm, objective, privacy, participation, rounds, event))
     if isinstance(privacy, Proven):
         budget = Budget(privacy.epsilon, privacy.delta)
         if ledgers is None:
@@ -343,14 +342,15 @@ def _seed_to_resume(resume: Checkpoint, seed: int | None, privacy: Privacy, ledg
     return seed
 
 
-def _unmet(privacy: Privacy, algorithm: Algorithm, federation: Federation) -> tuple[str, ...]:
-    """What this run is known to do that no paper's claim covers."""
-    unmet = []
-    if algorithm.asks().batch and algorithm.name != "fedspd-dp":  # whose claim is about batches
+def _claim_terms(privacy: Privacy, algorithm: Algorithm, federation: Federation, rounds: int) -> dict[str, Any]:
+    """The terms of a paper's claim, with what this run is known to do that the claim does not cover."""
+    terms = algorithm.claim_terms(federation.sizes, rounds)
+    unmet = [*terms.get("unmet", ())]
+    if algorithm.asks().batch and "data_rate" not in terms:
         unmet.append("its noise is for the gradient over all records, and batches are drawn")
     if isinstance(privacy, Published) and privacy.clip is None and federation.row_bound is None:
         unmet.append("the bound on gradients was read off the longest private row; give clip, or promise a row_bound")
-    return tuple(unmet)
+    return terms | {"unmet": tuple(unmet)}
 
 
 def _warn_about_delta(privacy: Proven, federation: Federation) -> None:
