@@ -17,6 +17,7 @@ from sottovoce.algorithms import DPSGD
 from sottovoce.core.participation import Everyone
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.privacy import accounting, mechanisms
+from sottovoce.privacy.events import Event
 from sottovoce.privacy.ledger import Budget, fingerprint
 from sottovoce.privacy.ledger_file import FileLedger
 from sottovoce.run.simulate import assemble
@@ -71,6 +72,9 @@ def main() -> None:
                 lambda: disk.charge(event, run="bench", round=next(asked), question=0, purpose="training"), 60
             )
     print(f"ledger on disk, one synced answer: {synced:.2f} ms")
+    begun = time.perf_counter()
+    accounting.epsilon({Event("gaussian", 5.0, "poisson", "add-remove", 0.01): 3}, 1e-5)
+    print(f"first question to dp-accounting, its import included, once a process: {time.perf_counter() - begun:.3f} s")
     for name, options in {
         "full batch": {},
         "Poisson, 10 of 326": {"sampling": "poisson", "relation": "add-remove", "rate": 10 / 326},
