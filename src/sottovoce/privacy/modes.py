@@ -21,7 +21,7 @@ class Published:
     Parameters
     ----------
     epsilon, delta
-        What the paper's mechanism is asked to promise *per round*.
+        What the paper's mechanism is asked to promise *per round* (Fed-PLT's: for the whole run).
     clip
         Bound on one record's gradient, enforced by clipping. None: the bound the loss and the rows have by
         themselves (as the papers assume).
