@@ -66,6 +66,11 @@ def empty_rows(message: Message, n: int, fill: float = 0.0) -> Message:
     return _map(message, lambda x: np.full((*x.shape[:-2], n, x.shape[-1]), fill))
 
 
+def under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose names start with `prefix`, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
 def bytes_per_client(message: Any) -> int:
     """What one client's share of this message weighs on the wire: 8 bytes a number, names and framing left out."""
     return sum(8 * array.shape[-1] for array in to_arrays(message).values())

@@ -13,7 +13,8 @@ NOT_COVERED = (
     "hyper-parameters, clip norms, encodings, scalers and stopping times that were chosen by looking at private data",
     "several records of one person: one record is the unit; k of them cost k times the epsilon and more than k deltas",
     "training losses and accuracies on private rows: the history of a simulation shows them, a deployment must not",
-    "the number of records of each client, and that training could start: labels and row bounds are checked first",
+    "the number of records of each client",
+    "refusals: that labels and row bounds passed their checks, and that local solvers reached their certificates",
     "timing and message sizes",
 )
 _UNITS = {

@@ -121,9 +121,9 @@ class Simulator:
     def restore(self, algorithm: Algorithm, arrays: dict[str, np.ndarray]) -> None:
         """Take up a snapshot; `algorithm` says what a client's state looks like."""
         self.start(algorithm)
-        self._states = codec.from_arrays(type(self._states), _under("client.", arrays), like=self._states)
+        self._states = codec.from_arrays(type(self._states), codec.under("client.", arrays), like=self._states)
         if self.ledger is not None:
-            self.ledger.restore(_under("ledger.", arrays))
+            self.ledger.restore(codec.under("ledger.", arrays))
 
     def _site(self, local: np.ndarray, active: np.ndarray, k: int, told: Any = None) -> tuple[Site, Any]:
         zeros = np.broadcast_to(0.0, (*self._shape(len(local)), self.dim))
@@ -375,7 +375,3 @@ def _test_set(
     labels = objective.loss.check_labels(y)
     check.require(len(labels) == len(X), "test", f"y must have one entry per row of X ({len(X)})", len(labels))
     return X, labels
-
-
-def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -222,13 +222,13 @@ def load_checkpoint(
         fits = name in arrays and arrays[name].shape == () and arrays[name].dtype.kind in "iuf"
         check.require(fits, where, f"must hold a number {name!r}")
     like = algorithm.init_server(_hub(federation, objective, config))
-    server = codec.from_arrays(type(like), _under("server.", arrays), like=like)
-    columns = {name: column.tolist() for name, column in _under("history.", arrays).items()}
+    server = codec.from_arrays(type(like), codec.under("server.", arrays), like=like)
+    columns = {name: column.tolist() for name, column in codec.under("history.", arrays).items()}
     history = _history(columns, where)
     counters = {name: arrays[name].item() for name in _COUNTERS}
     check.whole(where, k=counters["k"])
     return Checkpoint(
-        server=server, clients=_under("clients.", arrays), history=history, recorded=len(history), **counters
+        server=server, clients=codec.under("clients.", arrays), history=history, recorded=len(history), **counters
     )
 
 
@@ -489,7 +489,3 @@ def _check_header(file: Any, size: int, where: str) -> None:
         count *= length
     check.require(not dtype.hasobject, where, "must be plain numbers or text", str(dtype))
     check.require(file.tell() + count * dtype.itemsize == size, where, f"must fill its {size} bytes exactly", shape)
-
-
-def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
