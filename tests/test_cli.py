@@ -19,7 +19,7 @@ from sottovoce.core.participation import PARTICIPATION
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.partition import PARTITIONS
 from sottovoce.problems.penalties import PENALTIES
-from sottovoce.run import cli, demo, experiment, store
+from sottovoce.run import cli, demo, experiment, store, terminal
 from tests.test_experiment import tiny_tables, write_csv, write_toml
 
 HEAVY = {"scipy", "numba", "sklearn", "pyarrow", "matplotlib", "dp_accounting", "opendp", "pandas", "numpy"}
@@ -100,7 +100,7 @@ def test_a_terminal_without_greek_letters(here: Path) -> None:
 def test_usage_errors_are_bad_input(here: Path) -> None:
     for words in (["runn"], ["run", "--round", "3"], ["run", "--rounds", "many"], ["list", "everything"]):
         outcome = call(*words)
-        assert outcome.exit_code == cli.BAD_INPUT
+        assert outcome.exit_code == terminal.BAD_INPUT
         assert outcome.stdout == ""
         assert "Traceback" not in outcome.stderr
     assert "run" in call("runn").stderr
@@ -196,39 +196,39 @@ def test_several_runs_and_no_test_rows(here: Path) -> None:
 
 CSV = tiny_tables()["data"]
 BAD = {
-    "unknown algorithm": ({"algorithm": {"name": "dp-adm"}}, cli.BAD_INPUT, "Did you mean 'dp-admm'?"),
-    "unknown key": ({"algorithm": {"name": "dp-admm", "roh": 1.0}}, cli.BAD_INPUT, "Did you mean 'rho'?"),
-    "rho": ({"algorithm": {"name": "dp-admm", "rho": 0.0}}, cli.BAD_INPUT, "rho must be > 0, got 0.0"),
+    "unknown algorithm": ({"algorithm": {"name": "dp-adm"}}, terminal.BAD_INPUT, "Did you mean 'dp-admm'?"),
+    "unknown key": ({"algorithm": {"name": "dp-admm", "roh": 1.0}}, terminal.BAD_INPUT, "Did you mean 'rho'?"),
+    "rho": ({"algorithm": {"name": "dp-admm", "rho": 0.0}}, terminal.BAD_INPUT, "rho must be > 0, got 0.0"),
     "epsilon": (
         {"privacy": {"mode": "proven", "epsilon": -1.0, "delta": 1e-5, "clip": 1.0}},
-        cli.BAD_INPUT,
+        terminal.BAD_INPUT,
         "epsilon must be > 0, got -1.0",
     ),
     "delta": (
         {"privacy": {"mode": "proven", "epsilon": 1.0, "delta": 2.0, "clip": 1.0}},
-        cli.BAD_INPUT,
+        terminal.BAD_INPUT,
         "delta must lie in (0, 1), got 2.0",
     ),
     "more clients than rows": (
         {"data": {**CSV, "partition": "iid", "clients": 100}},
-        cli.BAD_INPUT,
+        terminal.BAD_INPUT,
         "clients must be <= rows = 45",
     ),
     "more asked than there are": (
         {"participation": {"name": "k-of-n", "k": 9}},
-        cli.BAD_INPUT,
+        terminal.BAD_INPUT,
         "k must be at most the number of clients (3)",
     ),
-    "csv not there": ({"data": {**CSV, "csv": "none.csv"}}, cli.MISSING, "none.csv: there is no such file"),
-    "data set not there": ({"data": {"name": "heart"}}, cli.MISSING, "heart: not found"),
-    "no proof": ({"algorithm": {"name": "dvp"}}, cli.NO_PRIVACY, "has no 'proven' variant"),
+    "csv not there": ({"data": {**CSV, "csv": "none.csv"}}, terminal.MISSING, "none.csv: there is no such file"),
+    "data set not there": ({"data": {"name": "heart"}}, terminal.MISSING, "heart: not found"),
+    "no proof": ({"algorithm": {"name": "dvp"}}, terminal.NO_PRIVACY, "has no 'proven' variant"),
     "no bounded sensitivity": (
         {
             "algorithm": {"name": "pvp"},
             "objective": {"loss": "squared"},
             "data": {"csv": "numbers.csv", "label": "income", "clients": 2},
         },
-        cli.NO_PRIVACY,
+        terminal.NO_PRIVACY,
         "no bounded sensitivity",
     ),
 }
@@ -253,23 +253,23 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
 )
 def test_bad_rows(here: Path, line: str, words: str) -> None:
     write_csv(here.parent / "input", bad={9: line})
-    assert_refused(call("run", tiny(here)), cli.BAD_INPUT, words, "rows.csv")
+    assert_refused(call("run", tiny(here)), terminal.BAD_INPUT, words, "rows.csv")
     assert list(here.iterdir()) == []
 
 
 def test_files_and_folders_that_do_not_fit(here: Path) -> None:
-    assert_refused(call("run", "none.toml"), cli.MISSING, "none.toml: there is no such file")
-    assert_refused(call("run"), cli.BAD_INPUT, "needs FILE.toml, or --resume DIR")
-    assert_refused(call("run", here.parent / "input"), cli.BAD_INPUT, "is a folder")
+    assert_refused(call("run", "none.toml"), terminal.MISSING, "none.toml: there is no such file")
+    assert_refused(call("run"), terminal.BAD_INPUT, "needs FILE.toml, or --resume DIR")
+    assert_refused(call("run", here.parent / "input"), terminal.BAD_INPUT, "is a folder")
     (here / "file").write_text("x")
-    assert_refused(call("run", tiny(here), "--out", "file/there"), cli.NOT_WRITTEN, "cannot be written")
-    assert_refused(call("run", tiny(here), "--out", "file"), cli.BAD_INPUT, "not an empty folder")
+    assert_refused(call("run", tiny(here), "--out", "file/there"), terminal.NOT_WRITTEN, "cannot be written")
+    assert_refused(call("run", tiny(here), "--out", "file"), terminal.BAD_INPUT, "not an empty folder")
     (here / "full").mkdir()
     (here / "full" / "x").write_text("x")
-    assert_refused(call("run", tiny(here), "--out", "full"), cli.BAD_INPUT, "not an empty folder")
-    assert_refused(call("demo", "--out", "full"), cli.BAD_INPUT, "not an empty folder")
-    assert_refused(call("run", tiny(here), "--checkpoint-every", "0"), cli.BAD_INPUT, "seconds must be > 0")
-    assert_refused(call("run", tiny(here), "--rounds", "0"), cli.BAD_INPUT, "rounds must be a whole number >= 1")
+    assert_refused(call("run", tiny(here), "--out", "full"), terminal.BAD_INPUT, "not an empty folder")
+    assert_refused(call("demo", "--out", "full"), terminal.BAD_INPUT, "not an empty folder")
+    assert_refused(call("run", tiny(here), "--checkpoint-every", "0"), terminal.BAD_INPUT, "seconds must be > 0")
+    assert_refused(call("run", tiny(here), "--rounds", "0"), terminal.BAD_INPUT, "rounds must be a whole number >= 1")
     assert {path.name for path in here.iterdir()} == {"file", "full"}
 
 
@@ -279,7 +279,7 @@ def test_a_disk_that_takes_no_more(here: Path) -> None:
     code += "import sottovoce.run.store, scipy.special, matplotlib.figure\n"
     code += "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))\nmain()"
     outcome = started("run", tiny(here), cwd=here, code=code, PYTHONDONTWRITEBYTECODE="1")
-    assert_refused(outcome, cli.NOT_WRITTEN, "cannot be written (file too large)")
+    assert_refused(outcome, terminal.NOT_WRITTEN, "cannot be written (file too large)")
     assert list(here.iterdir()) == []
 
 
@@ -288,12 +288,14 @@ def test_an_error_of_our_own_asks_to_be_reported(here: Path, monkeypatch: pytest
         raise RuntimeError("two plus two is five")
 
     monkeypatch.setattr(experiment, "train", broken)
-    assert_refused(call("run", tiny(here)), cli.INTERNAL, "two plus two is five", "please report it", "SOTTOVOCE_DEBUG")
+    assert_refused(
+        call("run", tiny(here)), terminal.INTERNAL, "two plus two is five", "please report it", "SOTTOVOCE_DEBUG"
+    )
     assert list(here.iterdir()) == []
     monkeypatch.setenv("SOTTOVOCE_DEBUG", "1")
     outcome = call("run", tiny(here))
     assert isinstance(outcome.exception, RuntimeError)
-    assert_refused(call("run", "none.toml"), cli.MISSING)  # a refusal stays one sentence
+    assert_refused(call("run", "none.toml"), terminal.MISSING)  # a refusal stays one sentence
 
 
 # -------------------------------------------------------------------------------------------------- Ctrl-C and --resume
@@ -335,7 +337,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(here: Path) -> None:
         if name != "seconds":
             assert part.history.columns[name] == whole.history.columns[name]
     assert part.guarantee == whole.guarantee
-    assert_refused(call("run", "--resume", "part"), cli.BAD_INPUT, "finished, there is nothing to resume")
+    assert_refused(call("run", "--resume", "part"), terminal.BAD_INPUT, "finished, there is nothing to resume")
 
 
 def test_ctrl_c_before_the_first_round_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +346,7 @@ def test_ctrl_c_before_the_first_round_leaves_nothing(here: Path, monkeypatch: p
 
     monkeypatch.setattr(experiment, "train", pressed)
     outcome = call("run", tiny(here))
-    assert outcome.exit_code == cli.INTERRUPTED
+    assert outcome.exit_code == terminal.INTERRUPTED
     assert outcome.stderr == "Interrupted. Nothing was saved.\n"
     assert list(here.iterdir()) == []
 
@@ -360,17 +362,17 @@ def test_ctrl_c_while_a_resumed_run_starts_says_how_to_go_on(here: Path, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(store, "load_checkpoint", pressed)
         outcome = call("run", "--resume", "a part")
-    assert outcome.exit_code == cli.INTERRUPTED
+    assert outcome.exit_code == terminal.INTERRUPTED
     assert outcome.stderr == "Interrupted. Go on with: sottovoce run --resume 'a part'\n"
     assert (here / "a part" / store.CHECKPOINT).read_bytes() == before
 
 
 def test_what_cannot_be_resumed(here: Path) -> None:
     (here / "empty").mkdir()
-    assert_refused(call("run", "--resume", "none"), cli.MISSING, "none: there is no such run folder")
-    assert_refused(call("run", "--resume", "empty"), cli.MISSING, "nothing to resume")
+    assert_refused(call("run", "--resume", "none"), terminal.MISSING, "none: there is no such run folder")
+    assert_refused(call("run", "--resume", "empty"), terminal.MISSING, "nothing to resume")
     for more in (["--rounds", "3"], ["--seed", "1"], ["--out", "x"], [str(tiny(here))]):
-        assert_refused(call("run", "--resume", "empty", *more), cli.BAD_INPUT, "give it alone")
+        assert_refused(call("run", "--resume", "empty", *more), terminal.BAD_INPUT, "give it alone")
     assert list((here / "empty").iterdir()) == []
 
 
@@ -411,7 +413,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing(here: Path, monkeypatch: pyte
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo.plot, "convergence", pressed)
-    assert call("demo").exit_code == cli.INTERRUPTED
+    assert call("demo").exit_code == terminal.INTERRUPTED
     assert list(here.iterdir()) == []
 
 
