@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.streams import Draw, Purpose, Streams, philox
+from sottovoce.core.streams import Draw, Purpose, Streams, _to_unit, philox, quantile
 
 CLIENTS = np.arange(7)
 
@@ -56,8 +56,6 @@ def test_distributions() -> None:
 
 
 def test_uniform_never_touches_its_ends() -> None:
-    from sottovoce.core.streams import _to_unit
-
     ends = _to_unit(np.array([0, 2**64 - 1], dtype=np.uint64))
     assert 0 < ends[0] < 1e-15
     assert 1 - 1e-15 < ends[1] < 1
@@ -84,13 +82,27 @@ def test_seed_is_checked() -> None:
 
 @pytest.mark.parametrize("runs", [None, 3])
 @pytest.mark.parametrize("count", [104, 105])
-def test_compiled_bits_are_the_same(runs: int | None, count: int) -> None:
+@pytest.mark.parametrize("kind", ["bits", "normal"])
+@pytest.mark.parametrize("threads", [False, True])
+def test_compiled_numbers_are_the_same(
+    runs: int | None, count: int, kind: str, threads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import numba  # noqa: F401 (large draws are compiled once it is loaded)
 
-    clients, streams = np.arange(100, 200), Streams(9, runs)
-    compiled = streams.bits(clients, 7, Purpose.BATCH, count, question=3)
-    alone = np.concatenate(
-        [streams.bits(clients[i : i + 1], 7, Purpose.BATCH, count, question=3) for i in range(100)], axis=-2
-    )
+    monkeypatch.setattr("sottovoce.core.streams.THREADS_PAY_FROM", 0 if threads else 1 << 40)
+    clients, draw = np.arange(100, 200), getattr(Streams(9, runs), kind)
+    compiled = draw(clients, 7, Purpose.BATCH, count, question=3)
+    alone = np.concatenate([draw(clients[i : i + 1], 7, Purpose.BATCH, count, question=3) for i in range(100)], axis=-2)
     assert compiled.shape == ((100, count) if runs is None else (3, 100, count))
     assert np.array_equal(compiled, alone)
+
+
+def test_normal_quantile_against_scipy() -> None:
+    from scipy.special import ndtri
+
+    grid = np.arange(16_000, dtype=np.uint64) * np.uint64(2**50 + 12345)
+    bits = np.concatenate([grid, np.array([0, 2**64 - 1, 2**63], dtype=np.uint64)])
+    uniform = ((bits >> np.uint64(12)).astype(float) + 0.5) * 2.0**-52
+    assert np.array_equal(_to_unit(bits), uniform)
+    np.testing.assert_allclose(quantile(uniform[:4000]), ndtri(uniform[:4000]), rtol=1e-14, atol=1e-15)
+    np.testing.assert_allclose(quantile(uniform), ndtri(uniform), rtol=1e-14, atol=1e-15)

@@ -84,11 +84,13 @@ def ens(a: Array, lam: float, eta: float, penalty: Penalty | None = None, among:
     `among` (..., m, 1) of bool leaves rows out.
     """
     rows = a.shape[-2]
-    keep = np.ones((rows, 1), dtype=bool) if among is None else among
-    m = keep.sum(axis=-2, keepdims=True)
-    mean = np.where(keep, a, 0.0).sum(axis=-2, keepdims=True) / np.maximum(m, 1)
-    # Rows left out become as many numbers above everything as below, which moves no median.
-    a = np.sort(np.where(keep, a, np.inf), axis=-2)
+    if among is None:
+        m, mean, a = np.full((1, 1), rows), a.mean(axis=-2, keepdims=True), np.sort(a, axis=-2)
+    else:
+        m = among.sum(axis=-2, keepdims=True)
+        mean = np.where(among, a, 0.0).sum(axis=-2, keepdims=True) / np.maximum(m, 1)
+        # Rows left out become as many numbers above everything as below, which moves no median.
+        a = np.sort(np.where(among, a, np.inf), axis=-2)
     s = np.arange(rows + 1)[:, None] - (rows - m)
     w = mean + lam / eta * (2 * s / np.maximum(m, 1) - 1)  # (15)
     w = np.where(s < 0, -np.inf, w if penalty is None else penalty.prox(w, 1 / eta))
@@ -99,7 +101,7 @@ def ens(a: Array, lam: float, eta: float, penalty: Penalty | None = None, among:
 
 def growing_mu(start: Array | float, c: float, alpha: float, k: int, away: Array) -> Array:
     """μ_{i,k} of (20), at distance `away` = w_i − w from the model. Its growth ends at 1e100: steps are 0 by then."""
-    distance = np.square(away).sum(axis=-1, keepdims=True)
+    distance = np.einsum("...i,...i->...", away, away)[..., None]
     return start * (1 + c * distance) * exp(min(k * log(alpha), 230.0))
 
 
@@ -204,9 +206,9 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
             z = site.release(self.end_of_round(state.w, down.w, site), centre=down.w)
             return Client(z), Up(z)
         away, g = state.w - down.w, site.f.grad(down.w) + self.regular(down.w, site)  # (18)
-        mu = np.zeros(1)  # after the loop: that of the last step, which sets the noise
+        start = mu = self.first_mu(site)
         for step in range(self.k0):
-            mu = self.mus(away, site, step)
+            mu = self.mu_in(step, start, away, site)  # that of the last step sets the noise
             pull = self.in_step(mu, site)
             away = soft(pull * away - g, self.threshold) / (self.eta + pull)  # (20)
         w = down.w + away
@@ -214,7 +216,8 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
 
     def end_of_round(self, w: Array, centre: Array, site: Site) -> Array:
         """Variant "P": the k_0 steps from a w that was released, their end noisy in `Proven` mode."""
-        pulls = [self.in_step(self.mus(w - centre, site, step), site) for step in range(self.k0)]
+        start = self.first_mu(site)
+        pulls = [self.in_step(self.mu_in(step, start, w - centre, site), site) for step in range(self.k0)]
         h = L1(self.threshold) if self.threshold > 0 else NoPenalty()
         push, totals = -self.regular(centre, site), [self.eta + pull for pull in pulls]
         return site.f.prox_steps(w, ProxSteps(pulls, totals, push, centre, h, fresh=False, at=centre))  # (20)
@@ -240,18 +243,21 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         """The public part of ∇f_i."""
         return site.penalty.subgradient(w) if site.penalty.smooth else np.zeros_like(w)
 
-    def mus(self, away: Array, site: Site, step: int) -> Array:
+    def first_mu(self, site: Site) -> Array:
+        """μ_{i,0}."""
+        if self.mu is not None:
+            return np.asarray(self.mu)
+        share = site.f.weight * site.f.size  # 1 for scale "mean"
+        bend = site.f.curvature_bound * share + (site.penalty.curvature if site.penalty.smooth else 0.0)
+        if not np.isfinite(bend).all():
+            raise InvalidInput(
+                "FedEPM: without a public bound on row lengths give mu, about k0 times the smoothness of f; or "
+                "promise a bound: Federation.from_arrays(..., row_bound=...)"
+            )
+        return self.k0 * bend
+
+    def mu_in(self, step: int, start: Array, away: Array, site: Site) -> Array:
         """μ_{i,k+1} in a step (from 0) of this round."""
-        start = self.mu
-        if start is None:
-            share = site.f.weight * site.f.size  # 1 for scale "mean"
-            bend = site.f.curvature_bound * share + (site.penalty.curvature if site.penalty.smooth else 0.0)
-            if not np.isfinite(bend).all():
-                raise InvalidInput(
-                    "FedEPM: without a public bound on row lengths give mu, about k0 times the smoothness of f; or "
-                    "promise a bound: Federation.from_arrays(..., row_bound=...)"
-                )
-            start = self.k0 * bend
         return growing_mu(start, self.c, self.alpha, (site.k - 1) * self.k0 + step + 1, away)
 
     def in_step(self, mu: Array, site: Site) -> Array:

@@ -1,9 +1,14 @@
-"""Philox 4x32-10, compiled: the same bits as `streams.philox`, in one pass. Imported only once Numba is loaded."""
+"""Random numbers, compiled: the same bits and the same normal numbers as in `streams.py`, in one pass each.
+
+Imported only once Numba is loaded. Every function is compiled twice: threads cost more than a small draw takes.
+"""
 
 from typing import Any
 
 import numpy as np
 from numba import njit, prange, types
+
+from sottovoce.core.streams import DENOMINATOR, NUMERATOR
 
 
 def _fill(k0, k1, clients, round_, tag, out):
@@ -27,11 +32,26 @@ def _fill(k0, k1, clients, round_, tag, out):
                 out[run, client, 2 * block + 1] = (c2 << half) | c3
 
 
-def _compile() -> Any:
-    whole = types.uint64
-    given = types.Array(whole, 1, "C", readonly=True)
-    signature = types.void(given, given, given, whole, whole, types.Array(whole, 3, "C"))
-    return njit(signature, parallel=True, cache=True)(_fill)
+def _middle(uniform, out):
+    """`streams.quantile` of each number where that is a rational function, else NaN."""
+    a, b = NUMERATOR, DENOMINATOR
+    for i in prange(len(uniform)):
+        q = uniform[i] - 0.5
+        r = 0.180625 - q * q  # unrolled, so that several numbers are worked on at once
+        above = ((((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * r + a[6]) * r + a[7]
+        below = ((((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + b[5]) * r + b[6]) * r + b[7]
+        out[i] = q * above / below if abs(q) <= 0.425 else np.nan
 
 
-fill = _compile()
+def _compile(function: Any, *arguments: Any) -> tuple[Any, Any]:
+    """(alone, threaded)"""
+    signature = types.void(*arguments)
+    return tuple(
+        njit(signature, parallel=threads, cache=True, error_model="numpy")(function) for threads in (False, True)
+    )  # type: ignore
+
+
+_WHOLE, _REAL = types.uint64, types.float64
+_KEYS = types.Array(_WHOLE, 1, "C", readonly=True)
+fill = _compile(_fill, _KEYS, _KEYS, _KEYS, _WHOLE, _WHOLE, types.Array(_WHOLE, 3, "C"))
+middle = _compile(_middle, types.Array(_REAL, 1, "C", readonly=True), types.Array(_REAL, 1, "C"))
