@@ -13,9 +13,11 @@ from sottovoce.algorithms import (
     DPADMM,
     DPSGD,
     DVP,
+    FDML,
     LED,
     PVP,
     TAMUNA,
+    ADMMSharing,
     DPFedAvg,
     FedAvg,
     FedEPM,
@@ -29,11 +31,12 @@ from sottovoce.algorithms import (
     SFedProx,
 )
 from sottovoce.core.algorithm import Algorithm
-from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
+from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic, Squared
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L1, L2, Penalty
+from sottovoce.problems.vertical import VerticalFederation
 
 Method = Algorithm[Any, Any, Any, Any]
 
@@ -72,6 +75,11 @@ CASES = {
     )
 }
 
+VERTICAL = {  # methods for columns split between parties: the same contract, other data and other modes
+    case.algorithm.name: case for case in (Case(ADMMSharing(), rounds=600), Case(FDML(step=1.0, batch=20)))
+}
+EVERY = CASES | VERTICAL
+
 
 def small(loss: str = "logistic", unequal: bool = True, features: int = 4, seed: int = 3) -> Federation:
     """Six clients that disagree: shifted features, their own true model; rows no longer than 1."""
@@ -87,24 +95,44 @@ def small(loss: str = "logistic", unequal: bool = True, features: int = 4, seed:
     return Federation.from_clients(clients, row_bound=1.0)
 
 
+def small_columns(seed: int = 3) -> VerticalFederation:
+    """Six parties of unequal width with 40 samples; other seeds give other features and the same labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(40, 10)) / np.sqrt(10)
+    y = np.where(np.arange(40) % 3 == 0, 1.0, -1.0)
+    X[:, 0] += 0.3 * y
+    return VerticalFederation.from_columns(X, y, [1, 2, 3, 1, 2, 1])
+
+
+def data(name: str, seed: int = 3) -> Any:
+    """The small problem for the method of this name."""
+    return small_columns(seed) if name in VERTICAL else small(seed=seed)
+
+
 def goal(loss: str = "logistic", penalty: Penalty | str = "l2", scale: str = "mean") -> Objective:
     if isinstance(penalty, str):
         penalty = {"l1": L1(0.01), "l2": L2(0.05)}[penalty]
     return Objective(Logistic() if loss == "logistic" else Squared(), penalty, scale)  # type: ignore[arg-type]
 
 
-def noisy_modes(algorithm: Method) -> dict[str, Privacy]:
+COLUMN_UNITS: dict[str, Any] = {  # bounds that do not bind on `small_columns`
+    "proven, party": ProvenColumns(20.0, 1e-3, unit="party", bound=50.0),
+    "proven, column": ProvenColumns(20.0, 1e-3, unit="column", bound=50.0, column_bound=10.0),
+    "proven, record": ProvenColumns(20.0, 1e-3, unit="record", bound=50.0, row_bound=3.0, score_bound=10.0),
+    "proven, clip": ProvenColumns(20.0, 1e-3, unit="record", bound=50.0, variant="clip", model_bound=10.0),
+}
+
+
+def noisy_modes(algorithm: Method) -> dict[str, Any]:
     """Every noisy mode this method has, at a loose budget so that numbers stay of order one."""
-    modes: dict[str, Privacy] = {
-        "published": Published(epsilon=0.9, delta=1e-3),
-        "proven": Proven(epsilon=20.0, delta=1e-3, clip=1.0),
-    }
-    return {name: mode for name, mode in modes.items() if name in algorithm.modes}
+    modes: dict[str, Any] = {"published": Published(epsilon=0.9, delta=1e-3)}
+    modes |= COLUMN_UNITS if algorithm.name in VERTICAL else {"proven": Proven(epsilon=20.0, delta=1e-3, clip=1.0)}
+    return {name: mode for name, mode in modes.items() if mode.mode in algorithm.modes}
 
 
-def all_modes(algorithm: Method) -> dict[str, Privacy]:
+def all_modes(algorithm: Method) -> dict[str, Any]:
     return {"none": NoPrivacy(), **noisy_modes(algorithm)}
 
 
-MODES = [(name, mode) for name, case in CASES.items() for mode in all_modes(case.algorithm)]
+MODES = [(name, mode) for name, case in EVERY.items() for mode in all_modes(case.algorithm)]
 NOISY = [(name, mode) for name, mode in MODES if mode != "none"]

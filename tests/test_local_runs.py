@@ -146,7 +146,7 @@ def test_preconditions_are_enforced() -> None:
     with pytest.raises(InvalidInput, match="declared 'descent' and asked for 'gradient'"):
         oracle.grad(np.zeros((1, 2)))
     cases: list[tuple[Loss, sv.Proven, Asks, str]] = [
-        (Softmax(2), privacy, Asks(kind="descent"), "a loss of one margin"),
+        (Softmax(2), privacy, Asks(kind="descent"), "a convex loss of one margin"),
         (Logistic(), privacy, Asks(kind="descent", batch=1), "all records"),
         (Logistic(), sv.Proven(1.0, 0.0, 0.6, mechanism="laplace"), Asks(kind="descent"), "no laplace noise"),
         (Logistic(), sv.Proven(1.0, 1e-5, 0.6, noise="secure"), Asks(kind="prox-steps"), "secure noise"),

@@ -4,7 +4,7 @@ If that holds, everything the server sees is a function of noisy, charged answer
 that a badly written algorithm cannot pass, so three such algorithms are kept here to show that it bites.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,20 +22,24 @@ from sottovoce.privacy.modes import Proven
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.rows import Rows
 from sottovoce.run.simulate import assemble
-from tests.cases import CASES, Method, goal, small
+from sottovoce.run.vertical import VerticalSimulator
+from tests.cases import CASES, COLUMN_UNITS, EVERY, VERTICAL, Method, data, goal, small
 
 RECORD = Proven(epsilon=5.0, delta=1e-3, clip=1.0)
 PROVEN = [name for name, case in CASES.items() if "proven" in case.algorithm.modes]
-UNITS = {
+UNITS: dict[str, Any] = {
     "replace-one": RECORD,
     "add-remove": Proven(epsilon=5.0, delta=1e-3, clip=1.0, relation="add-remove"),
     "laplace": Proven(epsilon=5.0, delta=0.0, clip=1.0, mechanism="laplace"),
     "secure": Proven(epsilon=5.0, delta=1e-3, clip=1.0, noise="secure"),
     "client": Proven(epsilon=5.0, delta=1e-3, clip=1.0, unit="client"),
+    **COLUMN_UNITS,
+    "proven, secure": replace(COLUMN_UNITS["proven, clip"], noise="secure"),
+    "proven, private labels": replace(COLUMN_UNITS["proven, record"], label_epsilon=1.0),
 }
 
 
-def messages(algorithm: Method, federation: Federation, privacy: Proven, tape: Tape) -> list[np.ndarray]:
+def messages(algorithm: Method, federation: Any, privacy: Any, tape: Tape) -> list[np.ndarray]:
     """Every array that crosses between clients and server in eight rounds, in order."""
     participation, streams = KOfN(4), Streams(5)
     place = assemble(algorithm, federation, goal(), privacy, participation, 8, streams, None, "numpy")
@@ -52,18 +56,21 @@ def messages(algorithm: Method, federation: Federation, privacy: Proven, tape: T
     place.exchange = listening  # type: ignore[method-assign]
     options: dict[str, Any] = {"penalty": goal().penalty, "participation": participation, "streams": streams}
     outcome = loop.train(algorithm, place, rounds=8, **options)
-    return [*seen, outcome.model]
+    # Where columns are split, parties' models are one more answer each.
+    return [*seen, outcome.model, *([place.models(8)] if isinstance(place, VerticalSimulator) else [])]
 
 
 # Noise on arg-mins is Gaussian and seeded, or refused before training: see test_door.py.
 GAUSSIAN_ONLY = {name for name in PROVEN if CASES[name].algorithm.asks().kind == "argmin"}
-PAIRS = [(n, u) for n in PROVEN for u in UNITS if not (n in GAUSSIAN_ONLY and u in ("laplace", "secure"))]
+ROW_UNITS = [unit for unit, privacy in UNITS.items() if isinstance(privacy, Proven)]
+PAIRS = [(n, u) for n in PROVEN for u in ROW_UNITS if not (n in GAUSSIAN_ONLY and u in ("laplace", "secure"))]
+PAIRS += [(n, u) for n, c in VERTICAL.items() for u in UNITS if "proven" in c.algorithm.modes and u not in ROW_UNITS]
 
 
 @pytest.mark.parametrize(("name", "unit"), PAIRS)
 def test_replay_holds(name: str, unit: str) -> None:
-    algorithm = CASES[name].algorithm
-    a, b = small(seed=3), small(seed=4)
+    algorithm = EVERY[name].algorithm
+    a, b = data(name, seed=3), data(name, seed=4)
     assert replays(lambda federation, tape: messages(algorithm, federation, UNITS[unit], tape), a, b)
 
 

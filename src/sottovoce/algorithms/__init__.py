@@ -3,8 +3,10 @@
 from typing import Any
 
 from sottovoce.algorithms.admm import ADMM, DVP, PVP
+from sottovoce.algorithms.admm_sharing import ADMMSharing
 from sottovoce.algorithms.dp_admm import DPADMM
 from sottovoce.algorithms.dp_sgd import DPSGD
+from sottovoce.algorithms.fdml import FDML
 from sottovoce.algorithms.fed_plt import FedPLT
 from sottovoce.algorithms.fedavg import DPFedAvg, FedAvg, FedProx, SFedAvg, SFedProx
 from sottovoce.algorithms.fedepm import FedEPM
@@ -37,5 +39,7 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
         LED,
         TAMUNA,
         FiveGCS,
+        ADMMSharing,
+        FDML,
     )
 }

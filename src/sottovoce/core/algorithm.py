@@ -74,7 +74,8 @@ class Asks:
     answers
         Questions a round.
     kind
-        Which question: "gradient", "argmin", "prox-steps" or "descent" (see `Oracle`).
+        Which question: "gradient", "argmin", "prox-steps" or "descent" (see `Oracle`), "fit" or "scores" (see
+        `ColumnOracle`).
     batch
         Each gradient is taken over about this many of a client's records, drawn anew for every question: a whole
         number of records, or a share of them if < 1. 0: all records.
@@ -83,7 +84,7 @@ class Asks:
     """
 
     answers: int = 1
-    kind: Literal["gradient", "argmin", "prox-steps", "descent"] = "gradient"
+    kind: Literal["gradient", "argmin", "prox-steps", "descent", "fit", "scores"] = "gradient"
     batch: float = 0
     releases: int = 1
 
@@ -158,10 +159,37 @@ class Oracle:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnOracle:
+    """All that an algorithm can learn of a party's columns D_m, one row per sample (`problems/columns.py`).
+
+    Scores have one coordinate per sample. A model x_m has one per column, and zeros up to the widest party on this
+    machine, so that models of unequal width stand in one array. In `Proven` mode only `fit` answers, and noisily.
+    """
+
+    fit: Callable[..., Array]  # fit(target, rho, noise=0): D_m argmin_x r(x) + rho/2 |D_m x − target|²; x stays inside
+    predict: Callable[..., Array]  # predict(x, rows=None): D_m x, of all samples or of those numbered `rows`
+    adjoint: Callable[..., Array]  # adjoint(v, rows=None): D_m' v
+    width: Array  # columns of each party, (parties, 1): public
+    widest: int  # coordinates of a model on this machine
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class LabelOracle:
+    """All that the server can learn of the labels: plain functions, wherever the labels are. l is the data term."""
+
+    prox: Callable[[Array, Array], Array]  # prox(v, rho): argmin_z l(z) + rho/2 |z − v|²
+    slope: Callable[..., Array]  # slope(scores, rows=None): ∇l, of all samples or of those numbered `rows`
+    smoothness: float  # Lipschitz constant of ∇l: public
+    strong: float  # strong convexity of l, negative if it is not convex: public
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """All that a client has."""
 
-    f: Oracle
+    f: Any  # an `Oracle`; where columns are split, a `ColumnOracle`
     penalty: Penalty
     release: Callable[..., Array]  # release(u, noise=None, centre=None): the only way into an upload
     rng: Draw
@@ -181,6 +209,7 @@ class Hub:
     k: int
     answered: Array  # (runs?, n, 1) of bool: whose rows of the upload are fresh (in `broadcast`: who will be asked)
     zeros: Array  # (runs?, 1, dim), read-only
+    labels: LabelOracle | None = None  # where columns are split
 
     def mean(self, x: Array) -> Array:
         """Mean over those who answered, with a client axis of length one (zero where nobody did)."""
@@ -243,3 +272,27 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         It sees the server's state and nothing else, so in `Proven` mode it is post-processing and costs nothing.
         """
         return ""
+
+
+@dataclass(frozen=True)
+class VerticalAlgorithm(Algorithm[ServerState, ClientState, Down, Up]):
+    """A method for columns that are split between parties. Messages have one coordinate per sample.
+
+    The server has no model: `model` is what it knows instead, the scores of the training samples. Each party keeps its
+    own part of the model.
+    """
+
+    @abstractmethod
+    def kept(self, state: ClientState) -> "Kept":
+        """What the party's own model follows from, found in its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A party's model: as it is (`x`), or as the answer it gave in round `k` to fit(target, rho, noise)."""
+
+    x: Array | None = None
+    target: Array | None = None
+    rho: Array | None = None
+    noise: Array | None = None
+    k: Array | None = None

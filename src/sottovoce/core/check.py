@@ -85,12 +85,13 @@ def one_of(who: str, what: str, value: str, known: Iterable[str]) -> str:
     raise InvalidInput(f"{who}: unknown {what} {value!r}. {hint}")
 
 
-def finite_array(who: str, name: str, value: ArrayLike, ndim: int) -> np.ndarray:
-    """`value` as a float64 array of `ndim` axes with finite entries; the error says where the first bad one is."""
+def finite_array(who: str, name: str, value: ArrayLike, ndim: int, dtype: type = np.float64) -> np.ndarray:
+    """`value` as an array of `ndim` axes with finite entries; the error says where the first bad one is."""
     if np.iscomplexobj(value):
         raise InvalidInput(f"{who}: {name} must be real numbers, got complex ones")
     try:
-        array = np.asarray(value, dtype=np.float64)
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused below
+            array = np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{who}: {name} must be numbers ({error})") from None
     require(array.ndim == ndim, who, f"{name} must have {ndim} axes", array.shape)

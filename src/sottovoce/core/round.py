@@ -114,9 +114,10 @@ def train(
     runs = streams.runs or 1
     zeros = _read_only(_runs_shape(streams, 1, transport.dim), 0.0)
     nobody = _read_only(_runs_shape(streams, transport.n, 1), False)
+    labels = getattr(transport, "labels", None)  # where columns are split between parties
 
     def hub(k: int) -> Hub:
-        return Hub(transport.n, penalty, Draw(streams, _SERVER, k), k, nobody, zeros)
+        return Hub(transport.n, penalty, Draw(streams, _SERVER, k), k, nobody, zeros, labels)
 
     if resume is None:
         transport.start(algorithm)

@@ -20,6 +20,7 @@ the divergences are jointly convex. So "sampling ignored" is one of the bounds.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -70,8 +71,12 @@ def calibrate(
     rate: float = 1.0,
     batch: int = 0,
     size: int = 0,
+    spent: Spent | None = None,
 ) -> float:
-    """The smallest noise multiplier with which `answers` such events cost at most `epsilon`, never more."""
+    """The smallest noise multiplier with which `answers` such events cost at most `epsilon`, never more.
+
+    `spent` is what was answered before and has to be paid from the same budget.
+    """
     check.positive("calibrate", epsilon=epsilon)
     check.whole("calibrate", answers=answers)
 
@@ -93,7 +98,7 @@ def calibrate(
     step = 2**-52
     while cost(noise) > epsilon:  # the last bits of a closed form may be on the wrong side
         noise, step = noise * (1 + step), 2 * step
-    return noise
+    return noise if not spent else _noise_beside(spent, event, answers, epsilon, delta, least=noise)
 
 
 def affordable(
@@ -464,6 +469,26 @@ def _sampled_noise(cost: Callable[[float], float], target: float, enough: float,
         if point == most or (value > 0) != (last_value > 0):
             break
     good, bad = max(last, point), min(last, point)
+    return math.exp(_last_good(excess, good, bad, 1e-5 if event.sampling == "poisson" else 1e-12))
+
+
+def _noise_beside(spent: Spent, event: Event, answers: int, target: float, delta: float, least: float) -> float:
+    """The least noise multiplier for `answers` events after `spent`; `least` would do if nothing had been spent."""
+    before = _epsilon(_items("calibrate", spent, delta), delta)
+    if before >= target:
+        raise check.BudgetSpent(
+            f"calibrate: epsilon {before:.6g} is spent before the first answer, and the budget is {target:.6g}. Give a "
+            "larger budget, or spend less of it before"
+        )
+
+    def excess(log_noise: float) -> float:
+        next_one = replace(event, noise_multiplier=math.exp(log_noise))
+        together = {**spent, next_one: spent.get(next_one, 0) + answers}
+        return _log_ratio(_epsilon(_items("calibrate", together, delta), delta), target)
+
+    bad = good = math.log(least)
+    while excess(good) > 0:  # ends, since without bound on the noise only `before` is left
+        bad, good = good, good + 0.5
     return math.exp(_last_good(excess, good, bad, 1e-5 if event.sampling == "poisson" else 1e-12))
 
 

@@ -207,7 +207,8 @@ def sharing_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
 def sharing_total(rounds: int, epsilon: float, delta: float, extra_delta: float) -> tuple[float, float]:
     """ADMM sharing Corollary 1, (17): advanced composition, (epsilon', rounds delta + extra_delta)."""
     spread = epsilon * math.sqrt(2 * rounds * _log_inverse(extra_delta))
-    return spread + rounds * epsilon * math.expm1(epsilon), rounds * delta + extra_delta
+    growth = math.expm1(epsilon) if epsilon < 700 else math.inf
+    return spread + rounds * epsilon * growth, rounds * delta + extra_delta
 
 
 # The claims.

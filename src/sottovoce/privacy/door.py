@@ -66,7 +66,8 @@ class Door:
     row_bound
         A public promise on the length of rows.
     intercept
-        Sees every answer on its way out and may replace it: how replay records and forces answers.
+        Sees every answer on its way out and may replace it: how replay and audits record and force answers. It is
+        called with the answer and, where noise was added to it here, with what it was made of: see `noisy`.
     """
 
     exact: ExactOracle
@@ -74,7 +75,7 @@ class Door:
     streams: Streams
     clients: np.ndarray
     row_bound: float | None = None
-    intercept: Callable[[np.ndarray], np.ndarray] = lambda answer: answer
+    intercept: Callable[..., np.ndarray] = lambda answer, *made_of: answer
 
     clip: float | None = None  # applied to answers that are not noisy (`Published` may ask for it)
     counted = False  # whether answers cost, so that asking more than declared is refused
@@ -136,19 +137,7 @@ class Door:
         `public` are the arrays that may serve as the centre of a release: the broadcast, and zeros.
         Before the first round (k = 0) nothing may be asked: a starting state must not depend on data.
         """
-        most, enforced = (self.asks.answers, self.counted) if k > 0 else (0, True)
-        asked = 0
-
-        def next_question(kind: str) -> Question:
-            nonlocal asked
-            if enforced and kind != self.asks.kind:
-                raise InvalidInput(f"Oracle: this algorithm declared {self.asks.kind!r} and asked for {kind!r}")
-            if enforced and asked >= most:
-                raise InvalidInput(
-                    f"Oracle: this algorithm declared {most} answers for round {k} and asked for one more"
-                )
-            asked += 1
-            return Question(local, active, k, asked - 1)
+        next_question = self.questions(local, active, k)
 
         def grad(w: np.ndarray) -> np.ndarray:
             return self.gradient(w, next_question("gradient"))
@@ -180,6 +169,24 @@ class Door:
             dim=self.exact.dim,
         )
         return oracle, Releases(self, local, active, k, public)
+
+    def questions(self, local: np.ndarray, active: np.ndarray, k: int) -> Callable[[str], Question]:
+        """Numbers the questions of a round; behind a door that counts, no more and no others than were declared."""
+        most, enforced = (self.asks.answers, self.counted) if k > 0 else (0, True)
+        asked = 0
+
+        def next_question(kind: str) -> Question:
+            nonlocal asked
+            if enforced and kind != self.asks.kind:
+                raise InvalidInput(f"Oracle: this algorithm declared {self.asks.kind!r} and asked for {kind!r}")
+            if enforced and asked >= most:
+                raise InvalidInput(
+                    f"Oracle: this algorithm declared {most} answers for round {k} and asked for one more"
+                )
+            asked += 1
+            return Question(local, active, k, asked - 1)
+
+        return next_question
 
     def exact_gradient(self, w: np.ndarray, question: Question, clip: float | None, norm: int = 2) -> np.ndarray:
         """The gradient; over a batch if one was declared, divided by the expected batch, never by the realised one."""
@@ -217,6 +224,13 @@ class Door:
         draw = self.streams.laplace if kind == "laplace" else self.streams.normal
         return draw(self.clients[question.local], question.k, purpose, count, question.number)
 
+    def noisy(
+        self, exact: np.ndarray, scale: Any, purpose: Purpose, question: Question, kind: str = "gaussian"
+    ) -> np.ndarray:
+        """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
+        noise = self.seeded(purpose, question, exact.shape[-1], kind)
+        return self.intercept(exact + scale * noise, exact, scale, kind)
+
     def shape(self, clients: int) -> tuple[int, ...]:
         return (clients,) if self.streams.runs is None else (self.streams.runs, clients)
 
@@ -237,8 +251,8 @@ class PublishedDoor(Door):
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
         if noise is None:
-            return u.copy()
-        return u + noise.scale * self.seeded(Purpose.RELEASE, question, u.shape[-1], noise.kind)
+            return self.intercept(u.copy())
+        return self.noisy(u, noise.scale, Purpose.RELEASE, question, noise.kind)
 
     def gradient_bound(self, local: np.ndarray) -> np.ndarray | float:
         return super().gradient_bound(local) if self.privacy.clip is None else self.privacy.clip
@@ -287,6 +301,12 @@ def batch_rates(batch: float, sizes: np.ndarray, whole: bool) -> np.ndarray:
 
 def _smallest_of_each(draws: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Whether a draw is among the `counts` smallest of its client: sampling without replacement."""
+    if (sizes == sizes[0]).all() and (counts == counts[0]).all():
+        table = draws.reshape(*draws.shape[:-1], len(sizes), int(sizes[0]))
+        last = np.partition(table, int(counts[0]) - 1, axis=-1)[..., int(counts[0]) - 1, None]
+        keep = table <= last
+        if keep.sum() == counts[0] * last.size:  # else two draws were equal: sort them as below
+            return keep.reshape(draws.shape)
     owner = np.repeat(np.arange(len(sizes)), sizes)
     starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
     order = np.lexsort((draws, np.broadcast_to(owner, draws.shape)), axis=-1)

@@ -11,7 +11,7 @@ from sottovoce.core import check
 
 Mechanism = Literal["gaussian", "discrete-gaussian", "gaussian-chain", "laplace", "randomized-response"]
 Sampling = Literal["full", "poisson", "fixed-size"]
-Relation = Literal["replace-one", "add-remove", "replace-client"]
+Relation = Literal["replace-one", "add-remove", "replace-client", "replace-column"]
 
 
 @dataclass(frozen=True, slots=True)

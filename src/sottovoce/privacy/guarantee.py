@@ -1,12 +1,12 @@
 """What may be said about a run: a number with everything that makes it mean something, or that there is none."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sottovoce.core.algorithm import Mode
-from sottovoce.privacy.modes import NoPrivacy, Privacy, Published
+from sottovoce.privacy.modes import NoPrivacy, Privacy, ProvenColumns, Published
 
 OBSERVER = "the server and anyone else who sees every message and the model"
 NOT_COVERED = (
@@ -17,6 +17,11 @@ NOT_COVERED = (
     "refusals: that labels and row bounds passed their checks, and that local solvers reached their certificates",
     "timing and message sizes",
 )
+_NOISE = {
+    "seeded": "simulation: pseudo-random, repeatable, in floating point; this holds for the mechanism, not against "
+    "someone who knows the seed, and not for several runs of the same settings and seed on different data",
+    "secure": "discrete noise from the operating system's generator",
+}
 _UNITS = {
     ("record", "replace-one"): "one record of one client, replaced by any other",
     ("record", "add-remove"): "one record of one client, there or blank (how many there are is public)",
@@ -47,13 +52,26 @@ class Guarantee:
         """For a table: the number with its unit and observer."""
         if self.epsilon is None:
             return "none" if self.mode == "none" else "none proven"
-        unit = "client" if "whole client" in self.unit else "record"
+        unit = short_unit(self.unit)
         simulated = ", simulated noise" if self.noise.startswith("simulation") else ""
         return f"{self.epsilon:.4g} (δ={self.delta:g}) per {unit}, server sees all messages{simulated}"
+
+    def leaving_out(self, *more: str) -> "Guarantee":
+        """The same statement, with more that it does not cover. Where nothing is guaranteed, nothing is left out."""
+        if self.epsilon is None or not more:
+            return self
+        text = f"{self.text.removesuffix('.')}; {'; '.join(more)}."
+        return replace(self, text=text, not_covered=(*self.not_covered, *more))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self)
+
+
+def short_unit(unit: str) -> str:
+    """The unit of a guarantee in one word."""
+    words = ("column of", "record", "client", "party")  # the smallest that is named
+    return next(word for word in words if f"one {word}" in unit.replace("whole ", "")).removesuffix(" of")
 
 
 def state_guarantee(
@@ -83,11 +101,7 @@ def state_guarantee(
     unit = _UNITS[privacy.unit, privacy.relation]
     if row_bound is not None:
         unit += f", no row longer than {row_bound:g}"
-    noise = {
-        "seeded": "simulation: pseudo-random, repeatable, in floating point; this holds for the mechanism, not against "
-        "someone who knows the seed, and not for several runs of the same settings and seed on different data",
-        "secure": "discrete noise from the operating system's generator",
-    }[privacy.noise]
+    noise = _NOISE[privacy.noise]
     shares = "" if np.ptp(epsilons) < 1e-12 else f" (the least asked client: {epsilons.min():.4g})"
     span = "this and all earlier runs in the clients' ledgers" if lasting else "the whole run"
     text = (
@@ -105,4 +119,64 @@ def state_guarantee(
         noise=noise,
         epsilon_of_client=tuple(float(value) for value in epsilons),
         not_covered=NOT_COVERED,
+    )
+
+
+_COLUMN_UNITS = {
+    "party": "all columns of one party, replaced by any others",
+    "column": "one column of one party, replaced by any other",
+    "record": "one record's entries at one party, replaced by any others",
+}
+_NOT_COVERED_COLUMNS = (
+    *(text for text in NOT_COVERED if not text.startswith("the number of records")),
+    "which samples the parties have in common, how many there are, and how many columns each party has",
+    "losses and accuracies of rounds before the last: the models they belong to were never released",
+)
+
+
+def state_columns_guarantee(
+    privacy: ProvenColumns, epsilons: np.ndarray, accountant: str, together: float, predicts: bool, lasting: bool
+) -> Guarantee:
+    """The statement for a finished run over split columns.
+
+    `epsilons` are what each party spent; `together` what all of them spent on a record that changes at every party.
+    """
+    worst, parties = float(epsilons.max()), len(epsilons)
+    unit = _COLUMN_UNITS[privacy.unit]
+    for what, bound in (("column", privacy.column_bound), ("row", privacy.row_bound)):
+        if bound is not None:
+            unit += f" ({what}s longer than {bound:g} count as scaled down to that)"
+    span = "this and all earlier runs in the parties' ledgers" if lasting else "the whole run"
+    joint = ""
+    if privacy.unit == "record" and parties > 1:
+        joint = f" For a record that changes at all {parties} parties: ({together:.6g}, {privacy.delta:g})."
+    if privacy.label_epsilon is None:
+        labels = (
+            " Labels are NOT protected, and the broadcast gives them away: the sign of -y_i, the dual variable of "
+            "sample i, is its label."
+        )
+    else:
+        labels = (
+            f" Labels: ({privacy.label_epsilon:g}, 0) for one label, by randomised response before training; for a "
+            "record with its label the epsilons add up."
+        )
+    scores = "scores of new rows by the noisy models are covered" if predicts else "no model was released"
+    noise = _NOISE[privacy.noise]
+    not_covered = _NOT_COVERED_COLUMNS
+    text = (
+        f"({worst:.6g}, {privacy.delta:g})-differential privacy of features for {unit}, over {span} ({scores}), "
+        f"against {OBSERVER}, the other parties included.{joint}{labels} Accountant: {accountant}. Noise: {noise}. "
+        f"Not covered: {'; '.join(not_covered)}."
+    )
+    return Guarantee(
+        mode="proven",
+        text=text,
+        epsilon=worst,
+        delta=privacy.delta,
+        unit=unit,
+        observer=f"{OBSERVER}, the other parties included",
+        accountant=accountant,
+        noise=noise,
+        epsilon_of_client=tuple(float(value) for value in epsilons),
+        not_covered=not_covered if privacy.label_epsilon is not None else (*not_covered, "labels"),
     )

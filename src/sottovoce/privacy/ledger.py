@@ -178,6 +178,8 @@ class MemoryLedger:
         """What one client has answered (in one run)."""
         return self._as_spent(self._counts[:, client] if len(self.shape) == 1 else self._counts[:, run, client])
 
+    spent_here = spent  # what a simulation remembers is this run
+
     def epsilons(self, roughly: bool = False) -> NDArray[np.float64]:
         """The epsilon spent so far, of every client (in every run).
 

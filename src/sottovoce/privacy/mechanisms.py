@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from sottovoce.core.clipping import clip_rows as clip_rows  # doors find all they do to a vector here
+
 GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
 # A vector clipped in floating point may exceed its bound by rounding, far less than one grid step: one step of slack.
 GRID_BOUND = GRID_STEPS + 1
@@ -34,19 +36,6 @@ def discrete_noise(kind: Literal["gaussian", "laplace"], scale: float, count: in
 def discrete_cost(kind: Literal["gaussian", "laplace"], scale: float, sensitivity: int) -> float:
     """What OpenDP itself says one such release costs: zCDP's rho for Gaussian noise, epsilon for Laplace noise."""
     return float(_measurement(kind, float(scale)).map(d_in=sensitivity))
-
-
-def clip_rows(vectors: np.ndarray, clip: float) -> np.ndarray:
-    """Each vector (last axis) scaled to Euclidean norm <= clip; one that is not finite becomes 0.
-
-    The bound is a promise whatever the vector, so norms are taken relative to the largest entry: neither tiny nor
-    huge entries are squared.
-    """
-    top = np.abs(vectors).max(axis=-1, keepdims=True, initial=0.0)
-    finite = top < np.inf  # False for NaN too
-    scaled = np.where(finite, vectors, 0.0) / np.where(finite & (top > 0), top, 1.0)
-    norms = np.sqrt(np.square(scaled).sum(axis=-1, keepdims=True))
-    return scaled * np.minimum(np.where(finite, top, 0.0), clip / np.maximum(norms, 1.0))
 
 
 @lru_cache(maxsize=64)

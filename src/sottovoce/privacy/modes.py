@@ -96,4 +96,78 @@ class Proven:
             check.whole("Proven", participations=self.participations)
 
 
+@dataclass(frozen=True)
+class ProvenColumns:
+    """As `Proven`, where columns are split between parties: a total (epsilon, delta) for each party's features.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The whole budget of each party for the whole run, its model for prediction included.
+    unit
+        What a neighbour differs in: "party" (all columns of one party), "column" (one column) or "record" (one row of
+        one party: a person). There is no default: they cost very differently. Noise on N samples that hides a column
+        or a party must be as large as the whole vector of scores, noise that hides a record only as large as one score.
+    bound
+        Variant "ridge": U, targets of a party's fit are projected on |u| <= U. Variant "clip": C, each vector of scores
+        is clipped to that norm.
+    variant
+        "ridge": the sensitivity of a ridge fit, for an L2 penalty only. "clip": any penalty, whatever the unit.
+    column_bound, row_bound, score_bound
+        Variant "ridge": for unit "column" columns longer than `column_bound` are scaled down to it; for unit "record"
+        rows longer than `row_bound` are, and each score is clipped to `score_bound` in size.
+    model
+        Whether a noisy copy of each party's model is made after the last round, one more answer: scores of new rows
+        then cost nothing. Without it a result cannot predict.
+    model_bound
+        Variant "clip": the norm to which a party's model is clipped for that.
+    label_epsilon
+        Each label is flipped with probability 1/(1 + exp(label_epsilon)) before training. None: labels are NOT
+        protected, and the broadcast shows every one of them.
+    noise
+        As in `Proven`; "secure" for variant "clip".
+    """
+
+    epsilon: float
+    delta: float
+    unit: Literal["party", "column", "record"]
+    bound: float
+    variant: Literal["ridge", "clip"] = "ridge"
+    column_bound: float | None = None
+    row_bound: float | None = None
+    score_bound: float | None = None
+    model: bool = True
+    model_bound: float | None = None
+    label_epsilon: float | None = None
+    noise: Literal["seeded", "secure"] = "seeded"
+    mode: ClassVar[Mode] = "proven"
+
+    def __post_init__(self) -> None:
+        who = "ProvenColumns"
+        check.positive(who, epsilon=self.epsilon, bound=self.bound)
+        check.between(who, 0, 1, delta=self.delta)
+        check.one_of(who, "unit", self.unit, ("party", "column", "record"))
+        check.one_of(who, "variant", self.variant, ("ridge", "clip"))
+        check.one_of(who, "noise", self.noise, ("seeded", "secure"))
+        needs = {
+            "column_bound": self.variant == "ridge" and self.unit == "column",
+            "row_bound": self.variant == "ridge" and self.unit == "record",
+            "score_bound": self.variant == "ridge" and self.unit == "record",
+            "model_bound": self.variant == "clip" and self.model,
+        }
+        given = f"unit {self.unit!r}, variant {self.variant!r}"
+        for name, needed in needs.items():
+            value = getattr(self, name)
+            check.require(
+                (value is not None) == needed, who, f"{given} {'needs' if needed else 'has no'} {name}", value
+            )
+            if value is not None:
+                check.positive(who, **{name: value})
+        if self.label_epsilon is not None:
+            check.positive(who, label_epsilon=self.label_epsilon)
+        secure = self.noise != "secure" or self.variant == "clip"
+        check.require(secure, who, "secure noise is offered for variant 'clip'", self.variant)
+
+
 Privacy = NoPrivacy | Published | Proven
+VerticalPrivacy = NoPrivacy | Published | ProvenColumns

@@ -35,9 +35,9 @@ class OwnerLedgers:
 
     def __init__(self, ledgers: Sequence[FileLedger], budget: Budget, run: str, repeatable: bool) -> None:
         self._ledgers, self._run, self._repeatable = list(ledgers), run, repeatable
-        self._this_run = MemoryLedger(budget, (len(ledgers),))
-        receipts = [[receipt for receipt in ledger.receipts() if receipt.run == run] for ledger in ledgers]
-        self._paid = [{(receipt.round, receipt.question) for receipt in own} for own in receipts]
+        self.budget, self._this_run = budget, MemoryLedger(budget, (len(ledgers),))
+        self._receipts = [[receipt for receipt in ledger.receipts() if receipt.run == run] for ledger in ledgers]
+        self._paid = [{(receipt.round, receipt.question) for receipt in own} for own in self._receipts]
 
     @classmethod
     def open(
@@ -70,6 +70,17 @@ class OwnerLedgers:
             )
         return cls(ledgers, budget, run, repeatable)
 
+    def recall(self, round: int) -> None:
+        """Count what the files say this run has spent, in a process with no memory of it that goes on with `round`.
+
+        What `round` itself has paid for counts, unless the same answers are about to be repeated for free.
+        """
+        self._this_run = MemoryLedger(self._this_run.budget, (len(self._ledgers),))
+        for client, own in enumerate(self._receipts):
+            for receipt in own:
+                if not (self._repeatable and receipt.round == round):
+                    self._this_run.charge(receipt.event, np.array([client]), np.array([True]))
+
     def charge(
         self,
         event: Event,
@@ -90,14 +101,18 @@ class OwnerLedgers:
         """Who can give `answers` more; what this very round has paid for before a crash counts as affordable."""
         able = self._this_run.afford(event, answers, clients)
         for place, client in enumerate(clients):
-            paid = (
-                sum((round, question) in self._paid[client] for question in range(answers)) if self._repeatable else 0
-            )
+            own = self._paid[client] if self._repeatable else set()
+            # Round 0 is a party's model, which `answers` includes where columns are split.
+            paid = sum((round, question) in own for question in range(answers)) + ((0, 0) in own and round > 0)
             able[place] &= self._ledgers[client].remaining(event) >= answers - paid
         return able
 
     def spent(self, client: int) -> dict[Event, int]:
         return self._ledgers[client].spent()
+
+    def spent_here(self, client: int) -> dict[Event, int]:
+        """What one client has answered in this run."""
+        return self._this_run.spent(client)
 
     def epsilons(self, roughly: bool = False) -> np.ndarray:
         """The epsilon spent by each client, in this and all earlier runs."""

@@ -3,7 +3,7 @@
 Whatever an algorithm makes of an answer is post-processing, so a badly written algorithm can be useless but not leaky.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -32,8 +32,8 @@ class Ledger(Protocol):
 
 
 @dataclass(kw_only=True)
-class _ProvenDoor(Door):
-    """What both proven doors share: a budget, one kind of event, and constants that never look at data."""
+class ProvenDoor(Door):
+    """What all proven doors share: a budget, one kind of event, and constants that never look at data."""
 
     privacy: Proven
     event: Event  # what an answer is; clients of other sizes differ from it in their batches alone
@@ -67,7 +67,7 @@ class _ProvenDoor(Door):
 
 
 @dataclass
-class RecordDoor(_ProvenDoor):
+class RecordDoor(ProvenDoor):
     """Noisy answers; uploads are post-processing and go out as they are.
 
     Gradient: with everything before it fixed, the clipped sums of two neighbouring data sets differ in one term, so
@@ -93,14 +93,20 @@ class RecordDoor(_ProvenDoor):
             )
         if kind in ("argmin", "descent") and self.privacy.mechanism != "gaussian":
             raise NoGuarantee(f"Proven: no {self.privacy.mechanism} noise for {kind!r}; use mechanism='gaussian'")
+        if kind == "argmin" and not loss.convex:
+            raise NoGuarantee(
+                f"Proven: the arg-min of {type(loss).__name__}, which is not convex, has no bounded sensitivity; use a "
+                "method that asks for gradients"
+            )
         if kind == "argmin" and not np.isfinite(loss.lipschitz):
             raise NoGuarantee(
                 f"Proven: the arg-min of {type(loss).__name__} has no bounded sensitivity (its slope is unbounded); "
                 "use a loss of bounded slope such as Huber(), or a method that asks for gradients"
             )
-        if kind == "descent" and (loss.outputs > 1 or self.asks.batch):
+        if kind == "descent" and (not loss.convex or loss.outputs > 1 or self.asks.batch):
             raise NoGuarantee(
-                "Proven: hidden local steps need a loss of one margin and all records (batch=0) in each step"
+                "Proven: hidden local steps need a convex loss of one margin and all records (batch=0) in each step; "
+                "use the method's default variant"
             )
 
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
@@ -109,9 +115,7 @@ class RecordDoor(_ProvenDoor):
             return self.intercept(self._secure_gradient(w, question.local))
         exact = self.exact_gradient(w, question, self.privacy.clip, self._norm)
         scale = self.event.noise_multiplier * self._sensitivity(question.local)
-        return self.intercept(
-            exact + scale * self.seeded(Purpose.NOISE, question, self.exact.dim, self.event.mechanism)
-        )
+        return self.noisy(exact, scale, Purpose.NOISE, question, self.event.mechanism)
 
     def argmin(
         self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
@@ -121,16 +125,14 @@ class RecordDoor(_ProvenDoor):
         exact = self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap)
         change = self._sensitivity(question.local) + 2 * ARGMIN_TOL
         scale = self.event.noise_multiplier * change / (np.asarray(rho) + ridge)
-        return self.intercept(exact + scale * self.seeded(Purpose.NOISE, question, self.exact.dim))
+        return self.noisy(exact, scale, Purpose.NOISE, question)
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
         at = 0.0 if spec.at is None else spec.at
         self.charge(question, start, *map(self._rows, (spec.push, spec.centre, at, *spec.keep, *spec.total)))
         scale = self.event.noise_multiplier * self._prox_steps_sensitivity(spec, question.local)
         exact = local_runs.take_prox_steps(self.gradients(question, self.privacy.clip, self._norm), start, spec)
-        return self.intercept(
-            exact + scale * self.seeded(Purpose.NOISE, question, self.exact.dim, self.event.mechanism)
-        )
+        return self.noisy(exact, scale, Purpose.NOISE, question, self.event.mechanism)
 
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
         c = local_runs.contraction(spec, self.smoothness(question.local))
@@ -167,7 +169,7 @@ class RecordDoor(_ProvenDoor):
             return local_runs.prox_steps_sensitivity(spec, one, one)
         # Clipping keeps the gradient of a loss of *one* margin the gradient of a convex function, no steeper than
         # before; so the steps absorb differences of the points if they keep enough of them.
-        convex = self.exact.loss.outputs == 1 and self._norm == 2
+        convex = self.exact.loss.convex and self.exact.loss.outputs == 1 and self._norm == 2
         if convex and all(np.all(self.smoothness(local) <= 2 * np.asarray(keep)) for keep in spec.keep):
             return local_runs.prox_steps_sensitivity(spec, one, one)
         bounded = 2 * self.privacy.clip * self.exact.weights[local] * self.exact.sizes[local][:, None]
@@ -194,6 +196,8 @@ class RecordDoor(_ProvenDoor):
 
     def events(self, local: np.ndarray) -> list[tuple[Event, np.ndarray]]:
         kinds, kind_of = self._kinds
+        if len(kinds) == 1:
+            return [(kinds[0], np.arange(len(local)))]
         return [(kinds[kind], np.flatnonzero(kind_of[local] == kind)) for kind in np.unique(kind_of[local])]
 
     @cached_property
@@ -227,7 +231,7 @@ class RecordDoor(_ProvenDoor):
 
 
 @dataclass
-class ClientDoor(_ProvenDoor):
+class ClientDoor(ProvenDoor):
     """Exact answers that stay with the client; every upload is clipped around a public centre, charged and noised.
 
     Given past releases, a release is a mixture over hidden states of Gaussians around points within `clip` of the
@@ -246,7 +250,7 @@ class ClientDoor(_ProvenDoor):
         moved = mechanisms.clip_rows(u - centre, self.privacy.clip)
         if self.privacy.noise == "seeded":
             scale = self.event.noise_multiplier * 2 * self.privacy.clip
-            return self.intercept(centre + moved + scale * self.seeded(Purpose.NOISE, question, u.shape[-1]))
+            return self.noisy(centre + moved, scale, Purpose.NOISE, question)
         grid = mechanisms.to_grid(moved, self.privacy.clip)
         scale = self.event.noise_multiplier * 2 * mechanisms.GRID_BOUND
         grid = grid + mechanisms.discrete_noise("gaussian", scale, grid.size).reshape(grid.shape)
@@ -258,15 +262,29 @@ def costs(privacy: Proven, asks: Asks) -> int:
     return asks.releases if privacy.unit == "client" else asks.answers
 
 
-def plan(privacy: Proven, asks: Asks, rounds: int, sizes: np.ndarray) -> Event:
+def plan(
+    privacy: Proven, asks: Asks, rounds: int, sizes: np.ndarray, spent: Mapping[Event, int] | None = None
+) -> Event:
     """The event that each answer (or, for unit "client", each upload) is, with the least noise the budget allows.
+
+    `spent`: what each client has answered before, out of the same budget.
+    """
+    from sottovoce.privacy import accounting
+
+    kind = kind_of_answer(privacy, asks, sizes)
+    times = rounds if privacy.participations is None else min(rounds, privacy.participations)
+    check.whole("Proven", participations=times)
+    noise = accounting.calibrate(privacy.epsilon, privacy.delta, times * costs(privacy, asks), spent=spent, **kind)
+    return Event(noise_multiplier=noise, **kind)
+
+
+def kind_of_answer(privacy: Proven, asks: Asks, sizes: np.ndarray) -> dict[str, Any]:
+    """What an answer is, but for how much noise there is: the other arguments of its `Event`.
 
     Batches follow from the relation: drawn record by record (Poisson) for add-remove, of fixed size for replace-one;
     the accountants for the two are not interchangeable. With unequal clients the event is that of the client whose
     batch is the largest share, which costs the most. Only single gradients gain from random batches.
     """
-    from sottovoce.privacy import accounting
-
     mechanism = privacy.mechanism
     if mechanism == "gaussian" and privacy.noise == "secure":
         mechanism = "discrete-gaussian"
@@ -289,10 +307,7 @@ def plan(privacy: Proven, asks: Asks, rounds: int, sizes: np.ndarray) -> Event:
             else:
                 size = int(sizes[worst])
                 kind |= {"sampling": "fixed-size", "batch": round(rates[worst] * size), "size": size}
-    times = rounds if privacy.participations is None else min(rounds, privacy.participations)
-    check.whole("Proven", participations=times)
-    noise = accounting.calibrate(privacy.epsilon, privacy.delta, times * costs(privacy, asks), **kind)
-    return Event(noise_multiplier=noise, **kind)
+    return kind
 
 
 def open_door(

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -116,6 +116,19 @@ class Federation:
         """Number of rows of each client."""
         return np.diff(self.offsets)
 
+    def in_float32(self) -> "Federation":
+        """The same rows in half the memory, to seven digits: a pass over them takes about half as long.
+
+        Entries are rounded towards zero, so that no row gets longer and a promised bound still holds.
+        """
+        exact, most = self.X, float(np.finfo(np.float32).max)
+        largest = float(np.abs(exact).max(initial=0.0))
+        check.require(largest <= most, "Federation", f"entries must be at most {most:.3g} to fit in float32", largest)
+        X = exact.astype(np.float32)
+        outwards = np.abs(X) > np.abs(exact)
+        X[outwards] = np.nextafter(X[outwards], np.float32(0.0))
+        return replace(self, X=X)
+
     def data(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Each client's own (X, y)."""
         starts = self.offsets.tolist()
@@ -131,7 +144,7 @@ class Federation:
         if self.row_bound is None:
             return
         check.positive("Federation", row_bound=self.row_bound)
-        longest = float(np.sqrt(np.einsum("ij,ij->i", self.X, self.X).max()))
+        longest = float(np.sqrt(np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64).max()))
         check.require(
             longest <= self.row_bound * (1 + 1e-12),
             "Federation",

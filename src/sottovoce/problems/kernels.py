@@ -1,10 +1,11 @@
 """The fused gradient kernel: a row is read from memory once and serves all runs, outputs and both passes over it.
 
-Import this module only where it is needed: it loads Numba, and the first import on a machine compiles for some seconds
+Import this module only where it is needed: it loads Numba, and the first use on a machine compiles for some seconds
 (later ones read the disk cache). The arrays come from ``rows.py``, which has checked them; nothing is checked again.
 """
 
 import contextlib
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 from numba import njit, prange, types
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so that its sums never depend on company or threads
+NUMBERS_PER_BLOCK = 2048  # of rows that stay in the nearest cache while all runs use them
 TASKS = 64  # more than any sensible number of threads; equal work, so a static schedule is balanced
 
 # The flags that assume no NaN and no infinity stay off: the clip must notice a margin that has overflowed.
@@ -110,66 +112,95 @@ def _clip_softmax(slope, which, row_norm, clip, norm):
 
 
 @njit(fastmath=_FAST, inline="always")
-def _dots(X, row, partner, w, point, client, c):
+def _dots(X, row, partner, w, at, c):
     u, v = 0.0, 0.0
     for k in range(X.shape[1]):
-        u += X[row, k] * w[point, client, c, k]
-        v += X[partner, k] * w[point, client, c, k]
+        u += X[row, k] * w[at[0], at[1], c, k]
+        v += X[partner, k] * w[at[0], at[1], c, k]
     return u, v
 
 
 @njit(fastmath=_FAST, inline="always")
-def _add(sums, run, place, c, u, v, X, row, partner):
+def _add(sums, to, c, u, v, X, row, partner):
     for k in range(X.shape[1]):
-        sums[run, place, c, k] += u * X[row, k] + v * X[partner, k]
+        sums[to[0], to[1], c, k] += u * X[row, k] + v * X[partner, k]
 
 
-@njit(fastmath=_FAST)
-def _sum_chunk(X, y, norms, code, parameter, clip, norm, w, keep, chunks, chunk, slopes, sums):
-    """Add slope x row to the chunk's place in the sums of each run, over the rows of one chunk.
+@njit(fastmath=_FAST, inline="always")
+def _kept(keep, sample, row, partner, to_keep):
+    """Which of a pair of rows counts; an odd last row is its own partner, which does not."""
+    second = partner > row
+    if sample < 0:
+        return True, second
+    return keep[sample, row + to_keep], second and keep[sample, partner + to_keep]
 
-    Rows go in pairs, so that the point and the sum are loaded half as often; an odd last row is its own partner, with
-    weight 0. (Four at a time is slower from memory: too many streams to prefetch.)
+
+@njit(fastmath=_FAST, inline="always")
+def _sum_one_margin(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, sums, to):
+    """Add slope x row over rows[0]:rows[1], for a loss of one margin.
+
+    Rows go in pairs, so that the point and the sum are loaded half as often. (Four at a time is slower from memory: too
+    many streams to prefetch.)
     """
-    start, stop = chunks[chunk, 0], chunks[chunk, 1]
-    client = chunks[chunk, 2] if w.shape[1] > 1 else 0
-    to_keep, place = chunks[chunk, 3] - start, chunks[chunk, 4]
-    for row in range(start, stop, 2):
-        partner = min(row + 1, stop - 1)
-        for run in range(len(sums)):
-            first, second = True, partner > row
-            if keep.size > 0:
-                sample = run if len(keep) > 1 else 0
-                first, second = keep[sample, row + to_keep], second and keep[sample, partner + to_keep]
-                if not (first or second):
-                    continue
-            point = run if len(w) > 1 else 0
-            if code != 1:
-                u, v = _dots(X, row, partner, w, point, client, 0)
-                u, v = _slope(code, parameter, y[row], u), _slope(code, parameter, y[partner], v)
-                if clip < math.inf:
-                    u = _clipped(u, abs(u) * norms[row], clip)
-                    v = _clipped(v, abs(v) * norms[partner], clip)
-                _add(sums, run, place, 0, u if first else 0.0, v if second else 0.0, X, row, partner)
-            else:
-                for c in range(w.shape[2]):
-                    slopes[0, c], slopes[1, c] = _dots(X, row, partner, w, point, client, c)
-                _softmax_slopes(int(y[row]), slopes, 0)
-                _softmax_slopes(int(y[partner]), slopes, 1)
-                if clip < math.inf:
-                    _clip_softmax(slopes, 0, norms[row], clip, norm)
-                    _clip_softmax(slopes, 1, norms[partner], clip, norm)
-                for c in range(w.shape[2]):
-                    u, v = slopes[0, c] if first else 0.0, slopes[1, c] if second else 0.0
-                    _add(sums, run, place, c, u, v, X, row, partner)
+    for row in range(rows[0], rows[1], 2):
+        partner = min(row + 1, rows[1] - 1)
+        first, second = _kept(keep, sample, row, partner, to_keep)
+        if first or second:
+            u, v = _dots(X, row, partner, w, at, 0)
+            u, v = _slope(code, parameter, y[row], u), _slope(code, parameter, y[partner], v)
+            if clip < math.inf:
+                u = _clipped(u, abs(u) * norms[row], clip)
+                v = _clipped(v, abs(v) * norms[partner], clip)
+            _add(sums, to, 0, u if first else 0.0, v if second else 0.0, X, row, partner)
 
 
 @njit(fastmath=_FAST)
-def _scale(sums, place, factor):
-    for run in range(len(sums)):
-        for c in range(sums.shape[2]):
-            for k in range(sums.shape[3]):
-                sums[run, place, c, k] *= factor
+def _sum_softmax(X, y, norms, clip, norm, w, at, keep, sample, to_keep, rows, slopes, sums, to):
+    """The same for softmax; `slopes` is room for the outputs of a pair of rows."""
+    for row in range(rows[0], rows[1], 2):
+        partner = min(row + 1, rows[1] - 1)
+        first, second = _kept(keep, sample, row, partner, to_keep)
+        if first or second:
+            for c in range(w.shape[2]):
+                slopes[0, c], slopes[1, c] = _dots(X, row, partner, w, at, c)
+            _softmax_slopes(int(y[row]), slopes, 0)
+            _softmax_slopes(int(y[partner]), slopes, 1)
+            if clip < math.inf:
+                _clip_softmax(slopes, 0, norms[row], clip, norm)
+                _clip_softmax(slopes, 1, norms[partner], clip, norm)
+            for c in range(w.shape[2]):
+                u, v = slopes[0, c] if first else 0.0, slopes[1, c] if second else 0.0
+                _add(sums, to, c, u, v, X, row, partner)
+
+
+@njit(fastmath=_FAST)
+def _sum_chunks(X, y, norms, code, parameter, clip, norm, weights, w, keep, chunks, some, sums):
+    """The sums of the chunks some[0]:some[1], in each run: block by block, so that a block serves all runs from cache.
+
+    One call for many chunks, and the loop over rows in line: a call passes some eighty words, which takes as long as
+    several short rows.
+    """
+    slopes = np.empty((2, w.shape[2]))
+    step = max(2, NUMBERS_PER_BLOCK // X.shape[1] // 2 * 2)
+    for chunk in range(some[0], some[1]):
+        start, stop = chunks[chunk, 0], chunks[chunk, 1]
+        client = chunks[chunk, 2] if w.shape[1] > 1 else 0
+        to_keep, place = chunks[chunk, 3] - start, chunks[chunk, 4]
+        for low in range(start, stop, step):
+            rows = (low, min(low + step, stop))
+            for run in range(len(sums)):
+                point = run if len(w) > 1 else 0
+                sample = -1 if keep.size == 0 else run if len(keep) > 1 else 0
+                at = (point, client)
+                to = (run, place)
+                if code != 1:
+                    _sum_one_margin(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, sums, to)
+                else:
+                    _sum_softmax(X, y, norms, clip, norm, w, at, keep, sample, to_keep, rows, slopes, sums, to)
+        for run in range(len(sums)):
+            for c in range(sums.shape[2]):
+                for k in range(sums.shape[3]):
+                    sums[run, place, c, k] *= weights[chunks[chunk, 2]]
 
 
 @njit(fastmath=_FAST)
@@ -192,22 +223,24 @@ def _gradients(X, y, norms, code, parameter, clip, norm, weights, w, keep, chunk
     `keep` keeps all; an infinite `clip` is off; `norms` are those of the rows, in the same `norm` (1 or 2).
     """
     for task in prange(len(tasks) - 1):
-        slopes = np.empty((2, w.shape[2]))  # room for the outputs of a pair of rows
-        for c in range(tasks[task], tasks[task + 1]):
-            _sum_chunk(X, y, norms, code, parameter, clip, norm, w, keep, chunks, c, slopes, sums)
-            _scale(sums, chunks[c, 4], weights[chunks[c, 2]])
+        some = (tasks[task], tasks[task + 1])
+        _sum_chunks(X, y, norms, code, parameter, clip, norm, weights, w, keep, chunks, some, sums)
     _fold(sums, folds)
 
 
-def _compile() -> Any:
-    """One explicit signature: inputs may be read-only (memory maps), and no second type is ever compiled."""
+@functools.cache
+def gradients(stored: str) -> Any:
+    """The kernel for rows stored as "float64" or "float32", compiled when first asked for. All else is float64.
+
+    One explicit signature: inputs may be read-only (memory maps), and no further type is ever compiled.
+    """
 
     def given(scalar: Any, axes: int) -> types.Array:
         return types.Array(scalar, axes, "C", readonly=True)
 
     real, whole = types.float64, types.int64
     signature = types.void(
-        *(given(real, 2), given(real, 1), given(real, 1)),  # X, y, norms
+        *(given(getattr(types, stored), 2), given(real, 1), given(real, 1)),  # X, y, norms
         *(whole, real, real, whole),  # code, parameter, clip, norm
         *(given(real, 1), given(real, 4), given(types.boolean, 2)),  # weights, w, keep
         *(given(whole, 2), given(whole, 1), given(whole, 2)),  # chunks, tasks, folds
@@ -219,6 +252,3 @@ def _compile() -> Any:
     kernel.compile(signature)
     kernel.disable_compile()
     return kernel
-
-
-gradients = _compile()

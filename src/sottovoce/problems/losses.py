@@ -54,6 +54,17 @@ class Loss(ABC):
         """Smallest second derivative."""
         return 0.0
 
+    @property
+    def convex(self) -> bool:
+        """Whether a row's loss is convex in the *parameters*, of which its margin is then a linear function."""
+        return self.strong >= 0.0
+
+    def scores(self, X: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """Margins of rows X at flat parameters w (..., dim)."""
+        from sottovoce.problems.subproblem import margins  # which is about losses
+
+        return margins(X, w, self.outputs)
+
     def check_labels(self, y: ArrayLike) -> np.ndarray:
         """The labels as a float64 array (rows,), or an error that says which labels this loss understands."""
         return finite_array(type(self).__name__, "labels", y, 1)
@@ -315,6 +326,34 @@ class SmoothedHinge(_Signed):
 
 
 LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Logistic, Softmax, Squared, Huber, SmoothedHinge)}
+
+
+def newton_prox(loss: Loss, v: np.ndarray, y: np.ndarray, rho: float | np.ndarray) -> np.ndarray:
+    """The prox of a loss of one output that has no formula of its own, convex or not, by Newton inside a bracket.
+
+    `loss.strong` is its smallest second derivative, negative if it is not convex; rho must exceed its size, so that
+    what is minimised is strongly convex. Then |slope(v)| / (rho + strong) is as far from v as the minimiser can be.
+    """
+    rho = _positive_rho(loss, rho)
+    require(
+        bool(np.all(rho + loss.strong > 0.0)),
+        type(loss).__name__,
+        f"rho must exceed {-loss.strong:g}",
+        float(rho.min()),
+    )
+    v, y, rho = np.broadcast_arrays(np.asarray(v, dtype=np.float64), y, rho)
+    pull = loss.slope(v, y)
+    reach = -pull / (rho + min(loss.strong, 0.0))
+    low, high, t = np.minimum(v, v + reach), np.maximum(v, v + reach), v
+    for _ in range(100):
+        excess = rho * (t - v) + loss.slope(t, y)
+        low, high = np.where(excess < 0.0, t, low), np.where(excess > 0.0, t, high)
+        new = t - excess / (rho + loss.second(t, y))
+        new = np.where((new >= low) & (new <= high), new, 0.5 * (low + high))
+        moved, t = np.abs(new - t), new
+        if not np.any(moved > 4.0 * _EPS * (np.abs(t) + np.abs(v))):
+            break
+    return t
 
 
 def _positive_rho(loss: Loss, rho: float | np.ndarray) -> np.ndarray:

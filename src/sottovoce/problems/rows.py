@@ -41,7 +41,8 @@ class Rows:
     ----------
     X, y
         Features (rows, features) and labels (rows,), sorted by client. Kept without a copy if `X` is a C-contiguous
-        float64 array already.
+        float64 or float32 array already. Float32 halves the memory and what a pass has to read; all that is computed
+        from it, and the norms that clipping relies on, is float64.
     offsets
         Client i owns rows offsets[i]:offsets[i+1]; every client has at least one.
     loss
@@ -57,7 +58,8 @@ class Rows:
         self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: str = "mean", engine: str = "auto"
     ) -> None:
         self.loss = loss
-        self.X = np.ascontiguousarray(finite_array("Rows", "X", X, 2))
+        stored = np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
+        self.X = np.ascontiguousarray(finite_array("Rows", "X", X, 2, stored))
         require(self.X.shape[1] > 0, "Rows", "X must have at least one column", self.X.shape)
         self.y = np.ascontiguousarray(loss.check_labels(y))
         require(len(self.y) == len(self.X), "Rows", f"y must have a label for each of {len(self.X)} rows", len(self.y))
@@ -127,7 +129,7 @@ class Rows:
         points = self._points(w, active)
         values = np.zeros((len(points), len(active.sizes)))
         for block in active.blocks:
-            X, y = self.X[block.rows], self.y[block.rows]
+            X, y = _wide(self.X[block.rows]), self.y[block.rows]
             for run, point in enumerate(points):
                 losses = self.loss.value(self._margins(X, point, block), y)
                 values[run, block.low : block.high] = np.add.reduceat(losses, block.bounds[:-1])
@@ -204,7 +206,7 @@ class Rows:
     def clipped_examples(self, w: np.ndarray, client: int, clip: float, norm: int = 2) -> np.ndarray:
         """Gradient of each row of one client, clipped as in `gradient` but neither summed nor weighted: (rows, dim)."""
         rows = slice(self.offsets[client], self.offsets[client + 1])
-        X, outputs = self.X[rows], self.loss.outputs
+        X, outputs = _wide(self.X[rows]), self.loss.outputs
         slopes = self.loss.slope(margins(X, w, outputs), self.y[rows]).reshape(len(X), outputs)
         clipping = _Clipping(float(clip), norm, self._l1_norms if norm == 1 else self._l2_norms)
         return (clipping.apply(slopes, rows)[:, :, None] * X[:, None, :]).reshape(len(X), self.dim)
@@ -255,7 +257,7 @@ class Rows:
         runs = max(len(points), len(keep))
         answer = np.empty((runs, len(active.sizes), self.loss.outputs, self.features))
         for block in active.blocks:
-            X, y = self.X[block.rows], self.y[block.rows]
+            X, y = _wide(self.X[block.rows]), self.y[block.rows]
             for run in range(runs):
                 margins = self._margins(X, points[run if len(points) > 1 else 0], block)
                 slopes = clipping.apply(self.loss.slope(margins, y).reshape(len(X), -1), block.rows)
@@ -283,7 +285,7 @@ class Rows:
             turn = slice(low, low + at_once)
             sums = np.zeros((min(at_once, runs - low), plan.places, *shape[2:]))
             with _lock:
-                kernels.gradients(
+                kernels.gradients(self.X.dtype.name)(
                     *(self.X, self.y, clipping.row_norms),
                     *(self.loss.code, self.loss.parameter, clipping.bound, clipping.norm, weights),
                     *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep),
@@ -309,7 +311,7 @@ class Rows:
 
     def _slabs(self) -> Iterator[np.ndarray]:
         step = max(1, BLOCK // self.features)
-        return (self.X[low : low + step] for low in range(0, len(self.X), step))
+        return (_wide(self.X[low : low + step]) for low in range(0, len(self.X), step))
 
     def _spectrum(self, clients: np.ndarray) -> np.ndarray:
         """Smallest and largest eigenvalue of X_i' X_i, (clients, 2); computed once for each client."""
@@ -319,7 +321,7 @@ class Rows:
             step = max(1, 16 * BLOCK // (int(size) * self.features))
             for low in range(0, len(alike), step):
                 some = alike[low : low + step]
-                X = self.X[self.offsets[some][:, None] + np.arange(size)]
+                X = _wide(self.X[self.offsets[some][:, None] + np.arange(size)])
                 gram = X.mT @ X if size >= self.features else X @ X.mT
                 eigenvalues = np.linalg.eigvalsh(gram)[:, [0, -1]]
                 if size < self.features:
@@ -464,13 +466,18 @@ class _Subproblems:
         rows = self.rows
         for i, client in enumerate(self.active.clients):
             own = slice(self.active.starts[i], self.active.starts[i] + self.active.sizes[i])
-            X = rows.X[own]
+            X = _wide(rows.X[own])
             if self.row_cap is not None:
                 X = X * (self.row_cap / np.maximum(rows._l2_norms[own], self.row_cap))[:, None]
             for run in np.ndindex(self.shape[:-2]):
                 place = (*run, i)
                 weight, pull = float(rows.weights[client, 0]), float(self.pull[place][0])
                 yield place, int(client), Subproblem(X, rows.y[own], rows.loss, weight, self.shift[place], pull)
+
+
+def _wide(X: np.ndarray) -> np.ndarray:
+    """These rows as float64; a copy only where they are stored as float32."""
+    return X.astype(np.float64, copy=False)
 
 
 def _checked_offsets(offsets: ArrayLike, rows: int) -> np.ndarray:

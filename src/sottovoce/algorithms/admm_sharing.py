@@ -1,0 +1,237 @@
+"""ADMM sharing: parties with different columns of the same samples, all updating in parallel.
+
+"Learning Privately over Distributed Features: An ADMM Sharing Approach", Algorithm 1 and its private form (16).
+
+    symbol          here                      meaning
+    D_m, x_m        behind `site.f`           a party's columns and its part of the model: they never leave
+    D_m x_m         Up.r, Client.r, Server.r  a party's scores, one value per sample
+    z, y            Server.z, .y, Down.y      the auxiliary scores and the dual variable
+    Σ_k D_k x_k − z Down.excess
+    ρ               rho, Server.rho           penalty parameter
+    l, L            hub.labels                data term, Lipschitz constant of its gradient
+    λ R_m           penalty                   each party's share of the regulariser
+    b_1             b1                        bound on |x|, |y|, |z| (Assumption 2); Published noise alone uses it
+    C, σ            `claims.sharing_*`        Lemma 1, Theorem 3
+    V^t             lyapunov                  (13)
+
+Departures from the paper
+-------------------------
+* (1) is printed with and without 1/N. Here `Objective.scale` says which: "mean" puts 1/N before the sum, so L = its
+  curvature / N and rho is N times smaller than for "sum".
+* Parallel updates. Lemma 3 has its sign the wrong way round: the left side of (21) is |Σ δ_m|² − Σ |δ_m|², up to
+  (M − 1) Σ |δ_m|², and Lemma 4 then drops the factor ρ/2. So Assumption 1.2(b) does not give Theorem 1: with equal
+  columns in every party the plain iteration diverges for L/ρ > 2/(3M − 4). The cure is a proximal term ρ τ/2 |D_m (x −
+  x_m^t)|² in (6), which needs the released D_m x_m^t only and turns the target into (ρ u + ρ τ D_m x_m^t)/(ρ + ρ τ).
+  With c = 1 + τ the x-step changes the Lagrangian by at most ρ/2 (|Σ δ_m|² − 2c Σ |δ_m|²) <= ρ/2 (M − 2c) Σ |δ_m|², so
+  c >= M/2 and 1.2(c) make it fall: the rest of the proof goes through, for non-convex l too. For convex l c >= M is
+  enough for any ρ > 0 (proximal ADMM with a positive matrix). `proximal="auto"` takes the smaller one that applies;
+  for one or two parties and ρ from the rule it is 0, the paper's (6).
+* `rho="auto"` is 2L: it meets 1.2(c), ρ γ(ρ) > 2L² and ρ >= L, where γ(ρ) = ρ for convex l. `balance` lets residual
+  balancing move it during the first rounds.
+* All parties use what was released, their own scores included, in (6): (16) does so for the others' only. Then a
+  target is public, and a party's model follows from it.
+* A party that does not answer counts with its last scores. The paper has everyone in every round.
+* `Published` noise needs D'D to be invertible; on a party that has not full column rank it spares the null space.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.algorithm import Array, Asks, Hub, Kept, LabelOracle, Penalty, Site, VerticalAlgorithm
+from sottovoce.core.check import InvalidInput
+from sottovoce.privacy import claims
+
+
+@dataclass(frozen=True)
+class Server:
+    r: Array  # every party's last released scores
+    z: Array
+    y: Array
+    rho: Array
+    primal: Array  # |Σ r − z|, and what it is measured against
+    dual: Array  # the parties' residuals, before D_m' is applied to them
+    size: Array  # of Σ r and y: what the residuals are measured against
+
+
+@dataclass(frozen=True)
+class Client:
+    r: Array  # its own released scores
+    target: Array  # what its model was last fitted to, with which weight, noise and in which round
+    rho: Array
+    noise: Array
+    k: Array
+
+
+@dataclass(frozen=True)
+class Down:
+    excess: Array
+    y: Array
+    rho: Array
+    weight: Array  # c = 1 + τ
+    parties: Array
+
+
+@dataclass(frozen=True)
+class Up:
+    r: Array
+
+
+@dataclass(frozen=True)
+class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
+    """Algorithm 1.
+
+    Parameters
+    ----------
+    rho
+        Penalty parameter. "auto": 2L, from public numbers alone.
+    proximal
+        τ, the proximal term's weight in units of ρ. "auto": as much as makes parallel updates safe, 0 if none is.
+    balance
+        For so many rounds, every fifth one may double or halve ρ when one residual is ten times the other.
+    tol
+        Stop when both residuals, relative to what they are made of, are at most this. 0: never.
+    b1
+        `Published` only: the bound on |x|, |y| and |z| that Lemma 1 assumes.
+    """
+
+    rho: float | Literal["auto"] = "auto"
+    proximal: float | Literal["auto"] = "auto"
+    balance: int = 0
+    tol: float = 0.0
+    b1: float = 1.0
+
+    name: ClassVar[str] = "admm-sharing"
+    summary: ClassVar[str] = "columns split between parties: ADMM on the sum of their scores"
+    paper: ClassVar[str] = "Learning Privately over Distributed Features, Algorithm 1"
+
+    def __post_init__(self) -> None:
+        who = type(self).__name__
+        if self.rho != "auto":
+            check.positive(who, rho=self.rho)
+        if self.proximal != "auto":
+            check.non_negative(who, proximal=self.proximal)
+        check.whole(who, at_least=0, balance=self.balance)
+        check.non_negative(who, tol=self.tol)
+        check.positive(who, b1=self.b1)
+
+    def asks(self) -> Asks:
+        return Asks(kind="fit")
+
+    def init_server(self, hub: Hub) -> Server:
+        labels = _labels(hub)
+        zero, one = hub.zeros, hub.zeros[..., :1]
+        rho = 2.0 * labels.smoothness if self.rho == "auto" else self.rho
+        if rho + labels.strong <= 0:
+            raise InvalidInput(
+                f"ADMMSharing: (7) must be strongly convex: rho must exceed {-labels.strong:g} here, got {rho:g}"
+            )
+        r = np.repeat(zero, hub.n, axis=-2)
+        start = np.full_like(one, np.inf)
+        return Server(r, zero.copy(), zero.copy(), one + rho, start, start, one.copy())
+
+    def init_client(self, site: Site) -> Client:
+        zero, one = site.zeros, site.zeros[..., :1]
+        return Client(zero, zero, one + 1.0, one, one)
+
+    def broadcast(self, server: Server, hub: Hub) -> Down:
+        excess = _total(server.r) - server.z  # line 12
+        weight = 1.0 + self.tau(server.rho, hub)
+        return Down(excess, server.y, server.rho, weight, np.full_like(server.rho, float(hub.n)))
+
+    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+        others = down.excess - state.r  # lines 3, 4: Σ_{k≠m} D_k x_k − z
+        tau = down.weight - 1.0
+        target = (-others - down.y / down.rho + tau * state.r) / down.weight
+        rho = np.broadcast_to(down.rho * down.weight, (*target.shape[:-1], 1))
+        noise = np.broadcast_to(self.noise(down, site), rho.shape)
+        r = site.release(site.f.fit(target, rho, noise))  # (6), line 6; (16)
+        return Client(r, target, rho.copy(), noise.copy(), np.full(rho.shape, float(site.k))), Up(r)
+
+    def server(self, server: Server, up: Up, hub: Hub) -> Server:
+        labels, rho = _labels(hub), server.rho
+        r = hub.fresh(up.r, server.r)
+        total = _total(r)
+        z = labels.prox(total + server.y / rho, rho)  # (7)
+        y = server.y + rho * (total - z)  # (8)
+        # Stationarity of (6) at the new point, D_m'(y + …) being what is left of it.
+        moved, weight = r - server.r, 1.0 + self.tau(rho, hub)
+        left = rho * (weight * moved - _total(moved) + (z - server.z))
+        primal, dual = _norm(total - z), _norm(left).max(axis=-2, keepdims=True)
+        size = np.maximum(_norm(total), _norm(y) / rho)
+        return Server(r, z, y, self.balanced(rho, primal, dual, hub), primal, dual / rho, size)
+
+    def model(self, server: Server) -> Array:
+        return _total(server.r)
+
+    def kept(self, state: Client) -> Kept:
+        return Kept(target=state.target, rho=state.rho, noise=state.noise, k=state.k)
+
+    def stop(self, server: Server) -> str:
+        worst = np.maximum(server.primal, server.dual)
+        if self.tol > 0 and bool((worst <= self.tol * server.size).all()):
+            return f"primal and dual residuals are at most {self.tol:g} of the scores and duals"
+        return ""
+
+    def tau(self, rho: Array, hub: Hub) -> Array:
+        """The proximal term's weight: see the departures above."""
+        if self.proximal != "auto":
+            return np.full_like(rho, self.proximal)
+        falls = meets_assumption(rho, _labels(hub))
+        return np.where(falls, max(0.0, hub.n / 2 - 1), hub.n - 1.0)
+
+    def balanced(self, rho: Array, primal: Array, dual: Array, hub: Hub) -> Array:
+        """Residual balancing (Boyd et al. 2011, 3.4.1); ρ never falls to where (7) stops being strongly convex."""
+        if hub.k > self.balance or hub.k % 5:
+            return rho
+        new = np.where(primal * rho > 10 * dual, 2 * rho, np.where(dual > 10 * primal * rho, rho / 2, rho))
+        return np.where(new + _labels(hub).strong > 0, new, rho)
+
+    def noise(self, down: Down, site: Site) -> Any:
+        """σ of Theorem 3, by which `Published` scales its noise; 0 in the other modes."""
+        if site.claim is None:
+            return np.zeros((1, 1))
+        penalty: Penalty = site.penalty
+        if not penalty.smooth:
+            raise InvalidInput("ADMMSharing: Lemma 1 needs a penalty with a second derivative; use L2, or another mode")
+        rho, parties = down.rho * down.weight, down.parties
+        c = 3 / (site.f.width * rho) * (penalty.curvature + (1 + parties * rho) * self.b1)  # Lemma 1, λ c_1 as one
+        return claims.sharing_sigma(c, site.claim.epsilon, site.claim.delta)  # Theorem 3
+
+
+def meets_assumption(rho: Array, labels: LabelOracle) -> Array:
+    """Assumption 1.2(c): ρ γ(ρ) > 2L² and ρ >= L, γ(ρ) = ρ + the strong convexity of l."""
+    return (rho * (rho + min(labels.strong, 0.0)) > 2 * labels.smoothness**2) & (rho >= labels.smoothness)
+
+
+def lyapunov(server: Server, x: Array, columns: Any, labels: LabelOracle, penalty: Penalty) -> Array:
+    """V^t of (13), which is 0 at a stationary point: a diagnostic for a simulation, which may look at x and D.
+
+    `x` are all parties' models (runs?, parties, widest), `columns` the `problems.columns.Columns` they are models of.
+    """
+    everyone, excess = np.arange(x.shape[-2]), _total(server.r) - server.z
+    slope = columns.adjoint(server.y + server.rho * excess, everyone)  # of the Lagrangian less λ R
+    own = np.arange(columns.widest) < columns.widths[:, None]
+    by_party = np.where(own, x - penalty.prox(x - slope, 1.0), 0.0)
+    by_z = labels.slope(server.z) - server.y - server.rho * excess
+    return (
+        np.square(by_party).sum(axis=(-2, -1))
+        + np.square(by_z).sum(axis=(-2, -1))
+        + np.square(excess).sum(axis=(-2, -1))
+    )
+
+
+def _labels(hub: Hub) -> LabelOracle:
+    if hub.labels is None:
+        raise InvalidInput("ADMMSharing: needs columns split between parties; give train a VerticalFederation")
+    return hub.labels
+
+
+def _total(r: Array) -> Array:
+    return r.sum(axis=-2, keepdims=True)
+
+
+def _norm(v: Array) -> Array:
+    return np.linalg.norm(v, axis=-1, keepdims=True)

@@ -1,0 +1,304 @@
+"""The only way from an algorithm to a party's columns: the doors of `door.py` and `proven.py`, for a split by columns.
+
+In `Proven` mode a party answers one kind of question, `fit`: the scores of its best model for a public target, clipped
+or of known sensitivity, charged to its ledger, noised and only then given. What a target is made of (the broadcast and
+the party's own released scores) is public, and the model itself stays behind the door; so however the algorithm goes
+on, its messages are post-processing. A model that is to predict is one more such answer, after the last round.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core.algorithm import Asks, Claim, ColumnOracle, Kept, LabelOracle
+from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.streams import SERVER, Purpose, Streams
+from sottovoce.privacy import mechanisms, sensitivity
+from sottovoce.privacy.door import Door, Question, Releases
+from sottovoce.privacy.events import Event, Relation
+from sottovoce.privacy.modes import ProvenColumns, Published, VerticalPrivacy
+from sottovoce.privacy.proven import Ledger, ProvenDoor
+
+MODEL = 0  # the round under which a ledger keeps the model for prediction: it is made once a run, whenever that ends
+RELATIONS: dict[str, Relation] = {"party": "replace-client", "column": "replace-column", "record": "replace-one"}
+
+
+@dataclass
+class PartyDoor(Door):
+    """Exact answers, plain uploads: no privacy. `exact` is a `problems.columns.Columns`."""
+
+    exact: Any
+
+    def open(
+        self, local: np.ndarray, active: np.ndarray, k: int, public: Sequence[np.ndarray] = ()
+    ) -> tuple[Any, Releases]:
+        next_question = self.questions(local, active, k)
+
+        def fit(target: np.ndarray, rho: np.ndarray, noise: Any = 0.0) -> np.ndarray:
+            return self.fit(target, rho, noise, next_question("fit"))
+
+        def predict(x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+            next_question("scores")
+            return self.exact.predict(x, local, rows)
+
+        def adjoint(v: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+            next_question("scores")
+            return self.exact.adjoint(v, local, rows)
+
+        widths = self.exact.widths[local][:, None].astype(np.float64)
+        oracle = ColumnOracle(fit, predict, adjoint, widths, self.exact.widest, self.exact.samples)
+        return oracle, Releases(self, local, active, k, public)
+
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+        return self.exact.predict(self.exact.fit(target, rho, question.local), question.local)
+
+    def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
+        """The parties' models as they are behind the door, (runs?, parties, widest): a simulation may look."""
+        if kept.x is not None:
+            return kept.x
+        assert kept.target is not None
+        assert kept.rho is not None
+        return self.exact.fit(kept.target, kept.rho, local)
+
+    def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
+        """The parties' models for prediction, made after round k; None where there must be none."""
+        return self.looked_at(kept, local)
+
+    def affords_models(self, local: np.ndarray) -> bool:
+        return True
+
+    def would_be(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
+        """What `models` would give out here, for a simulation to measure: it is not given out, and not charged."""
+        return self.looked_at(kept, local)
+
+
+@dataclass(kw_only=True)
+class PublishedPartyDoor(PartyDoor):
+    """Noise on x as in (16): N(0, noise² (D'D)^-1), so that D x̃ is what leaves."""
+
+    privacy: Published
+
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+        x = self.exact.fit(target, rho, question.local)
+        return self.exact.predict(x + noise * self._spread(question), question.local)
+
+    def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
+        """x̃ of each party's last fit, with the noise that was drawn in its round."""
+        x = super().looked_at(kept, local)
+        if kept.noise is None or kept.k is None:
+            return x
+        for k in np.unique(kept.k[kept.k > 0]):
+            spread = self._spread(Question(local, np.ones(self.shape(len(local)), dtype=bool), int(k), 0))
+            x = x + np.where(kept.k == k, kept.noise * spread, 0.0)
+        return x
+
+    def _spread(self, question: Question) -> np.ndarray:
+        count = min(self.exact.widest, self.exact.samples)
+        return self.exact.spread(self.seeded(Purpose.NOISE, question, count), question.local)
+
+    @property
+    def claim(self) -> Claim | None:
+        return Claim(self.privacy.epsilon, self.privacy.delta)
+
+
+@dataclass(kw_only=True)
+class ProvenPartyDoor(PartyDoor, ProvenDoor):
+    """Noisy fits; uploads are post-processing and go out as they are.
+
+    Variant "clip": whatever the party did, its scores were clipped to norm C before the noise, so any change of its
+    data moves them by at most 2C. Variant "ridge": see `sensitivity.py`.
+    """
+
+    privacy: ProvenColumns  # type: ignore[assignment]
+    counted = True
+
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+        u, rho = self._projected(target), np.atleast_2d(rho)
+        self.charge(question, u, rho)
+        scores = self.exact.predict(self.exact.fit(u, rho, question.local), question.local)
+        if self.privacy.variant == "clip":
+            return self._clipped(scores, self.privacy.bound, Purpose.NOISE, question)
+        mu, bound = self.exact.penalty.strong / rho, self.privacy.score_bound
+        match self.privacy.unit:
+            case "party":
+                change = sensitivity.party_scores(u)
+            case "column":
+                change = sensitivity.column_scores(u, mu, _given(self.privacy.column_bound))
+            case _:
+                scores = np.clip(scores, -_given(bound), _given(bound))
+                change = sensitivity.record_scores(u, mu, _given(self.privacy.row_bound), _given(bound))
+        return self.noisy(scores, self.event.noise_multiplier * change, Purpose.NOISE, question)
+
+    def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
+        if not self.privacy.model:
+            return None
+        assert kept.target is not None
+        assert kept.rho is not None
+        everyone = np.ones(self.shape(len(local)), dtype=bool)
+        self.charge(Question(local, everyone, MODEL, 0), self._projected(kept.target), kept.rho)
+        return self._noisy_models(kept, Question(local, everyone, k, self.asks.answers))
+
+    def would_be(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
+        if not self.privacy.model or self.privacy.noise == "secure":
+            return None
+        everyone = np.ones(self.shape(len(local)), dtype=bool)
+        intercept, self.intercept = self.intercept, lambda answer, *_: answer  # nothing is given out
+        try:
+            return self._noisy_models(kept, Question(local, everyone, k, self.asks.answers))
+        finally:
+            self.intercept = intercept
+
+    def _noisy_models(self, kept: Kept, question: Question) -> np.ndarray:
+        x = self.looked_at(kept, question.local)
+        if self.privacy.variant == "clip":
+            return self._clipped(x, _given(self.privacy.model_bound), Purpose.RELEASE, question)
+        assert kept.target is not None
+        assert kept.rho is not None
+        u, mu = self._projected(kept.target), self.exact.penalty.strong / kept.rho
+        if self.privacy.unit == "record":
+            change = sensitivity.record_model(u, mu, _given(self.privacy.row_bound))
+        else:
+            change = sensitivity.party_model(u, mu)
+        return self.noisy(x, self.event.noise_multiplier * change, Purpose.RELEASE, question)
+
+    def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
+        assert kept.target is not None
+        return super().looked_at(Kept(target=self._projected(kept.target), rho=kept.rho), local)
+
+    def able(self, local: np.ndarray, k: int) -> np.ndarray:
+        """Who can afford this round and, after it, its model."""
+        return self.ledger.afford(self.event, self.asks.answers + self.privacy.model, local, k)
+
+    def affords_models(self, local: np.ndarray) -> bool:
+        """A party that was short of budget from the start has no room for a model either."""
+        return not self.privacy.model or bool(self.ledger.afford(self.event, 1, local, MODEL).all())
+
+    def _projected(self, target: np.ndarray) -> np.ndarray:
+        """On |u| <= U: noise comes back in the target, and without a bound would feed on itself."""
+        return mechanisms.clip_rows(target, self.privacy.bound) if self.privacy.variant == "ridge" else target
+
+    def _clipped(self, value: np.ndarray, bound: float, purpose: Purpose, question: Question) -> np.ndarray:
+        clipped = mechanisms.clip_rows(value, bound)
+        if self.privacy.noise == "seeded":
+            return self.noisy(clipped, self.event.noise_multiplier * 2 * bound, purpose, question)
+        grid = mechanisms.to_grid(clipped, bound)
+        scale = self.event.noise_multiplier * 2 * mechanisms.GRID_BOUND
+        grid = grid + mechanisms.discrete_noise("gaussian", scale, grid.size).reshape(grid.shape)
+        return self.intercept(mechanisms.from_grid(grid, bound))
+
+
+def _given(bound: float | None) -> float:
+    assert bound is not None  # ProvenColumns has checked it
+    return bound
+
+
+def plan_parties(privacy: ProvenColumns, asks: Asks, rounds: int) -> Event:
+    """What each answer is, with the least noise that the budget allows for all rounds and the model after them."""
+    from sottovoce.privacy import accounting
+
+    kind: dict[str, Any] = {
+        "mechanism": "discrete-gaussian" if privacy.noise == "secure" else "gaussian",
+        "relation": RELATIONS[privacy.unit],
+    }
+    noise = accounting.calibrate(privacy.epsilon, privacy.delta, rounds * asks.answers + privacy.model, **kind)
+    return Event(noise_multiplier=noise, **kind)
+
+
+def check_parties(privacy: VerticalPrivacy, asks: Asks, penalty: Any) -> None:
+    """Refuse what no proof covers, before any work starts."""
+    if not isinstance(privacy, ProvenColumns):
+        return
+    if asks.kind != "fit":
+        raise NoGuarantee(
+            f"ProvenColumns: there is no proof for a method that asks for {asks.kind!r}; use admm-sharing"
+        )
+    ridge = penalty.smooth and penalty.strong > 0 and penalty.curvature == penalty.strong
+    if privacy.variant == "ridge" and not ridge:
+        raise NoGuarantee(
+            f"ProvenColumns: variant 'ridge' is proven for an L2 penalty, got {penalty!r}; use L2, or variant='clip'"
+        )
+
+
+def bounded(parts: Sequence[Any], privacy: VerticalPrivacy) -> list[Any]:
+    """The parts that are trained on: columns or rows longer than a proof allows are scaled down, each by itself."""
+    if not isinstance(privacy, ProvenColumns):
+        return list(parts)
+    if privacy.column_bound is not None:
+        return [_shortened(part, privacy.column_bound, axis=0) for part in parts]
+    if privacy.row_bound is not None:
+        return [_shortened(part, privacy.row_bound, axis=1) for part in parts]
+    return list(parts)
+
+
+def _shortened(part: Any, bound: float, axis: int) -> Any:
+    sparse = hasattr(part, "tocsr")
+    squared = part.multiply(part) if sparse else np.square(part)
+    lengths = np.sqrt(np.asarray(squared.sum(axis=axis)).reshape(-1))
+    slack = 1 + 64 * np.finfo(np.float64).eps  # rounding must not lift a vector above the bound
+    scale = 1.0 / np.maximum(1.0, lengths / bound * slack)
+    if not sparse:
+        return part * (scale if axis == 0 else scale[:, None])
+    from scipy.sparse import csr_array, diags_array
+
+    return csr_array(part @ diags_array(scale) if axis == 0 else diags_array(scale) @ part)
+
+
+def open_parties(
+    privacy: VerticalPrivacy, event: Event | None, ledger: Ledger | None, exact: Any, asks: Asks, **rest: Any
+) -> PartyDoor:
+    """The door for this kind of promise."""
+    if isinstance(privacy, Published):
+        return PublishedPartyDoor(exact=exact, asks=asks, privacy=privacy, **rest)
+    if isinstance(privacy, ProvenColumns):
+        assert event is not None
+        assert ledger is not None
+        return ProvenPartyDoor(exact=exact, asks=asks, privacy=privacy, event=event, ledger=ledger, **rest)
+    return PartyDoor(exact=exact, asks=asks, **rest)
+
+
+# -------------------------------------------------------------------------------------------------------------- labels
+
+
+def label_oracle(loss: Any, y: np.ndarray, weight: float) -> LabelOracle:
+    """What the server may ask of the labels: functions, which hold them. l(z) = weight Σ_i loss(z_i, y_i).
+
+    `y` is (samples,), or (runs, 1, samples) where each run has drawn its own.
+    """
+
+    def labels_at(rows: np.ndarray | None) -> np.ndarray:
+        if rows is None:
+            return y
+        return y[rows.astype(np.int64)] if y.ndim == 1 else np.take_along_axis(y, rows.astype(np.int64), axis=-1)
+
+    def prox(v: np.ndarray, rho: np.ndarray) -> np.ndarray:
+        if v.ndim < 3:
+            return loss.prox(v, y, rho / weight)
+        # One run after the other: an iterative prox goes on until all of its numbers are there, and no run's last bit
+        # may depend on the others.
+        own = [y] * len(v) if y.ndim == 1 else y
+        return np.stack([loss.prox(a, b, c / weight) for a, b, c in zip(v, own, rho, strict=True)])
+
+    def slope(scores: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        return weight * loss.slope(scores, labels_at(rows))
+
+    return LabelOracle(prox, slope, weight * loss.curvature, weight * loss.strong, y.shape[-1])
+
+
+def randomised_labels(y: np.ndarray, epsilon: float, streams: Streams, secure: bool) -> np.ndarray:
+    """Each label −1 or +1 flipped with probability 1/(1 + e^epsilon): epsilon-private, once and for all.
+
+    Secure flips compare 64 random bits of the operating system with the probability rounded up to a 64-bit fraction,
+    which can only add privacy.
+    """
+    if not np.isin(y, (-1.0, 1.0)).all():
+        raise InvalidInput("label_epsilon: randomised response is for labels -1 and +1")
+    chance = 1.0 / (1.0 + np.exp(epsilon))
+    if secure:
+        import secrets
+
+        bits = np.frombuffer(secrets.token_bytes(8 * len(y)), dtype=np.uint64)
+        return np.where(bits < np.uint64(min(int(chance * 2**64) + 2**12, 2**63)), -y, y)
+    flips = np.where(streams.uniform(np.array([SERVER]), 0, Purpose.RELEASE, len(y)) < chance, -y, y)
+    return flips[0] if flips.ndim == 2 else flips

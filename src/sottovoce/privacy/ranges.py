@@ -1,0 +1,124 @@
+"""Private ranges of features: where records lie, asked of every owner by noisy counts.
+
+Scaling by the true extremes (or the mean and deviation) of private rows gives away the record that attains them. Here
+every owner answers two questions, out of the budget that pays for training: how many of its records lie in which cell
+of a public grid, feature by feature. First cells of doubling size |x| in (2^(k-1), 2^k], then equal cells of the range
+that the first answers showed. Each owner adds its own noise, so whoever collects the counts need not be trusted.
+
+Why it is private. For each feature a record lies in exactly one cell, so over d features replacing a record moves at
+most 2d counts by one each: by √(2d) in L2 and 2d in L1. A record that is there or blank moves d counts: √d and d. The
+first grid depends on no data, the second only on answers already given, so the two compose adaptively, and the ranges
+are post-processing. Each owner's records enter its own counts alone: one event a question, at every owner.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.check import NoGuarantee
+from sottovoce.core.streams import Purpose, Streams
+from sottovoce.privacy import accounting, mechanisms
+from sottovoce.privacy.events import Event
+from sottovoce.privacy.modes import Proven
+from sottovoce.privacy.proven import Ledger
+
+ANSWERS = 2
+SIZES = 2.0 ** np.arange(-20, 41)  # below 2^-20 a value counts as 0, above 2^40 as 2^40
+CELLS = 16
+# A count is believed if it is this many deviations of the noise above 0. One of 1000 cells full of noise alone is
+# taken for real with a probability of 3e-4 (Gaussian); a wrong one only widens a range.
+_STANDS_OUT = {"gaussian": 5.0, "discrete-gaussian": 5.0, "laplace": 10.0}
+
+
+def plan_counts(epsilon: float, delta: float, privacy: Proven) -> Event:
+    """The event that one answer is, both together costing (`epsilon`, `delta`); pure if `delta` is 0."""
+    if privacy.unit != "record":
+        raise NoGuarantee(
+            f"PrivateScaler: its ranges are private for one record, and the unit is a whole {privacy.unit}; state "
+            "ranges instead, PublicScaler(ranges)"
+        )
+    pure = delta == 0 or privacy.delta > 0
+    check.require(pure, "PrivateScaler", "delta must be 0 where the whole budget has none", delta)
+    mechanism = "laplace" if delta == 0 else "discrete-gaussian" if privacy.noise == "secure" else "gaussian"
+    kind: dict[str, Any] = {"mechanism": mechanism, "relation": privacy.relation}
+    return Event(noise_multiplier=accounting.calibrate(epsilon, delta, ANSWERS, **kind), **kind)
+
+
+def find_ranges(
+    X: np.ndarray, offsets: np.ndarray, event: Event, ledger: Ledger, streams: Streams, secure: bool
+) -> np.ndarray:
+    """Lower and upper end of each feature, (features, 2): records beyond are few, or drowned by noise.
+
+    Refuses before anything is asked if the noise would drown the counts: sizes and noise are public.
+    """
+    clients, features = len(offsets) - 1, X.shape[1]
+    spread = math.sqrt(2) if event.mechanism == "laplace" else 1.0  # deviation of noise of scale 1
+    believed = _STANDS_OUT[event.mechanism] * spread * math.sqrt(clients) * noise_scale(event, features)
+    if believed > len(X) / 4:
+        raise check.InvalidInput(
+            f"PrivateScaler: noise would drown the counts: {features} features, {clients} owners with {len(X)} records "
+            f"together, and only cells of more than about {believed:.0f} would stand out. Give it about "
+            f"{4 * believed / len(X):.1f} times the epsilon, scale fewer features, or state ranges (PublicScaler)"
+        )
+    if not ledger.afford(event, ANSWERS, np.arange(clients), 0).all():
+        raise check.BudgetSpent(
+            "PrivateScaler: its two answers do not fit into what is left of every owner's budget. Nothing was asked; "
+            "give it a smaller epsilon, or the whole a larger one"
+        )
+
+    def seen(values: np.ndarray, edges: np.ndarray, question: int) -> np.ndarray:
+        counts = noisy_counts(values, offsets, edges, question, event, ledger, streams, secure)
+        return counts.sum(axis=0) > believed
+
+    largest = SIZES[np.minimum(_last(seen(np.abs(X), np.tile(SIZES, (features, 1)), 0)), len(SIZES) - 1)]
+    ends = largest[:, None] * np.linspace(-1.0, 1.0, CELLS + 1)
+    where = seen(X, ends[:, 1:-1], 1)
+    where[~where.any(axis=1)] = True  # spread too thinly over the cells: keep the whole range
+    return np.take_along_axis(ends, np.stack([np.argmax(where, axis=1), _last(where) + 1], axis=1), axis=1)
+
+
+def noisy_counts(
+    values: np.ndarray,
+    offsets: np.ndarray,
+    edges: np.ndarray,
+    question: int,
+    event: Event,
+    ledger: Ledger,
+    streams: Streams,
+    secure: bool,
+) -> np.ndarray:
+    """How many records of each owner lie in each cell of each feature, with noise: (clients, features, cells).
+
+    `edges` are (features, cells - 1); a value on an edge belongs to the cell below. Charged before it is computed.
+    """
+    clients, features, cells = len(offsets) - 1, len(edges), edges.shape[1] + 1
+    everyone, scale = np.arange(clients), noise_scale(event, features)
+    ledger.charge(event, everyone, np.ones(clients, dtype=bool), 0, question, [edges.reshape(1, -1)])
+    owner = np.repeat(everyone, np.diff(offsets)) * cells
+    columns = zip(values.T, edges, strict=True)
+    counts = [np.bincount(owner + np.searchsorted(e, x), minlength=clients * cells) for x, e in columns]
+    if secure:
+        kind = "laplace" if event.mechanism == "laplace" else "gaussian"
+        noise = np.stack([mechanisms.discrete_noise(kind, scale, features * cells) for _ in everyone])
+    else:
+        draw = streams.laplace if event.mechanism == "laplace" else streams.normal
+        noise = scale * draw(everyone, 0, Purpose.NOISE, features * cells, question)
+    return np.stack(counts).reshape(features, clients, cells).swapaxes(0, 1) + noise.reshape(clients, features, cells)
+
+
+def noise_scale(event: Event, features: int) -> float:
+    """Deviation of the noise on a count (Laplace: its scale)."""
+    return event.noise_multiplier * sensitivity(event, features)
+
+
+def sensitivity(event: Event, features: int) -> float:
+    """How far one record moves the counts of one owner, in the norm of the event's noise."""
+    moved = features * (2 if event.relation == "replace-one" else 1)
+    return float(moved) if event.mechanism == "laplace" else math.sqrt(moved)
+
+
+def _last(seen: np.ndarray) -> np.ndarray:
+    """The last True of each row (0 if there is none)."""
+    return np.where(seen.any(axis=1), seen.shape[1] - 1 - np.argmax(seen[:, ::-1], axis=1), 0)

@@ -1,0 +1,267 @@
+"""Who holds which columns: parties with different features of the same samples, one of them with the labels.
+
+Parties that number their samples differently are joined on identifiers. They compare salted hashes (SHA-256), never
+the identifiers themselves; but a hash hides nothing from someone who can guess the identifier, and the join as such
+tells whoever sees two lists which samples are in both. A private set intersection would hide that; this is not one.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput
+from sottovoce.problems.federation import LARGEST
+
+Matrix = Any  # float64 ndarray (samples, columns), C-contiguous; or a scipy.sparse CSR array
+
+_REVEALS = (
+    "The exact join tells whoever sees two of the hashed lists which samples are in both, and whoever can guess "
+    "identifiers (and knows the salt) who they are. No privacy guarantee covers it."
+)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What the join of the parties' samples found.
+
+    Parameters
+    ----------
+    samples
+        How many are held by everybody: those are trained on.
+    held
+        How many each list had, by its name; the labels' own list last, where it is one.
+    joined
+        Whether identifiers were compared. If not, row i was taken to be the same sample everywhere.
+    """
+
+    samples: int
+    held: dict[str, int]
+    joined: bool
+
+    def __str__(self) -> str:
+        if not self.joined:
+            return f"{self.samples} samples, taken to be in the same order everywhere (no ids were given)."
+        kept = ", ".join(f"{name}: {self.samples} of {count}" for name, count in self.held.items())
+        return f"{self.samples} samples matched by id ({kept}). {_REVEALS}"
+
+
+@dataclass(frozen=True)
+class VerticalFederation:
+    """Columns of many owners: party m holds parts[m], row i of every part being the same sample.
+
+    Parameters
+    ----------
+    parts
+        One (samples, columns) array per party: dense, or sparse (CSR).
+    y
+        The labels, with party `holder`.
+    names
+        One per party.
+    holder
+        The number of the party that has the labels.
+    report
+        What the join found.
+    """
+
+    parts: tuple[Matrix, ...] = field(repr=False)
+    y: np.ndarray = field(repr=False)
+    names: tuple[str, ...]
+    holder: int = 0
+    report: Alignment | None = None
+
+    @classmethod
+    def from_arrays(
+        cls,
+        parts: Sequence[Any],
+        y: ArrayLike,
+        *,
+        ids: Sequence[ArrayLike] | None = None,
+        label_ids: ArrayLike | None = None,
+        names: Sequence[object] | None = None,
+        holder: int = 0,
+        salt: str = "",
+    ) -> "VerticalFederation":
+        """Bring the parties' rows into one order.
+
+        Parameters
+        ----------
+        parts
+            X_1, ..., X_M: numbers, dense or scipy.sparse.
+        y
+            One label per row of the holder's part, or per entry of `label_ids`.
+        ids
+            One list of sample identifiers per party, each with one per row and none twice. Samples that not
+            everybody has are left out, and `report` says how many. None: row i is the same sample everywhere.
+        label_ids
+            Identifiers of the labels, if they are not in the order of the holder's rows.
+        salt
+            What the parties agreed to put in front of identifiers before they hash them.
+        """
+        who = "VerticalFederation"
+        check.require(
+            isinstance(parts, Sequence) and len(parts) > 0, who, "parts must be a list with one array per party"
+        )
+        names = [f"party {m}" for m in range(1, len(parts) + 1)] if names is None else list(names)
+        check.require(len(names) == len(parts), who, f"needs one name per party ({len(parts)})", len(names))
+        check.whole(who, at_least=0, holder=holder)
+        check.require(holder < len(parts), who, f"holder must be the number of a party, 0..{len(parts) - 1}", holder)
+        titles = tuple(str(name) for name in names)
+        checked = [_matrix(title, part) for title, part in zip(titles, parts, strict=True)]
+        labels = np.asarray(y)
+        check.require(labels.ndim == 1, who, "y must have one axis", labels.shape)
+        if ids is None:
+            check.require(label_ids is None, who, "label_ids need ids of the parties' rows to be compared with")
+            return cls(tuple(checked), labels, titles, holder)
+        check.require(len(ids) == len(parts), who, f"ids must be {len(parts)} lists, one per party", len(ids))
+        lists = {title: _hashed(title, own, part.shape[0], salt)
+                 for title, own, part in zip(titles, ids, checked, strict=True)}  # fmt: skip
+        if label_ids is not None:
+            lists["the labels"] = _hashed("the labels", label_ids, len(labels), salt)
+        else:
+            _as_many(titles[holder], "labels", len(labels), checked[holder].shape[0])
+        order = lists["the labels" if label_ids is not None else titles[holder]]
+        shared = [digest for digest in order if all(digest in own for own in lists.values())]
+        held = {title: len(own) for title, own in lists.items()}
+        counts = ", ".join(f"{title}: {count}" for title, count in held.items())
+        check.require(bool(shared), who, f"no identifier is held by everybody ({counts})", hint="Check the salt")
+        parts_ = tuple(
+            part[[lists[title][digest] for digest in shared]] for title, part in zip(titles, checked, strict=True)
+        )
+        labels = labels[[order[digest] for digest in shared]]
+        return cls(parts_, labels, titles, holder, Alignment(len(shared), held, joined=True))
+
+    @classmethod
+    def from_columns(
+        cls, X: Any, y: ArrayLike, split: Sequence[int], *, names: Sequence[object] | None = None, holder: int = 0
+    ) -> "VerticalFederation":
+        """Cut one array into parties: the first split[0] columns, the next split[1], ..."""
+        X = _matrix("X", X)
+        return cls.from_arrays(cut(X, split), y, names=names, holder=holder)
+
+    def __post_init__(self) -> None:
+        samples = len(self.y)
+        check.require(samples > 0, "VerticalFederation", "needs at least one sample")
+        for name, part in zip(self.names, self.parts, strict=True):
+            _as_many(name, "rows", part.shape[0], samples)
+        if self.report is None:
+            report = Alignment(samples, dict.fromkeys(self.names, samples), joined=False)
+            object.__setattr__(self, "report", report)
+
+    @property
+    def n(self) -> int:
+        """Number of parties."""
+        return len(self.parts)
+
+    @property
+    def samples(self) -> int:
+        return len(self.y)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Columns of each party."""
+        return tuple(int(part.shape[1]) for part in self.parts)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Samples of each party: all have the same."""
+        return np.full(self.n, self.samples)
+
+    def pooled(self) -> "VerticalFederation":
+        """Everything in one place: the yardstick that parties who share nothing are held against."""
+        return VerticalFederation((joined(self.parts),), self.y, ("everyone",))
+
+    def alone(self, m: int) -> "VerticalFederation":
+        """Party m with the labels and nobody else: what it could do by itself."""
+        return VerticalFederation((self.parts[m],), self.y, (self.names[m],))
+
+    def data(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """What each party has as plain arrays, for a fingerprint: its columns, and the labels with their holder."""
+        own = [_plain(part) for part in self.parts]
+        return [(X, self.y if m == self.holder else self.y[:0]) for m, X in enumerate(own)]
+
+    def __repr__(self) -> str:  # the default would print rows
+        widths = " + ".join(map(str, self.widths))
+        return f"VerticalFederation({self.n} parties, {self.samples} samples, {widths} columns)"
+
+
+def cut(X: Matrix, split: Sequence[int]) -> list[Matrix]:
+    """Neighbouring columns of X, split[0] of them, then split[1], ..."""
+    check.whole("split", **{f"split[{m}]": width for m, width in enumerate(split)})
+    rule = f"must add up to the {X.shape[1]} columns of X"
+    check.require(sum(split) == X.shape[1], "split", rule, list(split))
+    ends = list(itertools.accumulate(split, initial=0))
+    return [X[:, a:b] for a, b in itertools.pairwise(ends)]
+
+
+def joined(parts: Sequence[Matrix]) -> Matrix:
+    """Parts side by side: sparse if all are."""
+    if all(hasattr(part, "tocsr") for part in parts):
+        from scipy.sparse import hstack
+
+        return hstack(parts, format="csr")
+    return np.hstack([part.toarray() if hasattr(part, "tocsr") else part for part in parts])
+
+
+def matrices(who: str, parts: Sequence[Any], widths: Sequence[int]) -> list[Matrix]:
+    """New rows of the same columns, one array per party, checked."""
+    listed = isinstance(parts, Sequence) and len(parts) == len(widths)
+    got = len(parts) if isinstance(parts, Sequence) else type(parts).__name__
+    check.require(listed, who, f"needs a list of {len(widths)} arrays, one per party", got)
+    checked = [_matrix(f"party {m + 1}", part) for m, part in enumerate(parts)]
+    for m, (part, width) in enumerate(zip(checked, widths, strict=True)):
+        check.require(part.shape[1] == width, who, f"party {m + 1} must have its {width} columns", part.shape[1])
+        _as_many(f"party {m + 1}", "rows", part.shape[0], checked[0].shape[0])
+    return checked
+
+
+def _matrix(name: str, X: Any) -> Matrix:
+    """Finite float64 numbers, dense or CSR."""
+    dense: Any
+    if not hasattr(X, "tocsr"):
+        dense = np.ascontiguousarray(check.finite_array(name, "X", X, ndim=2))
+        largest = float(np.abs(dense).max(initial=0.0))
+    else:
+        from scipy.sparse import csr_array
+
+        check.require(X.ndim == 2, name, "X must have 2 axes", X.shape)
+        dense = csr_array(X, dtype=np.float64)
+        dense.sum_duplicates()
+        largest = float(np.abs(check.finite_array(name, "X", dense.data, ndim=1)).max(initial=0.0))
+    check.require(dense.shape[1] > 0, name, "X must have at least one column", dense.shape)
+    check.require(largest <= LARGEST, name, f"entries of X must be at most {LARGEST:g} in size", largest)
+    return dense
+
+
+def _hashed(name: str, ids: ArrayLike, rows: int, salt: str) -> dict[bytes, int]:
+    """Salted hash -> row. Missing and repeated identifiers are refused with their counts."""
+    own = np.asarray(ids)
+    check.require(own.ndim == 1, name, "ids must have one axis", own.shape)
+    _as_many(name, "ids", len(own), rows)
+    values = own.tolist()
+    missing = sum(value is None or value != value or value == "" for value in values)
+    if missing:
+        raise InvalidInput(f"{name}: {missing} of {rows} ids are missing. Give every row one, or leave those rows out")
+    found = {hashlib.sha256(f"{salt}\x00{value}".encode()).digest(): row for row, value in enumerate(values)}
+    if len(found) < rows:
+        raise InvalidInput(
+            f"{name}: {rows - len(found)} of {rows} ids are there more than once. A sample must have one row: merge "
+            "or drop the others"
+        )
+    return found
+
+
+def _as_many(name: str, what: str, got: int, rows: int) -> None:
+    check.require(got == rows, "VerticalFederation", f"{name} must have as many {what} as there are samples ({rows})",
+                  got, "Samples in another order, or others, are joined by ids")  # fmt: skip
+
+
+def _plain(part: Matrix) -> np.ndarray:
+    if not hasattr(part, "tocsr"):
+        return part
+    return np.concatenate([part.data, part.indices.astype(np.float64), part.indptr.astype(np.float64)])

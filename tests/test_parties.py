@@ -1,0 +1,318 @@
+"""What a party gives away: charged before it is given, noise of the stated size, and nothing besides."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sottovoce.algorithms import FDML, ADMMSharing
+from sottovoce.core.algorithm import Kept
+from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
+from sottovoce.core.participation import Everyone
+from sottovoce.core.streams import Streams
+from sottovoce.privacy import accounting, mechanisms, sensitivity
+from sottovoce.privacy.audit import Tape, replays
+from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
+from sottovoce.privacy.parties import bounded, randomised_labels
+from sottovoce.problems.losses import Logistic
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.penalties import L1, L2
+from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.run.simulate import assemble, train
+from tests.cases import COLUMN_UNITS, goal, small_columns
+from tests.test_replay import messages
+
+RECORD = COLUMN_UNITS["proven, record"]
+
+
+def place(privacy: Any, rounds: int = 4, federation: VerticalFederation | None = None, runs: int | None = None) -> Any:
+    algorithm = ADMMSharing()
+    parts = (
+        algorithm,
+        federation or small_columns(),
+        goal(),
+        privacy,
+        Everyone(),
+        rounds,
+        Streams(7, runs),
+        None,
+        "numpy",
+    )
+    assembled = assemble(*parts)
+    assembled.start(algorithm)
+    return assembled
+
+
+def ask(simulator: Any, target: np.ndarray, k: int, rho: float = 0.3) -> np.ndarray:
+    everyone = np.arange(simulator.n)
+    oracle, _ = simulator.door.open(everyone, np.ones(simulator._shape(simulator.n), dtype=bool), k)
+    return oracle.fit(target, np.full((simulator.n, 1), rho))
+
+
+@pytest.mark.parametrize("unit", COLUMN_UNITS)
+def test_noise_has_the_size_of_the_sensitivity(unit: str) -> None:
+    """Over many runs answers scatter around the clipped scores by nm times the formula, coordinate by coordinate."""
+    privacy, runs, rho = COLUMN_UNITS[unit], 400, 0.3
+    simulator = place(privacy, runs=runs)
+    target = np.random.default_rng(0).normal(size=(6, 40))
+    answers = ask(simulator, target, 1, rho)
+    exact = simulator.rows.predict(simulator.rows.fit(target, np.full((6, 1), rho), np.arange(6)), np.arange(6))
+    noise = accounting.calibrate(20.0, 1e-3, 5, relation=simulator.door.event.relation)  # four rounds and a model
+    mu = goal().penalty.strong / rho
+    change = {
+        "proven, party": sensitivity.party_scores(target),
+        "proven, column": sensitivity.column_scores(target, mu, 10.0),
+        "proven, record": sensitivity.record_scores(target, mu, 3.0, 10.0),
+        "proven, clip": np.full((6, 1), 100.0),
+    }[unit]
+    standard = (answers - exact) / (noise * change)
+    assert standard.std() == pytest.approx(1.0, abs=0.01)
+    assert abs(standard.mean()) < 0.02
+
+
+@pytest.mark.parametrize("unit", COLUMN_UNITS)
+def test_the_budget_is_for_all_rounds_and_the_model_and_no_more(unit: str) -> None:
+    simulator = place(COLUMN_UNITS[unit], rounds=3)
+    target = np.ones((6, 40))
+    for k in (1, 2, 3):
+        assert simulator.door.able(np.arange(6), k).all()
+        ask(simulator, target, k)
+    assert not simulator.door.able(np.arange(6), 4).any()  # another round would leave nothing for the model
+    kept = Kept(target=target, rho=np.full((6, 1), 0.3))
+    assert simulator.door.models(kept, np.arange(6), 3) is not None
+    assert simulator.ledger.epsilons() == pytest.approx(np.full(6, 20.0), rel=1e-6)
+    with pytest.raises(BudgetSpent):
+        simulator.door.models(kept, np.arange(6), 4)
+    with pytest.raises(BudgetSpent):
+        ask(simulator, target, 5)
+
+
+def test_what_is_not_declared_is_not_answered() -> None:
+    simulator = place(RECORD)
+    oracle, _ = simulator.door.open(np.arange(6), np.ones(6, dtype=bool), 1)
+    oracle.fit(np.ones((6, 40)), np.ones((6, 1)))
+    with pytest.raises(InvalidInput, match="declared 1 answers"):
+        oracle.fit(np.ones((6, 40)), np.ones((6, 1)))
+    for question in (oracle.predict, oracle.adjoint):
+        with pytest.raises(InvalidInput, match="declared 'fit'"):
+            question(np.ones((6, 40)))
+    closed, _ = simulator.door.open(np.arange(6), np.ones(6, dtype=bool), 0)
+    with pytest.raises(InvalidInput):
+        closed.fit(np.ones((6, 40)), np.ones((6, 1)))
+
+
+def test_targets_are_projected_and_data_clipped() -> None:
+    privacy = replace(RECORD, bound=1.0, row_bound=0.2)
+    simulator = place(privacy)
+    assert max(float(np.linalg.norm(party.D, axis=1).max()) for party in simulator.rows.parties) <= 0.2
+    kept = Kept(target=np.full((6, 40), 50.0), rho=np.ones((6, 1)))
+    small_target = Kept(target=mechanisms.clip_rows(np.full((6, 40), 50.0), 1.0), rho=np.ones((6, 1)))
+    np.testing.assert_array_equal(
+        simulator.door.looked_at(kept, np.arange(6)), simulator.door.looked_at(small_target, np.arange(6))
+    )
+
+
+def test_bounds_hold_for_columns_and_sparse_parts_too() -> None:
+    from scipy.sparse import csr_array
+
+    parts = [np.arange(12.0).reshape(4, 3), csr_array(np.arange(8.0).reshape(4, 2))]
+    for privacy, axis in ((COLUMN_UNITS["proven, column"], 0), (RECORD, 1)):
+        bound = privacy.column_bound if axis == 0 else privacy.row_bound
+        for before, after in zip(parts, bounded(parts, privacy), strict=True):
+            dense, was = (x.toarray() if hasattr(x, "toarray") else x for x in (after, before))
+            lengths, old = np.linalg.norm(dense, axis=axis), np.linalg.norm(was, axis=axis)
+            assert (lengths <= bound).all()
+            np.testing.assert_allclose(lengths, np.minimum(old, bound))
+
+
+@pytest.mark.parametrize("unit", ["proven, party", "proven, column", "proven, record"])
+def test_model_noise_has_the_size_of_its_sensitivity(unit: str) -> None:
+    privacy, runs = COLUMN_UNITS[unit], 2000
+    simulator = place(privacy, runs=runs)
+    target, rho = np.random.default_rng(0).normal(size=(6, 40)), np.full((6, 1), 0.3)
+    stacked = Kept(target=np.broadcast_to(target, (runs, 6, 40)), rho=np.broadcast_to(rho, (runs, 6, 1)))
+    noisy = simulator.door.models(stacked, np.arange(6), 4)
+    exact, mu = simulator.rows.fit(target, rho, np.arange(6)), goal().penalty.strong / 0.3
+    change = sensitivity.record_model(target, mu, 3.0) if "record" in unit else sensitivity.party_model(target, mu)
+    standard = (noisy - exact) / (simulator.door.event.noise_multiplier * change)
+    assert standard.std() == pytest.approx(1.0, abs=0.02)
+
+
+# -------------------------------------------------------------------------------------------------- what a result says
+
+
+def trained(privacy: Any, **options: Any) -> Any:
+    federation = small_columns()
+    given: dict[str, Any] = {"seed": 1} | options
+    return train(ADMMSharing(), federation, goal(), rounds=3, privacy=privacy, **given)
+
+
+@pytest.mark.parametrize("unit", COLUMN_UNITS)
+def test_the_guarantee_says_what_is_covered_and_that_labels_are_not(unit: str) -> None:
+    stated = trained(COLUMN_UNITS[unit]).guarantee
+    assert stated.epsilon == pytest.approx(20.0, rel=1e-6)
+    word = {"proven, party": "party", "proven, column": "column"}.get(unit, "record")
+    assert f"per {word}," in stated.short
+    assert "Labels are NOT protected" in stated.text
+    assert "scores of new rows by the noisy models are covered" in stated.text
+    assert "labels" in stated.not_covered
+
+
+def test_a_record_at_all_parties_costs_more_and_the_guarantee_says_how_much() -> None:
+    result = trained(RECORD)
+    noise = accounting.calibrate(20.0, 1e-3, 4)
+    together = accounting.gaussian_epsilon(np.sqrt(6 * 4) / noise, 1e-3)
+    assert f"all 6 parties: ({together:.6g}, 0.001)" in result.guarantee.text
+
+
+def test_private_labels_are_flipped_once_at_the_stated_rate() -> None:
+    y = np.where(np.arange(20_000) % 3 == 0, 1.0, -1.0)
+    for secure in (False, True):
+        flipped = randomised_labels(y, 1.0, Streams(3), secure)
+        share = (flipped != y).mean()
+        assert share == pytest.approx(1 / (1 + np.e), abs=0.012)
+    simulator = place(replace(RECORD, label_epsilon=1.0))
+    scores = np.zeros((1, 40))
+    first = simulator.labels.slope(scores)
+    assert np.array_equal(first, simulator.labels.slope(scores))
+    assert not np.array_equal(np.sign(-first[0]), small_columns().y)
+    stated = trained(replace(RECORD, label_epsilon=1.0)).guarantee
+    assert "Labels: (1, 0) for one label" in stated.text
+    assert "labels" not in stated.not_covered
+
+
+def test_the_broadcast_gives_every_label_away() -> None:
+    """Why the guarantee says so: after one round the sign of -y_i is the label of sample i."""
+    kept: list[Any] = []
+    federation = small_columns()
+    train(ADMMSharing(), federation, goal(), rounds=2, privacy=NoPrivacy(), seed=1, after_round=kept.append)
+    assert np.array_equal(np.sign(-kept[0].server.y[0]), federation.y)
+
+
+def test_prediction_without_a_released_model_is_refused() -> None:
+    result = trained(replace(RECORD, model=False))
+    assert result.model.size == 0
+    assert "(no model was released)" in result.guarantee.text
+    with pytest.raises(NoGuarantee, match="no model was released"):
+        result.predict(small_columns().parts)
+    assert result.guarantee.epsilon == pytest.approx(20.0, rel=1e-6)  # all of it went into the rounds
+
+
+def test_models_in_a_result_are_noisy_and_not_what_trained() -> None:
+    loud, quiet = trained(RECORD), trained(replace(RECORD, epsilon=1e18))
+    assert np.linalg.norm(loud.model - quiet.model) > 0.1
+
+
+def test_ledgers_on_disk_outlive_the_run(tmp_path: Any) -> None:
+    options: dict[str, Any] = {"ledgers": tmp_path}
+    first = trained(RECORD, **options)
+    again = trained(RECORD, **options)  # the same run: its answers are repeated, for nothing
+    assert np.array_equal(first.model, again.model)
+    assert again.guarantee.epsilon == pytest.approx(20.0, rel=1e-6)
+    other = trained(RECORD, **(options | {"seed": 2}))
+    assert other.rounds == 0
+    assert "budget is spent" in other.stopped
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"unit": "column", "bound": 1.0}, "needs column_bound"),
+        ({"unit": "record", "bound": 1.0, "row_bound": 1.0}, "needs score_bound"),
+        ({"unit": "party", "bound": 1.0, "row_bound": 1.0}, "has no row_bound"),
+        ({"unit": "party", "bound": 1.0, "variant": "clip"}, "needs model_bound"),
+        ({"unit": "party", "bound": 1.0, "noise": "secure"}, "secure noise is offered for variant 'clip'"),
+        ({"unit": "person", "bound": 1.0}, "unknown unit"),
+    ],
+)
+def test_a_promise_needs_exactly_its_own_bounds(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        ProvenColumns(1.0, 1e-5, **fields)
+
+
+def test_the_unit_has_no_default() -> None:
+    with pytest.raises(TypeError):
+        ProvenColumns(1.0, 1e-5, bound=1.0)  # type: ignore[call-arg]
+
+
+def test_what_no_proof_covers_is_refused() -> None:
+    federation = small_columns()
+    with pytest.raises(NoGuarantee, match="proven for an L2 penalty"):
+        train(ADMMSharing(), federation, Objective(Logistic(), L1(0.1)), rounds=1, privacy=RECORD)
+    with pytest.raises(NoGuarantee, match="fdml: has no 'proven' variant"):
+        train(FDML(), federation, goal(), rounds=1, privacy=RECORD)
+    with pytest.raises(InvalidInput, match="ProvenColumns"):
+        train(ADMMSharing(), federation, goal(), rounds=1, privacy=Proven(1.0, 1e-5, 1.0))
+    result = train(
+        ADMMSharing(), federation, Objective(Logistic(), L1(0.1)), rounds=2, privacy=COLUMN_UNITS["proven, clip"]
+    )
+    assert result.guarantee.epsilon is not None
+
+
+# ---------------------------------------------------------------------------------- the published noise, in one message
+
+
+def test_one_published_message_tells_neighbours_apart() -> None:
+    """One entry of one column differs. What the door itself sends lies in the column space of the data that sent it."""
+    federation, runs = small_columns(), 200
+    other = [part.copy() for part in federation.parts]
+    other[2][0, 1] += 0.5
+    neighbour = VerticalFederation.from_arrays(other, federation.y)
+    spaces = [np.linalg.svd(f.parts[2], full_matrices=False)[0] for f in (federation, neighbour)]
+    target = np.random.default_rng(0).normal(size=(6, 40))
+    guesses = []
+    for truth in (federation, neighbour):
+        simulator = place(Published(1.0, 1e-5), federation=truth, runs=runs)
+        oracle, _ = simulator.door.open(np.arange(6), np.ones((runs, 6), dtype=bool), 1)
+        sent = oracle.fit(target, np.full((6, 1), 0.3), np.full((6, 1), 5.0))[:, 2]
+        outside = [np.linalg.norm(sent - sent @ basis @ basis.T, axis=-1) for basis in spaces]
+        guesses.append(outside[0] < outside[1])
+    assert guesses[0].all()  # always told that it was the data set ...
+    assert not guesses[1].any()  # ... and always that it was the neighbour
+
+
+def test_published_noise_is_that_of_theorem_3_and_the_verdict_is_printed() -> None:
+    simulator = place(Published(0.5, 1e-5), runs=3000)
+    oracle, _ = simulator.door.open(np.arange(6), np.ones((3000, 6), dtype=bool), 1)
+    sent = oracle.fit(np.ones((6, 40)), np.full((6, 1), 0.3), np.full((6, 1), 2.0))[:, 2]
+    basis = np.linalg.svd(small_columns().parts[2], full_matrices=False)[0]
+    inside = (sent - sent.mean(axis=0)) @ basis
+    np.testing.assert_allclose(np.cov(inside.T), 4.0 * np.eye(3), atol=0.35)
+    text = trained(Published(0.5, 1e-5)).guarantee.text
+    assert "UNSOUND: no guarantee" in text
+    assert "shows every label" in text
+
+
+def test_published_with_an_l1_penalty_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="second derivative"):
+        train(ADMMSharing(), small_columns(), Objective(Logistic(), L1(0.1)), rounds=1, privacy=Published(1.0, 1e-5))
+
+
+class Peeping(ADMMSharing):
+    """Leaky: mixes exact scores into what it sends."""
+
+    def client(self, state: Any, down: Any, site: Any) -> Any:
+        after, up = super().client(state, down, site)
+        exact = np.stack([part.sum(axis=1) for part in PEEPED[0].parts])[site.who]
+        r = site.release(up.r + 0.01 * exact)
+        return replace(after, r=r), replace(up, r=r)
+
+
+PEEPED: list[VerticalFederation] = []
+
+
+def test_replay_catches_a_method_that_looks_past_the_door() -> None:
+    def run(federation: VerticalFederation, tape: Tape) -> list[np.ndarray]:
+        PEEPED[:] = [federation]
+        return messages(Peeping(), federation, RECORD, tape)
+
+    assert not replays(run, small_columns(3), small_columns(4))
+
+
+def test_no_privacy_says_so() -> None:
+    assert trained(NoPrivacy()).guarantee.epsilon is None
+    assert L2(1.0).strong == 1.0
