@@ -1,0 +1,39 @@
+"""`sottovoce node`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.run import show, terminal
+
+
+def node(
+    file: Annotated[Path, typer.Argument(metavar="NODE.toml", help="The client's own file.")],
+    gate: Annotated[
+        Path | None, typer.Option(metavar="SOCKET", help="Answer at this Unix socket until interrupted.")
+    ] = None,
+    as_json: terminal.Json = False,
+) -> None:
+    """Check a client's own file and say where its ledger stands; with --gate, answer for it from this account.
+
+    With a gate the account of the SuperNode, which runs what the server sends, need not be able to read the data: give
+    it --node-config 'sottovoce="unix:SOCKET"' and let the two accounts share a group.
+    """
+    with terminal.exit_codes():
+        from dataclasses import asdict
+
+        from sottovoce.run import gate as gates
+        from sottovoce.run.node import Node
+
+        client = Node(file)
+        status = client.inspect()
+        if as_json:
+            show.print_json(asdict(status))
+        else:
+            show.note(
+                f"{status.name}: {status.size} rows, {status.columns} columns; epsilon {status.epsilon:.4g} of "
+                f"{status.limit:g} is spent (delta {status.delta:g})."
+            )
+        if gate is not None:
+            gates.serve(client, gate, ready=lambda: show.complain(f"answering at {gate}; Ctrl-C ends it"))

@@ -1,0 +1,135 @@
+"""A client behind a socket: the one who holds the data answers from a process and an account of its own.
+
+Flower starts whatever app the server sends, under the account of its SuperNode. With a gate that account need not be
+able to read the data: `sottovoce node` runs under another one, and the app only passes bytes through a Unix socket.
+
+A frame is a length (8 bytes), a JSON header, a length, and the arrays' bytes end to end in the header's order.
+"""
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.run import experiment, wire
+from sottovoce.run.node import Node
+from sottovoce.run.wire import Ask, Reply, Status
+
+_HEADER = 2 * wire.LONGEST_TEXT
+_PATIENCE = 600.0  # seconds for one answer, or for one frame
+
+
+class GateClient:
+    """A `Node` as seen through its socket."""
+
+    def __init__(self, path: str | Path, most: int = 2**30) -> None:
+        self._path, self._most = str(path), most
+
+    def answer(self, ask: Ask) -> Reply:
+        said = self._call({"ask": _without(ask, "down")}, ask.down)
+        return said if isinstance(said, Reply) else Reply(wire.FAILED, "its gate answered something else")
+
+    def status(self) -> Status | Reply:
+        return self._call({"status": {}}, {})
+
+    def _call(self, header: dict[str, Any], arrays: wire.Packed) -> Status | Reply:
+        try:
+            with socket.socket(socket.AF_UNIX) as line:
+                line.settimeout(_PATIENCE)
+                line.connect(self._path)
+                _send(line, header, arrays)
+                return _said(*_receive(line, self._most))
+        except OSError:
+            return Reply(wire.FAILED, "its gate does not answer")
+
+
+def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] = lambda: None) -> None:
+    """Answer at a new socket, one caller at a time, until interrupted. The socket's `mode` says who may call."""
+    check.require(not path.exists(), str(path), "exists already; another gate may be open there")
+    with socket.socket(socket.AF_UNIX) as door:
+        mask = os.umask(0o777)  # nobody may call before `mode` says who
+        try:
+            door.bind(str(path))
+        except OSError as error:
+            raise InvalidInput(f"{path}: no socket can be made there ({error})") from None
+        finally:
+            os.umask(mask)
+        try:
+            os.chmod(path, mode)
+            door.listen()
+            ready()
+            while True:
+                line, _ = door.accept()
+                with line, suppress(OSError):
+                    line.settimeout(_PATIENCE)
+                    _answer(node, line)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _answer(node: Node, line: socket.socket) -> None:
+    try:
+        header, arrays = _receive(line, node.limits.message_bytes)
+        if "ask" in header:
+            said = node.answer(replace(experiment.from_table(Ask, header["ask"], "Ask"), down=arrays))
+        else:
+            said = node.status()
+    except SottovoceError as error:  # about the caller's own words
+        said = Reply(wire.BAD_ASK, str(error)[:300])
+    if isinstance(said, Status):
+        _send(line, {"status": asdict(said)}, {})
+    else:
+        _send(line, {"reply": _without(said, "up")}, said.up)
+
+
+def _said(header: dict[str, Any], arrays: wire.Packed) -> Status | Reply:
+    if "status" in header:
+        return experiment.from_table(Status, header["status"], "Status")
+    return replace(experiment.from_table(Reply, header.get("reply", {}), "Reply"), up=arrays)
+
+
+def _without(message: Ask | Reply, arrays: str) -> dict[str, Any]:
+    return {name: value for name, value in vars(message).items() if name != arrays}
+
+
+def _send(line: socket.socket, header: dict[str, Any], arrays: wire.Packed) -> None:
+    shapes = [[name, list(shape), len(data)] for name, (shape, data) in arrays.items()]
+    text, body = json.dumps(header | {"arrays": shapes}).encode(), b"".join(data for _, data in arrays.values())
+    line.sendall(struct.pack("<Q", len(text)) + text + struct.pack("<Q", len(body)) + body)
+
+
+def _receive(line: socket.socket, most: int) -> tuple[dict[str, Any], wire.Packed]:
+    try:
+        header = json.loads(_part(line, _HEADER))
+        body = memoryview(_part(line, most))
+        arrays, start = {}, 0
+        for name, shape, length in header.pop("arrays")[: wire.MOST_ARRAYS]:
+            arrays[str(name)] = (tuple(int(each) for each in shape), bytes(body[start : start + int(length)]))
+            start += int(length)
+        return header, arrays
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidInput(f"gate: a frame cannot be read ({error})") from None
+
+
+def _part(line: socket.socket, most: int) -> bytes:
+    (length,) = struct.unpack("<Q", _exactly(line, 8))
+    check.require(length <= most, "gate", f"a part of a frame must have at most {most} bytes", length)
+    return _exactly(line, length)
+
+
+def _exactly(line: socket.socket, count: int) -> bytes:
+    parts, left = [], count
+    while left:
+        part = line.recv(min(left, 2**20))
+        if not part:
+            raise InvalidInput("gate: the frame ended early")
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,122 @@
+"""A client behind a socket answers as it would by itself, and only through the socket."""
+
+import contextlib
+import os
+import shutil
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sottovoce.run import gate, wire
+from sottovoce.run.gate import GateClient
+from sottovoce.run.node import Node
+from sottovoce.run.remote import serve
+from sottovoce.run.wire import Ask, Reply, Status
+from tests.deployments import NAME, SECURE, SEEDED, LocalPost, charged, deployment, simulated, write_nodes
+from tests.test_node import asks
+
+
+class GatePost(LocalPost):
+    """Every message through a gate."""
+
+    def __init__(self, gates: list[GateClient]) -> None:
+        self.gates = gates
+
+    def ask(self, asks: Mapping[int, Ask], deadline: float) -> dict[int, Reply]:
+        return {client: self.gates[client].answer(ask) for client, ask in asks.items()}
+
+    def statuses(self, wait: float) -> dict[int, Status]:
+        said = {client: gate.status() for client, gate in enumerate(self.gates)}
+        return {client: status for client, status in said.items() if isinstance(status, Status)}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    return write_nodes(tmp_path)
+
+
+@pytest.fixture
+def gates(files: list[Path], tmp_path: Path) -> list[Path]:
+    sockets = [tmp_path / f"{number}.sock" for number in range(3)]
+    for file, path in zip(files, sockets, strict=True):
+        opened = threading.Event()
+        threading.Thread(target=gate.serve, args=(Node(file), path, 0o660, opened.set), daemon=True).start()
+        assert opened.wait(60)
+    return sockets
+
+
+def test_a_gate_gives_the_simulators_numbers(gates: list[Path], files: list[Path], tmp_path: Path) -> None:
+    made = deployment("dp-admm", SEEDED, 2)
+    result = serve(made, NAME, GatePost([GateClient(path) for path in gates]), tmp_path / "run")
+    assert np.array_equal(result.model, simulated(made).model)
+    assert [charged(file) for file in files] == [2, 2, 2]
+    assert stat.S_IMODE(os.stat(gates[0]).st_mode) == 0o660
+
+
+def test_garbage_costs_nothing_and_the_gate_stays_open(gates: list[Path], files: list[Path]) -> None:
+    for words in (b"", b"\0" * 7, os.urandom(4096), struct.pack("<Q", 2**60), struct.pack("<Q", 2) + b"{}" + bytes(8)):
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(str(gates[0]))
+            line.settimeout(60)
+            line.sendall(words)
+            line.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionResetError):  # it may hang up before all was said
+                while line.recv(2**16):
+                    pass
+    ask = asks("dp-admm", SECURE)[0]
+    first = GateClient(gates[0]).answer(ask)
+    assert first.code == ""
+    assert GateClient(gates[0]).answer(ask) == first
+    assert charged(files[0]) == 1
+
+
+def test_a_message_larger_than_the_limit_is_not_read(tmp_path: Path) -> None:
+    file = write_nodes(tmp_path, message_bytes=8)[0]
+    opened = threading.Event()
+    threading.Thread(target=gate.serve, args=(Node(file), tmp_path / "s", 0o600, opened.set), daemon=True).start()
+    assert opened.wait(60)
+    reply = GateClient(tmp_path / "s").answer(asks()[0])
+    assert reply.code in (wire.BAD_ASK, wire.FAILED)
+    assert reply.up == {}
+
+
+def test_nobody_behind_the_socket(tmp_path: Path) -> None:
+    assert GateClient(tmp_path / "nothing").answer(asks()[0]).code == wire.FAILED
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root to act as another account")
+def test_another_account_gets_answers_and_no_rows() -> None:
+    """Whoever runs the server's app can ask the client, and cannot read its data."""
+    with tempfile.TemporaryDirectory() as open_to_all:
+        os.chmod(open_to_all, 0o755)
+        file, path = write_nodes(Path(open_to_all))[0], Path(open_to_all) / "socket"
+        os.chmod(file.parent, 0o700)
+        opened = threading.Event()
+        threading.Thread(target=gate.serve, args=(Node(file), path, 0o666, opened.set), daemon=True).start()
+        assert opened.wait(60)
+        code = (
+            f"import socket, struct, sys\ntry:\n    open({str(file.parent / 'rows.npz')!r})\n    sys.exit(3)\n"
+            f"except PermissionError:\n    pass\nline = socket.socket(socket.AF_UNIX); line.connect({str(path)!r})\n"
+            'text = b\'{"status": {}, "arrays": []}\'\n'
+            "line.sendall(struct.pack('<Q', len(text)) + text + struct.pack('<Q', 0))\n"
+            "size, = struct.unpack('<Q', line.recv(8)); print(line.recv(size).decode())\n"
+        )
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+        python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
+        said = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd="/", timeout=300, **nobody)
+        assert '"name": "north"' in said.stdout, said
+
+
+def test_a_taken_place_is_not_taken_over(gates: list[Path], files: list[Path]) -> None:
+    with pytest.raises(ValueError, match="exists already"):
+        gate.serve(Node(files[1]), gates[0])
+    assert isinstance(GateClient(gates[0]).status(), Status)
