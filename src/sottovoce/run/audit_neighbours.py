@@ -1,0 +1,112 @@
+"""Neighbouring data sets to be told apart: worst-case canaries for linear models, or records of one's own."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.losses import Huber, Loss
+from sottovoce.problems.vertical import VerticalFederation
+
+FAR = 1e6  # label of a canary: so far from any margin that its loss is a straight line there
+LONG = 1e6  # row of a canary whose every step is to be too long
+Relation = Literal["replace-one", "add-remove"]
+
+
+@dataclass(frozen=True)
+class Linear(Huber):
+    """The loss of canaries: Huber's, whose slope is ±width wherever a margin is far from the label.
+
+    There it has no curvature, so every bound on it is true: `bend` is the one that is stated, where a paper's
+    constants are for another loss.
+    """
+
+    bend: float = 1.0
+    name = "linear"
+
+    @property
+    def curvature(self) -> float:
+        return self.bend
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Two data sets that differ in one record of `client` (or in all of it), and how: `row` is the record's row,
+    None where columns are split.
+
+    `alone`: all other records are blank, and the record is its client's first.
+    """
+
+    first: Federation | VerticalFederation
+    second: Federation | VerticalFederation
+    client: int
+    row: np.ndarray | None
+    words: str
+    alone: bool = False
+
+
+def canary(
+    clients: int = 10,
+    records: int = 10,
+    features: int = 5,
+    relation: Relation = "replace-one",
+    whole_client: bool = False,
+    length: float = 1.0,
+) -> Neighbours:
+    """One record with a constant gradient among empty ones; its neighbour has the opposite gradient, or none.
+
+    The row is long in every norm at once: all its entries are equal. To be used with the loss `Linear`.
+    """
+    check.whole("audit", clients=clients, records=records, features=features)
+    X, y = np.zeros((clients * records, features)), np.zeros(clients * records)
+    changed = slice(0, records if whole_client else 1)
+    row = np.full(features, length / np.sqrt(features))
+    X[changed], y[changed] = row, FAR * max(1.0, length) ** 2
+    other_X, other_y = X.copy(), y.copy()
+    if relation == "add-remove":
+        other_X[changed], other_y[changed] = 0.0, 0.0
+    else:
+        other_y[changed] = -y[changed]
+    offsets = np.arange(clients + 1) * records
+    names = tuple(str(i) for i in range(clients))
+    bound = length * (1 + 1e-12)
+    what = "all records of a client" if whole_client else "one record"
+    how = "left blank" if relation == "add-remove" else "turned into the opposite"
+    return Neighbours(
+        Federation(X, y, offsets, names, bound), Federation(other_X, other_y, offsets, names, bound), 0, row,
+        f"worst-case canary: {what} of {clients} x {records}, {how}, {features} features",
+        alone=not whole_client,
+    )  # fmt: skip
+
+
+def columns(entries: int = 5) -> Neighbours:
+    """Two parties; one entry of one column of the first differs, rows having norm 1 in both data sets."""
+    low, high = np.radians(5), np.radians(-35)
+    D = np.eye(entries + 1, entries, -1)
+    D[:3, :2] = [[np.cos(low), np.sin(low)], [np.cos(high), np.sin(high)], [np.sqrt(0.75), 0.5]]
+    other = D.copy()
+    other[2, 1] = -0.5
+    y = np.where(np.arange(len(D)) % 2 == 0, 1.0, -1.0)
+    first, second = (VerticalFederation.from_arrays([part, np.ones((len(D), 1))], y) for part in (D, other))
+    return Neighbours(first, second, 0, None, "two parties, one entry of one column of the first changed")
+
+
+def own_record(federation: Federation, loss: Loss, relation: Relation = "replace-one") -> Neighbours:
+    """The longest of one's own records, and the same data with its label changed to the opposite, or left blank."""
+    place = int(np.argmax(np.linalg.norm(federation.X, axis=1)))
+    client = int(np.searchsorted(federation.offsets, place, side="right")) - 1
+    X, y = federation.X, loss.check_labels(federation.y)
+    row = X[place].copy()
+    if relation == "add-remove":
+        X = X.copy()
+        X[place] = 0.0
+        how = "left blank"
+    else:
+        y = y.copy()
+        y[place] = (y[place] + 1) % loss.outputs if loss.outputs > 1 else -y[place]
+        how = "with another label"
+    other = replace(federation, X=X, y=y)
+    words = f"record {place - int(federation.offsets[client])} of client {federation.names[client]!r}, {how}"
+    return Neighbours(federation, other, client, row, words)

@@ -1,0 +1,180 @@
+"""`sottovoce audit`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sottovoce.run import show, terminal
+
+_WHAT = "A method's name, which is then attacked with worst-case canaries; or a run file, for your own data."
+
+
+def audit(
+    what: Annotated[str | None, typer.Argument(metavar="METHOD|FILE.toml", help=_WHAT)] = None,
+    mode: Annotated[str, typer.Option(help="published or proven.")] = "proven",
+    epsilon: Annotated[float, typer.Option(help="What is promised: in total (proven), a round (published).")] = 1.0,
+    delta: Annotated[float, typer.Option(help="0 for Laplace noise.")] = 1e-5,
+    clip: Annotated[float, typer.Option(help="Clip norm of proven noise.")] = 1.0,
+    unit: Annotated[str, typer.Option(help="What is protected: record or client.")] = "record",
+    relation: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
+    rounds: Annotated[int, typer.Option(help="Rounds of a run.")] = 20,
+    clients: Annotated[int | None, typer.Option(help="Default: 10; 1 for methods that ask for arg-mins.")] = None,
+    records: Annotated[int, typer.Option(help="Records of a client.")] = 10,
+    features: Annotated[int, typer.Option(help="Columns.")] = 5,
+    runs: Annotated[int, typer.Option(help="Runs to play where something has to be sampled.")] = 20_000,
+    statistic: Annotated[
+        str, typer.Option(help="auto: the strongest that applies. score: trusts nothing but what was seen.")
+    ] = "auto",
+    confidence: Annotated[float, typer.Option(help="Of a sampled bound.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Of the runs.")] = 0,
+    one_run: Annotated[bool, typer.Option("--one-run", help="FILE.toml: one training run, canaries in it.")] = False,
+    canaries: Annotated[int, typer.Option(help="How many, for --one-run.")] = 500,
+    membership: Annotated[
+        bool, typer.Option("--membership", help="FILE.toml: can the final model's loss tell its rows from others?")
+    ] = False,
+    papers: Annotated[
+        bool, typer.Option("--papers", help="Every claim of the papers and every proven variant.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where --papers writes audit.md and audit.png (default: docs), --membership its figure."),
+    ] = None,
+    as_json: terminal.Json = False,
+    quiet: terminal.Quiet = False,
+) -> None:
+    """Measure from below what messages give away, and hold it against what is claimed. Ctrl-C: the result so far."""
+    with terminal.exit_codes():
+        from sottovoce.core import check
+
+        check.require(
+            sum((papers, one_run, membership)) <= 1, "audit", "takes one of --papers, --one-run, --membership"
+        )
+        if papers:
+            check.require(what is None, "audit", "--papers takes no method", what)
+            _papers(out or Path("docs"), runs, as_json, quiet)
+            return
+        check.require(what is not None, "audit", "needs a method (see: sottovoce list), a FILE.toml, or --papers")
+        assert what is not None
+        is_file = what.endswith(".toml")
+        check.require(
+            is_file or not (one_run or membership), "audit", "--one-run and --membership need a FILE.toml", what
+        )
+        if membership:
+            _membership(Path(what), out, as_json, quiet)
+            return
+        from sottovoce.run import audit as audits
+        from sottovoce.run import audit_single, experiment
+
+        with terminal.progress(quiet) as progress:
+            if one_run:
+                found = audit_single.one_run(experiment.load(Path(what)), canaries, seed, confidence, progress)
+            else:
+                shape = {"clients": clients, "records": records, "features": features}
+                promise = (mode, epsilon, delta, clip, unit, relation)
+                game = _of_file(Path(what)) if is_file else _of_method(what, promise, rounds, **shape)
+                kind: Any = statistic
+                found = audits.audit(game, runs, seed, kind, confidence, progress)
+        if as_json:
+            show.print_json(found.to_dict())
+        elif quiet:
+            typer.echo(found.verdict)
+        else:
+            show.note(str(found))
+
+
+def _of_file(path: Path) -> Any:
+    """The game of a run file: its own data, the longest record changed."""
+    from sottovoce.core import check
+    from sottovoce.problems.federation import Federation
+    from sottovoce.run import audit as audits
+    from sottovoce.run import experiment
+    from sottovoce.run.audit_neighbours import own_record
+
+    todo = experiment.load(path)
+    federation, privacy = todo.data().federation, todo.privacy
+    by_rows = isinstance(federation, Federation)
+    check.require(by_rows, path.name, "an audit of own data is for rows; columns are split here")
+    assert isinstance(federation, Federation)
+    neighbours = own_record(federation, todo.objective.loss, getattr(privacy, "relation", "replace-one"))
+    promise: Any = privacy
+    return audits.Game(todo.algorithm, neighbours, todo.objective, promise, todo.settings.rounds)
+
+
+def _of_method(
+    name: str, promise: tuple[Any, ...], rounds: int, clients: int | None, records: int, features: int
+) -> Any:
+    """The game of a method with its usual constants against a worst-case canary."""
+    from sottovoce.algorithms import ALGORITHMS
+    from sottovoce.core import check
+    from sottovoce.core.algorithm import VerticalAlgorithm
+    from sottovoce.privacy.modes import Proven, Published
+    from sottovoce.run import audit as audits
+
+    mode, epsilon, delta, clip, unit, relation = promise
+    method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
+    rows = not isinstance(method, VerticalAlgorithm)
+    check.require(rows, "audit", "columns are split here: see its rows in `sottovoce audit --papers`", name)
+    check.one_of("audit", "mode", mode, ("published", "proven"))
+    privacy: Any = Published(epsilon, delta)
+    if mode == "proven":
+        noise: Any = "laplace" if delta == 0 else "gaussian"
+        privacy = Proven(epsilon, delta, clip, unit, relation, noise)
+    if clients is None:
+        clients = 1 if method.asks().kind == "argmin" else 10
+    return audits.worst_case(method, privacy, rounds, clients, records, features)
+
+
+def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
+    import time
+
+    from sottovoce.run import audit_papers, audit_show, store
+
+    begun, rows = time.perf_counter(), []
+    interrupted = False
+    with terminal.progress(quiet) as progress:
+        try:
+            for row in audit_papers.rows(runs, progress):
+                rows.append(row)
+                progress(f"{row.method:<12.12}", len(rows), 0)
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            interrupted = True
+    if not interrupted:
+        store.replace_file(out / "audit.md", audit_show.markdown(rows).encode())
+        store.replace_file(out / "audit.png", audit_show.figure(rows))
+    if as_json:
+        show.print_json({"rows": [row.to_dict() for row in rows], "interrupted": interrupted})
+    elif quiet:
+        for row in rows:
+            typer.echo(f"{row.method}\t{row.claim}\t{row.verdict}")
+    else:
+        audit_show.print_rows(rows)
+        took = f"{len(rows)} audits in {time.perf_counter() - begun:.0f} s"
+        written = "interrupted: nothing was written" if interrupted else f"written to {out / 'audit.md'} and audit.png"
+        show.note(f"{took}; {written}")
+
+
+def _membership(path: Path, out: Path | None, as_json: bool, quiet: bool) -> None:
+    from sottovoce.run import audit_show, audit_single, experiment, store
+
+    with terminal.progress(quiet) as progress:
+        curve, summary = audit_single.membership(experiment.load(path), progress)
+    if out is not None:
+        store.replace_file(out, audit_show.membership_figure(curve, summary))
+    if as_json:
+        show.print_json(summary)
+        return
+    if quiet:
+        typer.echo(f"{summary['area']:.4f}")
+        return
+    show.note(
+        f"{summary['method']}: attack by the final model's loss, {summary['members']} training rows against "
+        f"{summary['others']} others. Area under the curve {curve.area:.4f} (0.5: blind); true positives at 0.1 % "
+        f"false ones {summary['true_positives_at_0.001']:.2%}, at 1 % {summary['true_positives_at_0.01']:.2%}."
+    )
+    show.note(
+        "This is a weak attack on typical rows: a blind one is no evidence of privacy."
+        + (f" Figure: {out}" if out is not None else " --out roc.png draws the curve.")
+    )

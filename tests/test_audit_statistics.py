@@ -1,0 +1,197 @@
+"""From samples to a bound: it must hold as often as it says, and come near the truth when there is much to see."""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import binomtest
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from sottovoce.core.check import InvalidInput
+from sottovoce.privacy import audit_batches, audit_gaussian, audit_ratio
+from sottovoce.privacy import audit_statistics as stats
+from sottovoce.privacy.accounting import gaussian_epsilon
+from sottovoce.privacy.audit import Made
+from sottovoce.privacy.audit_membership import curve
+from sottovoce.privacy.audit_one_run import epsilon_from_one_run
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 10), (1, 10), (7, 10), (10, 10), (123, 4000)])
+def test_lower_limit_is_clopper_and_pearsons(hits: int, n: int) -> None:
+    theirs = binomtest(hits, n, alternative="greater").proportion_ci(0.95, method="exact").low
+    assert stats.at_least(hits, n, 0.95) == pytest.approx(theirs, abs=1e-12)
+
+
+def covered(bound: Callable[[np.random.Generator], float], truth: float, times: int = 200) -> int:
+    rng = np.random.default_rng(7)
+    return sum(bound(rng) <= truth + 1e-9 for _ in range(times))
+
+
+MU, DELTA = 1.0, 1e-3
+TRUTH = gaussian_epsilon(MU, DELTA)
+
+
+def ratios(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Log likelihood ratios of N(MU, 1) against N(0, 1), each drawn from the first of its pair."""
+    return tuple(MU**2 / 2 + MU * rng.standard_normal(n) for _ in range(2))  # type: ignore[return-value]
+
+
+def seen(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Three numbers a run; the shift of size MU is spread over two of them."""
+    sides = rng.standard_normal((2, n, 3)) * [1.0, 5.0, 2.0]
+    sides[0] += np.array([0.6, 0.0, 1.6]) * MU
+    return sides[0], sides[1]
+
+
+def test_bounds_hold_as_often_as_they_say() -> None:
+    """At least 95 % of the time; 200 tries leave a tolerance of three standard deviations."""
+    least = 200 * 0.95 - 3 * math.sqrt(200 * 0.05 * 0.95)
+    assert covered(lambda rng: stats.epsilon_from_ratios(*ratios(rng, 300), DELTA), TRUTH) >= least
+    assert covered(lambda rng: stats.epsilon_from_seen(*seen(rng, 300), DELTA), TRUTH) >= least
+    fair = math.e / (1 + math.e)
+    assert covered(lambda rng: stats.epsilon_from_guesses(rng.binomial(40, fair), 40, 400, 0.0), 1.0) >= least
+    assert covered(lambda rng: epsilon_from_one_run(rng.binomial(40, fair), 40, 60, 0.0), 1.0) >= least
+
+
+def test_bounds_come_near_the_truth() -> None:
+    rng = np.random.default_rng(3)
+    assert 0.8 * TRUTH < stats.epsilon_from_ratios(*ratios(rng, 20_000), DELTA) < TRUTH
+    assert 0.5 * TRUTH < stats.epsilon_from_seen(*seen(rng, 40_000), DELTA) < TRUTH
+
+
+def test_a_ratio_that_is_infinite_separates() -> None:
+    first = np.where(np.arange(400) % 4 == 0, np.inf, 0.1)
+    assert stats.epsilon_from_ratios(first, np.zeros(400), 1e-3) == math.inf
+    assert stats.epsilon_from_ratios(first, np.zeros(400), 0.5) < math.inf  # an event rarer than delta shows nothing
+
+
+def test_little_to_see_shows_nothing() -> None:
+    rng = np.random.default_rng(0)
+    same = rng.standard_normal((2, 2000, 2))
+    assert stats.epsilon_from_seen(same[0], same[1], 0.0) < 0.4
+    assert stats.epsilon_from_seen(same[0][:20], same[1][:20], 0.0) == 0.0
+    assert stats.epsilon_from_guesses(0, 0, 100, 0.0) == 0.0
+    assert stats.epsilon_from_guesses(3, 3, 100, 0.5) == 0.0
+
+
+def test_a_direction_in_which_one_side_stands_still_is_found() -> None:
+    """Noise that was used twice: the difference of two numbers has none on one side."""
+    rng = np.random.default_rng(1)
+    noise, coin = 10 * rng.standard_normal((2, 4000)), np.where(rng.random(4000) < 0.5, -0.5, 1.5)
+    first = np.stack([noise[0], noise[0] + coin], axis=1)
+    second = np.stack([noise[1], noise[1]], axis=1)
+    assert stats.epsilon_from_seen(first, second, 1e-5) > 4
+
+
+@pytest.mark.parametrize("guesses", [20, 100])
+def test_one_run_without_delta_is_clopper_and_pearson(guesses: int) -> None:
+    right = guesses - 3
+    share = float(stats.at_least(right, guesses))
+    bound = epsilon_from_one_run(right, guesses, 2 * guesses, 0.0)
+    assert bound == pytest.approx(math.log(share / (1 - share)), abs=1e-4)
+    weaker = epsilon_from_one_run(right, guesses, 2 * guesses, 1e-4)
+    assert 0 < weaker < bound
+    assert epsilon_from_one_run(right, guesses, 2 * guesses, 0.1) == 0.0
+    assert epsilon_from_one_run(guesses // 2, guesses, guesses, 0.0) == 0.0
+    with pytest.raises(InvalidInput, match="right <= guesses <= canaries"):
+        epsilon_from_one_run(5, 4, 10, 0.0)
+
+
+# Known laws.
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_log_ratio_is_that_of_the_densities(kind: str) -> None:
+    from scipy.stats import laplace, norm
+
+    rng = np.random.default_rng(2)
+    x, a, b = rng.standard_normal((3, 6, 1, 4))
+    here, there = Made(a, np.full((6, 1, 1), 0.7), kind), Made(b, np.full((6, 1, 1), 1.3), kind)
+    law = {"gaussian": norm, "laplace": laplace}[kind]
+    true = (law.logpdf(x, a, 0.7) - law.logpdf(x, b, 1.3)).sum(axis=(1, 2))
+    np.testing.assert_allclose(audit_ratio.log_ratio(x, here, there), true, rtol=1e-12)
+
+
+def test_exact_values_of_constant_shifts() -> None:
+    there = Made(np.zeros((5, 1, 2)), np.full((5, 1, 1), 2.0), "gaussian")
+    here = Made(np.full((5, 1, 2), 3.0), there.scale, "gaussian")
+    sizes = audit_ratio.shifts([here, here], [there, there])
+    assert sizes is not None
+    assert sizes == pytest.approx(math.hypot(1.5, 1.5))
+    assert audit_ratio.exact_epsilon("gaussian", sizes, 1e-5) == pytest.approx(gaussian_epsilon(3.0, 1e-5))
+    assert audit_ratio.exact_epsilon("gaussian", sizes, 0.0) == math.inf
+    assert audit_ratio.exact_epsilon("laplace", sizes, 0.0) == pytest.approx(sizes.sum())
+    assert audit_ratio.exact_epsilon("laplace", sizes, 1e-3) is None
+    rough = Made(here.exact + np.arange(5)[:, None, None] * 1e-3, here.scale, "gaussian")
+    assert audit_ratio.shifts([rough], [there]) is None
+    silent = Made(np.zeros((5, 1, 2)), np.zeros((5, 1, 1)), "gaussian")
+    assert audit_ratio.shifts([silent], [there]) == pytest.approx(math.inf)
+    assert audit_ratio.shifts([silent], [silent]) == pytest.approx(0.0)
+    assert audit_ratio.log_ratio(silent.exact, silent, there) == pytest.approx(math.inf)
+    assert audit_ratio.log_ratio(silent.exact, silent, silent) == pytest.approx(0.0)
+
+
+def test_noise_that_is_not_as_stated_is_noticed() -> None:
+    rng = np.random.default_rng(4)
+    exact, scale = np.zeros((64, 1, 5)), np.full((64, 1, 1), 3.0)
+    made = [Made(exact, scale, "gaussian")] * 3
+    fresh = [3 * rng.standard_normal((64, 1, 5)) for _ in range(3)]
+    assert audit_ratio.noise_is_as_stated(fresh, made)
+    assert not audit_ratio.noise_is_as_stated([fresh[0], fresh[1], fresh[0]], made)
+    assert not audit_ratio.noise_is_as_stated([x / 2 for x in fresh], made)
+    laplace = [Made(exact, scale, "laplace")] * 3
+    assert not audit_ratio.noise_is_as_stated(fresh, laplace)
+    assert audit_ratio.noise_is_as_stated([3 * rng.laplace(size=(64, 1, 5)) for _ in range(3)], laplace)
+
+
+def test_distance_of_two_gaussians() -> None:
+    rng = np.random.default_rng(5)
+    columns, shift = rng.standard_normal((9, 4)), rng.standard_normal(4)
+    true = math.sqrt(shift @ np.linalg.solve(columns.T @ columns, shift))
+    assert audit_gaussian.distance(shift, columns) == pytest.approx(true)
+    twice = np.concatenate([columns, columns[:, :1]], axis=1)  # the first number is sent again
+    assert audit_gaussian.distance(np.append(shift, shift[0]), twice) == pytest.approx(true)
+    assert audit_gaussian.distance(np.append(shift, shift[0] + 1), twice) == math.inf
+    assert audit_gaussian.distance(np.append(shift, 1.0), np.pad(columns, ((0, 0), (0, 1)))) == math.inf
+    assert audit_gaussian.distance(np.zeros(4), columns) == 0.0
+    flat = columns.copy()
+    flat[:, 3] = 0.0
+    assert audit_gaussian.same_support(np.zeros(4), columns, 2 * columns)
+    assert not audit_gaussian.same_support(np.zeros(4), columns, flat)
+    assert audit_gaussian.same_support(np.array([1.0, 0, 0, 0]), flat, flat[::-1])
+    assert not audit_gaussian.same_support(np.array([0.0, 0, 0, 1]), flat, flat)
+
+
+def test_tails_of_coins_and_noise() -> None:
+    steps, rate = np.array([900, -400, 1200, 300]), 0.3
+    thresholds = np.array([-1.0, 0.0, 1.7])
+    brute = np.zeros(3)
+    for coins in itertools.product((0, 1), repeat=4):
+        weight = math.prod(rate if coin else 1 - rate for coin in coins)
+        brute += weight * ndtr(np.dot(coins, steps) * audit_batches.STEP - thresholds)
+    np.testing.assert_allclose(audit_batches._tail(steps, rate, thresholds), brute, rtol=1e-10)
+
+
+def test_scores_against_secret_batches() -> None:
+    here = np.array([[0.4, 0.0], [0.0, 0.3]])
+    always = audit_batches.epsilon_of_scores(here, -here, 1.0, 1e-5)
+    assert 0.98 * gaussian_epsilon(1.0, 1e-5) < always <= gaussian_epsilon(1.0, 1e-5)
+    assert audit_batches.epsilon_of_scores(here, -here, 0.1, 1e-5) < always
+    assert audit_batches.epsilon_of_scores(here, here, 0.5, 1e-5) == 0.0
+
+
+def test_membership_curve_is_scikit_learns() -> None:
+    rng = np.random.default_rng(6)
+    members, others = np.round(rng.normal(0.5, 1, 300), 1), np.round(rng.normal(size=200), 1)  # with ties
+    truth, scores = np.repeat([1, 0], [300, 200]), np.concatenate([members, others])
+    found = curve(members, others)
+    assert found.area == pytest.approx(roc_auc_score(truth, scores))
+    false, true, _ = roc_curve(truth, scores, drop_intermediate=False)
+    np.testing.assert_allclose(found.false_positives, false)
+    np.testing.assert_allclose(found.true_positives, true)
+    assert found.at(0.1) == pytest.approx(true[false <= 0.1].max())
+    with pytest.raises(InvalidInput, match="at least one score"):
+        curve(members, np.array([]))
