@@ -1,23 +1,20 @@
 """FedPD, FedLin, LED, TAMUNA and 5GCS: against the updates written out client by client, and in their limits."""
 
 import dataclasses
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.fed_plt_tables import GOAL, data, moduli, rate
-from benchmarks.fed_plt_tables import optimum as newton
 
 from sottovoce.algorithms import LED, TAMUNA, FedLin, FedPD, FiveGCS
 from sottovoce.core.algorithm import Hub
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Bernoulli, Everyone, KOfN, Participation
-from sottovoce.core.round import Checkpoint
 from sottovoce.core.streams import SERVER, Draw, Streams
 from sottovoce.privacy.modes import NoPrivacy, Proven
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.penalties import L1
+from sottovoce.reproduce import fed_plt_runs as paper
 from sottovoce.run.simulate import assemble, train
 from tests import test_contract as contract
 from tests.cases import CASES, Method, goal, small
@@ -401,47 +398,22 @@ def test_no_public_smoothness_no_default_step(kind: Any) -> None:
     assert np.isfinite(train(kind(step=0.1), federation, goal(), **options).model).all()
 
 
-# Rates of the Fed-PLT paper's section VII, on the data of `benchmarks/fed_plt_tables.py`.
-
-
-class Enough(Exception):
-    pass
-
-
-def measured_rate(algorithm: Method, seed: int, exchanges: int = 1) -> float:
-    federation = data(seed)
-    best = newton(federation)
-    errors = [float(np.linalg.norm(best))]
-
-    def note(checkpoint: Checkpoint) -> None:
-        if checkpoint.k % exchanges == 0:
-            errors.append(float(np.linalg.norm(algorithm.model(checkpoint.server) - best)))
-            if errors[-1] <= 1e-9 * errors[0]:
-                raise Enough
-
-    options: dict[str, Any] = {"engine": "numpy", "record_every": 600, "seed": seed, "measure_training": False}
-    with suppress(Enough):
-        train(algorithm, federation, GOAL, rounds=600, privacy=NoPrivacy(), after_round=note, **options)
-    return rate(np.array(errors))
+# Rates of the Fed-PLT paper's section VII, on the data of `reproduce/fed_plt_runs.py`.
 
 
 @pytest.mark.parametrize(
-    ("make", "expected"),
+    ("name", "value", "expected"),
     [
-        (lambda smooth: FedPD(eta=0.33), 0.769),
-        (lambda smooth: FedLin(step=1.7 / smooth), 0.514),
-        (lambda smooth: LED(step=0.8 / smooth, beta=0.13), 0.698),
-        (lambda smooth: TAMUNA(step=0.8 / smooth), 0.717),
-        (lambda smooth: FiveGCS(tau=3.0), 0.768),
+        ("Fed-PD", 0.33, 0.769),
+        ("FedLin", 1.7, 0.514),
+        ("LED", 0.8, 0.698),
+        ("TAMUNA", 0.8, 0.717),
+        ("5GCS", 3.0, 0.768),
     ],
-    ids=["fedpd", "fedlin", "led", "tamuna", "5gcs"],
 )
-def test_measured_rates(make: Any, expected: float) -> None:
-    """Every second of the 20 data sets; on all of them: 0.762, 0.512, 0.703, 0.738, 0.756."""
-    rates = []
-    for seed in range(0, 20, 2):
-        algorithm = make(moduli(data(seed))[1])
-        rates.append(measured_rate(algorithm, seed, exchanges=2 if isinstance(algorithm, FedLin) else 1))
+def test_measured_rates(name: str, value: float, expected: float) -> None:
+    """On all of 20 data sets: 0.762, 0.512, 0.703, 0.738, 0.756."""
+    rates = paper.rates(name, value, datasets=10, runs=1, rounds=600)["rate"]
     assert abs(np.mean(rates) - expected) < 0.04, np.round(rates, 3)
 
 

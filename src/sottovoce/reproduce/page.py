@@ -1,0 +1,110 @@
+"""The page of results: every claim of every experiment, what the paper says, what we measure, and the verdict.
+
+Made from the experiments' Parquet files alone, so the same files give the same text.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sottovoce.reproduce import runner
+from sottovoce.reproduce.experiment import Claim, Experiment, Table
+from sottovoce.run import store
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One row of the table."""
+
+    experiment: str
+    says: str
+    paper: str
+    measured: str
+    same: bool
+    why: str
+
+    def word(self) -> str:
+        return "same" if self.same else "not the same"
+
+
+def verdicts(experiment: Experiment, table: Table, robust_only: bool = False) -> list[Verdict]:
+    return [_verdict(experiment, claim, table) for claim in experiment.claims if claim.robust or not robust_only]
+
+
+def _verdict(experiment: Experiment, claim: Claim, table: Table) -> Verdict:
+    found = claim.measure(table)
+    return Verdict(
+        experiment.name, claim.says, claim.paper, found.measured, found.same, "" if found.same else claim.why
+    )
+
+
+def path(out: Path) -> Path:
+    """The page stands next to the folder `out` that has the data: `docs/results` gives `docs/results.md`."""
+    return out.with_name(f"{out.name}.md")
+
+
+def write(experiments: Mapping[str, Experiment], out: Path) -> Path:
+    store.replace_file(path(out), text(experiments, out).encode())
+    return path(out)
+
+
+def text(experiments: Mapping[str, Experiment], out: Path) -> str:
+    sections, summary = [], []
+    by_paper: dict[str, list[Experiment]] = {}
+    for experiment in experiments.values():
+        by_paper.setdefault(experiment.paper, []).append(experiment)
+    for paper, group in by_paper.items():
+        found: list[Verdict] = []
+        body = []
+        for experiment in group:
+            data = out / f"{experiment.name}.parquet"
+            if not data.exists():
+                body.append(f"### {experiment.shows}\n\nNot run. `sottovoce reproduce {experiment.name}` runs it.\n")
+                continue
+            table, quick = runner.read(data)
+            rows = verdicts(experiment, table, robust_only=quick)
+            found += rows
+            body.append(_section(experiment, table, rows, quick, out.name))
+        held = sum(row.same for row in found)
+        run = sum((out / f"{experiment.name}.parquet").exists() for experiment in group)
+        summary.append(f"| {paper} | {run} of {len(group)} | {len(found)} | {held} | {len(found) - held} |")
+        sections.append(f"## {paper}\n\n" + "\n".join(body))
+    return _HEAD + "\n".join(summary) + "\n\n" + "\n".join(sections)
+
+
+_HEAD = """# Results
+
+Each table and figure of the papers, made again from this library's algorithms by `sottovoce reproduce all`, which also
+writes this page. "Same" means: within the tolerance that the experiment's file states, which comes from the spread of
+the trials. What is not the same is reported, never tuned away. `A ± B`: mean and its standard error.
+
+A paper's own figures use `Published` noise, which is what the paper states. It is not a guarantee: four of the five
+proofs do not hold, and every such run prints why. Only the comparison at the end is `Proven`.
+
+| paper | experiments run | their claims | same | not the same |
+|---|---|---|---|---|
+"""
+
+
+def _section(experiment: Experiment, table: Table, rows: list[Verdict], quick: bool, folder: str) -> str:
+    lines = [f"### {experiment.shows}", ""]
+    if quick:
+        lines += ["*Quick sizes: few trials and rounds.*", ""]
+    if experiment.notes:
+        lines += [" ".join(experiment.notes.split()), ""]
+    lines += [f"![{experiment.shows}]({folder}/{experiment.name}.png)", ""]
+    if experiment.summary is not None:
+        lines += [experiment.summary(table)]
+    if rows:
+        lines += ["| the paper says | its number or order | we measure | verdict |", "|---|---|---|---|"]
+        for row in rows:
+            verdict = f"**{row.word()}**" + (f": {row.why}" if row.why else "")
+            lines.append(
+                " | ".join(["| " + _cell(row.says), _cell(row.paper), _cell(row.measured), _cell(verdict)]) + " |"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,247 @@
+"""Reproduction: the rules that give verdicts, parts that are not run twice, the page; all experiments, quick."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from sottovoce.core.check import MissingData
+from sottovoce.problems import datasets
+from sottovoce.reproduce import admm_sharing, comparison, figure, page, runner
+from sottovoce.reproduce.experiment import (
+    Cell,
+    Claim,
+    Columns,
+    Experiment,
+    Finding,
+    Mean,
+    Panel,
+    Table,
+    falls,
+    highest,
+    lowest,
+    mean,
+    rises,
+)
+from sottovoce.reproduce.registry import EXPERIMENTS
+from sottovoce.run.cli import app
+
+HERE = Path(__file__).parents[2] / "shared" / "data"
+
+
+# ------------------------------------------------------------------------------------------------------------ verdicts
+
+
+def trials(levels: dict[float, list[float]]) -> Table:
+    x, y = zip(*((level, value) for level, values in levels.items() for value in values), strict=True)
+    return Table.of({"x": np.array(x), "y": np.array(y), "round": 3})
+
+
+def test_means_know_their_error() -> None:
+    found = mean(trials({1.0: [1.0, 2.0, 3.0]}), "y")
+    assert found.value == 2.0
+    assert found.error == pytest.approx(1 / np.sqrt(3))
+    assert Mean(3.0, 0.3).beyond(Mean(1.0, 0.4)) == pytest.approx(2 / 0.5)
+    assert Mean(1.0, 0.0).beyond(Mean(1.0, 0.0)) == 0.0
+    assert Mean(1.0, 0.0).beyond(Mean(2.0, 0.0)) == -np.inf
+
+
+@pytest.mark.parametrize(
+    ("levels", "up", "down"),
+    [
+        ({1.0: [0.0, 0.1], 2.0: [1.0, 1.1], 3.0: [2.0, 2.1]}, True, False),
+        ({1.0: [2.0, 2.1], 2.0: [1.0, 1.1], 3.0: [0.0, 0.1]}, False, True),
+        ({1.0: [0.0, 1.0], 2.0: [0.1, 1.1], 3.0: [0.2, 1.2]}, False, False),  # within the noise: neither
+        ({1.0: [0.0, 0.1], 2.0: [9.0, 9.1], 3.0: [2.0, 2.1]}, False, False),  # a hump
+        ({3.0: [2.0, 2.1], 1.0: [0.0, 0.1]}, True, False),  # whatever the order of the cells
+    ],
+)
+def test_an_order_counts_only_beyond_the_noise(levels: Any, up: bool, down: bool) -> None:
+    assert rises("y", "x")(trials(levels)).same is up
+    assert falls("y", "x")(trials(levels)).same is down
+
+
+def test_a_winner_must_win_clearly() -> None:
+    table = trials({1.0: [0.0, 0.1], 2.0: [1.0, 1.1], 3.0: [1.0, 1.2]})
+    assert lowest("y", "x", 1.0)(table).same
+    assert not lowest("y", "x", 2.0)(table).same
+    assert not highest("y", "x", 3.0)(table).same  # 2 is as good
+    assert not lowest("y", "x", 1.0)(trials({1.0: [0.0, 1.0], 2.0: [0.5, 1.5]})).same
+
+
+def test_tables() -> None:
+    table = Table.of({"a": ["x", "x", "y"], "b": [1, 2, 2], "c": 5.0})
+    assert len(table.where(a="x", b=[2, 3])) == 1
+    assert [key for key, _ in table.each("a", "b")] == [("x", 1), ("x", 2), ("y", 2)]
+    assert table.at_end("b")["a"].tolist() == ["x", "y"]
+
+
+# ------------------------------------------------------------------------------------------------- running and resuming
+
+CALLS: list[int] = []
+
+
+def work(value: int, scale: float = 1.0) -> Columns:
+    CALLS.append(value)
+    if value < 0:
+        raise KeyboardInterrupt
+    return {"round": [1, 2], "run": 0, "y": [scale * value, scale * value + 1]}
+
+
+def toy(values: tuple[int, ...] = (1, 2, 3), scale: float = 1.0) -> Experiment:
+    return Experiment(
+        "toy",
+        "Toy",
+        "Figure 0: a line",
+        lambda quick: [Cell({"x": v}, work, {"value": v, "scale": scale}) for v in (values[:1] if quick else values)],
+        [
+            Claim("y rises | with x", "rises", rises("y", "x"), "never"),
+            Claim("y is nine", "9", lambda table: Finding(f"{table['y'].max():g}", table["y"].max() == 9), "it is not"),
+        ],
+        [Panel("y", lines=("x",)), Panel("y", "x", kind="box")],
+        "A note.",
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_calls() -> None:
+    CALLS.clear()
+
+
+def test_what_is_done_is_not_run_again(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    table = runner.run(toy(), tmp_path, progress=lambda _, done, of: seen.append((done, of)))
+    assert CALLS == [1, 2, 3]
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert table["y"].tolist() == [1, 2, 2, 3, 3, 4]
+    runner.run(toy((1, 2, 3, 4)), tmp_path)
+    assert CALLS == [1, 2, 3, 4]
+    runner.run(toy(scale=2.0), tmp_path)  # other settings: other cells
+    assert CALLS[4:] == [1, 2, 3]
+    runner.run(toy(), tmp_path, again=True)
+    assert CALLS[7:] == [1, 2, 3]
+
+
+def test_an_interrupted_run_keeps_its_parts(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(toy((1, 2, -1, 3)), tmp_path)
+    assert not (tmp_path / "toy.parquet").exists()
+    runner.run(toy(), tmp_path)
+    assert CALLS == [1, 2, -1, 3]
+    assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]
+
+
+def test_quick_files_say_so(tmp_path: Path) -> None:
+    runner.run(toy(), tmp_path, quick=True)
+    table, quick = runner.read(tmp_path / "toy.parquet")
+    assert quick
+    assert len(table) == 2
+    assert "Quick sizes" in page.text({"toy": toy()}, tmp_path)
+
+
+def test_two_processes_give_the_table_of_one(tmp_path: Path) -> None:
+    """Formulas only, so that it is quick; the workers find the experiment by its name."""
+    experiment = EXPERIMENTS["fedspd-dp-figure-6"]
+    one = runner.run(experiment, tmp_path / "one")
+    with runner.workers(2) as pool:
+        two = runner.run(experiment, tmp_path / "two", pool=pool)
+    assert one.columns.keys() == two.columns.keys()
+    for name, column in one.columns.items():
+        np.testing.assert_array_equal(column, two[name])
+
+
+def test_page_and_figure_are_the_same_for_the_same_data(tmp_path: Path) -> None:
+    table = runner.run(toy(), tmp_path / "results")
+    files, written = [], tmp_path
+    for _ in range(2):
+        figure.draw(toy(), table, tmp_path / "results")
+        written = page.write({"toy": toy()}, tmp_path / "results")
+        files.append(
+            [(tmp_path / "results" / f"toy.{kind}").read_bytes() for kind in ("png", "svg")] + [written.read_bytes()]
+        )
+    assert files[0] == files[1]
+    assert files[0][0].startswith(b"\x89PNG")
+    text = written.read_text()
+    assert written == tmp_path / "results.md"
+    assert "| Toy | 1 of 1 | 2 | 1 | 1 |" in text
+    assert "| y rises \\| with x | rises | 1: 2, 2: 3, 3: 4 | **same** |" in text
+    assert "| y is nine | 9 | 4 | **not the same**: it is not |" in text
+    assert "Not run" in page.text({"toy": toy()}, tmp_path / "nowhere")
+
+
+# ---------------------------------------------------------------------------------------------------- the experiments
+
+
+def test_every_paper_is_here() -> None:
+    known = {experiment.paper for experiment in EXPERIMENTS.values()}
+    assert known == {"DP-ADMM", "FedSPD-DP", "Fed-PLT", "FedEPM", "ADMM sharing", "Proven comparison"}
+    for experiment in EXPERIMENTS.values():
+        assert experiment.claims
+        for quick in (True, False):
+            cells = [] if experiment.needs else experiment.cells(quick)
+            assert len({cell.digest() for cell in cells}) == len(cells), experiment.name
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_quick(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs and draws, and the claims that quick sizes can tell hold."""
+    experiment = EXPERIMENTS[name]
+    if experiment.needs and datasets.FOLDER_VARIABLE not in os.environ:
+        if not HERE.is_dir():
+            pytest.skip(f"needs {', '.join(experiment.needs)}: set {datasets.FOLDER_VARIABLE}")
+        monkeypatch.setenv(datasets.FOLDER_VARIABLE, str(HERE))
+    table = runner.run(experiment, tmp_path, quick=True)
+    figure.draw(experiment, table, tmp_path)
+    for verdict in page.verdicts(experiment, table, robust_only=True):
+        assert verdict.same, f"{verdict.says}: paper {verdict.paper}, here {verdict.measured}"
+
+
+def test_synthetic_rows_have_the_public_shape() -> None:
+    rows, (X, y) = comparison.synthetic()
+    assert rows.X.shape == (40000, 104)
+    assert rows.n == 100
+    assert X.shape == (5222, 104)
+    assert 0.15 < (rows.y > 0).mean() < 0.4
+    assert set(np.unique(y)) == {-1.0, 1.0}
+
+
+# ---------------------------------------------------------------------------------------------------- the command line
+
+
+def test_command(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    done = CliRunner().invoke(app, ["reproduce", "fedspd-dp-figure-6", "--out", str(out), "--json", "--jobs", "1"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert [claim["same"] for claim in said["claims"]] == [True, True, True]
+    assert Path(said["page"]) == tmp_path / "results.md"
+    for kind in ("parquet", "png", "svg"):
+        assert (out / f"fedspd-dp-figure-6.{kind}").exists()
+
+
+def test_command_refuses() -> None:
+    for words, expected in ((["nonsense"], "unknown experiment"), ([], "needs the name"), (["all", "x"], "unknown")):
+        done = CliRunner().invoke(app, ["reproduce", *words])
+        assert done.exit_code == 2
+        assert expected in done.output
+    listed = CliRunner().invoke(app, ["reproduce", "--list", "--quiet"])
+    assert listed.stdout.split() == list(EXPERIMENTS)
+
+
+def test_missing_data_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(datasets.FOLDER_VARIABLE, raising=False)
+    admm_sharing.load.cache_clear()  # another test may have had it
+    with pytest.raises(MissingData, match="madelon: not found"):
+        runner.run(EXPERIMENTS["admm-sharing-madelon"], tmp_path, quick=True)
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "toy", toy((1, -1)))
+    done = CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path / "r"), "--jobs", "1"])
+    assert done.exit_code == 130
+    assert "the same command goes on" in done.output
+    assert len(list((tmp_path / "r" / "cells" / "toy").iterdir())) == 1
