@@ -18,17 +18,22 @@ def run(
     seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
     rounds: Annotated[int | None, typer.Option(help="In place of the file's rounds.")] = None,
     every: Annotated[float, typer.Option("--checkpoint-every", help="Save the state every so many seconds.")] = 2.0,
+    track: Annotated[
+        str | None, typer.Option(metavar="mlflow", help="Send what may be released of the run to MLflow too.")
+    ] = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
 ) -> None:
     """Train what a TOML file describes, and save the run. Ctrl-C keeps the last completed round."""
     with terminal.exit_codes():
+        tracker = None if track is None else _tracker(track)
         path, result = _train(file, out, resume, {"seed": seed, "rounds": rounds}, every, quiet)
         from sottovoce.run import store
 
         summary, guarantee = store.summary(result), result.guarantee
+        tracked = {} if tracker is None else {"tracked": {"where": tracker.where, "run": tracker.log(result, path)}}
         if as_json:
-            show.print_json({"folder": str(path), **summary, "guarantee": guarantee.to_dict()})
+            show.print_json({"folder": str(path), **summary, "guarantee": guarantee.to_dict(), **tracked})
         elif quiet:
             typer.echo(str(path))
         else:
@@ -37,6 +42,14 @@ def run(
             if result.stopped:
                 show.note(f"Stopped early, {result.stopped}.")
             show.note(f"Saved in {path}")
+            if tracker is not None:
+                show.note(f"Sent to MLflow at {tracker.where}, without what was read off private rows")
+
+
+def _tracker(name: str) -> Any:
+    from sottovoce.run.track import Tracker
+
+    return Tracker(name)
 
 
 def _train(

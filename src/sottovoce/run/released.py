@@ -1,0 +1,26 @@
+"""A run as it may leave the house: without what was read off private rows, and without the names of folders."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sottovoce.core.round import NOT_RELEASED, History
+from sottovoce.run.describe import Tables
+from sottovoce.run.simulate import Result
+
+_PATHS = (("data", "csv"), ("run", "ledgers"))
+
+
+def released(result: Result) -> Result:
+    """The same run without the columns of `NOT_RELEASED`, its config without folders."""
+    columns = {name: values for name, values in result.history.columns.items() if name not in NOT_RELEASED}
+    return replace(result, history=History(columns), config=without_folders(result.config))
+
+
+def without_folders(config: Tables) -> Tables:
+    """Paths cut down to their last part: where a file lies is the business of the machine it lies on."""
+    tables: dict[str, dict[str, Any]] = {name: dict(table) for name, table in config.items()}
+    for table, key in _PATHS:
+        if tables.get(table, {}).get(key):
+            tables[table][key] = Path(str(tables[table][key])).name
+    return tables

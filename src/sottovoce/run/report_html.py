@@ -1,0 +1,75 @@
+"""HTML and JSON that stay what they are whatever text is put into them: everything is escaped unless it is markup."""
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_EMPTY = ("meta", "br")  # elements without an end
+
+
+class Markup(str):
+    """Text that is HTML already. Only `element` and `script` make it."""
+
+
+def element(name: str, /, *children: str | Iterable[str], **attributes: str) -> Markup:
+    """<name attributes>children</name>; `class_` is class, `aria_label` is aria-label."""
+    given = "".join(f' {_attribute(key)}="{html.escape(value)}"' for key, value in attributes.items())
+    if name in _EMPTY:
+        return Markup(f"<{name}{given}>")
+    return Markup(f"<{name}{given}>{joined(*children)}</{name}>")
+
+
+def joined(*children: str | Iterable[str]) -> Markup:
+    parts: list[str] = []
+    for child in children:
+        for each in [child] if isinstance(child, str) else child:
+            parts.append(each if isinstance(each, Markup) else html.escape(each))
+    return Markup("".join(parts))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Markup:
+    """A table whose first column names its rows; words stand to the left, numbers to the right."""
+    wordy = [any(row[i][:1] not in "+-–0123456789" for row in rows) for i in range(len(headings))]
+
+    def cells(row: Sequence[str], name: str, **first: str) -> list[Markup]:
+        of_words = [{"class_": "words"} if each else {} for each in wordy]
+        begin = element("th", row[0], **first, **of_words[0])
+        return [begin, *(element(name, _lines(text), **how) for text, how in zip(row[1:], of_words[1:], strict=True))]
+
+    whole = element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", cells(headings, "th", scope="col"))),
+        element("tbody", [element("tr", cells(row, "td", scope="row")) for row in rows]),
+    )
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)  # wide ones scroll
+
+
+def _lines(text: str) -> Markup:
+    return Markup(element("br").join(html.escape(line) for line in text.split("\n")))
+
+
+def script(code: str) -> Markup:
+    """Code of our own."""
+    assert "</script" not in code.lower()
+    return Markup(f"<script>{code}</script>")
+
+
+def data(name: str, value: Any) -> Markup:
+    """JSON for a script to read. No text in it can end its element: there is no < in it."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(f'<script type="application/json" id="{html.escape(name)}">{text}</script>')
+
+
+def allowed(code: str) -> str:
+    """How a content security policy names this script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
+
+
+def _attribute(key: str) -> str:
+    return key.rstrip("_").replace("_", "-")
