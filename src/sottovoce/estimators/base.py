@@ -1,0 +1,193 @@
+"""What the estimators share: from parameters to parts of a run, what a guarantee leaves out, how often it was paid."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.metaestimators import available_if
+
+from sottovoce.algorithms import ALGORITHMS
+from sottovoce.core import check
+from sottovoce.core.algorithm import Algorithm
+from sottovoce.core.check import InvalidInput, PrivacyWarning
+from sottovoce.preparation import signs_of_scaling
+from sottovoce.privacy.guarantee import Guarantee
+from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
+from sottovoce.problems.losses import Loss
+from sottovoce.problems.penalties import L2, Penalty
+
+CLASSIFICATION = ("logistic", "softmax", "smoothed-hinge")  # names of losses
+ONE_OWNER = (
+    "owners among themselves: groups was not given, so all rows were taken to be one owner's, who adds noise once for "
+    "all of them"
+)
+LABELS_FOUND = "the set of class labels: it was read off the private labels; declare it, classes=[...]"
+EARLIER_STEPS = (
+    "what was done to X before it came here, of which nothing is known: scaling by private maxima, means or deviations "
+    "is a leak (use PublicScaler or PrivateScaler, or declare earlier_steps='public' if no private number was used)"
+)
+
+
+class Fits:
+    """How often an estimator and its copies have spent a budget."""
+
+    count = 0
+
+
+class PrivateEstimator(BaseEstimator):
+    """An estimator whose every fit costs."""
+
+    # Declared here, set by the classes themselves.
+    algorithm: Any
+    epsilon: float
+    delta: float
+    clip: float | None
+    privacy: Any
+    loss: Any
+    penalty: Any
+    earlier_steps: str
+    ledgers: Any
+    random_state: Any
+    guarantee_: Guarantee
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
+    def _algorithm(self) -> Algorithm[Any, Any, Any, Any]:
+        if isinstance(self.algorithm, Algorithm):
+            return self.algorithm
+        name = check.one_of(self._name, "algorithm", self.algorithm, ALGORITHMS)
+        return ALGORITHMS[name]()
+
+    def _mode(self) -> Privacy:
+        if isinstance(self.privacy, Privacy):
+            return self.privacy
+        match check.one_of(self._name, "privacy", self.privacy, ("proven", "published", "none")):
+            case "proven":
+                return Proven(self.epsilon, self.delta, self.clip)  # type: ignore[arg-type]  (None is refused there)
+            case "published":
+                return Published(self.epsilon, self.delta, self.clip)
+        return NoPrivacy()
+
+    def _penalty(self) -> Penalty:
+        penalty = L2(1e-4) if self.penalty is None else self.penalty
+        check.require(isinstance(penalty, Penalty), self._name, "penalty must be an object such as L2(1e-4)", penalty)
+        return penalty
+
+    def _loss(self, known: Sequence[str]) -> Loss | str:
+        """The loss as an object, or one of the known names; the first is the default."""
+        loss = known[0] if self.loss is None else self.loss
+        name = loss.name if isinstance(loss, Loss) else loss
+        check.one_of(self._name, "loss", name, known)
+        return loss
+
+    def _count_fit(self, mode: Any) -> None:
+        """Say that budgets add up, from the second fit on: nobody else sees that the rows are the same."""
+        if mode.mode != "proven" or self.ledgers is not None:  # ledgers on disk count by themselves
+            return
+        self._fits = getattr(self, "_fits", None) or Fits()
+        self._fits.count += 1
+        if self._fits.count > 1:
+            warnings.warn(
+                f"{self._name}: this estimator or a copy of it was fitted before, each fit spends epsilon = "
+                f"{mode.epsilon:g} of its own, and a record that is in several (as in cross-validation or a search) "
+                "has spent their sum",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+
+    def _look_for_scaling(self, X: Any, mode: Any) -> tuple[str, ...]:
+        """What the guarantee has to say about earlier preparation; a warning if it shows."""
+        check.one_of(self._name, "earlier_steps", self.earlier_steps, ("unknown", "public"))
+        if mode.mode != "proven" or self.earlier_steps == "public":
+            return ()
+        signs = "" if hasattr(X, "tocsr") else signs_of_scaling(X)
+        if signs:
+            warnings.warn(
+                f"{self._name}: every column of X has {signs}, as after scaling by the private rows themselves, which "
+                "no budget here pays for: use PublicScaler(...) or PrivateScaler(...) instead, or declare "
+                "earlier_steps='public' if it was done by public numbers",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+        return (EARLIER_STEPS,)
+
+    def _refuse(self, arguments: dict[str, Any]) -> None:
+        """Arguments of `fit` that other estimators have."""
+        if arguments.get("sample_weight") is not None:
+            raise InvalidInput(
+                f"{self._name}: fit takes no sample_weight: the noise is made for records that count the same, and a "
+                "heavier one would show. Leave it out"
+            )
+        unknown = [name for name in arguments if name != "sample_weight"]
+        if unknown:
+            raise TypeError(f"{self._name}.fit() got an unexpected keyword argument {unknown[0]!r}")
+
+    def _margins(self, X: Any) -> np.ndarray:
+        """Scores of new rows."""
+        raise NotImplementedError
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def __sklearn_clone__(self) -> Any:
+        """Copies share the count of fits: cross-validation fits a copy for every fold."""
+        clone: Any = super().__sklearn_clone__()
+        clone._fits = self._fits = getattr(self, "_fits", None) or Fits()
+        return clone
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the seed of a proven run: with it, anybody could draw the same noise and take it off the model."""
+        state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
+        state.pop("_fits", None)
+        if hasattr(self, "guarantee_") and self.guarantee_.mode == "proven":
+            state["random_state"] = None
+        return state
+
+
+def _has_probabilities(estimator: "LinearClassifier") -> bool:
+    """Hinges have no probabilities."""
+    loss = estimator._loss(CLASSIFICATION)
+    return (loss if isinstance(loss, str) else loss.name) != "smoothed-hinge"
+
+
+class LinearClassifier(ClassifierMixin, PrivateEstimator):
+    """What follows from scores."""
+
+    classes_: np.ndarray
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores: positive for the second of two classes; one column per class if there are more."""
+        return self._margins(X)
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes, as far as the noisy model knows them."""
+        from scipy.special import expit, softmax
+
+        scores = self._margins(X)
+        return softmax(scores, axis=1) if scores.ndim == 2 else np.column_stack([expit(-scores), expit(scores)])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of each row."""
+        scores = self._margins(X)
+        return self.classes_[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.intp)]
+
+
+def numbered(who: str, y: np.ndarray, declared: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The classes, sorted, and the number of each label's class among them."""
+    found, number = np.unique(y, return_inverse=True)
+    if declared is not None:
+        classes = np.unique(np.asarray(declared))
+        unknown = [label for label in found.tolist() if label not in set(classes.tolist())]
+        if unknown:
+            raise InvalidInput(
+                f"{who}: y holds {unknown[0]!r}, which is not among the declared classes {classes.tolist()}"
+            )
+        place = {label: index for index, label in enumerate(classes.tolist())}
+        number = np.array([place[label] for label in found.tolist()])[number]
+        found = classes
+    check.require(len(found) > 1, who, "two classes are needed; there is one class only", found.tolist())
+    return found, number

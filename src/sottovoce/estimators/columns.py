@@ -1,0 +1,194 @@
+"""A linear classifier over columns of many parties, as a scikit-learn estimator."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sottovoce.core import check
+from sottovoce.core.check import BudgetSpent, InvalidInput
+from sottovoce.estimators.base import CLASSIFICATION, LABELS_FOUND, LinearClassifier, numbered
+from sottovoce.preparation import seeded
+from sottovoce.privacy.modes import NoPrivacy, ProvenColumns, VerticalPrivacy
+from sottovoce.problems.losses import LOSSES
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.run.describe import stable_text
+from sottovoce.run.simulate import train
+
+
+class VerticalClassifier(LinearClassifier):
+    """A linear classifier for two classes over columns of many parties, row i being the same sample at each of them.
+
+    Parameters
+    ----------
+    parties
+        Who holds which columns: {party: its columns, by name or number}; or how many each has, in order, [3, 5]. None:
+        one party has them all. Columns can be held by one party only.
+    algorithm
+        "admm-sharing", "fdml", or an object.
+    privacy
+        `ProvenColumns(...)`, `Published(...)` or "none". It has to be said: what a record, a column and a party cost
+        differs by orders of magnitude.
+    loss
+        "logistic" (the default), "smoothed-hinge", or an object.
+    penalty
+        None: `L2(1e-4)`. The intercept is penalised like the rest.
+    classes
+        The two labels there can be, declared. None: those that occur; the guarantee says that this is not covered.
+    rounds
+        How many rounds.
+    fit_intercept
+        Whether the party that holds the labels gets one more column, of ones.
+    holder
+        The party that holds the labels, by name (or by number, where `parties` has no names). None: the first one.
+    earlier_steps, ledgers, random_state
+        As in `FederatedClassifier`.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_, guarantee_, rounds_, n_features_in_, feature_names_in_
+        As in `FederatedClassifier`. `coef_` has the parties' models in the order of the columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import VerticalClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 4))
+    >>> y = X @ [1.0, -1.0, 2.0, 0.0] > 0
+    >>> model = VerticalClassifier({"bank": [0, 1], "shop": [2, 3]}, privacy="none", rounds=30).fit(X, y)
+    >>> bool(model.score(X, y) > 0.95)
+    True
+    >>> print(model.guarantee_)
+    No privacy: exact answers were sent in the clear.
+    """
+
+    def __init__(
+        self,
+        parties: Any = None,
+        algorithm: Any = "admm-sharing",
+        *,
+        privacy: Any = None,
+        loss: Any = None,
+        penalty: Any = None,
+        classes: Any = None,
+        rounds: int = 50,
+        fit_intercept: bool = True,
+        holder: Any = None,
+        earlier_steps: str = "unknown",
+        ledgers: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.parties = parties
+        self.algorithm = algorithm
+        self.privacy = privacy
+        self.loss = loss
+        self.penalty = penalty
+        self.classes = classes
+        self.rounds = rounds
+        self.fit_intercept = fit_intercept
+        self.holder = holder
+        self.earlier_steps = earlier_steps
+        self.ledgers = ledgers
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, **others: Any) -> "VerticalClassifier":
+        """Train. `X` has the columns of all parties."""
+        self._refuse(others)
+        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
+        check_classification_targets(y)
+        self.classes_, number = numbered(self._name, y, self.classes)
+        if len(self.classes_) > 2:
+            raise InvalidInput(
+                f"{self._name}: Only binary classification is supported. The type of the target is multiclass, with "
+                f"{len(self.classes_)} classes. Train one model for each class against the others"
+            )
+        loss = self._loss([name for name in CLASSIFICATION if name != "softmax"])
+        objective = Objective(LOSSES[loss]() if isinstance(loss, str) else loss, self._penalty())
+        self._train(X, 2.0 * number - 1.0, objective, [] if self.classes is not None else [LABELS_FOUND])
+        return self
+
+    def _train(self, X: Any, y: np.ndarray, objective: Objective, left_out: list[str]) -> None:
+        mode, (names, shares) = self._mode(), self._shares(X.shape[1])
+        place = names.index(check.one_of(self._name, "holder", self.holder, names)) if self.holder is not None else 0
+        left_out = [*left_out, *self._look_for_scaling(X, mode)]
+        parts = [X[:, own] for own in shares]
+        if self.fit_intercept:
+            parts[place] = _with_ones(parts[place])
+        self._count_fit(mode)
+        result: Any = train(  # a VerticalResult
+            self._algorithm(),
+            VerticalFederation.from_arrays(parts, y, names=names, holder=place),
+            objective,
+            rounds=self.rounds,
+            privacy=mode,
+            seed=seeded(self.random_state).derived(stable_text((names, shares, place, self.fit_intercept))).seed,
+            record_every=self.rounds,
+            measure_training=False,  # exact numbers about private rows do not belong into a model
+            ledgers=self.ledgers,
+        )
+        if result.rounds == 0 or result.model.size == 0:
+            raise BudgetSpent(f"{self._name}: no model was released; {result.stopped or 'every budget is spent'}")
+        self.guarantee_, self.rounds_ = result.guarantee.leaving_out(*left_out), result.rounds
+        self.coef_, self.intercept_ = np.zeros((1, X.shape[1])), np.zeros(1)
+        for m, own in enumerate(shares):
+            part = result.party_model(m)
+            self.coef_[0, own] = part[: len(own)]
+            self.intercept_ += part[len(own) :].sum()
+
+    def _mode(self) -> Any:
+        if self.privacy == "none":
+            return NoPrivacy()
+        example = "ProvenColumns(epsilon=1.0, delta=1e-6, unit='record', ...), Published(...) or 'none'"
+        fits = isinstance(self.privacy, VerticalPrivacy)
+        check.require(fits, self._name, f"privacy must be said: {example}", self.privacy)
+        model = not isinstance(self.privacy, ProvenColumns) or self.privacy.model
+        check.require(model, self._name, "a model is needed to predict: ProvenColumns(model=True)", self.privacy)
+        return self.privacy
+
+    def _shares(self, columns: int) -> tuple[list[Any], list[list[int]]]:
+        """The parties' names, and the numbers of the columns that each holds."""
+        given = [columns] if self.parties is None else self.parties
+        if isinstance(given, Mapping):
+            place = {name: number for number, name in enumerate(getattr(self, "feature_names_in_", ()))}
+            place |= {number: number for number in range(columns)}
+            known = [column for own in given.values() for column in own]
+            unknown = [column for column in known if column not in place]
+            check.require(not unknown, self._name, "parties must name columns of X; there is no", unknown[:1])
+            names, shares = list(given), [[place[column] for column in own] for own in given.values()]
+        else:
+            check.require(
+                isinstance(given, list | tuple), self._name, "parties must be {name: columns} or widths", given
+            )
+            check.whole(self._name, **{f"parties[{m}]": width for m, width in enumerate(given)})
+            ends = np.cumsum([0, *given]).tolist()
+            names, shares = list(range(len(given))), [list(range(a, b)) for a, b in itertools.pairwise(ends)]
+        held = sorted(column for own in shares for column in own)
+        fits = held == list(range(columns)) and all(shares)
+        check.require(
+            fits, self._name, f"each of the {columns} columns of X must be one party's, and each party's", given
+        )
+        return names, shares
+
+    def _margins(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "coef_")
+        rows: Any = validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
+        return rows @ self.coef_[0] + self.intercept_[0]
+
+    def __sklearn_tags__(self) -> Any:
+        tags: Any = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _with_ones(part: Any) -> Any:
+    if not hasattr(part, "tocsr"):
+        return np.column_stack([part, np.ones(len(part))])
+    from scipy.sparse import csr_array, hstack
+
+    return hstack([part, csr_array(np.ones((part.shape[0], 1)))], format="csr")

@@ -1,0 +1,408 @@
+"""Linear models over rows of many owners, as scikit-learn estimators."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin, clone
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sottovoce.core import check
+from sottovoce.core.check import BudgetSpent, InvalidInput
+from sottovoce.core.participation import Everyone
+from sottovoce.core.streams import Streams
+from sottovoce.estimators.base import (
+    CLASSIFICATION,
+    LABELS_FOUND,
+    ONE_OWNER,
+    LinearClassifier,
+    PrivateEstimator,
+    numbered,
+)
+from sottovoce.preparation import PrivateScaler, PublicScaler, RowClipper, seeded
+from sottovoce.privacy.ledger import Budget, MemoryLedger
+from sottovoce.privacy.modes import Proven
+from sottovoce.privacy.owners import OwnerLedgers
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.losses import LOSSES, Loss, Softmax
+from sottovoce.problems.objective import Objective
+from sottovoce.run.describe import stable_text
+from sottovoce.run.simulate import train
+
+_REGRESSION = ("squared", "huber")
+
+
+class _FederatedLinear(PrivateEstimator):
+    __metadata_request__fit = {"groups": True}  # noqa: RUF012 (read by scikit-learn)
+
+    rounds: int
+    fit_intercept: bool
+    prepare: Any
+    row_bound: float | None
+    participation: Any
+    engine: Any
+
+    def _train(self, X: np.ndarray, y: np.ndarray, groups: Any, loss: Loss, *left_out: str) -> None:
+        """Prepare the rows and train on them, out of one budget."""
+        if isinstance(groups, str):
+            hint = f"Give the column itself, groups=frame[{groups!r}], and leave it out of X"
+            check.require(False, self._name, "groups must hold the owner of each row", groups, hint)
+        federation = Federation.from_arrays(X, y, np.zeros(len(X)) if groups is None else groups)
+        self._steps, objective = self._settled_steps(X.shape[1]), Objective(loss, self._penalty())
+        algorithm, mode, rounds = self._method(federation, objective)
+        left_out = (*left_out, *self._look_for_scaling(X, mode), *([ONE_OWNER] if groups is None else []))
+        participation = Everyone() if self.participation is None else self.participation
+        # Other settings, other noise: here those that `train` does not know of.
+        settings = (X.shape[1], self.fit_intercept, *map(_text, self._steps))
+        streams = seeded(self.random_state).derived(stable_text(settings))
+        run = stable_text((streams.seed, algorithm, objective, mode, participation, rounds))
+        self._count_fit(mode)
+        ledger = self._open_ledger(federation, mode, run)
+        try:
+            result = train(
+                algorithm,
+                self._with_intercept(self._prepared(federation, mode, ledger, streams)),
+                objective,
+                rounds=rounds,
+                privacy=mode,
+                participation=participation,
+                seed=streams.seed,
+                engine=self.engine,
+                record_every=rounds,
+                measure_training=False,  # exact numbers about private rows do not belong into a model
+                ledgers=ledger,
+            )
+        finally:
+            if isinstance(ledger, OwnerLedgers):
+                ledger.close()
+        if result.rounds == 0:
+            raise BudgetSpent(f"{self._name}: nothing was trained; {result.stopped}")
+        self.guarantee_ = result.guarantee.leaving_out(*left_out)
+        self.algorithm_, self.rounds_ = algorithm, result.rounds
+        by_output = result.model.reshape(loss.outputs, -1)
+        self.coef_ = by_output[:, : X.shape[1]].copy()
+        self.intercept_ = by_output[:, X.shape[1]].copy() if self.fit_intercept else np.zeros(loss.outputs)
+
+    def _method(self, federation: Federation, objective: Objective) -> tuple[Any, Any, int]:
+        """Algorithm, privacy and rounds, as given or chosen by `sottovoce plan`: from sizes alone, so at no cost."""
+        mode = self._mode()
+        if not (isinstance(self.algorithm, str) and self.algorithm == "auto"):
+            return self._algorithm(), mode, self.rounds
+        from sottovoce.run import plan
+
+        if not isinstance(mode, Proven):
+            raise InvalidInput(f"{self._name}: algorithm='auto' is for privacy 'proven', got {mode.mode!r}. Name one")
+        columns = federation.X.shape[1]
+        bound = self._bound(columns)
+        if bound is None:
+            raise InvalidInput(
+                f"{self._name}: algorithm='auto' has to know how long rows are. Give prepare=PublicScaler(...), "
+                "PrivateScaler(...) or RowClipper(...), or promise a row_bound"
+            )
+        if self.fit_intercept:
+            columns, bound = columns + 1, float(np.hypot(bound, 1.0))
+        chosen = plan.choose(
+            federation.sizes.tolist(),
+            columns,
+            epsilon=mode.epsilon,
+            delta=mode.delta,
+            objective=objective,
+            unit=mode.unit,
+            row_bound=bound,
+        )
+        return chosen.algorithm, replace(mode, clip=chosen.privacy.clip), chosen.rounds
+
+    def _bound(self, columns: int) -> float | None:
+        """How long prepared rows can be, as far as is known without looking."""
+        if self.row_bound is not None or not self._steps:
+            return self.row_bound
+        return self._steps[-1].bound_of(columns)
+
+    def _open_ledger(self, federation: Federation, mode: Any, run: str) -> MemoryLedger | OwnerLedgers | None:
+        """One ledger per owner for preparation and training; on disk it is bound to the rows as they came."""
+        if not isinstance(mode, Proven):
+            check.require(self.ledgers is None, self._name, "ledgers are for privacy 'proven'", self.ledgers)
+            return None
+        budget = Budget(mode.epsilon, mode.delta)
+        if self.ledgers is None:
+            return MemoryLedger(budget, (federation.n,))
+        name, repeatable = hashlib.sha256(run.encode()).hexdigest()[:32], mode.noise == "seeded"
+        return OwnerLedgers.open(Path(self.ledgers), federation.names, federation.data(), budget, name, repeatable)
+
+    def _settled_steps(self, columns: int) -> list[Any]:
+        """Own copies of what is in `prepare`, ready where that takes no data."""
+        given = self.prepare if isinstance(self.prepare, list | tuple) else [self.prepare]
+        steps: list[Any] = [clone(step, safe=False) for step in given if step is not None]
+        for step in steps:
+            if isinstance(step, PublicScaler):
+                step.settle(step.stated(columns, getattr(self, "feature_names_in_", None)))
+            elif isinstance(step, RowClipper):
+                step.settle()
+            else:
+                fits = isinstance(step, PrivateScaler)
+                check.require(fits, self._name, "prepare takes PublicScaler, PrivateScaler and RowClipper", step)
+        return steps
+
+    def _prepared(self, federation: Federation, mode: Any, ledger: Any, streams: Streams) -> Federation:
+        """The rows as `prepare` leaves them. A scaler that asks is paid from `ledger`."""
+        for step in self._steps:
+            if isinstance(step, PrivateScaler):
+                check.require(
+                    isinstance(mode, Proven),
+                    self._name,
+                    "PrivateScaler is for privacy 'proven', where a budget pays for it",
+                    mode.mode,
+                    "State ranges, PublicScaler(ranges), or fit the scaler by itself before",
+                )
+                step.ask(federation, mode, ledger, streams)
+            federation = replace(federation, X=step.apply(federation.X))
+        return replace(federation, row_bound=self._bound(federation.X.shape[1]))
+
+    def _with_intercept(self, federation: Federation) -> Federation:
+        if not self.fit_intercept:
+            return federation
+        bound = federation.row_bound
+        X = np.column_stack([federation.X, np.ones(len(federation.X))])
+        return replace(federation, X=X, row_bound=None if bound is None else float(np.hypot(bound, 1.0)))
+
+    def _margins(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "coef_")
+        rows = np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+        for step in self._steps:
+            rows = step.apply(rows)
+        scores = rows @ self.coef_.T + self.intercept_
+        return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
+
+
+class FederatedClassifier(LinearClassifier, _FederatedLinear):
+    """A linear classifier over rows of many owners, with a privacy guarantee that is true.
+
+    Parameters
+    ----------
+    algorithm
+        An object of `sottovoce.algorithms`, or the name of one (`sottovoce list`) to have it with its defaults. "auto":
+        method, rounds and clip as `sottovoce plan` chooses them for such sizes and such a budget, without looking.
+    epsilon, delta, clip
+        The whole budget of each owner for one fit, `prepare` included, and the bound on one record's gradient.
+    privacy
+        "proven", "published" or "none"; or an object such as `Proven(...)`, in place of epsilon, delta and clip.
+    loss
+        "logistic" (the default; for more than two classes it is softmax), "softmax", "smoothed-hinge", or an object.
+    penalty
+        For instance `L1(1e-3)`. None: `L2(1e-4)`. The intercept is penalised like the rest.
+    classes
+        The labels there can be, declared. None: those that occur; that is read off private data, and the guarantee
+        says so.
+    rounds
+        How many rounds.
+    fit_intercept
+        Whether rows get one more column, of ones. It counts in the length of a row.
+    prepare
+        `PublicScaler`, `PrivateScaler` or `RowClipper`, or a list of them: applied to rows here and before predicting.
+        What it costs is paid from the budget and covered by the guarantee. `coef_` belongs to prepared features.
+    row_bound
+        A public promise that no row (as `prepare` leaves it) is longer; it is checked. None: that of `prepare`, if any.
+    earlier_steps
+        "public" declares that whatever was done to X before used no private numbers. "unknown": the guarantee says
+        that it does not cover it.
+    participation
+        Who takes part in which round. None: everyone.
+    ledgers
+        Folder of the owners' ledger files, for budgets that outlive the fit. None: each fit has a budget of its own.
+    engine
+        "auto", "numpy" or "kernel".
+    random_state
+        Seed of the noise. None: a fresh one that is not kept. A pickled model does not contain it.
+
+    Attributes
+    ----------
+    classes_ : array
+        In the order of the columns of `predict_proba`.
+    coef_, intercept_ : arrays
+        As in scikit-learn's linear models.
+    guarantee_ : Guarantee
+        What may be said about privacy, and what may not. Print it.
+    algorithm_
+        The algorithm that was used, with its settings.
+    rounds_ : int
+        Rounds done: fewer than asked for if budgets ran out.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import FederatedClassifier, PublicScaler
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 100, size=(3000, 2))  # two features that are known to lie between 0 and 100
+    >>> y = np.where(X[:, 0] > X[:, 1], "sick", "well")
+    >>> hospital = rng.integers(0, 3, size=3000)
+    >>> model = FederatedClassifier(
+    ...     epsilon=1.0, delta=1e-5, prepare=PublicScaler((0, 100)), classes=["sick", "well"], random_state=0
+    ... ).fit(X, y, groups=hospital)
+    >>> bool(model.score(X, y) > 0.95)
+    True
+    >>> model.predict([[90.0, 10.0]])
+    array(['sick'], dtype='<U4')
+    >>> model.guarantee_.short
+    '1 (δ=1e-05) per record, server sees all messages, simulated noise'
+    """
+
+    def __init__(
+        self,
+        algorithm: Any = "dp-admm",
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        clip: float | None = 1.0,
+        privacy: Any = "proven",
+        loss: Any = None,
+        penalty: Any = None,
+        classes: Any = None,
+        rounds: int = 50,
+        fit_intercept: bool = True,
+        prepare: Any = None,
+        row_bound: float | None = None,
+        earlier_steps: str = "unknown",
+        participation: Any = None,
+        ledgers: Any = None,
+        engine: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.algorithm = algorithm
+        self.epsilon = epsilon
+        self.delta = delta
+        self.clip = clip
+        self.privacy = privacy
+        self.loss = loss
+        self.penalty = penalty
+        self.classes = classes
+        self.rounds = rounds
+        self.fit_intercept = fit_intercept
+        self.prepare = prepare
+        self.row_bound = row_bound
+        self.earlier_steps = earlier_steps
+        self.participation = participation
+        self.ledgers = ledgers
+        self.engine = engine
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, groups: Any = None, **others: Any) -> "FederatedClassifier":
+        """Train. `groups` says who owns each row, as in grouped cross-validation; None: one owner has them all."""
+        self._refuse(others)
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, number = numbered(self._name, y, self.classes)
+        loss, count = self._loss(CLASSIFICATION), len(self.classes_)
+        if isinstance(loss, str):
+            loss = Softmax(count) if loss == "softmax" or (loss == "logistic" and count > 2) else LOSSES[loss]()
+        fits = loss.outputs == count or (loss.outputs == 1 and count == 2)
+        check.require(fits, self._name, f"loss must fit {count} classes", loss, "Use loss='logistic'")
+        coded = number.astype(np.float64) if loss.outputs > 1 else 2.0 * number - 1.0
+        self._train(X, coded, groups, loss, *([] if self.classes is not None else [LABELS_FOUND]))
+        if loss.outputs == 2:  # two columns of softmax are one of logistic
+            self.coef_ = self.coef_[1:] - self.coef_[:1]
+            self.intercept_ = self.intercept_[1:] - self.intercept_[:1]
+        return self
+
+
+class FederatedRegressor(RegressorMixin, _FederatedLinear):
+    """A linear regression over rows of many owners, with a privacy guarantee that is true.
+
+    Parameters and attributes are those of `FederatedClassifier`, but for classes and
+
+    Parameters
+    ----------
+    loss
+        "squared" (the default), "huber", or an object such as `Huber(width=0.5)`.
+    y_range
+        A public range of y, (low, high): values are clipped to it and trained on as numbers in [-1, 1]. Without it the
+        clip norm has to suit the scale of y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import FederatedRegressor, PublicScaler
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 100, size=(3000, 2))
+    >>> y = 200 + 3 * X[:, 0] - X[:, 1] + rng.normal(size=3000)
+    >>> firm = rng.integers(0, 3, size=3000)
+    >>> model = FederatedRegressor(prepare=PublicScaler((0, 100)), y_range=(0, 600), random_state=0)
+    >>> bool(model.fit(X, y, groups=firm).score(X, y) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        algorithm: Any = "dp-admm",
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        clip: float | None = 1.0,
+        privacy: Any = "proven",
+        loss: Any = None,
+        penalty: Any = None,
+        y_range: Any = None,
+        rounds: int = 50,
+        fit_intercept: bool = True,
+        prepare: Any = None,
+        row_bound: float | None = None,
+        earlier_steps: str = "unknown",
+        participation: Any = None,
+        ledgers: Any = None,
+        engine: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.algorithm = algorithm
+        self.epsilon = epsilon
+        self.delta = delta
+        self.clip = clip
+        self.privacy = privacy
+        self.loss = loss
+        self.penalty = penalty
+        self.y_range = y_range
+        self.rounds = rounds
+        self.fit_intercept = fit_intercept
+        self.prepare = prepare
+        self.row_bound = row_bound
+        self.earlier_steps = earlier_steps
+        self.participation = participation
+        self.ledgers = ledgers
+        self.engine = engine
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, groups: Any = None, **others: Any) -> "FederatedRegressor":
+        """Train. `groups` says who owns each row, as in grouped cross-validation; None: one owner has them all."""
+        self._refuse(others)
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        loss = self._loss(_REGRESSION)
+        loss = LOSSES[loss]() if isinstance(loss, str) else loss
+        middle, reach = 0.0, 1.0
+        if self.y_range is not None:
+            low, high = _pair(self._name, self.y_range)
+            middle, reach = (low + high) / 2, (high - low) / 2
+            y = (np.clip(y, low, high) - middle) / reach
+        self._train(X, np.asarray(y, dtype=np.float64), groups, loss)
+        self.coef_ = reach * self.coef_[0]
+        self.intercept_ = reach * self.intercept_[0] + middle
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The value of each row."""
+        return self._margins(X)
+
+
+def _pair(who: str, y_range: Any) -> tuple[float, float]:
+    pair = check.finite_array(who, "y_range", y_range, ndim=1)
+    check.require(pair.shape == (2,) and pair[0] < pair[1], who, "y_range must be (low, high), low < high", y_range)
+    return float(pair[0]), float(pair[1])
+
+
+def _text(step: Any) -> str:
+    """A text for equal steps and no others; a private scaler's ranges follow from its settings and the data."""
+    settings = step.ranges_ if isinstance(step, PublicScaler) else None
+    numbers = {name: value for name, value in step.get_params().items() if name not in ("ranges", "random_state")}
+    return stable_text((type(step).__name__, numbers, settings))

@@ -1,0 +1,263 @@
+"""Features brought to one scale without a leak: by ranges that are stated, or by ranges that were paid for.
+
+`StandardScaler`, `MinMaxScaler` and their kin read private rows, and what they read ends up in the model: no budget
+pays for it. The transformers here either read nothing (`PublicScaler`, `RowClipper`) or read through noise
+(`PrivateScaler`). Given to an estimator as `prepare=...`, their cost is part of its guarantee.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sottovoce.core import check
+from sottovoce.core.streams import Streams
+from sottovoce.privacy import accounting, ranges
+from sottovoce.privacy.guarantee import state_guarantee
+from sottovoce.privacy.ledger import Budget, MemoryLedger
+from sottovoce.privacy.mechanisms import clip_rows
+from sottovoce.privacy.modes import Proven
+from sottovoce.privacy.proven import Ledger
+from sottovoce.problems.federation import Federation
+
+
+class _Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """A transformer whose map is public once it is settled."""
+
+    row_bound_: float  # no row is longer afterwards
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The rows, prepared: each by itself."""
+        check_is_fitted(self, "row_bound_")
+        return self.apply(self.checked(X, reset=False))
+
+    def checked(self, X: Any, reset: bool = True) -> np.ndarray:
+        """`X` as finite float64 numbers, with the columns there were (`reset`: there will be)."""
+        return np.asarray(validate_data(self, X, reset=reset, dtype=np.float64))
+
+    def apply(self, X: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def bound_of(self, columns: int) -> float:
+        """How long prepared rows of so many columns can be."""
+        raise NotImplementedError
+
+
+class _Scaler(_Preparation):
+    """Clips each feature to its range, and brings the range to [-1, 1]."""
+
+    ranges_: np.ndarray  # (features, 2)
+    centre: bool
+
+    def settle(self, found: np.ndarray) -> None:
+        self.ranges_ = found
+        self.row_bound_ = self.bound_of(len(found))
+
+    def bound_of(self, columns: int) -> float:
+        return float(np.sqrt(columns))
+
+    def apply(self, X: np.ndarray) -> np.ndarray:
+        low, high = self.ranges_.T
+        middle = (low + high) / 2 if self.centre else np.zeros_like(low)
+        reach = np.maximum(high - middle, middle - low)
+        return np.clip((np.clip(X, low, high) - middle) / reach, -1.0, 1.0)
+
+
+class PublicScaler(_Scaler):
+    """Scale features by ranges that are known without looking at the data, to [-1, 1].
+
+    Parameters
+    ----------
+    ranges
+        (low, high) for all features; or one such pair per feature, as a list or as a mapping from column names. Take
+        them from a code book, a law of nature, a form's limits: never from the private rows.
+    centre
+        Whether the middle of a range becomes 0. If not, features are only divided, and 0 stays 0 (for 0/1 columns).
+
+    Attributes
+    ----------
+    ranges_ : array (features, 2)
+    row_bound_ : float
+        No prepared row is longer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import PublicScaler
+    >>> PublicScaler([(0, 120), (-10, 40)]).fit_transform(np.array([[30.0, 15.0], [150.0, 40.0]]))
+    array([[-0.5,  0. ],
+           [ 1. ,  1. ]])
+    """
+
+    def __init__(self, ranges: Any = None, *, centre: bool = True) -> None:
+        self.ranges = ranges
+        self.centre = centre
+
+    def fit(self, X: Any, y: object = None) -> "PublicScaler":
+        """Check that there is a range for every column. The entries of `X` are not used."""
+        X = self.checked(X)
+        self.settle(self.stated(X.shape[1], getattr(self, "feature_names_in_", None)))
+        return self
+
+    def stated(self, columns: int, names: ArrayLike | None) -> np.ndarray:
+        """The stated ranges as an array (columns, 2)."""
+        given, hint = self.ranges, "Give (low, high), a list with one such pair per column, or {column name: pair}"
+        if isinstance(given, Mapping):
+            check.require(names is not None, "PublicScaler", "ranges by name need named columns", hint=hint)
+            missing = [name for name in np.asarray(names) if name not in given]
+            check.require(not missing, "PublicScaler", "ranges must name every column; there is none for", missing)
+            given = [given[name] for name in np.asarray(names)]
+        check.require(given is not None, "PublicScaler", "ranges must be stated", given, hint)
+        try:
+            pairs = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            pairs = np.zeros(0)
+        pairs = np.tile(pairs, (columns, 1)) if pairs.shape == (2,) else pairs
+        check.require(
+            pairs.shape == (columns, 2), "PublicScaler", f"ranges must be {columns} pairs (low, high)", given, hint
+        )
+        wrong = np.flatnonzero(~(np.isfinite(pairs).all(axis=1) & (pairs[:, 0] < pairs[:, 1])))
+        if len(wrong):
+            where = f"low must be < high, both finite, in column {wrong[0]}"
+            check.require(False, "PublicScaler", where, tuple(pairs[wrong[0]].tolist()))
+        return pairs
+
+
+class RowClipper(_Preparation):
+    """Scale rows down to a length: those that are longer than `bound`, and no others.
+
+    Each row is changed by itself, so nothing is read and nothing leaks; and the bound is a promise that step sizes
+    (and the proofs of hidden local steps) can rely on.
+
+    Parameters
+    ----------
+    bound
+        Euclidean length.
+
+    Examples
+    --------
+    >>> from sottovoce.preparation import RowClipper
+    >>> RowClipper(1.0).fit_transform([[3.0, 4.0], [0.1, 0.0]])
+    array([[0.6, 0.8],
+           [0.1, 0. ]])
+    """
+
+    def __init__(self, bound: float = 1.0) -> None:
+        self.bound = bound
+
+    def fit(self, X: Any, y: object = None) -> "RowClipper":
+        """Remember the columns. The entries of `X` are not used."""
+        self.checked(X)
+        self.settle()
+        return self
+
+    def settle(self) -> None:
+        check.positive("RowClipper", bound=self.bound)
+        self.row_bound_ = float(self.bound)
+
+    def bound_of(self, columns: int) -> float:
+        return float(self.bound)
+
+    def apply(self, X: np.ndarray) -> np.ndarray:
+        return clip_rows(X, self.row_bound_)
+
+
+class PrivateScaler(_Scaler):
+    """Scale features by ranges that every owner told through noise, to [-1, 1].
+
+    What is asked, and why it is private, is said in `sottovoce.privacy.ranges`. The ranges are rough (to an eighth of
+    the largest size found, at best) and leave a few extreme records outside, which are clipped. The more features, the
+    more noise: state the ranges that you know (`PublicScaler`), and pay only for those that you do not.
+
+    As `prepare=PrivateScaler(...)` of an estimator it is paid from the estimator's budget, and noise, relation and
+    seed are those of the training. By itself it has a budget and a guarantee of its own; an estimator behind it in a
+    pipeline does not know of it.
+
+    Parameters
+    ----------
+    epsilon, delta
+        What the ranges may cost each owner's records. delta = 0: Laplace noise, pure.
+    centre
+        As in `PublicScaler`.
+    noise
+        "seeded" (simulation) or "secure", as in `Proven`.
+    random_state
+        Seed of seeded noise. None: a fresh one that is not kept.
+
+    Attributes
+    ----------
+    ranges_ : array (features, 2)
+    row_bound_ : float
+    guarantee_ : Guarantee
+        Only if it was fitted by itself.
+    """
+
+    __metadata_request__fit = {"groups": True}  # noqa: RUF012 (read by scikit-learn)
+
+    def __init__(
+        self,
+        epsilon: float = 0.1,
+        delta: float = 1e-6,
+        *,
+        centre: bool = True,
+        noise: str = "seeded",
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.centre = centre
+        self.noise = noise
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: object = None, groups: ArrayLike | None = None) -> "PrivateScaler":
+        """Ask every owner (`groups`: whose each row is; None: all of one) for its noisy counts."""
+        check.positive("PrivateScaler", epsilon=self.epsilon)
+        check.non_negative("PrivateScaler", delta=self.delta)
+        X = self.checked(X)
+        federation = Federation.from_arrays(X, np.zeros(len(X)), np.zeros(len(X)) if groups is None else groups)
+        mechanism = "laplace" if self.delta == 0 else "gaussian"
+        noise = check.one_of("PrivateScaler", "noise", self.noise, ("seeded", "secure"))
+        alone = Proven(self.epsilon, self.delta, clip=1.0, mechanism=mechanism, noise=noise)  # type: ignore[arg-type]
+        ledger = MemoryLedger(Budget(self.epsilon, self.delta), (federation.n,))
+        self.ask(federation, alone, ledger, seeded(self.random_state))
+        accountant = accounting.accountant_name(ledger.spent(0), self.delta)
+        self.guarantee_ = state_guarantee(alone, "ranges", 1, ledger.epsilons(), accountant)
+        return self
+
+    def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, streams: Streams) -> None:
+        """Find the ranges of a federation's features; what it costs is charged to `ledger`."""
+        event = ranges.plan_counts(self.epsilon, self.delta, privacy)
+        own = streams.derived(f"ranges {event} {federation.X.shape[1]}")
+        secure = privacy.noise == "secure"
+        self.settle(ranges.find_ranges(federation.X, federation.offsets, event, ledger, own, secure))
+
+
+def seeded(random_state: Any) -> Streams:
+    """The streams of scikit-learn's `random_state`: None for unpredictable ones, a seed, or a generator to draw it."""
+    if random_state is None:
+        return Streams.unpredictable()
+    if not isinstance(random_state, int | np.integer):
+        from sklearn.utils import check_random_state
+
+        random_state = check_random_state(random_state).randint(2**31)
+    return Streams(int(random_state))
+
+
+def signs_of_scaling(X: np.ndarray) -> str:
+    """What gives away that columns were scaled by their own numbers; "" if nothing does.
+
+    Only columns with values between their extremes count: 0 and 1 are the natural ends of an indicator.
+    """
+    low, high = X.min(axis=0), X.max(axis=0)
+    X = X[:, ((low < X) & (high > X)).any(axis=0)]
+    if X.size == 0:
+        return ""
+    low, high = X.min(axis=0), X.max(axis=0)
+    if np.all(np.abs(X.mean(axis=0)) < 1e-8) and np.all(np.abs(X.std(axis=0) - 1) < 1e-8):
+        return "mean 0 and deviation 1"
+    if np.all(np.abs(high - 1) < 1e-8) and (np.all(np.abs(low) < 1e-8) or np.all(np.abs(low + 1) < 1e-8)):
+        return "its extremes at the ends of a unit interval"
+    return "a largest size of 1" if np.all(np.abs(np.maximum(high, -low) - 1) < 1e-8) else ""

@@ -1,0 +1,92 @@
+"""Made-up rows of a given shape, to try settings on: nothing here has seen data.
+
+Columns are normal numbers and rows have the promised length. Labels follow a model of the objective's own kind, and are
+as hard to predict as was asked. The truth behind the test rows is known, so that the quality of a model needs no drawn
+labels, and less luck.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.rows import Rows
+
+Spectrum = Literal["correlated", "independent"]
+TEST_ROWS = 5000
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A made-up federation, and test rows of which the truth is known."""
+
+    federation: Federation
+    objective: Objective
+    test: np.ndarray
+    truth: np.ndarray  # probability of every class (rows, classes); for regression the expected label (rows,)
+    noise: float  # variance of labels around it
+
+    def quality(self, model: np.ndarray) -> float:
+        """Expected accuracy, or R²."""
+        loss = self.objective.loss
+        said = loss.predict(loss.scores(self.test, model))
+        if loss.classification:
+            classes = (said > 0 if loss.outputs == 1 else said).astype(np.int64)
+            return float(np.take_along_axis(self.truth, classes[:, None], axis=1).mean())
+        return float(1 - (np.square(said - self.truth).mean() + self.noise) / (self.truth.var() + self.noise))
+
+    def optimum(self) -> np.ndarray:
+        """What one owner of all rows would find."""
+        X, y = self.federation.X, self.objective.loss.check_labels(self.federation.y)
+        together = Rows(X, y, np.array([0, len(X)]), self.objective.loss)
+        ridge = max(float(getattr(self.objective.penalty, "lam", 0.0)), 1e-6)
+        return together.argmin(np.zeros((1, together.dim)), 0.0, ridge=ridge, tol=1e-5)[0]
+
+
+def world(
+    objective: Objective,
+    sizes: Sequence[int],
+    features: int,
+    row_bound: float,
+    best: float,
+    seed: int,
+    spectrum: Spectrum = "correlated",
+) -> World:
+    """`best`: accuracy, or R², of the best possible model. Correlated: the variance of direction j falls like 1/j."""
+    loss, rows = objective.loss, int(sum(sizes))
+    for_model, for_rows = (np.random.default_rng([seed, purpose]) for purpose in (0, 1))
+    X = for_rows.normal(size=(rows + TEST_ROWS, features))
+    if spectrum == "correlated":
+        X /= np.sqrt(np.arange(1, features + 1))
+    X *= row_bound * (1 - 1e-9) / np.linalg.norm(X, axis=1, keepdims=True)
+    scores = X @ for_model.normal(size=(features, loss.outputs))
+    scores /= scores.std()
+    if loss.classification:
+        logits = scores if loss.outputs > 1 else np.concatenate([np.zeros_like(scores), scores], axis=1)
+        truth, noise = _probabilities(logits * _sharpness(logits[rows:], best)), 0.0
+        classes = (for_rows.random((len(X), 1)) > np.cumsum(truth, axis=1)[:, :-1]).sum(axis=1)
+        y = classes.astype(np.float64) if loss.outputs > 1 else 2.0 * classes - 1.0
+    else:
+        truth, noise = np.sqrt(best) * scores[:, 0], 1 - best
+        y = truth + np.sqrt(noise) * for_rows.normal(size=len(X))
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    federation = Federation.from_arrays(X[:rows], y[:rows], owners, row_bound=row_bound)
+    return World(federation, objective, X[rows:], truth[rows:], noise)
+
+
+def _probabilities(logits: np.ndarray) -> np.ndarray:
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def _sharpness(logits: np.ndarray, best: float) -> float:
+    """By how much to stretch the logits for the best possible accuracy, which grows with them, to be `best`."""
+    low, high = 1e-3, 1e6
+    for _ in range(80):
+        middle = np.sqrt(low * high)
+        reached = _probabilities(middle * logits).max(axis=1).mean()
+        low, high = (middle, high) if reached < best else (low, middle)
+    return float(np.sqrt(low * high))

@@ -1,0 +1,445 @@
+"""The scikit-learn face: estimators to scikit-learn, the right optimum, and a guarantee that says what it omits."""
+
+import doctest
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GroupKFold, cross_val_score, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import sottovoce as sv
+from sottovoce.algorithms import ADMM, DPSGD
+from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee, PrivacyWarning
+from sottovoce.estimators import columns, rows
+from sottovoce.preparation import RowClipper
+from sottovoce.privacy import accounting
+from sottovoce.privacy.ledger_file import FileLedger
+from sottovoce.problems.losses import SmoothedHinge, Softmax
+from sottovoce.run import plan
+
+RNG = np.random.default_rng(5)
+X = RNG.uniform(-1, 1, size=(400, 3))
+SCORE = X @ [2.0, -1.0, 0.5] + 0.3
+Y = np.where(SCORE + 0.3 * RNG.normal(size=400) > 0, "yes", "no")
+THREE = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 0.8])]
+OWNER = np.array(["north", "south", "west"])[RNG.integers(0, 3, size=400)]
+QUICK: dict[str, Any] = {"rounds": 5, "engine": "numpy", "random_state": 0, "delta": 1e-4}
+EXACT: dict[str, Any] = {"algorithm": "admm", "privacy": "none", "rounds": 150, "engine": "numpy"}
+DECLARED: dict[str, Any] = {"classes": ["no", "yes"], "earlier_steps": "public"}
+
+
+def copy_of(model: Any) -> Any:
+    return clone(model)
+
+
+# Nothing is expected to fail. With noise, checks that compare two fits hold because a seed makes noise repeatable, and
+# those that want a score because the budget is huge.
+@pytest.mark.filterwarnings("ignore::sottovoce.core.check.PrivacyWarning")
+@parametrize_with_checks(
+    [
+        sv.FederatedClassifier("admm", privacy="none", rounds=10, engine="numpy"),
+        sv.FederatedRegressor("admm", privacy="none", rounds=10, engine="numpy"),
+        sv.FederatedClassifier(epsilon=100.0, rounds=5, engine="numpy", random_state=0),
+        sv.FederatedRegressor(epsilon=100.0, rounds=5, engine="numpy", random_state=0),
+        sv.VerticalClassifier(privacy="none", rounds=30),
+    ]
+)
+def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_examples_run() -> None:
+    assert doctest.testmod(rows).failed == 0
+    assert doctest.testmod(columns).failed == 0
+
+
+# ------------------------------------------------------------------------------------------------ the right optimum
+
+
+@pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_without_noise_it_is_logistic_regression(y: np.ndarray, intercept: bool) -> None:
+    model = sv.FederatedClassifier(**EXACT, penalty=sv.L2(0.01), fit_intercept=intercept).fit(X, y)
+    # the intercept is a column of ones, penalised like the others
+    wide = np.column_stack([X, np.ones(len(X))]) if intercept else X
+    other = LogisticRegression(C=1 / (0.01 * len(X)), fit_intercept=False, tol=1e-10, max_iter=10_000).fit(wide, y)
+    assert np.array_equal(model.classes_, other.classes_)
+    assert model.coef_.shape == (1 if len(other.classes_) == 2 else 3, 3)
+    found = np.column_stack([model.coef_, model.intercept_]) if intercept else model.coef_
+    assert np.allclose(found, other.coef_, atol=2e-5)
+    assert np.allclose(model.predict_proba(X), other.predict_proba(wide), atol=1e-5)
+    assert np.array_equal(model.predict(X), other.predict(wide))
+    assert np.allclose(model.decision_function(X), other.decision_function(wide), atol=1e-4)
+
+
+def test_every_owner_counts_the_same() -> None:
+    groups = np.where(np.arange(400) < 50, "small", "large")
+    model = sv.FederatedClassifier(**EXACT, penalty=sv.L2(0.01), fit_intercept=False).fit(X, Y, groups=groups)
+    weight = np.where(groups == "small", 1 / 100, 1 / 700)
+    other = LogisticRegression(C=100.0, fit_intercept=False, tol=1e-10).fit(X, Y, sample_weight=weight)
+    assert np.allclose(model.coef_, other.coef_, atol=2e-5)
+
+
+def test_without_noise_it_is_ridge_regression() -> None:
+    y = 500 + 100 * SCORE
+    model = sv.FederatedRegressor(**EXACT, penalty=sv.L2(0.01), y_range=(0, 1000)).fit(X, y)
+    wide = np.column_stack([X, np.ones(len(X))])
+    other = Ridge(alpha=0.01 * len(X), fit_intercept=False).fit(wide, (y - 500) / 500)
+    assert np.allclose(model.coef_, 500 * other.coef_[:3], atol=1e-3)
+    assert model.intercept_ == pytest.approx(500 + 500 * other.coef_[3], abs=1e-3)
+    assert np.allclose(model.predict(X), 500 + 500 * other.predict(wide), atol=1e-2)
+    assert model.score(X, y) > 0.99
+
+
+def test_two_margins_of_softmax_are_one_of_logistic() -> None:
+    model = sv.FederatedClassifier(**EXACT, loss="softmax", penalty=sv.L2(0.01)).fit(X, Y)
+    # |w1|² + |w2|² with w2 = -w1 is half of |w2 - w1|²
+    other = sv.FederatedClassifier(**EXACT, penalty=sv.L2(0.005)).fit(X, Y)
+    assert model.coef_.shape == (1, 3)
+    assert np.allclose(model.coef_, other.coef_, atol=1e-4)
+    assert np.allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-4)
+
+
+def test_hinges_have_no_probabilities() -> None:
+    model = sv.FederatedClassifier(**EXACT, loss=SmoothedHinge(0.5), penalty=sv.L2(0.01)).fit(X, Y)
+    assert model.score(X, Y) > 0.85
+    assert not hasattr(model, "predict_proba")
+    assert hasattr(sv.FederatedClassifier(), "predict_proba")
+
+
+def test_preparation_is_applied_before_predicting() -> None:
+    raw = 50 + 40 * X
+    steps = [sv.PublicScaler((10, 90)), RowClipper(1.0)]
+    model = sv.FederatedClassifier(**EXACT, prepare=steps).fit(raw, Y)
+    by_hand = sv.FederatedClassifier(**EXACT, row_bound=1.0)
+    scaled = make_pipeline(*steps).fit_transform(raw)
+    assert np.allclose(scaled, X * np.minimum(1, 1 / np.linalg.norm(X, axis=1))[:, None], atol=1e-12)
+    assert np.allclose(model.coef_, by_hand.fit(scaled, Y).coef_, atol=1e-9)
+    assert np.array_equal(model.predict(raw), by_hand.predict(scaled))
+
+
+# ------------------------------------------------------------------------------------------------- what it promises
+
+
+def test_the_budget_is_what_was_asked_for() -> None:
+    model = sv.FederatedClassifier(epsilon=0.7, **QUICK).fit(X, Y, groups=OWNER)
+    assert model.guarantee_.epsilon == pytest.approx(0.7, rel=1e-6)
+    assert (model.guarantee_.delta, len(model.guarantee_.epsilon_of_client), model.rounds_) == (1e-4, 3, 5)
+    own = sv.FederatedClassifier(DPSGD(), privacy=sv.Proven(0.5, 1e-3, 2.0, relation="add-remove"), **QUICK)
+    assert own.fit(X, Y, groups=OWNER).guarantee_.epsilon == pytest.approx(0.5, rel=1e-6)
+    published = sv.FederatedClassifier(epsilon=0.5, privacy="published", **QUICK).fit(X, Y, groups=OWNER)
+    assert published.guarantee_.epsilon is None
+    assert "dp-admm" in str(published.guarantee_).lower()
+    exact = sv.FederatedClassifier(privacy="none", **QUICK).fit(X, Y)
+    assert str(exact.guarantee_) == "No privacy: exact answers were sent in the clear."
+
+
+def test_it_says_what_is_not_covered() -> None:
+    model = sv.FederatedClassifier(**QUICK).fit(X, Y)
+    text = str(model.guarantee_)
+    for words in ("read off the private labels", "before it came here", "groups was not given"):
+        assert words in text
+        assert any(words in sentence for sentence in model.guarantee_.not_covered)
+    assert text.endswith(".")
+    assert not text.endswith("..")
+    declared = str(sv.FederatedClassifier(**QUICK, **DECLARED).fit(X, Y, groups=OWNER).guarantee_)
+    assert declared == text[: text.index("; the set of class labels")] + "."
+
+
+@pytest.mark.parametrize("earlier", ["unknown", "public"])
+def test_scaling_by_private_numbers_is_noticed(earlier: str, recwarn: pytest.WarningsRecorder) -> None:
+    model = sv.FederatedClassifier(**QUICK, earlier_steps=earlier)
+    make_pipeline(StandardScaler(), model).fit(100 + X, Y)
+    said = [str(warning.message) for warning in recwarn if warning.category is PrivacyWarning]
+    assert [("mean 0 and deviation 1" in text and "use PublicScaler" in text) for text in said] == [True] * (
+        earlier == "unknown"
+    )
+
+
+def test_ranges_and_training_share_one_budget(tmp_path: Path) -> None:
+    raw, y = np.repeat(X, 30, axis=0) * [1, 50, 1000], np.repeat(Y, 30)
+    groups = np.arange(len(y)) % 3
+    same: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, **DECLARED, **{k: QUICK[k] for k in ("rounds", "engine")}}
+    model = sv.FederatedClassifier(**same, prepare=sv.PrivateScaler(0.5), random_state=0, ledgers=tmp_path)
+    model.fit(raw, y, groups=groups)
+    assert model.guarantee_.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert model.score(raw, y) > 0.85
+    with FileLedger.open(tmp_path / "0001.ledger") as ledger:
+        assert sorted(ledger.spent().values()) == [2, 5]
+        assert ledger.epsilon() == pytest.approx(1.0, rel=1e-6)
+        assert [receipt.round for receipt in ledger.receipts()] == [0, 0, 1, 2, 3, 4, 5]
+    # in memory the same numbers; and the same fit again is the same answers, which cost nothing
+    memory = copy_of(model).set_params(ledgers=None).fit(raw, y, groups=groups)
+    again = copy_of(model).fit(raw, y, groups=groups)
+    for other in (memory, again):
+        assert np.array_equal(other.coef_, model.coef_)
+        assert other.guarantee_.epsilon == pytest.approx(1.0, rel=1e-6)
+    with pytest.raises(BudgetSpent):
+        copy_of(model).set_params(random_state=1).fit(raw, y, groups=groups)
+    with pytest.raises(BudgetSpent, match="nothing was trained; after round 0: every client's budget is spent"):
+        copy_of(model).set_params(prepare=sv.PublicScaler((-1000, 1000))).fit(raw, y, groups=groups)
+
+
+def test_what_ranges_cost_is_missing_from_training() -> None:
+    """Rows of nearly 0 have no gradient, so the model is noise alone; and the squared mu of Gaussians add up."""
+    raw, y, groups = np.repeat(X, 30, axis=0), np.repeat(Y, 30), np.arange(12_000) % 3
+    nearly_0 = sv.PublicScaler((-1e9, 1e9))
+
+    def noise(*steps: Any) -> float:
+        models = [
+            sv.FederatedClassifier(
+                DPSGD(), delta=1e-5, rounds=1, engine="numpy", prepare=[*steps, nearly_0], random_state=seed, **DECLARED
+            ).fit(raw, y, groups=groups)
+            for seed in range(40)
+        ]
+        return float(np.std([model.coef_ for model in models]))
+
+    whole, ranges = (accounting.gaussian_mu(epsilon, 1e-5) for epsilon in (1.0, 0.9))
+    expected = 1 / np.sqrt(1 - (ranges / whole) ** 2)
+    assert expected > 2
+    # each deviation is of 120 numbers, known to 6 %
+    assert noise(sv.PrivateScaler(0.9, 1e-5)) / noise() == pytest.approx(expected, rel=0.3)
+
+
+def test_the_plan_chooses_method_rounds_and_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def choose(*sizes: Any, **options: Any) -> Any:
+        asked.append((*sizes, options))
+        return SimpleNamespace(algorithm=DPSGD(step=0.5), rounds=7, privacy=sv.Proven(9.0, 1e-9, 0.3))
+
+    monkeypatch.setattr(plan, "choose", choose)
+    model = sv.FederatedClassifier("auto", epsilon=0.7, prepare=RowClipper(2.0), **QUICK)
+    model.fit(X, Y, groups=OWNER)
+    sizes, width, options = asked[0]
+    assert sizes == [OWNER.tolist().count(name) for name in ("north", "south", "west")]
+    assert width == 4
+    assert options["row_bound"] == pytest.approx(np.sqrt(5))
+    assert (options["epsilon"], options["delta"], options["unit"]) == (0.7, 1e-4, "record")
+    assert (model.algorithm_, model.rounds_) == (DPSGD(step=0.5), 7)
+    same: dict[str, Any] = QUICK | {"rounds": 7, "clip": 0.3}
+    by_hand = sv.FederatedClassifier(DPSGD(step=0.5), epsilon=0.7, prepare=RowClipper(2.0), **same)
+    assert np.array_equal(model.coef_, by_hand.fit(X, Y, groups=OWNER).coef_)
+    assert model.guarantee_.epsilon == pytest.approx(0.7, rel=1e-6)
+
+
+def test_other_settings_other_noise() -> None:
+    """One seed and two ways to prepare must not share noise: the difference of the two would be exact."""
+    steps = (sv.PublicScaler((-1e9, 1e9)), sv.PublicScaler((-1.1e9, 1e9)), RowClipper(1e-9), RowClipper(1.1e-9))
+    models = [sv.FederatedClassifier(DPSGD(), prepare=step, **QUICK, **DECLARED).fit(X, Y).coef_ for step in steps]
+    models.append(sv.FederatedClassifier(DPSGD(), prepare=steps[0], fit_intercept=False, **QUICK).fit(X, Y).coef_)
+    apart = np.array([[np.abs(a - b).max() / np.abs(a).max() for b in models] for a in models])
+    assert (apart[~np.eye(5, dtype=bool)] > 0.1).all()
+    again = sv.FederatedClassifier(DPSGD(), prepare=steps[0], **QUICK, **DECLARED).fit(X, Y)
+    assert np.array_equal(again.coef_, models[0])
+
+
+def test_a_pickle_holds_no_seed_and_no_rows() -> None:
+    seed: dict[str, Any] = {"random_state": 1_234_567_891}
+    unseeded: dict[str, Any] = {"random_state": None}
+    model = sv.FederatedClassifier(**(QUICK | seed)).fit(X, Y, groups=OWNER)
+    stored = pickle.dumps(model)
+    assert (1_234_567_891).to_bytes(4, "little") not in stored
+    assert (1_234_567_891).to_bytes(4, "little") in pickle.dumps(copy_of(model))  # how workers of a search get it
+    for secret in (X[0, 0], X[17, 2]):
+        assert np.float64(secret).tobytes() not in stored
+    assert b"north" not in stored
+    loaded = pickle.loads(stored)
+    assert np.array_equal(loaded.predict(X), model.predict(X))
+    assert loaded.guarantee_ == model.guarantee_
+    assert loaded.random_state is None
+    one, other = (sv.FederatedClassifier(**(QUICK | unseeded)).fit(X, Y).coef_ for _ in range(2))
+    assert not np.allclose(one, other)
+
+
+# --------------------------------------------------------------------------------------------- cross-validation etc.
+
+
+def test_cross_validation_warns_that_each_fit_spends() -> None:
+    model = sv.FederatedClassifier(**QUICK)
+    with pytest.warns(PrivacyWarning, match="was fitted before, each fit spends epsilon = 1 of its own"):
+        scores = cross_val_score(model, X, Y, cv=3, params={"groups": OWNER})
+    assert scores.mean() > 0.6
+    exact = sv.FederatedClassifier(privacy="none", **QUICK)
+    assert cross_val_score(exact, X, Y, cv=3).mean() > 0.8  # warnings are errors: none here
+
+
+@pytest.mark.filterwarnings("ignore:.*was fitted before")
+@pytest.mark.parametrize("routing", [False, True])
+def test_groups_reach_fit(routing: bool) -> None:
+    model = sv.FederatedClassifier(**QUICK)
+    pipeline: Any = make_pipeline(sv.PrivateScaler(100.0, random_state=0), model)
+    with config_context(enable_metadata_routing=routing):
+        found = cross_validate(model, X, Y, cv=3, params={"groups": OWNER}, return_estimator=True)
+        assert [len(one.guarantee_.epsilon_of_client) for one in found["estimator"]] == [3, 3, 3]
+        if routing:  # one owner is left out of each fit
+            found = cross_validate(model, X, Y, cv=GroupKFold(3), params={"groups": OWNER}, return_estimator=True)
+            assert [len(one.guarantee_.epsilon_of_client) for one in found["estimator"]] == [2, 2, 2]
+            pipeline.fit(X, Y, groups=OWNER)
+        else:
+            pipeline.fit(X, Y, privatescaler__groups=OWNER, federatedclassifier__groups=OWNER)
+    assert len(pipeline[0].guarantee_.epsilon_of_client) == len(pipeline[-1].guarantee_.epsilon_of_client) == 3
+    assert "before it came here" in str(pipeline[-1].guarantee_)  # it cannot see the scaler in front of it
+
+
+def test_clones_have_the_parameters() -> None:
+    model = sv.FederatedClassifier(ADMM(rho=0.7), prepare=[sv.PublicScaler((0, 1)), RowClipper()], penalty=sv.L1(0.1))
+    copy = copy_of(model)
+    assert copy.algorithm == ADMM(rho=0.7)
+    assert copy.prepare[0].ranges == (0, 1)
+    assert copy.prepare[0] is not model.prepare[0]
+    assert repr(copy) == repr(model)
+
+
+# -------------------------------------------------------------------------------------------------- what it is given
+
+
+def test_frames() -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["age", "height", "weight"])
+    frame["hospital"], frame["ill"] = OWNER, Y
+    features = frame[["age", "height", "weight"]]
+    by_name = sv.PublicScaler({"weight": (-1, 1), "height": (-1, 1), "age": (-1, 1)})
+    model = sv.FederatedClassifier(prepare=by_name, **QUICK).fit(features, frame["ill"], groups=frame["hospital"])
+    plain = sv.FederatedClassifier(prepare=sv.PublicScaler((-1, 1)), **QUICK).fit(X, Y, groups=OWNER)
+    assert model.feature_names_in_.tolist() == ["age", "height", "weight"]
+    assert np.array_equal(model.coef_, plain.coef_)
+    assert np.array_equal(model.predict(features), plain.predict(X))
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(features[["height", "age", "weight"]])
+    table = pytest.importorskip("pyarrow").Table.from_pandas(features)  # another kind of frame
+    assert sv.FederatedClassifier(**QUICK).fit(table, Y).feature_names_in_.tolist() == ["age", "height", "weight"]
+
+
+def test_declared_classes() -> None:
+    model = sv.FederatedClassifier(classes=["yes", "no", "perhaps"], **QUICK).fit(X, Y, groups=OWNER)
+    assert model.classes_.tolist() == ["no", "perhaps", "yes"]
+    assert model.predict_proba(X).shape == (400, 3)
+    assert model.coef_.shape == (3, 3)
+    with pytest.raises(InvalidInput, match="y holds 'yes', which is not among the declared classes"):
+        sv.FederatedClassifier(classes=["no", "maybe"], **QUICK).fit(X, Y)
+    with pytest.raises(InvalidInput, match="one class only"):
+        sv.FederatedClassifier(classes=["no", "yes"], **QUICK).fit(X, np.full(400, "yes"))
+    numbers = sv.FederatedClassifier(classes=[0, 1], **QUICK).fit(X, (Y == "yes").astype(int))
+    assert set(numbers.predict(X).tolist()) <= {0, 1}
+
+
+def refused(**options: Any) -> sv.FederatedClassifier:
+    return sv.FederatedClassifier(**(QUICK | options)).fit(X, Y, groups=OWNER)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": "dpadmm"}, "FederatedClassifier: unknown algorithm 'dpadmm'. Did you mean 'dp-admm'?"),
+        ({"privacy": "prven"}, "Did you mean 'proven'?"),
+        ({"penalty": 0.1}, "penalty must be an object"),
+        ({"loss": "squared"}, "unknown loss 'squared'. Known: logistic, softmax"),
+        ({"loss": Softmax(5)}, "loss must fit 2 classes"),
+        ({"prepare": StandardScaler()}, "prepare takes PublicScaler, PrivateScaler and RowClipper"),
+        ({"privacy": "none", "prepare": sv.PrivateScaler()}, "PrivateScaler is for privacy 'proven'"),
+        ({"prepare": sv.PrivateScaler(0.1)}, "noise would drown the counts"),
+        ({"privacy": "none", "ledgers": "folder"}, "ledgers are for privacy 'proven'"),
+        ({"row_bound": 0.1}, "row_bound promises that no row is longer"),
+        ({"earlier_steps": "none"}, "unknown earlier_steps 'none'"),
+        ({"algorithm": "auto"}, "algorithm='auto' has to know how long rows are"),
+        ({"algorithm": "auto", "privacy": "none"}, "algorithm='auto' is for privacy 'proven'"),
+        ({"rounds": 0}, "rounds must be a whole number >= 1"),
+        ({"clip": None}, "clip must be > 0"),
+        ({"epsilon": -1.0}, "epsilon must be > 0"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_wrong_parameters(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        refused(**options)
+    assert message in str(error.value)
+
+
+def test_wrong_data() -> None:
+    from scipy.sparse import csr_array
+
+    model = sv.FederatedClassifier(**QUICK)
+    with pytest.raises(InvalidInput, match="a heavier one would show"):
+        model.fit(X, Y, sample_weight=np.ones(400))
+    model.fit(X, Y, sample_weight=None)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'group'"):
+        model.fit(X, Y, group=OWNER)
+    with pytest.raises(TypeError, match="toarray"):
+        model.fit(csr_array(X), Y)
+    with pytest.raises(InvalidInput, match=r"groups=frame\['hospital'\]"):
+        model.fit(X, Y, groups="hospital")
+    with pytest.raises(InvalidInput, match="groups must have one entry per row"):
+        model.fit(X, Y, groups=OWNER[:-1])
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.fit(np.where(X > 0.99, np.nan, X), Y)
+    with pytest.raises(InvalidInput, match="y_range must be"):
+        sv.FederatedRegressor(y_range=(1, 0), **QUICK).fit(X, SCORE)
+    with pytest.raises(NoGuarantee, match="unit is a whole client"):
+        refused(privacy=sv.Proven(1.0, 1e-4, 1.0, unit="client"), algorithm="dp-fedavg", prepare=sv.PrivateScaler(1.0))
+
+
+# ---------------------------------------------------------------------------------------------------- columns split
+
+RECORD = sv.ProvenColumns(50.0, 1e-5, unit="record", bound=20.0, row_bound=2.0, score_bound=1.0)
+PARTIES = {"bank": [2, 0], "shop": [1]}
+
+
+@pytest.mark.parametrize("parties", [None, [1, 2], PARTIES], ids=["one", "widths", "by number"])
+def test_split_columns_reach_the_same_optimum(parties: Any) -> None:
+    model = sv.VerticalClassifier(parties, privacy="none", rounds=200, penalty=sv.L2(0.01)).fit(X, Y)
+    wide = np.column_stack([X, np.ones(len(X))])
+    other = LogisticRegression(C=1 / (0.01 * len(X)), fit_intercept=False, tol=1e-10).fit(wide, Y)
+    assert np.allclose(np.append(model.coef_, model.intercept_), other.coef_, atol=1e-4)
+    assert np.array_equal(model.predict(X), other.predict(wide))
+
+
+def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["age", "height", "weight"])
+    model = sv.VerticalClassifier(
+        {"bank": ["weight", "age"], "shop": ["height"]},
+        privacy=RECORD,
+        rounds=5,
+        penalty=sv.L2(1.0),
+        holder="shop",
+        ledgers=tmp_path,
+        random_state=0,
+    ).fit(frame, Y)
+    assert model.guarantee_.epsilon == pytest.approx(50.0, rel=1e-6)
+    assert "Labels are NOT protected" in str(model.guarantee_)
+    assert "read off the private labels" in str(model.guarantee_)
+    assert len(list(tmp_path.glob("*.ledger"))) == 2
+    assert model.score(frame, Y) > 0.7
+    with pytest.raises(BudgetSpent, match="VerticalClassifier: no model was released"):
+        copy_of(model).set_params(random_state=1).fit(frame, Y)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"privacy": None}, "privacy must be said: ProvenColumns(epsilon=1.0"),
+        ({"privacy": sv.Proven(1.0, 1e-5, 1.0)}, "privacy must be said: ProvenColumns(epsilon=1.0"),
+        ({"parties": [1, 1]}, "each of the 3 columns of X must be one party's"),
+        ({"parties": {"a": [0, 1], "b": [1, 2]}}, "each of the 3 columns of X must be one party's"),
+        ({"parties": {"a": ["age"], "b": [1, 2]}}, "there is no, got ['age']"),
+        ({"parties": 2}, "parties must be {name: columns} or widths"),
+        ({"parties": PARTIES, "holder": "bnk"}, "Did you mean 'bank'?"),
+        ({"algorithm": "dp-admm"}, "dp-admm is for rows"),
+        ({"loss": "softmax"}, "unknown loss 'softmax'"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_wrong_parameters_of_split_columns(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        sv.VerticalClassifier(**({"privacy": "none", "rounds": 5} | options)).fit(X, Y)
+    assert message in str(error.value)
