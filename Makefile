@@ -1,20 +1,33 @@
-# Two commands, each doing all of its own set-up: `make demo` and `make test`.
+# Three commands, each doing all of its own set-up: `make demo`, `make test` and `make bench`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= auto
+TORCH ?=
+# Reports are looked at in Chromium. Only root on Debian gets it unasked; elsewhere those tests skip and say so.
+BROWSER := for name in chromium chromium-browser google-chrome chrome; do command -v $$name >/dev/null && exit 0; done; \
+	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { apt-get update -qq; \
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1 \
+	|| echo "No Chromium here: tests that open a report in a browser will skip."
 
-.PHONY: demo test clean
+.PHONY: demo test bench clean
 
 demo: $(VENV)/.demo-ready
 	@$(BIN)/sottovoce demo
 
-test: $(VENV)/.test-ready
+test: $(VENV)/.test-ready $(if $(TORCH),$(VENV)/.torch-ready)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+# Resumes where it stopped; the table is docs/speed.md. Peers get environments of their own (about 6 GB).
+bench: $(VENV)/.demo-ready
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.docs-ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +38,18 @@ $(VENV)/.demo-ready: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.test-ready: pyproject.toml constraints.txt | $(BIN)/python
 	PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet --editable ".[test]"
+	@$(BROWSER)
 	@touch $@ $(VENV)/.demo-ready
 
+$(VENV)/.docs-ready: pyproject.toml constraints.txt | $(BIN)/python
+	PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet --editable ".[docs]"
+	@touch $@
+
+# Neural models are tested where PyTorch is. `make test TORCH=1` brings its CPU build, never the GPU stack.
+$(VENV)/.torch-ready: $(VENV)/.test-ready
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet --editable ".[torch]" || { echo "PyTorch was not installed. \
+	If its CPU build is not among your package sources, name one that has it: PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS"; exit 1; }
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis runs site

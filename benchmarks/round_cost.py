@@ -1,11 +1,12 @@
 """What a round of each method costs, in passes over the data: 100 clients x 400 rows x 104 features, compiled engine.
 
-    .venv/bin/python benchmarks/round_cost.py
-    .venv/bin/python benchmarks/round_cost.py --only fedepm led --profile
+    .venv/bin/python -m benchmarks.round_cost
+    .venv/bin/python -m benchmarks.round_cost --only fedepm led --profile
 
-A pass is one gradient for all clients (clipped where the method's are), timed before every round, so that a busy
-machine slows both. A method should take little more than the passes it asks for; those above 1.5 times are flagged, and
-profiled with --profile. All is done on one thread (`--threads`): the pass is the only part that more would speed up.
+A pass is one gradient for all clients (clipped where the method's are), timed in CPU seconds before every round, so
+that a busy machine slows both. A method should take little more than the passes it asks for; those above 1.5 times are
+flagged, and profiled with --profile. All is done on one thread (`--threads`): the pass is the only part that more would
+speed up.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import ALGORITHMS
-from sottovoce.core.algorithm import Algorithm, Hub
+from sottovoce.core.algorithm import Algorithm, Hub, VerticalAlgorithm
 from sottovoce.core.participation import Everyone
 from sottovoce.core.streams import SERVER, Draw, Streams
 from sottovoce.run.simulate import Simulator, assemble
@@ -29,7 +30,7 @@ from sottovoce.run.simulate import Simulator, assemble
 CLIENTS, ROWS, FEATURES, LOCAL_STEPS = 100, 400, 104, 5
 WARM_UP, PLANNED, TOO_MUCH = 2, 1000, 1.5
 GOAL = sv.Objective(sv.Logistic(), sv.L2(1e-3))
-EVERYONE, SERVER_ONLY = np.ones(CLIENTS, dtype=bool), np.array([SERVER], dtype=np.uint64)
+SERVER_ONLY = np.array([SERVER], dtype=np.uint64)
 
 
 def data() -> sv.Federation:
@@ -60,14 +61,15 @@ def play(place: Simulator, algorithm: Algorithm) -> Iterator[int]:
     """Play rounds one by one; yields the passes over the data that each needed (0: a solver decided)."""
 
     def hub(k: int) -> Hub:
-        zeros = np.zeros((1, FEATURES))
-        return Hub(CLIENTS, GOAL.penalty, Draw(place.streams, SERVER_ONLY, k), k, EVERYONE[:, None], zeros)
+        draw, zeros = Draw(place.streams, SERVER_ONLY, k), np.zeros((1, place.dim))
+        return Hub(place.n, place.objective.penalty, draw, k, everyone[:, None], zeros)
 
+    everyone = np.ones(place.n, dtype=bool)
     place.start(algorithm)
     server = algorithm.init_server(hub(0))
     for k in range(1, PLANNED + 1):
         down = algorithm.broadcast(server, hub(k))
-        exchange = place.exchange(algorithm, down, EVERYONE, k)
+        exchange = place.exchange(algorithm, down, everyone, k)
         assert exchange is not None
         assert exchange.answered.all()
         server = algorithm.server(server, exchange.up, hub(k))
@@ -99,11 +101,11 @@ def measure(place: Simulator, algorithm: Algorithm, times: int) -> Cost:
     rounds, point, clip = play(place, algorithm), np.zeros((CLIENTS, FEATURES)), clip_of(place)
     taken, one_pass, needed = [], [], []
     for number in range(WARM_UP + times):
-        begun = time.perf_counter()
+        begun = time.process_time()
         place.rows.gradient(point, clip=clip)
-        between = time.perf_counter()
+        between = time.process_time()
         asked = sum(next(rounds) for _ in range(exchanges))
-        ended = time.perf_counter()
+        ended = time.process_time()
         if number >= WARM_UP:
             one_pass.append(between - begun)
             taken.append(ended - between)
@@ -117,9 +119,10 @@ def measure(place: Simulator, algorithm: Algorithm, times: int) -> Cost:
 
 
 def main() -> None:
+    known = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, VerticalAlgorithm)]  # see vertical.py
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=21, help="rounds to take the median of")
-    parser.add_argument("--only", nargs="*", choices=list(ALGORITHMS), default=list(ALGORITHMS), metavar="METHOD")
+    parser.add_argument("--only", nargs="*", choices=known, default=known, metavar="METHOD")
     parser.add_argument("--profile", action="store_true", help="show where the flagged ones spend their time")
     parser.add_argument("--threads", type=int, default=1, help="of the compiled kernels")
     options = parser.parse_args()

@@ -23,7 +23,7 @@ from sottovoce.run.experiment import Experiment, load
 from sottovoce.run.simulate import Result
 from sottovoce.run.store import Checkpoints, StoreError, load_checkpoint, load_result, save
 from tests.cases import goal, small
-from tests.test_experiment import write_csv, write_toml
+from tests.test_experiment import RECORD, ROWS, SPLIT, write_csv, write_toml
 
 FILES = {
     *(store.CONFIG, store.HISTORY, store.MODEL, store.GUARANTEE, store.GUARANTEE_TEXT),
@@ -300,14 +300,15 @@ PUBLISHED = {"mode": "published", "epsilon": 0.5, "delta": 1e-4}
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_resumed_equals_uninterrupted(tmp_path: Path, name: str, runs: int) -> None:
     modes = ALGORITHMS[name].modes
-    for privacy in (PROVEN, PUBLISHED):
-        if privacy["mode"] not in modes:
-            continue
+    proven, where, k = (PROVEN, {}, 2) if name in ROWS else (RECORD, {"data": SPLIT}, 1)
+    noisy = [privacy for privacy in (proven, PUBLISHED) if privacy["mode"] in modes]
+    for privacy in noisy or [{"mode": "none"}]:
         todo = an_experiment(
             tmp_path,
+            **where,
             algorithm={"name": name},
             privacy=privacy,
-            participation={"name": "k-of-n", "k": 2},
+            participation={"name": "k-of-n", "k": k},
             run={"rounds": 5, "seed": 1, "engine": "numpy", "runs": runs, "record_every": 2},
         )
         whole = todo.train()

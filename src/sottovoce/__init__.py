@@ -1,8 +1,8 @@
 """Train one model over data that stays with its owners, with privacy guarantees that are true.
 
 The names below are the everyday ones. The rest is in `sottovoce.algorithms`, `sottovoce.problems.losses`,
-`sottovoce.problems.penalties`, `sottovoce.core.participation`, `sottovoce.problems.datasets` and
-`sottovoce.problems.partition`; `sottovoce list` names it all.
+`sottovoce.problems.penalties`, `sottovoce.core.participation`, `sottovoce.preparation`, `sottovoce.problems.datasets`
+and `sottovoce.problems.partition`; `sottovoce list` names it all.
 """
 
 from importlib import import_module
@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sottovoce.algorithms import DPADMM
-    from sottovoce.core.participation import Everyone, KOfN
-    from sottovoce.privacy.modes import NoPrivacy, Proven, Published
+    from sottovoce.core.participation import Everyone
+    from sottovoce.core.participation import KOfN as KOfN
+    from sottovoce.estimators import FederatedClassifier, FederatedRegressor, VerticalClassifier
+    from sottovoce.preparation import PrivateScaler, PublicScaler
+    from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
     from sottovoce.problems.federation import Federation
-    from sottovoce.problems.losses import Logistic, Softmax, Squared
+    from sottovoce.problems.losses import Logistic, Squared
+    from sottovoce.problems.losses import Softmax as Softmax
+    from sottovoce.problems.module import Module as Module
     from sottovoce.problems.objective import Objective
-    from sottovoce.problems.penalties import L1, L2, ElasticNet
+    from sottovoce.problems.penalties import L1, L2
+    from sottovoce.problems.penalties import ElasticNet as ElasticNet
+    from sottovoce.problems.vertical import VerticalFederation
     from sottovoce.run.simulate import Result, train
 
 __version__ = "0.1.0"
@@ -23,29 +30,37 @@ __all__ = [
     "DPADMM",
     "L1",
     "L2",
-    "ElasticNet",
     "Everyone",
+    "FederatedClassifier",
+    "FederatedRegressor",
     "Federation",
-    "KOfN",
     "Logistic",
     "NoPrivacy",
     "Objective",
+    "PrivateScaler",
     "Proven",
+    "ProvenColumns",
+    "PublicScaler",
     "Published",
     "Result",
-    "Softmax",
     "Squared",
+    "VerticalClassifier",
+    "VerticalFederation",
     "train",
 ]
 
-_MODULES = {
+_MODULES = {  # a few more than the everyday names can be loaded from here
     "sottovoce.algorithms": ("DPADMM",),
     "sottovoce.core.participation": ("Everyone", "KOfN"),
-    "sottovoce.privacy.modes": ("NoPrivacy", "Proven", "Published"),
+    "sottovoce.estimators": ("FederatedClassifier", "FederatedRegressor", "VerticalClassifier"),
+    "sottovoce.preparation": ("PrivateScaler", "PublicScaler"),
+    "sottovoce.privacy.modes": ("NoPrivacy", "Proven", "ProvenColumns", "Published"),
     "sottovoce.problems.federation": ("Federation",),
     "sottovoce.problems.losses": ("Logistic", "Softmax", "Squared"),
+    "sottovoce.problems.module": ("Module",),
     "sottovoce.problems.objective": ("Objective",),
     "sottovoce.problems.penalties": ("L1", "L2", "ElasticNet"),
+    "sottovoce.problems.vertical": ("VerticalFederation",),
     "sottovoce.run.simulate": ("Result", "train"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from sottovoce.run import show, terminal
-from sottovoce.run.commands import account, catalogue, demo, run
+from sottovoce.run.commands import (
+    account,
+    audit,
+    catalogue,
+    certificates,
+    compare,
+    demo,
+    flower,
+    node,
+    plan,
+    report,
+    reproduce,
+    run,
+)
+from sottovoce.run.commands import app as app_command
 
 _EXIT_CODES = """Exit codes:
 0    done
@@ -31,12 +45,36 @@ app.command(epilog="Example: sottovoce demo --out runs/first")(demo.demo)
 app.command(epilog="Examples: sottovoce run examples/adult.toml --rounds 50 · sottovoce run --resume runs/adult-...")(
     run.run
 )
+app.command(epilog="Examples: sottovoce report runs/adult-... · sottovoce report runs/one runs/two --out both.html")(
+    report.report
+)
+app.command(epilog="Example: sottovoce compare ours.toml theirs.toml --seeds 20")(compare.compare)
+app.command(
+    epilog="Example: sottovoce plan --clients 100 --rows 400 --features 104 --epsilon 1 --delta 1e-5 --target 0.8"
+)(plan.plan)
 app.command("list", epilog="Example: sottovoce list --json")(catalogue.list_)
 app.command(epilog="Example: SOTTOVOCE_DATA=~/data sottovoce data")(catalogue.data)
 app.command(
     epilog="Examples: sottovoce account --epsilon 1 --rounds 100 · sottovoce account --noise 37 --rounds 100 "
     "· sottovoce account --noise 2 --batch 10 --size 400 --relation add-remove --epsilon 1"
 )(account.account)
+app.command(
+    epilog="Examples: sottovoce audit fedspd-dp --mode published --epsilon 1 · sottovoce audit dp-admm --runs 20000 "
+    "--statistic score · sottovoce audit run.toml --one-run · sottovoce audit --papers"
+)(audit.audit)
+app.command("app", epilog="Example: sottovoce app hospitals --config run.toml")(app_command.app)
+app.command(epilog="Example: sottovoce certificates keys --host server.example --client north --client south")(
+    certificates.certificates
+)
+app.command(epilog="Examples: sottovoce node node.toml · sottovoce node node.toml --gate /run/north/gate")(node.node)
+app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]},
+    epilog="Examples: sottovoce flower superlink --insecure · sottovoce flower run hospitals local --stream",
+)(flower.flower)
+app.command(
+    epilog="Examples: sottovoce reproduce --list · sottovoce reproduce fed-plt-table-3 · sottovoce reproduce --quick "
+    "· sottovoce reproduce all --out docs/results"
+)(reproduce.reproduce)
 
 
 def main() -> None:

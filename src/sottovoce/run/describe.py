@@ -15,34 +15,25 @@ import numpy as np
 from sottovoce.core.algorithm import Algorithm
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Participation
-from sottovoce.privacy.modes import Privacy
+from sottovoce.privacy.events import Event
+from sottovoce.privacy.modes import Privacy, VerticalPrivacy
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.vertical import VerticalFederation
 
 Tables = dict[str, dict[str, Any]]
 
 
 def describe(
     algorithm: Algorithm[Any, Any, Any, Any],
-    federation: Federation,
+    federation: Federation | VerticalFederation,
     objective: Objective,
-    privacy: Privacy,
+    privacy: Privacy | VerticalPrivacy,
     participation: Participation,
     engine: str,
 ) -> Tables:
     """The tables of a run on arrays, as plain values: enough to know what was done, without the rows themselves."""
-    rows, columns = federation.X.shape
-    sizes = federation.sizes
-    data = {
-        "source": "arrays",
-        "clients": federation.n,
-        "rows": int(rows),
-        "columns": int(columns),
-        "smallest_client": int(sizes.min()),
-        "largest_client": int(sizes.max()),
-    }
-    if federation.row_bound is not None:
-        data["row_bound"] = float(federation.row_bound)
+    data = _vertical(federation) if isinstance(federation, VerticalFederation) else _horizontal(federation)
     return {
         "data": data,
         "objective": {
@@ -57,6 +48,26 @@ def describe(
         "participation": {"name": participation.name, **plain_fields(participation)},
         "run": {"engine": engine},
     }
+
+
+def _horizontal(federation: Federation) -> dict[str, Any]:
+    rows, columns = federation.X.shape
+    data = {
+        "source": "arrays",
+        "clients": federation.n,
+        "rows": int(rows),
+        "columns": int(columns),
+        "smallest_client": int(federation.sizes.min()),
+        "largest_client": int(federation.sizes.max()),
+    }
+    if federation.X.dtype == np.float32:
+        data["stored"] = "float32"
+    return data if federation.row_bound is None else data | {"row_bound": float(federation.row_bound)}
+
+
+def _vertical(federation: VerticalFederation) -> dict[str, Any]:
+    split = list(federation.widths)
+    return {"source": "arrays", "rows": federation.samples, "split": split, "holder": federation.holder}
 
 
 def plain_fields(thing: Any) -> dict[str, Any]:
@@ -106,6 +117,18 @@ def _toml_value(value: Any) -> str:
 def _toml_text(text: str) -> str:
     # JSON's escapes are TOML's, but TOML also wants DEL escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def noise_settings(
+    algorithm: Algorithm[Any, Any, Any, Any],
+    objective: Objective,
+    privacy: Privacy,
+    participation: Participation,
+    rounds: int,
+    event: Event | None,
+) -> str:
+    """Everything that decides what is asked and how much noise there is: other settings, other noise."""
+    return stable_text((algorithm, objective, privacy, participation, rounds, event))
 
 
 def stable_text(value: Any) -> str:

@@ -1,12 +1,15 @@
 """TOML -> dataclasses: a run as a file.
 
     [data]           name = "adult" (and the loader's options), or csv = "rows.csv" with label = and owner = a column;
-                     clients, partition (and its options), test = rows or a fraction, seed, row_bound, shorten
+                     clients, partition (and its options), test = rows or a fraction, seed, row_bound, shorten;
+                     or split = [66, 57], the columns of each party
     [objective]      loss (and its options), penalty (and its options), scale
     [algorithm]      name, and the algorithm's fields
     [privacy]        mode = "proven" | "published" | "none", and its fields
     [participation]  name, and its fields; left out: everyone
     [run]            rounds, seed, engine, record_every, runs, name, ledgers
+
+A deployment has a table [clients] in place of [data]: see `remote.py`.
 
 A name is looked up in its registry and the dataclass is built from its own fields, so a new algorithm, loss or
 penalty needs no line here. `load` reads and builds everything but the rows, which come with `Experiment.data()`.
@@ -29,25 +32,27 @@ import numpy as np
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm
+from sottovoce.core.algorithm import Algorithm, VerticalAlgorithm
 from sottovoce.core.check import InvalidInput, MissingData, NoGuarantee
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.round import Checkpoint
 from sottovoce.core.streams import Streams
-from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
+from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, ProvenColumns, Published
 from sottovoce.problems import datasets
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.partition import PARTITIONS, make
 from sottovoce.problems.penalties import PENALTIES
+from sottovoce.problems.vertical import VerticalFederation, cut
 from sottovoce.run.csv_rows import coded, label_text, read_csv
 from sottovoce.run.describe import Tables, describe, plain_fields
 from sottovoce.run.simulate import Engine, Result, train
 
 MODES: dict[str, type[Privacy]] = {mode.mode: mode for mode in (Proven, Published, NoPrivacy)}
+VERTICAL_MODES: dict[str, type[Any]] = MODES | {ProvenColumns.mode: ProvenColumns}
 OWNER = "owner"  # the partition that follows the rows' own owners
-_TABLES = ("data", "objective", "algorithm", "privacy", "participation", "run")
+_TABLES = ("data", "clients", "objective", "algorithm", "privacy", "participation", "run")
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
 _NOT_DENSE = "dense"  # an option of some loaders; a run needs dense rows
 Built = TypeVar("Built")
@@ -86,7 +91,9 @@ class Source:
     A CSV file has a header; all columns but `label` and `owner` are features and must be numbers. For a
     classification loss the distinct labels are numbered in increasing order (or in the order of `labels`): -1 and +1
     for two classes, 0, 1, ... for softmax; the saved config names that order. With `shorten`, rows longer than
-    `row_bound` are scaled down to it, each by itself, which makes the bound true and costs no privacy.
+    `row_bound` are scaled down to it, each by itself, which makes the bound true and costs no privacy. With `split`
+    columns are shared out instead of rows: the first split[0] of them to one party, the next split[1] to another, ...
+    (`owner` is then a column that is left out).
     """
 
     name: str = ""
@@ -100,6 +107,7 @@ class Source:
     seed: int = 0
     row_bound: float | None = None
     shorten: bool = False
+    split: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check.require(bool(self.name) != bool(self.csv), "data", "give either name = a data set or csv = a file")
@@ -117,6 +125,10 @@ class Source:
         if self.row_bound is not None:
             check.positive("data", row_bound=self.row_bound)
         check.require(not self.shorten or self.row_bound is not None, "data", "shorten needs row_bound = a length")
+        if self.split:
+            check.whole("data", **{f"split[{m}]": width for m, width in enumerate(self.split)})
+            for key in ("clients", "partition", "row_bound", "shorten"):
+                check.require(not getattr(self, key), "data", f"split shares out columns: leave {key}, for rows, out")
         distinct = len(set(self.labels)) == len(self.labels)
         check.require(distinct, "data", "labels must be distinct", list(self.labels))
 
@@ -125,9 +137,20 @@ class Source:
 class Data:
     """Rows, shared out; public test rows; and which label stands for -1, +1 (or 0, 1, ...) when they were mapped."""
 
-    federation: Federation
-    test: tuple[np.ndarray, np.ndarray] | None
+    federation: Any  # a Federation, or a VerticalFederation where columns are split
+    test: tuple[Any, np.ndarray] | None
     labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked for, whoever holds the rows: all that a deployed client is told."""
+
+    objective: Objective
+    algorithm: Algorithm[Any, Any, Any, Any]
+    privacy: Privacy
+    participation: Participation
+    settings: Settings
 
 
 @dataclass(frozen=True)
@@ -206,11 +229,11 @@ def load(path: str | Path, **run: Any) -> Experiment:
     """The run that a TOML file describes; `run` overrides keys of its [run] table."""
     path = Path(path)
     tables = read_tables(path)
-    tables["run"] = {"name": _folder_name(path.stem)} | tables.get("run", {}) | run
+    tables["run"] = {"name": folder_name(path.stem)} | tables.get("run", {}) | run
     return build(tables, path.name, path.parent)
 
 
-def read_tables(path: Path) -> Tables:
+def read_tables(path: Path, known: Collection[str] = _TABLES) -> Tables:
     """The tables of a TOML file, not interpreted yet."""
     if path.is_dir():
         raise InvalidInput(
@@ -229,40 +252,50 @@ def read_tables(path: Path) -> Tables:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"{path}: must be TOML ({error})") from None
     for name, table in tables.items():
-        check.one_of(path.name, "table", name, _TABLES)
+        check.one_of(path.name, "table", name, known)
         check.require(isinstance(table, dict), path.name, f"{name} must be a table, [{name}]", table)
     return tables
 
 
 def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     """The run that `tables` describe. `file` is named in errors; paths in it start from `folder`."""
-    for name in ("data", "objective", "algorithm", "privacy", "run"):
+    check.require("data" in tables, file, "needs a table [data]")
+    source, loader_options, partition_options = _source(tables["data"], f"{file}, [data]", folder)
+    return Experiment(source, loader_options, partition_options, **vars(build_task(tables, file)), file=file)
+
+
+def build_task(tables: Tables, file: str) -> Task:
+    """What `tables` ask for, whoever holds the rows. `file` is named in errors."""
+    for name in ("objective", "algorithm", "privacy", "run"):
         check.require(name in tables, file, f"needs a table [{name}]")
     algorithm = _named(ALGORITHMS, "algorithm", tables["algorithm"], f"{file}, [algorithm]")
-    privacy = _named(MODES, "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
+    modes = VERTICAL_MODES if isinstance(algorithm, VerticalAlgorithm) else MODES
+    privacy: Any = _named(modes, "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
     given = tables.get("participation", {"name": Everyone.name})
     participation = _named(PARTICIPATION, "participation", given, f"{file}, [participation]")
-    settings = _build(Settings, tables["run"], f"{file}, [run]")
+    settings = from_table(Settings, tables["run"], f"{file}, [run]")
     asks_someone = participation.most(settings.rounds) > 0
     check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
     if settings.seed is None:
         settings = replace(settings, seed=secrets.randbits(63))
-    source, loader_options, partition_options = _source(tables["data"], f"{file}, [data]", folder)
     objective = build_objective(tables["objective"], f"{file}, [objective]")
-    return Experiment(
-        source, loader_options, partition_options, objective, algorithm, privacy, participation, settings, file
-    )
+    return Task(objective, algorithm, privacy, participation, settings)
 
 
 def build_objective(table: Mapping[str, Any], where: str) -> Objective:
     """The objective of an [objective] table, in which the options of the loss and of the penalty stand side by side."""
+    if table.get("loss") == "module":
+        raise InvalidInput(
+            f"{where}: a neural model is code, which no file may bring along. Build its Module again in Python and "
+            "give it the saved parameters: module.scores(X, w), or module.trained(w)"
+        )
     loss = LOSSES[_choice(LOSSES, "loss", table, where, "loss")]
     penalty = PENALTIES[_choice(PENALTIES, "penalty", {"penalty": "none"} | dict(table), where, "penalty")]
     _known_keys(table, ["loss", "penalty", "scale", *_field_names(loss), *_field_names(penalty)], where)
 
     def part(kind: type[Built], name: str) -> Built:
         own = _field_names(kind)
-        return _build(kind, {key: value for key, value in table.items() if key in own}, where, name)
+        return from_table(kind, {key: value for key, value in table.items() if key in own}, where, name)
 
     scale = _fit(where, "scale", table.get("scale", "mean"), str)
     made = part(loss, loss.name), part(penalty, penalty.name)
@@ -293,7 +326,7 @@ def _source(table: dict[str, Any], where: str, folder: Path) -> tuple[Source, di
         given["labels"] = [label_text(label) for label in given["labels"]]
     if isinstance(given.get("csv"), str) and given["csv"]:
         given["csv"] = str((folder / Path(given["csv"]).expanduser()).resolve())
-    return _build(Source, given, where), split[0], split[1]
+    return from_table(Source, given, where), split[0], split[1]
 
 
 def _named(
@@ -301,7 +334,7 @@ def _named(
 ) -> Built:
     """The object a table describes: a registered name and the fields of its dataclass."""
     name = _choice(registry, what, table, where, key)
-    return _build(registry[name], {k: v for k, v in table.items() if k != key}, where, name, also=(key,))
+    return from_table(registry[name], {k: v for k, v in table.items() if k != key}, where, name, also=(key,))
 
 
 def _choice(registry: Collection[str], what: str, table: Mapping[str, Any], where: str, key: str = "name") -> str:
@@ -309,7 +342,9 @@ def _choice(registry: Collection[str], what: str, table: Mapping[str, Any], wher
     return check.one_of(where, what, table[key], registry)
 
 
-def _build(kind: type[Built], table: Mapping[str, Any], where: str, name: str = "", also: Sequence[str] = ()) -> Built:
+def from_table(
+    kind: type[Built], table: Mapping[str, Any], where: str, name: str = "", also: Sequence[str] = ()
+) -> Built:
     """`kind` from its fields, with the types it declares; its own checks are told where the values came from."""
     hints, own = get_type_hints(kind), fields(kind)  # type: ignore[arg-type]
     _known_keys(table, [*also, *(field.name for field in own)], where)
@@ -392,7 +427,8 @@ def _parameters(function: Callable[..., Any], leave_out: Collection[str]) -> dic
     return {parameter.name: parameter.annotation for parameter in parameters if parameter.name not in leave_out}
 
 
-def _folder_name(text: str) -> str:
+def folder_name(text: str) -> str:
+    """`text` as the name of a run, which names a folder."""
     return re.sub(r"[^\w.-]+", "-", text).lstrip(".")[:100]
 
 
@@ -419,7 +455,10 @@ def _read(experiment: Experiment) -> Data:
         X, y, groups = X[train_rows], y[train_rows], None if groups is None else groups[train_rows]
     if source.shorten:
         assert row_bound is not None
-        X, test = _shortened(X, row_bound), None if test is None else (_shortened(test[0], row_bound), test[1])
+        X, test = shortened(X, row_bound), None if test is None else (shortened(test[0], row_bound), test[1])
+    if source.split:
+        parties = VerticalFederation.from_columns(X, y, source.split)
+        return Data(parties, None if test is None else (cut(test[0], source.split), test[1]), labels)
     groups = _groups(experiment, y, groups)
     federation = Federation.from_arrays(X, y, groups)
     if row_bound is not None:
@@ -461,7 +500,7 @@ def _groups(experiment: Experiment, y: np.ndarray, owners: np.ndarray | None) ->
     return make(kind, y, clients=clients, seed=source.seed, **experiment.partition_options)
 
 
-def _shortened(X: np.ndarray, bound: float) -> np.ndarray:
+def shortened(X: np.ndarray, bound: float) -> np.ndarray:
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     slack = 1 + 8 * np.finfo(np.float64).eps  # rounding must not lift a row above the bound
     return X / np.maximum(1.0, lengths / bound * slack)

@@ -62,11 +62,46 @@ def print_table(title: str, summaries: Sequence[Mapping[str, Any]]) -> None:
     console().print(table)
 
 
+def print_comparison(said: Mapping[str, Any]) -> None:
+    """One table per measure: mean, interval, and the difference to the first run, paired by seed."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from sottovoce.core.round import NOT_RELEASED
+    from sottovoce.run.repetitions import MEASURES, told
+
+    runs, first = said["runs"], said["paired_with"]
+    for column, words, form in MEASURES:
+        if not any(column in run["measures"] for run in runs):
+            continue
+        marked = " (simulation only, not released)" if column in NOT_RELEASED else ""
+        table = Table(title=f"{words}{marked}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+        table.add_column("run", overflow="fold")
+        for heading in ("mean", "95 %\ninterval", "difference", "95 %\ninterval"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for run in runs:
+            measure = run["measures"].get(column)
+            own = ("–", "–") if measure is None else told(measure, form)
+            apart = None if measure is None else measure["difference"]
+            table.add_row(Text(run["name"]), *own, *(("–", "–") if apart is None else told(apart, form, sign=True)))
+        console().print(table)
+    for run in runs:
+        note(f"{run['name']}: {run['method']}, {run['rounds']} rounds, ε: {run['privacy']}")
+    for setting, values in said["differ_in"].items():
+        shown = ", ".join("not there" if value is None else str(value) for value in values)
+        note(f"They differ in {setting}: {shown}")
+    note(
+        f"{said['seeds']} seeds; differences are to {first}, paired by seed. ε is of one run alone, not of all of them."
+    )
+
+
 def _epsilon(summary: Mapping[str, Any]) -> str:
     if summary.get("epsilon") is None:
         return summary["privacy"]
-    unit = "client" if "whole client" in summary["unit"] else "record"
-    return f"{summary['epsilon']:.4g} per {unit},\nthe server"
+    from sottovoce.privacy.guarantee import short_unit
+
+    return f"{summary['epsilon']:.4g} per {short_unit(summary['unit'])},\nthe server"
 
 
 def _with_spread(summary: Mapping[str, Any], name: str, form: str) -> str:
@@ -164,6 +199,28 @@ def _options_of(thing: Any, leave_out: Sequence[str]) -> dict[str, Any]:
         for parameter in parameters
         if parameter.name not in leave_out
     }
+
+
+def print_plan(said: Mapping[str, Any]) -> None:
+    """What `plan_words.to_dict` gives: the settings that came last, the reasons, and what cannot be known."""
+    from rich import box
+    from rich.table import Table
+
+    title = f"{said['clients']} clients, {said['rows']} rows, {said['features']} columns, made up"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table.add_column("method")
+    for heading in ("rounds", "clip", f"expected\n{said['measure']}", "seeds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for number, trial in enumerate(said["tried"][:8]):
+        mark = "→ " if number == 0 else "  "
+        numbers = f"{trial['rounds']}", f"{trial['clip']:.3g}", f"{trial['mean']:.1%}", f"{trial['seeds']}"
+        table.add_row(mark + trial["words"], *numbers)
+    console().print(table)
+    for reason in said["reasons"]:
+        note(f"• {reason}")
+    note("What this cannot know:")
+    for sentence in said["cannot_know"]:
+        note(f"• {sentence}")
 
 
 def print_account(result: "Account") -> None:

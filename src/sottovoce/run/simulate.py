@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check, codec
 from sottovoce.core import round as loop
-from sottovoce.core.algorithm import Algorithm, Site
+from sottovoce.core.algorithm import Algorithm, Site, VerticalAlgorithm
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.round import Checkpoint, Exchange, History
@@ -20,13 +20,14 @@ from sottovoce.core.streams import Draw, Streams
 from sottovoce.privacy.door import Door
 from sottovoce.privacy.guarantee import Guarantee, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
-from sottovoce.privacy.modes import Privacy, Proven, Published
+from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns, Published, VerticalPrivacy
 from sottovoce.privacy.owners import OwnerLedgers
 from sottovoce.privacy.proven import open_door, plan
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.rows import Rows, margins
-from sottovoce.run.describe import describe, stable_text
+from sottovoce.problems.rows import Rows
+from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.run.describe import describe, noise_settings
 
 Engine = Literal["auto", "numpy", "kernel"]
 
@@ -86,12 +87,15 @@ class Simulator:
         if self.test is not None:
             X, y = self.test
             loss = self.objective.loss
-            scores = margins(X, w, loss.outputs)
+            scores = loss.scores(X, w)
             numbers["test_loss"] = loss.value(scores, y).mean(axis=-1)
             if loss.classification:
                 numbers["test_accuracy"] = (loss.predict(scores) == y).mean(axis=-1)
         if self.ledger is not None:
-            numbers["epsilon"] = self.ledger.epsilons(roughly=True).max(axis=-1)
+            of_clients = self.ledger.epsilons(roughly=True)
+            numbers["epsilon"] = of_clients.max(axis=-1)  # of the client that spent most
+            numbers["epsilon_median"] = np.median(of_clients, axis=-1)
+            numbers["epsilon_least"] = of_clients.min(axis=-1)
         return numbers
 
     def spent(self) -> tuple[np.ndarray | None, str]:
@@ -163,7 +167,7 @@ class Result:
 
     def scores(self, X: ArrayLike) -> np.ndarray:
         """Margins of new rows: (runs?, rows), or with one column per class for softmax."""
-        return margins(check.finite_array("Result", "X", X, ndim=2), self.model, self.objective.loss.outputs)
+        return self.objective.loss.scores(check.finite_array("Result", "X", X, ndim=2), self.model)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Labels (or values, for regression) of new rows."""
@@ -178,19 +182,19 @@ class Result:
 
 def train(
     algorithm: Algorithm,
-    federation: Federation,
+    federation: Federation | VerticalFederation,
     objective: Objective,
     *,
     rounds: int,
-    privacy: Privacy,
+    privacy: Privacy | VerticalPrivacy,
     participation: Participation = Everyone(),  # noqa: B008 (frozen)
     seed: int | None = None,
     runs: int | None = None,
-    test: tuple[ArrayLike, ArrayLike] | None = None,
+    test: tuple[Any, ArrayLike] | None = None,
     engine: Engine = "auto",
     record_every: int = 1,
     measure_training: bool = True,
-    ledgers: str | Path | None = None,
+    ledgers: "str | Path | MemoryLedger | OwnerLedgers | None" = None,
     resume: Checkpoint | None = None,
     after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
 ) -> Result:
@@ -201,11 +205,12 @@ def train(
     algorithm
         One of `sottovoce.algorithms`, e.g. ``DPADMM(rho=0.1)``.
     federation, objective
-        Who holds which rows; what is minimised.
+        Who holds which rows (or, in a `VerticalFederation`, which columns); what is minimised.
     rounds
         How many rounds.
     privacy
-        ``Proven(...)``, ``Published(...)`` or ``NoPrivacy()``. There is no default: it has to be said.
+        ``Proven(...)`` (where columns are split: ``ProvenColumns(...)``), ``Published(...)`` or ``NoPrivacy()``. There
+        is no default: it has to be said.
     participation
         Who takes part in which round.
     seed
@@ -213,7 +218,7 @@ def train(
     runs
         Train this many independent repetitions at once: every array gains a leading axis.
     test
-        Public rows and labels to measure loss and accuracy on.
+        Public rows and labels to measure loss and accuracy on; where columns are split, a list of each party's.
     engine
         "kernel" (compiled), "numpy", or by problem size ("auto"). They agree to rounding.
     record_every
@@ -223,18 +228,20 @@ def train(
     ledgers
         `Proven` only: a folder with one ledger file per client, made on first use with this run's budget. What is
         spent there stays spent: later runs on the same data draw on the same budgets, and a client that has none
-        left stays silent. One synced write per answer.
+        left stays silent. One synced write per answer. Or ledgers that are open already, with what this run has
+        spent on preparing the data, which the noise then makes up for; they are closed at the end.
     resume
         Go on from this checkpoint of the same run.
     after_round
         Called with a checkpoint after every round.
     """
     check.whole("train", rounds=rounds, record_every=record_every)
+    lasting = ledgers is not None and not isinstance(ledgers, MemoryLedger)
     if resume is not None:
-        seed = _seed_to_resume(resume, seed, privacy, ledgers is not None)
+        seed = _seed_to_resume(resume, seed, privacy, lasting)
     streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
     parts = (algorithm, federation, objective, privacy, participation, rounds, streams, test, engine)
-    simulator = assemble(*parts, ledgers=None if ledgers is None else Path(ledgers))
+    simulator = assemble(*parts, ledgers=Path(ledgers) if isinstance(ledgers, str) else ledgers)
     simulator.measure_training = measure_training
     if resume is not None:
         simulator.restore(algorithm, resume.clients)
@@ -250,18 +257,26 @@ def train(
             record_every=record_every,
             after_round=after_round,
         )
+        config = describe(
+            algorithm, federation, objective, privacy, participation, getattr(simulator.rows, "engine", engine)
+        )
+        config["run"] |= {"rounds": rounds, "seed": streams.seed, "runs": runs or 0, "record_every": record_every}
+        if isinstance(federation, VerticalFederation):
+            from sottovoce.run import vertical
+
+            assert isinstance(simulator, vertical.VerticalSimulator)
+            return vertical.result(simulator, outcome, algorithm, privacy, config, lasting=lasting)
+        assert not isinstance(privacy, ProvenColumns)  # `assemble` has refused it
         epsilons, accountant = simulator.spent()
     finally:
         simulator.close()
-    config = describe(algorithm, federation, objective, privacy, participation, simulator.rows.engine)
-    config["run"] |= {"rounds": rounds, "seed": streams.seed, "runs": runs or 0, "record_every": record_every}
     guarantee = state_guarantee(
         privacy,
         algorithm.name,
         outcome.rounds,
         epsilons,
         accountant,
-        lasting=ledgers is not None,
+        lasting=lasting,
         row_bound=federation.row_bound if algorithm.asks().kind in ("prox-steps", "descent") else None,
         claim_terms=_claim_terms(privacy, algorithm, federation, outcome.rounds),
     )
@@ -271,17 +286,30 @@ def train(
 
 def assemble(
     algorithm: Algorithm,
-    federation: Federation,
+    federation: Federation | VerticalFederation,
     objective: Objective,
-    privacy: Privacy,
+    privacy: Any,  # a Privacy; a VerticalPrivacy where columns are split
     participation: Participation,
     rounds: int,
     streams: Streams,
-    test: tuple[ArrayLike, ArrayLike] | None,
+    test: tuple[Any, ArrayLike] | None,
     engine: Engine,
-    ledgers: Path | None = None,
+    ledgers: Path | MemoryLedger | OwnerLedgers | None = None,
 ) -> Simulator:
     """Check that the parts fit, and put them together."""
+    if isinstance(federation, VerticalFederation):
+        from sottovoce.run import vertical
+
+        if isinstance(ledgers, MemoryLedger | OwnerLedgers):
+            raise InvalidInput("train: where columns are split, ledgers must be a folder, got open ones")
+        return vertical.assemble(  # its simulator is one of ours
+            algorithm, federation, objective, privacy, participation, rounds, streams, test, ledgers
+        )
+    if isinstance(algorithm, VerticalAlgorithm):
+        raise InvalidInput(
+            f"train: {algorithm.name} is for columns split between parties; give it a VerticalFederation (in a file: "
+            "[data] split = [66, 57], the columns of each party)"
+        )
     for name, part, kind, example in (
         ("algorithm", algorithm, Algorithm, "DPADMM(rho=0.1)"),
         ("federation", federation, Federation, "Federation.from_arrays(X, y, groups)"),
@@ -297,17 +325,21 @@ def assemble(
     loss = objective.loss
     y = loss.check_labels(federation.y)
     loss.check_both_classes(y)
-    rows = Rows(federation.X, y, federation.offsets, loss, objective.scale, engine)
+    rows = objective.oracle(federation.X, y, federation.offsets, engine)
     event, ledger, asks = None, None, algorithm.asks()
     if isinstance(privacy, Proven):
         _warn_about_delta(privacy, federation)
-        event = plan(privacy, asks, participation.most(rounds), federation.sizes)
-    # Everything that decides what is asked and how much noise there is: other settings, other noise.
-    settings = stable_text((algorithm, objective, privacy, participation, rounds, event))
+        spent = {} if ledgers is None or isinstance(ledgers, Path) else ledgers.spent_here(0)
+        event = plan(privacy, asks, participation.most(rounds), federation.sizes, spent)
+    settings = noise_settings(algorithm, objective, privacy, participation, rounds, event)
     if isinstance(privacy, Proven):
         budget = Budget(privacy.epsilon, privacy.delta)
         if ledgers is None:
             ledger = MemoryLedger(budget, (federation.n,) if streams.runs is None else (streams.runs, federation.n))
+        elif not isinstance(ledgers, Path):
+            same = ledgers.budget == budget
+            check.require(same, "train", f"open ledgers must have the budget of the run, {budget}", ledgers.budget)
+            ledger = ledgers
         else:
             check.require(
                 streams.runs is None, "train", "ledgers are for one run at a time, not for runs", streams.runs
@@ -329,9 +361,11 @@ def assemble(
     return Simulator(federation, objective, rows, door, streams, ledger, public)
 
 
-def _seed_to_resume(resume: Checkpoint, seed: int | None, privacy: Privacy, ledgers: bool) -> int | None:
+def _seed_to_resume(
+    resume: Checkpoint, seed: int | None, privacy: Privacy | VerticalPrivacy, ledgers: bool
+) -> int | None:
     """A resumed run must go on with the noise it had: rounds after the checkpoint may have been answered already."""
-    if isinstance(privacy, Proven) and privacy.noise == "secure" and not ledgers:
+    if isinstance(privacy, Proven | ProvenColumns) and privacy.noise == "secure" and not ledgers:
         raise NoGuarantee(
             "train: a run with secure noise cannot be resumed from memory: answers given after the checkpoint would go "
             "uncounted. Keep ledgers=FOLDER, where they stay counted, or start anew"

@@ -34,6 +34,7 @@ from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.ledger import fingerprint
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.run import experiment
 from sottovoce.run.describe import Tables, to_toml
 from sottovoce.run.simulate import Result
@@ -82,7 +83,7 @@ def load_result(path: str | Path) -> Result:
         raise InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
     config = experiment.read_tables(path / CONFIG)
     objective = experiment.build_objective(config.get("objective", {}), f"{path / CONFIG}, [objective]")
-    model = _read_arrays(path / MODEL)
+    model = read_arrays(path / MODEL)
     check.require("model" in model, str(path / MODEL), "must hold an array 'model'", sorted(model))
     outcome = _json(path / SUMMARY)
     try:
@@ -93,7 +94,29 @@ def load_result(path: str | Path) -> Result:
     weights = model["model"]
     fits = weights.dtype == np.float64 and weights.ndim in (1, 2)
     check.require(fits, str(path / MODEL), "must hold float64 numbers, (dim,) or (runs, dim)", weights.shape)
-    return Result(weights, _read_history(path / HISTORY), guarantee, rounds, stopped, objective, config)
+    whole = (weights, _read_history(path / HISTORY), guarantee, rounds, stopped, objective, config)
+    widths = config.get("data", {}).get("split")
+    if not widths:
+        return Result(*whole)
+    fits = isinstance(widths, list) and all(isinstance(width, int) and width > 0 for width in widths)
+    check.require(fits, str(path / CONFIG), "[data] split must be the numbers of columns of the parties", widths)
+    rule = f"must hold {sum(widths)} numbers (or none, if none were released)"
+    check.require(weights.shape[-1] in (0, sum(widths)), str(path / MODEL), rule, weights.shape)
+    from sottovoce.run.vertical import VerticalResult
+
+    return VerticalResult(*whole, widths=tuple(widths))
+
+
+def load_versions(path: str | Path) -> dict[str, str]:
+    """What a finished run was made with."""
+    return {str(name): str(version) for name, version in _json(Path(path) / VERSIONS).items()}
+
+
+def write_page(path: Path, text: str) -> None:
+    """One file of its own, in place of an older one of this name: all of it or nothing."""
+    with _disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, text.encode())
 
 
 def _contents(result: Result, figure: bool) -> dict[str, bytes]:
@@ -132,12 +155,13 @@ def summary(result: Result) -> dict[str, Any]:
         "observer": result.guarantee.observer,
     }
     for name in history.columns:
-        if name not in ("run", "round", "answered", "epsilon"):
+        if name not in ("run", "round", "answered") and not name.startswith("epsilon"):
             last = history[name][-runs:]
             mean = float(last.mean())
             said[name] = int(mean) if name.startswith("bytes") and mean.is_integer() else mean
-            if runs > 1 and np.ptp(last) > 0:
-                said[f"{name}_std"] = float(last.std(ddof=1))
+            with np.errstate(invalid="ignore"):  # a run that went to infinity has no spread
+                if runs > 1 and np.ptp(last) > 0:
+                    said[f"{name}_std"] = float(last.std(ddof=1))
     return said
 
 
@@ -163,7 +187,7 @@ class Checkpoints:
         self,
         path: str | Path,
         config: Tables,
-        federation: Federation,
+        federation: Federation | VerticalFederation,
         seconds: float = 2.0,
         last: Checkpoint | None = None,
     ) -> None:
@@ -204,7 +228,7 @@ class Checkpoints:
 def load_checkpoint(
     path: str | Path,
     algorithm: Algorithm[Any, Any, Any, Any],
-    federation: Federation,
+    federation: Federation | VerticalFederation,
     objective: Objective,
     config: Tables,
 ) -> Checkpoint:
@@ -212,7 +236,7 @@ def load_checkpoint(
     path = Path(path)
     must_be_unfinished(path)
     where = str(path / CHECKPOINT)
-    arrays = _read_arrays(path / CHECKPOINT)
+    arrays = read_arrays(path / CHECKPOINT)
     check.require(
         arrays.get("of", np.asarray("")).tolist() == _identity(config, federation),
         where,
@@ -241,20 +265,29 @@ def must_be_unfinished(path: Path) -> None:
         raise MissingData(f"{path}: holds no {CHECKPOINT}, so there is nothing to resume")
 
 
-def _identity(config: Tables, federation: Federation) -> str:
+def _identity(config: Tables, federation: Federation | VerticalFederation) -> str:
     """Changes with anything that would make the rest of a run disagree with its beginning."""
-    rows = fingerprint(federation.X, federation.y, federation.offsets)
+    if isinstance(federation, VerticalFederation):
+        rows = fingerprint(*(part for own in federation.data() for part in own))
+    else:
+        rows = fingerprint(federation.X, federation.y, federation.offsets)
     return hashlib.sha256((to_toml(config) + rows).encode()).hexdigest()
 
 
-def _hub(federation: Federation, objective: Objective, config: Tables) -> Hub:
+def _hub(federation: Federation | VerticalFederation, objective: Objective, config: Tables) -> Hub:
     """The server's side before the first round: what its state looks like follows from it."""
     runs = config["run"].get("runs") or None
     lead = () if runs is None else (runs,)
     rng = Draw(Streams(config["run"]["seed"], runs), np.array([SERVER], dtype=np.uint64), 0)
-    dim = federation.X.shape[1] * objective.loss.outputs
+    labels = None
+    if isinstance(federation, VerticalFederation):
+        from sottovoce.run import vertical
+
+        dim, labels = federation.samples, vertical.labels_of(federation, objective)
+    else:
+        dim = federation.X.shape[1] * objective.loss.outputs
     nobody, zeros = np.zeros((*lead, federation.n, 1), dtype=bool), np.zeros((*lead, 1, dim))
-    return Hub(federation.n, objective.penalty, rng, 0, nobody, zeros)
+    return Hub(federation.n, objective.penalty, rng, 0, nobody, zeros, labels)
 
 
 # ------------------------------------------------------------------------------------------------------ all or nothing
@@ -325,6 +358,18 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """An .npz file inside a `new_folder`."""
     _write(path, _npz(arrays))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """A file in an existing or new folder: all of it, or what was there before."""
+    with _disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, content)
+
+
+def replace_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """An .npz file in an existing or new folder: all of it, or what was there before."""
+    replace_file(path, _npz(arrays))
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -455,7 +500,7 @@ def _npz(arrays: dict[str, np.ndarray]) -> bytes:
     return sink.getvalue()
 
 
-def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file. Nothing in it is executed, and no array is larger than the file itself."""
     try:
         with zipfile.ZipFile(path) as archive:

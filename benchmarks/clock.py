@@ -1,0 +1,71 @@
+"""Times side by side: every task in turn, and ratios within a turn, so that a busy machine slows all alike."""
+
+import gc
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+
+
+class Turns:
+    """Seconds of each task in each turn."""
+
+    def __init__(self, seconds: dict[str, list[float]]) -> None:
+        self.seconds = {name: np.array(values) for name, values in seconds.items()}
+
+    def ms(self, name: str) -> float:
+        return 1e3 * float(np.median(self.seconds[name]))
+
+    def ratio(self, name: str, over: str) -> float:
+        """How many times longer `name` takes than `over`: the median over turns."""
+        return float(np.median(self.seconds[name] / self.seconds[over]))
+
+    def best_ratio(self, name: str, over: str) -> float:
+        """The same from the quickest turn of each: for wall time, which other work only ever lengthens."""
+        return float(self.seconds[name].min() / self.seconds[over].min())
+
+
+def side_by_side(
+    tasks: Mapping[str, Callable[[], Any]], turns: int = 15, clock: Callable[[], float] = time.process_time
+) -> Turns:
+    """CPU seconds (or another clock's) of each task, after one turn that does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for turn in range(turns + 1):
+            for name, task in tasks.items():
+                begun = clock()
+                task()
+                if turn:
+                    seconds[name].append(clock() - begun)
+            gc.collect()
+    finally:
+        if enabled:
+            gc.enable()
+    return Turns(seconds)
+
+
+def exponent(sizes: list[int], seconds: list[float]) -> float:
+    """b of the fit seconds = a sizes^b."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+def keep(section: str, numbers: Any) -> None:
+    """Write a section's numbers, with when and how busy the machine was."""
+    RESULTS.mkdir(exist_ok=True, parents=True)
+    about = {"date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[1], 1), "cores": os.cpu_count()}
+    path = RESULTS / f"{section}.json"
+    path.write_text(json.dumps({"about": about, **numbers}, indent=1) + "\n")
+    print(f"wrote {path}", flush=True)
+
+
+def kept(section: str) -> dict[str, Any] | None:
+    path = RESULTS / f"{section}.json"
+    return json.loads(path.read_text()) if path.exists() else None

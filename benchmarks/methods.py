@@ -1,0 +1,230 @@
+"""Whole methods: what a round costs in passes over the data, a million clients in one process, and how time grows."""
+
+import functools
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+import sottovoce as sv
+from benchmarks import clock, round_cost
+from sottovoce.algorithms import ALGORITHMS, DPADMM, ADMMSharing, FedAvg
+from sottovoce.core.participation import Everyone
+from sottovoce.core.streams import Streams
+from sottovoce.run.simulate import assemble
+
+METHODS = ("dp-admm", "fedspd-dp", "fed-plt", "fedepm", "fedavg")
+NOTHING = sv.Objective(sv.Logistic(), sv.L2(1e-3))
+PROVEN = sv.Proven(10.0, 1e-5, 1.0)
+LEAST_CLIENTS, LEAST_ROWS, LEAST_FEATURES = 1000, 40, 20
+
+
+def run(quick: bool = False, turns: int = 21) -> dict[str, Any]:
+    turns = 5 if quick else turns
+    numba.set_num_threads(1)
+    return {
+        "rounds": rounds(turns),
+        "sharing": sharing(turns),
+        "train": train(turns),
+        "million": million(100_000 if quick else 1_000_000),
+        "growth": growth(4 if quick else 16, max(3, turns // 3)),
+        "float32": float32(),
+    }
+
+
+def rounds(turns: int) -> dict[str, Any]:
+    """Round over passes needed, of the parts alone: client, oracle, ledger and server."""
+    federation, numbers = round_cost.data(), {}
+    for name in METHODS:
+        algorithm = round_cost.make(ALGORITHMS[name])
+        for mode in ("none", "proven"):
+            print(f"methods: {name}, {mode}", flush=True)
+            privacy = round_cost.privacy_of(mode, name)
+            parts = (algorithm, federation, NOTHING, privacy, Everyone(), round_cost.PLANNED, Streams(0), None)
+            cost = round_cost.measure(assemble(*parts, "kernel"), algorithm, turns)
+            numbers[f"{name} {mode}"] = {
+                "passes": cost.needed,
+                "ms": cost.round_ms,
+                "pass ms": cost.pass_ms,
+                "ratio": cost.ratio,
+            }
+    return numbers
+
+
+def sharing(turns: int) -> dict[str, float]:
+    """A round of ADMM sharing against the two products with each party's columns that it cannot do without.
+
+    And against plain SciPy: the same iterations as a script would write them, factors kept.
+    """
+    from scipy.linalg import cho_factor, cho_solve
+    from scipy.special import expit
+
+    samples, split, rho, lam = 4000, [35, 35, 34], 1.0, 1.0
+    rng = np.random.default_rng(0)
+    parts = [rng.standard_normal((samples, columns)) for columns in split]
+    y = np.where(np.hstack(parts) @ rng.standard_normal(sum(split)) > 0, 1.0, -1.0)
+    federation = sv.VerticalFederation.from_columns(np.hstack(parts), y, split)
+    objective, privacy = sv.Objective(sv.Logistic(), sv.L2(lam), scale="sum"), sv.NoPrivacy()
+
+    def ours(count: int) -> None:
+        sv.train(
+            ADMMSharing(rho=rho), federation, objective, rounds=count, privacy=privacy, seed=0,
+            record_every=10**9, measure_training=False,
+        )  # fmt: skip
+
+    factors = [cho_factor(lam * np.eye(part.shape[1]) + rho * part.T @ part) for part in parts]
+
+    def scipy(count: int) -> None:
+        scores, z, dual = [np.zeros(samples) for _ in parts], np.zeros(samples), np.zeros(samples)
+        for _ in range(count):
+            rest = z - sum(scores) - dual
+            scores = [
+                part @ cho_solve(factor, part.T @ (rho * (score + rest / len(parts))))
+                for part, factor, score in zip(parts, factors, scores, strict=True)
+            ]
+            mean = sum(scores) + dual
+            for _ in range(20):  # Newton's method, for each sample
+                p = expit(-y * z)
+                z = z - (-y * p + rho * (z - mean)) / (p * (1 - p) + rho)
+            dual = mean - z
+
+    v = rng.standard_normal(samples)
+    products = lambda: [part @ (part.T @ v) for part in parts]  # noqa: E731
+    turn = clock.side_by_side(
+        {"20": lambda: ours(20), "70": lambda: ours(70), "scipy": lambda: scipy(50), "products": products}, turns
+    )
+    seconds = turn.seconds
+    ours_ms = 1e3 * float(np.median(seconds["70"] - seconds["20"])) / 50
+    return {
+        "ms": ours_ms,
+        "scipy ms": turn.ms("scipy") / 50,
+        "products ms": turn.ms("products"),
+        "over scipy": ours_ms / (turn.ms("scipy") / 50),
+        "over products": ours_ms / turn.ms("products"),
+    }
+
+
+def train(turns: int) -> dict[str, Any]:
+    """`train` as a user calls it: what its loop, ledger, noise and history add to the passes, at Adult size."""
+    federation = round_cost.data()
+    short, long = 5, 25
+    numbers = {}
+    for name, steps in (("one step", 1), ("five steps", 5)):
+        rows = assemble(
+            FedAvg(), federation, NOTHING, sv.NoPrivacy(), Everyone(), long, Streams(0), None, "kernel"
+        ).rows
+        point = np.zeros((federation.n, rows.dim))
+        tasks: dict[str, Callable[[], Any]] = {"pass": lambda rows=rows, point=point: rows.gradient(point, clip=1.0)}
+
+        def play(privacy: Any, history: str, count: int, steps: int = steps) -> None:
+            sv.train(
+                FedAvg(local_steps=steps), federation, NOTHING, rounds=count, privacy=privacy, seed=0, engine="kernel",
+                measure_training=history == "objective",
+            )  # fmt: skip
+
+        for privacy, history, count in itertools.product(
+            (sv.NoPrivacy(), PROVEN), ("released", "objective"), (short, long)
+        ):
+            tasks[f"{privacy.mode} {history} {count}"] = functools.partial(play, privacy, history, count)
+        print(f"methods: train, {name}", flush=True)
+        turn = clock.side_by_side(tasks, turns)
+        numbers[name] = {}
+        for privacy in ("none", "proven"):
+            for history in ("released", "objective"):
+                many, few = (turn.seconds[f"{privacy} {history} {count}"] for count in (long, short))
+                over = (many - few) / (long - short) / (steps * turn.seconds["pass"])
+                numbers[name][f"{privacy}, {history}"] = float(np.median(over)) - 1
+    return numbers
+
+
+def million(clients: int) -> dict[str, Any]:
+    """So many clients of 10 rows and 20 features in one process of its own: peak memory, and CPU seconds a round."""
+    print(f"methods: {clients} clients", flush=True)
+    numbers = {}
+    for stored in ("float64", "float32"):
+        task = [sys.executable, "-m", "benchmarks.methods", str(clients), stored]
+        done = subprocess.run(task, capture_output=True, text=True, check=False, env=os.environ)
+        if done.returncode:
+            raise RuntimeError(done.stderr[-1000:])
+        words = dict(word.split("=") for word in done.stdout.split() if "=" in word)
+        numbers[stored] = {name.replace("_", " "): float(value) for name, value in words.items()}
+    return {"clients": clients, **numbers}
+
+
+def _million(clients: int, stored: str) -> None:
+    import resource
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((10 * clients, 20))
+    X /= np.sqrt(np.einsum("ij,ij->i", X, X))[:, None] * (1 + 1e-12)
+    y = np.where(rng.random(len(X)) < 0.5, 1.0, -1.0)
+    names = tuple(map(str, range(clients)))
+    federation = sv.Federation(X, y, np.arange(clients + 1) * 10, names, row_bound=1.0)
+    del X
+    if stored == "float32":
+        federation = federation.in_float32()
+    at: list[tuple[float, float]] = []
+    sv.train(
+        DPADMM(), federation, NOTHING, rounds=6, privacy=PROVEN, seed=0, measure_training=False, record_every=10**9,
+        after_round=lambda checkpoint: at.append((time.process_time(), time.perf_counter())),
+    )  # fmt: skip
+    cpu, wall = np.median(np.diff(np.array(at), axis=0), axis=0)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"gigabytes={peak:.3f} cpu={cpu:.3f} wall={wall:.3f}")
+
+
+def growth(factor: int, turns: int) -> dict[str, Any]:
+    """Exponents of CPU seconds a round of FedAvg with proven noise, in clients, in rows and in features."""
+    numbers = {}
+    for axis, base in (("clients", LEAST_CLIENTS), ("rows", LEAST_ROWS), ("features", LEAST_FEATURES)):
+        sizes = [base * 2**power for power in range(1 + int(np.log2(factor)))]
+        shape = {"clients": LEAST_CLIENTS, "rows": LEAST_ROWS, "features": LEAST_FEATURES}
+        tasks = {str(size): _rounds_of(**(shape | {axis: size})) for size in sizes}
+        print(f"methods: growth in {axis}", flush=True)
+        turn = clock.side_by_side(tasks, turns)
+        seconds = [float(turn.seconds[str(size)].min()) for size in sizes]
+        numbers[axis] = {"sizes": sizes, "seconds": seconds, "exponent": clock.exponent(sizes, seconds)}
+    return numbers
+
+
+def _rounds_of(clients: int, rows: int, features: int) -> Callable[[], list[int]]:
+    """Three rounds; what is done once has been done."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((clients * rows, features))
+    X /= np.sqrt(np.einsum("ij,ij->i", X, X))[:, None] * (1 + 1e-12)
+    y = np.where(rng.random(len(X)) < 0.5, 1.0, -1.0)
+    federation = sv.Federation.from_arrays(X, y, np.repeat(np.arange(clients), rows), row_bound=1.0)
+    algorithm = FedAvg()
+    place = assemble(algorithm, federation, NOTHING, PROVEN, Everyone(), 1000, Streams(0), None, "kernel")
+    play = round_cost.play(place, algorithm)
+    return lambda: [next(play) for _ in range(3)]
+
+
+def float32() -> dict[str, float]:
+    """What rows in float32 change after 100 rounds on the same data: the objective, and the model, against float64."""
+    federation = round_cost.data()
+    ends = {}
+    for stored, rows in (("float64", federation), ("float32", federation.in_float32())):
+        for privacy in (sv.NoPrivacy(), PROVEN):
+            ends[stored, privacy.mode] = sv.train(
+                FedAvg(step=1.0, local_steps=5), rows, NOTHING, rounds=100, privacy=privacy, seed=0, engine="kernel",
+                record_every=100,
+            )  # fmt: skip
+    numbers = {}
+    for mode in ("none", "proven"):
+        wide, narrow = ends["float64", mode], ends["float32", mode]
+        moved = abs(narrow.history["objective"][-1] - wide.history["objective"][-1])
+        numbers[f"objective, {mode}"] = float(moved)
+        numbers[f"model, {mode}"] = float(np.abs(narrow.model - wide.model).max() / np.abs(wide.model).max())
+    exact, noisy = (ends["float64", mode].history["objective"][-1] for mode in ("none", "proven"))
+    return numbers | {"what the noise moves": float(abs(noisy - exact))}
+
+
+if __name__ == "__main__":
+    _million(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,1 @@
+"""Other people's libraries on the same problem, each in an environment of its own."""
