@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 import sottovoce
 from sottovoce.algorithms import ALGORITHMS
@@ -38,7 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def call(*words: object) -> Result:
+def call(*words: object) -> Any:
     return CliRunner().invoke(cli.app, [str(word) for word in words])
 
 

@@ -208,7 +208,7 @@ def worst_case(
     whole, length = getattr(privacy, "unit", "record") == "client", 1.0
     if whole:
         length = LONG
-    relation = getattr(privacy, "relation", "replace-one")
+    relation: Any = getattr(privacy, "relation", "replace-one")
     neighbours = canary(clients, records, features, relation, whole, length)
     return Game(method, neighbours, Objective(Linear(bend=1 / length**2), L2(0.1)), privacy, rounds)
 
