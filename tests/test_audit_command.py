@@ -107,10 +107,6 @@ def test_canaries_are_planted_where_they_should_be(blank: bool) -> None:
 
 
 def test_membership(file: Path) -> None:
-    tables = tiny_tables()
-    none_held_out = write_toml(
-        file.parent, data={name: value for name, value in tables["data"].items() if name != "test"}
-    )
     rows = {name: value for name, value in tiny_tables()["data"].items() if name != "test"}
     alone = write_toml(file.parent, data=rows)
     assert "rows that were not trained on" in call(alone, "--membership").stderr
