@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= auto
 TORCH ?=
+MACHINES ?=
 # Reports are looked at in Chromium. Only root on Debian gets it unasked; elsewhere those tests skip and say so.
 BROWSER := for name in chromium chromium-browser google-chrome chrome; do command -v $$name >/dev/null && exit 0; done; \
 	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { apt-get update -qq; \
@@ -20,7 +21,7 @@ test: $(VENV)/.test-ready $(if $(TORCH),$(VENV)/.torch-ready)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	SOTTOVOCE_MACHINES=$(MACHINES) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 # Resumes where it stopped; the table is docs/speed.md. Peers get environments of their own (about 6 GB).
 bench: $(VENV)/.demo-ready

@@ -276,6 +276,8 @@ def wait(holds: Callable[[], bool], what: str, seconds: float = LONG) -> None:
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    if not os.environ.get("SOTTOVOCE_MACHINES"):
+        pytest.skip("starts real machines' processes for ten minutes or more: ask for it with `make test MACHINES=1`")
     made = Machines(tmp_path_factory.mktemp("machines"))
     try:
         made.start_server()
