@@ -224,35 +224,48 @@ class Machines:
 
 
 class Run:
-    """`flwr run`, with its output in a file."""
+    """`flwr run`, with its output in a file. On a very busy machine too few may answer in time: it is started again."""
 
-    def __init__(self, machines: Machines, app: Path) -> None:
-        self._machines, self._app, self._name = machines, app, app.name
+    def __init__(self, machines: Machines, app: Path, tries: int = 6) -> None:
+        self._machines, self._app, self._name, self._tries = machines, app, app.name, tries
         self._log = machines.log(f"run-{app.name}-{time.monotonic_ns()}")
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*SOTTOVOCE, "flower", "run", str(app), "tls", "--stream"],
-                env=machines.environment("desk"),
-                stdout=log,
-                stderr=log,
-                cwd=machines.folder,
-            )
+        self._process = self._start()
 
     def reaches(self, k: int, answers: int = 0) -> None:
         """Wait until round k is on the server's disk, or a later one in which so many answered."""
         until = time.monotonic() + LONG
         while not self._machines.done(self._name, k, answers):
-            assert self._process.poll() is None, self._log.read_text()
-            assert time.monotonic() < until, f"round {k} was waited for in vain: {self._log.read_text()}"
+            assert self._process.poll() is None or self._again(), self.said()
+            assert time.monotonic() < until, f"round {k} was waited for in vain: {self.said()}"
             time.sleep(0.1)
 
-    def end(self, tries: int = 1) -> str:
-        """All that it said. Too few answers in time, as on a very busy machine, and it is started again."""
+    def end(self) -> str:
+        """All that it said."""
         self._process.wait(LONG)
-        said = self._log.read_text()
-        if tries > 1 and "stopped: round" in said:
-            said += self._machines.run(self._app).end(tries - 1)
-        return said
+        while self._again():
+            self._process.wait(LONG)
+        return self.said()
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def _again(self) -> bool:
+        stopped = re.findall(r"^(stopped: round|round \d+ of|going on)", self.said(), re.MULTILINE)
+        if self._tries <= 1 or stopped[-1:] != ["stopped: round"]:
+            return False
+        self._tries -= 1
+        self._process = self._start()
+        return True
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [*SOTTOVOCE, "flower", "run", str(self._app), "tls", "--stream"],
+                env=self._machines.environment("desk"),
+                stdout=log,
+                stderr=log,
+                cwd=self._machines.folder,
+            )
 
 
 def free_ports(count: int) -> list[int]:
@@ -385,7 +398,7 @@ def silent(said: str) -> dict[int, set[int]]:
 
 def test_suspended_cut_off_and_killed_clients(machines: Machines) -> None:
     """Nobody waits beyond the deadline, the model is what the answers imply, and no ledger is below what was sent."""
-    before, made = receipts(machines), deployment("dp-admm", SECURE, 10, least=1, deadline=60)
+    before, made = receipts(machines), deployment("dp-admm", SECURE, 10, least=1, deadline=90)
     under_way = machines.run(machines.app("faults", made))
     under_way.reaches(1)
     machines.signal("north", signal.SIGSTOP)
@@ -395,7 +408,7 @@ def test_suspended_cut_off_and_killed_clients(machines: Machines) -> None:
     machines.cable.cut(False)
     under_way.reaches(4, answers=3)  # both are back: as soon as Flower sees them again
     machines.kill("south")  # in mid-round: one is always under way
-    said = under_way.end(tries=5)
+    said = under_way.end()
     got, missing = result(machines, "faults"), silent(said)
     answered = [{0, 1, 2} - missing[k] for k in range(1, 11)]
     assert got.rounds == 10, said
@@ -406,7 +419,7 @@ def test_suspended_cut_off_and_killed_clients(machines: Machines) -> None:
     assert np.array_equal(got.model, implied(made, machines.files, answered, machines.experiment))
     for client, (now, then) in enumerate(zip(receipts(machines), before, strict=True)):
         assert sum(client in who for who in answered) <= now - then <= 10
-    assert max(np.diff(got.history["seconds"])) < 60 + 90  # the deadline, and a minute for a newcomer's name
+    assert max(np.diff(got.history["seconds"])) < 90 + 60 + 30  # the deadline, a minute for a newcomer's name, and work
 
 
 def test_restarted_and_with_a_full_disk(machines: Machines) -> None:
@@ -427,7 +440,7 @@ def test_restarted_and_with_a_full_disk(machines: Machines) -> None:
     machines.limit_files("west", 4096)
     under_way.reaches(3)
     machines.limit_files("west", resource.RLIM_INFINITY)
-    said = under_way.end(tries=5)
+    said = under_way.end()
     got, missing = result(machines, "disk"), silent(said)
     assert any(2 in missing[k] for k in (2, 3)), said
     assert re.search(r"round [23]: west: (disk|ledger)", said), said
