@@ -93,7 +93,8 @@ def ens(a: Array, lam: float, eta: float, penalty: Penalty | None = None, among:
         a = np.sort(np.where(among, a, np.inf), axis=-2)
     s = np.arange(rows + 1)[:, None] - (rows - m)
     w = mean + lam / eta * (2 * s / np.maximum(m, 1) - 1)  # (15)
-    w = np.where(s < 0, -np.inf, w if penalty is None else penalty.prox(w, 1 / eta))
+    w = w if penalty is None else penalty.prox(w, 1 / eta)
+    w = w if among is None else np.where(s < 0, -np.inf, w)
     # Both lists are sorted. Of any i of the one and rows + 1 − i of the other, all counted from below, the larger of
     # the two last is at least the median; and for some i it is the median.
     return np.minimum(w[..., -1:, :], np.maximum(a, w[..., -2::-1, :]).min(axis=-2, keepdims=True))
@@ -101,7 +102,7 @@ def ens(a: Array, lam: float, eta: float, penalty: Penalty | None = None, among:
 
 def growing_mu(start: Array | float, c: float, alpha: float, k: int, away: Array) -> Array:
     """μ_{i,k} of (20), at distance `away` = w_i − w from the model. Its growth ends at 1e100: steps are 0 by then."""
-    distance = np.einsum("...i,...i->...", away, away)[..., None]
+    distance = np.vecdot(away, away)[..., None]
     return start * (1 + c * distance) * exp(min(k * log(alpha), 230.0))
 
 
@@ -210,7 +211,8 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         for step in range(self.k0):
             mu = self.mu_in(step, start, away, site)  # that of the last step sets the noise
             pull = self.in_step(mu, site)
-            away = soft(pull * away - g, self.threshold) / (self.eta + pull)  # (20)
+            away = soft(pull * away - g, self.threshold)
+            away /= self.eta + pull  # (20)
         w = down.w + away
         return Client(w), Up(site.release(w, laplace_noise(self.noise, g, mu, site), centre=down.w))  # (21)
 
@@ -266,4 +268,4 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
 
 def soft(t: Array, a: float) -> Array:
     """argmin_x (x − t)²/2 + a|x| (2)."""
-    return t - np.clip(t, -a, a)
+    return t - t.clip(-a, a)

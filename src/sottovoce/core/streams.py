@@ -18,7 +18,7 @@ import secrets
 import sys
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -75,8 +75,7 @@ class Streams:
 
     def derived(self, about: str) -> "Streams":
         """Other streams, the same for the same `about`. Whoever holds them cannot tell the ones they came from."""
-        digest = hashlib.sha256(f"{self.seed} {about}".encode()).digest()
-        return Streams(int.from_bytes(digest[:16], "big"), self.runs)
+        return _derived(self.seed, self.runs, about)
 
     @cached_property
     def _keys(self) -> tuple[np.ndarray, np.ndarray]:
@@ -136,6 +135,12 @@ class Streams:
         """Laplace numbers of scale 1: (runs?, clients, count)."""
         centred = self.uniform(clients, round_, purpose, count, question) - 0.5
         return -np.sign(centred) * np.log1p(-2 * np.abs(centred))
+
+
+@lru_cache(maxsize=128)  # every round asks for the same few, and their keys are dear to make
+def _derived(seed: int, runs: int | None, about: str) -> Streams:
+    digest = hashlib.sha256(f"{seed} {about}".encode()).digest()
+    return Streams(int.from_bytes(digest[:16], "big"), runs)
 
 
 class Draw:

@@ -108,21 +108,24 @@ def epsilon_from_seen(
 
 
 def _choose(first: np.ndarray, second: np.ndarray, confidence: float) -> tuple[float, tuple[float, float]]:
-    """From which score on to guess the first data set, and up to which the second; and what that promises."""
+    """From which score on to guess the first data set, and up to which the second; and what that promises.
+
+    As many guesses of each, or of one alone. What looks best among many tries by luck must not be taken for good.
+    """
     n = len(first) + len(second)
-    scores = np.sort(np.concatenate([first, second]))
-    counts = np.concatenate([[0], _counts(n // 2)])
-    ups = np.where(counts > 0, scores[n - np.maximum(counts, 1)], np.inf)
-    downs = np.where(counts > 0, scores[np.maximum(counts, 1) - 1], -np.inf)
+    scores, counts = np.sort(np.concatenate([first, second])), _counts(n // 2)
+    none = np.full(len(counts), np.inf)
+    ups, downs = scores[n - counts], scores[counts - 1]
+    ups, downs = np.concatenate([ups, ups, none]), np.concatenate([downs, -none, downs])
     ordered, ordered_other = np.sort(first), np.sort(second)
     above, above_other = (len(s) - np.searchsorted(s, ups) for s in (ordered, ordered_other))
     below, below_other = (np.searchsorted(s, downs, side="right") for s in (ordered, ordered_other))
-    right = above[:, None] + below_other[None, :]
-    guesses = right + above_other[:, None] + below[None, :]
-    share = at_least(right, np.maximum(guesses, 1), confidence)
-    share[(guesses == 0) | (ups[:, None] <= downs[None, :])] = 0.0
-    up, down = np.unravel_index(int(np.argmax(share)), share.shape)
-    return float(share[up, down]), (float(ups[up]), float(downs[down]))
+    right = above + below_other
+    guesses = right + above_other + below
+    careful = 1 - (1 - confidence) / len(ups)
+    share = np.where((guesses > 0) & (ups > downs), at_least(right, np.maximum(guesses, 1), careful), 0.0)
+    best = int(np.argmax(share))
+    return float(share[best]), (float(ups[best]), float(downs[best]))
 
 
 def _fair_coins(first: np.ndarray, second: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

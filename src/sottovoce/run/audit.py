@@ -219,11 +219,12 @@ def worst_case(
 class Player:
     """The true code on one of the two data sets, `runs` at a time; set up once, dealt new random numbers each time."""
 
-    def __init__(self, game: Game, side: int, runs: int) -> None:
+    def __init__(self, game: Game, side: int, runs: int, in_all: int = 0) -> None:
+        """`in_all`: runs to be played over time, if more than once."""
         federation = (game.neighbours.first, game.neighbours.second)[side]
         self.game, self.runs = game, runs
         parts = (game.algorithm, federation, game.objective, game.privacy, Everyone(), game.rounds)
-        answers = runs * game.rounds * max(game.algorithm.asks().answers, 1)
+        answers = max(runs, in_all) * game.rounds * game.algorithm.asks().answers
         engine: Engine = "kernel" if game.engine == "auto" and answers >= KERNEL_PAYS_FROM else game.engine
         self.place = assemble(*parts, Streams(0, runs), None, engine)
         game.tamper(self.place)
@@ -345,7 +346,7 @@ def _by_sampled_ratio(
     game: Game, runs: int, seed: int, confidence: float, progress: Progress, evidence: str
 ) -> Finding | None:
     at_once = min(game.at_once, max(32, runs // 2))
-    table = _RatioTable(game, at_once)
+    table = _RatioTable(game, at_once, runs)
     ratios: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])  # (runs, values) of each side
 
     def play(side: int, turn: int) -> bool:
@@ -374,9 +375,9 @@ def _by_sampled_ratio(
 class _RatioTable:
     """Two players, one of whom is made to say what the other said."""
 
-    def __init__(self, game: Game, runs: int) -> None:
+    def __init__(self, game: Game, runs: int, in_all: int = 0) -> None:
         self.game, self.runs = game, runs
-        self.players = [Player(game, side, runs) for side in (0, 1)]
+        self.players = [Player(game, side, runs, in_all) for side in (0, 1)]
         self.answers = game.privacy.mode == "proven"
         seen = "every upload of the client"
         if self.answers and getattr(game.privacy, "unit", "") != "client":
@@ -494,7 +495,7 @@ def _by_batches(game: Game, seed: int, progress: Progress) -> Finding | None:
 
 def _by_score(game: Game, runs: int, seed: int, confidence: float, progress: Progress) -> Finding:
     at_once = min(game.at_once, max(32, runs // 2))
-    players = [Player(game, side, at_once) for side in (0, 1)]
+    players = [Player(game, side, at_once, runs) for side in (0, 1)]
     row = game.neighbours.row
     directions = None if row is None else np.kron(np.eye(game.objective.loss.outputs), row)
     seen: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
