@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 KERNEL_PAYS_FROM = 2_000_000  # rows x parameters: below it NumPy is fast enough and nobody waits for a compiler
 BLOCK = 2**18  # numbers in a temporary array of the NumPy engine (2 MB, to stay in cache)
+STIFF = 12.0  # root of the condition number: up to here arg-mins are found for all clients at once
+MOST_PASSES = 500  # over the rows, to find them: 25 digits at the stiffest
 SPARE = 2**25  # numbers in the kernel's partial sums beyond the answer itself; more runs than that go in turns
 _DIVERGED = "The algorithm that asks may have diverged"
 _lock = threading.Lock()  # one of Numba's threading layers aborts the process on concurrent use
@@ -79,6 +81,7 @@ class Rows:
         )
         self._last_asked = self._everyone  # local steps ask the same clients again and again
         self._eigenvalues = np.full((self.n_clients, 2), np.nan)
+        self._last_capped: tuple[float, Rows] | None = None
 
     def __repr__(self) -> str:
         rows, features = self.X.shape
@@ -175,9 +178,11 @@ class Rows:
         positive("Rows.argmin", tol=tol)
         problems = self._subproblems(centre, rho, linear, ridge, clients, row_cap)
         first = np.broadcast_to(np.asarray(centre if start is None else start, dtype=np.float64), problems.shape)
-        answer = np.empty(problems.shape)
+        answer, arrived = problems.descend(first, tol)
         for place, client, problem in problems:
-            answer[place], size = minimise(problem, first[place], tol)
+            if arrived[place]:
+                continue
+            answer[place], size = minimise(problem, answer[place], tol)
             if not size <= tol:
                 raise SottovoceError(
                     f"Rows.argmin: client {client} stopped at |gradient| = {size:.3g}, above tol = {tol:g}. "
@@ -363,7 +368,17 @@ class Rows:
         require(bool(np.isfinite(shift).all()), "Rows.argmin", "centre and linear must be finite", hint=_DIVERGED)
         if row_cap is not None:
             positive("Rows.argmin", row_cap=row_cap)
-        return _Subproblems(self, active, shift, pull, row_cap)
+        return _Subproblems(self if row_cap is None else self._capped(row_cap), active, shift, pull)
+
+    def _capped(self, cap: float) -> "Rows":
+        """These rows, those longer than `cap` scaled down to it."""
+        if self._l2_norms.max() <= cap:
+            return self
+        if self._last_capped is None or self._last_capped[0] != cap:
+            X = np.concatenate([_wide(X) for X in self._slabs()])
+            X *= (cap / np.maximum(self._l2_norms, cap))[:, None]
+            self._last_capped = cap, Rows(X, self.y, self.offsets, self.loss, self.scale, self.engine)
+        return self._last_capped[1]
 
 
 @dataclass(frozen=True)
@@ -456,7 +471,6 @@ class _Subproblems:
     active: _Active
     shift: np.ndarray
     pull: np.ndarray
-    row_cap: float | None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -467,12 +481,34 @@ class _Subproblems:
         for i, client in enumerate(self.active.clients):
             own = slice(self.active.starts[i], self.active.starts[i] + self.active.sizes[i])
             X = _wide(rows.X[own])
-            if self.row_cap is not None:
-                X = X * (self.row_cap / np.maximum(rows._l2_norms[own], self.row_cap))[:, None]
             for run in np.ndindex(self.shape[:-2]):
                 place = (*run, i)
                 weight, pull = float(rows.weights[client, 0]), float(self.pull[place][0])
                 yield place, int(client), Subproblem(X, rows.y[own], rows.loss, weight, self.shift[place], pull)
+
+    def descend(self, first: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray]:
+        """All at once, by Nesterov's method: the answers, and for which of them the gradient is well within `tol`.
+
+        Made for pulls that are not small next to the curvature, as in ADMM: the others, and quadratics, which Newton
+        solves in one step, stay at `first`. What a client gets depends on nobody else's rows.
+        """
+        rows, clients, loss = self.rows, self.active.clients, self.rows.loss
+        squares = np.add.reduceat(np.square(rows._l2_norms), rows.offsets[:-1])[clients, None]
+        steep = loss.curvature * squares * rows.weights[clients] + self.pull  # a trace is above every eigenvalue
+        root = np.sqrt(self.pull / steep)
+        answer, arrived = first.copy(), np.zeros(self.shape[:-1], dtype=bool)
+        left = (root[..., 0] > 1 / STIFF) & (loss.strong < loss.curvature)
+        momentum, w, v = (1 - root) / (1 + root), first, first
+        for _ in range(MOST_PASSES):
+            if not left.any():
+                break
+            slope = rows.gradient(v, clients) + self.shift + self.pull * v
+            there = left & (np.linalg.norm(slope, axis=-1) <= 0.9 * tol)
+            answer[there], arrived[there], left[there] = v[there], True, False
+            after = v - slope / steep
+            w, v = after, after + momentum * (after - w)
+        answer[left] = w[left]
+        return answer, arrived
 
 
 def _wide(X: np.ndarray) -> np.ndarray:

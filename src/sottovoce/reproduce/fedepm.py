@@ -167,8 +167,7 @@ def _fewest(y: str, by: Sequence[str], median: bool = False) -> Callable[[Table]
 
 
 def _trend(y: str, by: str, up: bool, where: Mapping[str, Any] | None = None) -> Callable[[Table], Finding]:
-    """Whether FedEPM's mean goes one way from the first to the last value of `by`, by more than three "
-    "standard errors."""
+    """Whether FedEPM's mean goes one way from the first to the last value of `by`, by over three standard errors."""
 
     def measure(table: Table) -> Finding:
         found = means(table.where(method="FedEPM", **(where or {})), y, by)
@@ -222,8 +221,7 @@ FIGURE_2 = Experiment(
             "the same",
             _same_in_the_end,
             "SFedAvg and SFedProx are still on their way; and their steps (38), longer for larger clients, weigh "
-            "clients "
-            "by size, so their limit is another point",
+            "clients by size, so their limit is another point",
         ),
     ],
     [
@@ -237,9 +235,9 @@ FIGURE_2 = Experiment(
 # ------------------------------------------------------------------------------------------------------ Figures 3 to 5
 
 STOPS = (
-    "100 trials of FedEPM (10 partitions of 10 runs), 5 of SFedAvg and SFedProx, which cost 10 to 50 "
-    "times as much; runs end "
-    f"by the looser rule of this file, or after {MOST} rounds. TCT is CPU time of one thread, all clients in turn."
+    "100 trials of FedEPM (10 partitions of 10 runs), 5 of SFedAvg and SFedProx, which cost 10 to 50 times as much; "
+    f"runs end by the looser rule of this file, or after {MOST} rounds. TCT is CPU time of one thread, all clients in "
+    "turn."
 )
 FIGURE_3 = Experiment(
     "fedepm-figure-3",
@@ -383,7 +381,7 @@ TABLE_I = Experiment(
         Claim("SFedProx takes longer in a round than FedEPM", "5.7 to 15.7 times", _ratios("SFedProx", 1), robust=True),
     ],
     [Panel("times_fedepm", "k0", ("method",), {"m": m}, f"m = {m}", ylabel="time, FedEPM = 1") for m in (50, 128)],
-    "Median CPU time of a round of 15, clients and server together; another machine and language: only "
-    "that FedEPM takes less counts.",
+    "Median CPU time of a round of 15, clients and server together; another machine and language: only that FedEPM "
+    "takes less counts.",
 )
 EXPERIMENTS = (FIGURE_2, FIGURE_3, TABLE_I, FIGURE_4, FIGURE_5)
