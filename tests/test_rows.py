@@ -389,6 +389,18 @@ def test_row_cap_scales_long_rows_down() -> None:
     assert np.min(rows.certificate(found, centre, 0.1)) > 1e-4
 
 
+def test_arg_mins_that_are_not_stiff_are_found_for_all_at_once() -> None:
+    rows = make(Logistic())
+    start = points(rows, rows.n_clients)
+    for pull, at_once in ((10.0, True), (1e-4, False)):
+        problems = rows._subproblems(start, pull, 0.0, 0.0, None, None)
+        found, arrived = problems.descend(start, 1e-10)
+        assert arrived.all() == at_once == arrived.any()
+        np.testing.assert_array_less(rows.certificate(found, start, pull)[arrived], 1e-10)
+        answer = rows.argmin(start, pull, tol=1e-10)
+        assert np.max(rows.certificate(answer, start, pull)) <= 1e-10
+
+
 def test_argmin_says_when_it_fails() -> None:
     rows = make(Logistic(), sizes=[6, 50])
     with pytest.raises(SottovoceError, match=r"client 1 stopped at \|gradient\| = .* Standardise"):
