@@ -1,4 +1,4 @@
-# Three commands, each doing all of its own set-up: `make demo`, `make test` and `make bench`.
+# Four commands, each doing all of its own set-up: `make demo`, `make test`, `make docs` and `make bench`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ BROWSER := for name in chromium chromium-browser google-chrome chrome; do comman
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1 \
 	|| echo "No Chromium here: tests that open a report in a browser will skip."
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench docs clean
 
 demo: $(VENV)/.demo-ready
 	@$(BIN)/sottovoce demo
@@ -27,8 +27,9 @@ test: $(VENV)/.test-ready $(if $(TORCH),$(VENV)/.torch-ready)
 bench: $(VENV)/.demo-ready
 	$(BIN)/python -m benchmarks
 
+# Into site/, without a network and with warnings as errors; runs every example of the gallery, as one test does too.
 docs: $(VENV)/.docs-ready
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -40,7 +41,7 @@ $(VENV)/.demo-ready: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.test-ready: pyproject.toml constraints.txt | $(BIN)/python
 	PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet --editable ".[test]"
 	@$(BROWSER)
-	@touch $@ $(VENV)/.demo-ready
+	@touch $@ $(VENV)/.demo-ready $(VENV)/.docs-ready
 
 $(VENV)/.docs-ready: pyproject.toml constraints.txt | $(BIN)/python
 	PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet --editable ".[docs]"

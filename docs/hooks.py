@@ -4,11 +4,12 @@ import re
 from pathlib import Path
 
 ALGORITHMS = Path(__file__).parent.parent / "src" / "sottovoce" / "algorithms"
-_EQUATION = re.compile(r"^(?P<code>.*?)  # (?P<said>.*\(\d+[a-e]?\).*)$")
+_PLACE = r"\(\d+[a-e]?\)|\blines? \d|\b(?:Prop\.|Proposition|Theorem|Lemma) \d"  # in a paper or its algorithm box
+_EQUATION = re.compile(rf"^(?P<code>\s*[^#\s].*?)  # (?P<said>.*(?:{_PLACE}).*)$")
 
 
 def equations(name: str) -> list[tuple[int, str, str]]:
-    """(line number, what the comment says, the code) of every line of algorithms/NAME.py that names an equation."""
+    """(line number, comment, code) of every line of algorithms/NAME.py that names a place in its paper."""
     lines = (ALGORITHMS / f"{name}.py").read_text(encoding="utf-8").splitlines()
     found = ((number, _EQUATION.match(line)) for number, line in enumerate(lines, start=1))
     return [(number, match["said"], match["code"].strip()) for number, match in found if match]
@@ -29,7 +30,7 @@ def on_page_markdown(markdown: str, **_: object) -> str:
             f"| {said} | `algorithms/{match[1]}.py:{number}` | `{code}` |" for number, said, code in equations(match[1])
         ]
         return "\n".join(
-            ["| equation | line | code |", "|---|---|---|", *(row.replace("||", "\\|\\|") for row in rows)]
+            ["| in the paper | line | code |", "|---|---|---|", *(row.replace("||", "\\|\\|") for row in rows)]
         )
 
     markdown = re.sub(r"<!-- equations (\w+) -->", table, markdown)

@@ -220,7 +220,7 @@ BAD = {
         "k must be at most the number of clients (3)",
     ),
     "csv not there": ({"data": {**CSV, "csv": "none.csv"}}, terminal.MISSING, "none.csv: there is no such file"),
-    "data set not there": ({"data": {"name": "heart"}}, terminal.MISSING, "heart: not found"),
+    "data set not there": ({"data": {"name": "a9a", "download": False}}, terminal.MISSING, "a9a: not found"),
     "no proof": ({"algorithm": {"name": "dvp"}}, terminal.NO_PRIVACY, "has no 'proven' variant"),
     "no bounded sensitivity": (
         {

@@ -24,6 +24,9 @@ from sottovoce.problems import datasets
 
 CATEGORICAL = [1, 3, 5, 6, 7, 8, 9, 13]
 NUMERIC = [0, 2, 4, 10, 11, 12]
+MADELON_FILES = [f"extra/madelon_{part}" for part in ("train.data", "train.labels", "valid.data", "valid.labels")]
+GOOD_ROW = " ".join(["1"] * 500) + "\n"
+GOOD_MADELON = dict(zip(MADELON_FILES, [GOOD_ROW, "1\n"] * 2, strict=True))
 HEART_FILES = [f"heart/processed.{h}.data" for h in ("cleveland", "hungarian", "switzerland", "va")]
 
 
@@ -35,7 +38,7 @@ def _shared_folder() -> Path:
 
 SHARED = _shared_folder()
 needs_files = pytest.mark.skipif(
-    not (SHARED / "a9a.gz").is_file(), reason="a9a, heart, madelon and arcene do not travel with the package"
+    not (SHARED / "a9a.gz").is_file(), reason="a9a, madelon and arcene do not travel with the package"
 )
 
 
@@ -171,11 +174,11 @@ def test_classes_are_the_one_hot_rows_with_class_numbers(one_hot: datasets.Datas
     assert "81" in classes.notes
 
 
-@pytest.mark.parametrize("file", datasets._ADULT_SHA256)
+@pytest.mark.parametrize("file", datasets._SHA256)
 def test_bundled_files_have_the_published_digest(file: str):
     content = resources.files("sottovoce.problems").joinpath("data", f"{file}.gz").read_bytes()
-    assert hashlib.sha256(gzip.decompress(content)).hexdigest() == datasets._ADULT_SHA256[file]
-    assert datasets._ADULT_SHA256[file] in (
+    assert hashlib.sha256(gzip.decompress(content)).hexdigest() == datasets._SHA256[file]
+    assert datasets._SHA256[file] in (
         resources.files("sottovoce.problems").joinpath("data", "ATTRIBUTION.md").read_text()
     )
 
@@ -217,12 +220,13 @@ def test_a9a(shared: Path, raw: dict[str, np.ndarray]):
     assert len(a9a.feature_names) == 123
 
 
-@needs_files
-def test_heart(shared: Path):
+@pytest.mark.usefixtures("nowhere")
+def test_heart():
     heart = datasets.heart()
     rows, labels, hospitals = [], [], []
     for file in HEART_FILES:
-        for fields in csv.reader(io.StringIO(gzip.decompress((shared / f"{file}.gz").read_bytes()).decode())):
+        content = resources.files("sottovoce.problems").joinpath("data", f"{file}.gz").read_bytes()
+        for fields in csv.reader(io.StringIO(gzip.decompress(content).decode())):
             if "?" not in fields[:10]:
                 rows.append([float(f) for f in fields[:10]])
                 labels.append(1 if int(fields[13]) > 0 else -1)
@@ -233,6 +237,7 @@ def test_heart(shared: Path):
     assert heart.groups.tolist() == hospitals
     sizes = {str(name): int(size) for name, size in zip(*np.unique(heart.groups, return_counts=True), strict=True)}
     assert sizes == {"cleveland": 303, "hungarian": 261, "switzerland": 46, "va": 130}
+    assert (heart.X.shape, (heart.y > 0).sum()) == ((740, 10), 383)  # as FLamby's Fed-Heart-Disease
     assert heart.feature_names[-1] == "oldpeak"
     assert (heart.X[heart.groups == "switzerland", heart.feature_names.index("chol")] == 0).all()
 
@@ -260,13 +265,13 @@ def test_feature_selection_challenge(shared: Path, name: str, shapes: list, posi
 
 @needs_files
 def test_plain_files_do_as_well(folder: Path):
-    for file in HEART_FILES:
+    for file in MADELON_FILES:
         _write(folder, {file: gzip.decompress((SHARED / f"{file}.gz").read_bytes()).decode()})
-    assert datasets.heart().X.shape == (740, 10)
-    with (folder / HEART_FILES[3]).open("a") as file:
-        file.write("63,1,4,140,260,0,1,112,1,3,2,?,?,2\n")
-    with pytest.raises(InvalidInput, match="740 complete rows, got 741"):
-        datasets.heart()
+    assert datasets.madelon().X.shape == (2000, 500)
+    with (folder / MADELON_FILES[0]).open("a") as file:
+        file.write(GOOD_ROW)
+    with pytest.raises(InvalidInput, match="training part must have 2000 rows, got 2001"):
+        datasets.madelon()
 
 
 @needs_files
@@ -301,7 +306,6 @@ def test_openml_gives_the_same_numbers_or_is_refused(shared: Path, monkeypatch: 
     ("name", "file", "origin"),
     [
         ("a9a", "a9a.t", "LIBSVM Data"),
-        ("heart", "heart/processed.va.data", "doi:10.24432/C52P4X"),
         ("madelon", "extra/madelon_valid.labels", "doi:10.24432/C5602H"),
         ("arcene", "extra/arcene_train.data", "doi:10.24432/C58P55"),
     ],
@@ -312,7 +316,7 @@ def test_missing_data_says_what_to_do(name: str, file: str, origin: str, monkeyp
     message = str(caught.value)
     for part in (f"{name}: not found", "SOTTOVOCE_DATA is not set", file, origin):
         assert part in message
-    assert ("URLError" in message) == (name != "heart")
+    assert "URLError" in message
     assert str(Path.home()) not in message
     assert socket.getdefaulttimeout() is None
     monkeypatch.setenv("SOTTOVOCE_DATA", "my-folder")
@@ -328,25 +332,6 @@ def test_without_download_openml_is_not_asked(nowhere: None, monkeypatch: pytest
         assert "OpenML" not in str(caught.value)
 
 
-GOOD_HEART = "63,1,4,140,260,0,1,112,1,3,2,?,?,2\n"
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ("1,2,3", "14 fields separated by commas, got 3"),
-        (GOOD_HEART.replace("63", "sixty"), "must hold numbers .*sixty"),
-        (GOOD_HEART.replace("63", "nan"), "finite"),
-        (GOOD_HEART.replace(",2\n", ",?\n"), "must hold numbers"),
-    ],
-)
-def test_malformed_heart_lines(folder: Path, line: str, complaint: str):
-    _write(folder, dict.fromkeys(HEART_FILES, GOOD_HEART))
-    _write(folder, {HEART_FILES[1]: GOOD_HEART + "\n" + line})
-    with pytest.raises(InvalidInput, match=rf"hungarian\.data, line 3: .*{complaint}"):
-        datasets.heart()
-
-
 @pytest.mark.parametrize(
     "line", ["-1 124:1", "-1 0:1", "-1 5:1 4:1", "-1 4:1 4:1", "-1 4:2", "-1 4", "-1 4:1:1", "-1 a:1"]
 )
@@ -359,51 +344,53 @@ def test_malformed_a9a_lines(folder: Path, line: str):
 
 
 def test_a_folder_with_one_file_too_few_is_not_enough(folder: Path):
-    _write(folder, dict.fromkeys(HEART_FILES[:3], GOOD_HEART))
-    assert {info.name: info.status for info in datasets.available()}["heart"] == "missing"
-    with pytest.raises(MissingData, match=r"not all files are in .*processed\.va\.data"):
-        datasets.heart()
+    _write(folder, dict.fromkeys(MADELON_FILES[:3], ""))
+    assert {info.name: info.status for info in datasets.available()}["madelon"] == "missing"
+    with pytest.raises(MissingData, match=r"not all files are in .*madelon_valid\.labels"):
+        datasets.madelon(download=False)
 
 
 def test_malformed_labels_and_tables(folder: Path):
     _write(folder, {"a9a": "0 1:1\n", "a9a.t": ""})
     with pytest.raises(InvalidInput, match=r"a9a, line 1: label must be -1 or \+1, got '0'"):
         datasets.a9a()
-    row = " ".join(["1"] * 500) + "\n"
-    good = {"extra/madelon_train.data": row, "extra/madelon_valid.data": row}
-    good |= {"extra/madelon_train.labels": "1\n", "extra/madelon_valid.labels": "1\n"}
     for file, text, complaint in (
         (
             "extra/madelon_valid.data",
-            row + "1 2 3\n",
+            GOOD_ROW + "1 2 3\n",
             r"valid\.data, line 2: must have 500 fields separated by spaces, got 3",
         ),
-        ("extra/madelon_train.data", row.replace("1", "inf", 1), r"train\.data, line 1: must hold finite numbers"),
+        ("extra/madelon_train.data", GOOD_ROW.replace("1", "inf", 1), r"train\.data, line 1: must hold finite numbers"),
+        (
+            "extra/madelon_train.data",
+            GOOD_ROW.replace("1", "one", 1),
+            r"train\.data, line 1: must hold numbers .*'one'",
+        ),
         ("extra/madelon_train.labels", "1\n2\n", r"train\.labels, line 2: label must be"),
         ("extra/madelon_train.labels", "1\n", "training part must have 2000 rows, got 1"),
     ):
-        _write(folder, good | {file: text})
+        _write(folder, GOOD_MADELON | {file: text})
         with pytest.raises(InvalidInput, match=complaint):
             datasets.madelon()
 
 
 def test_unreadable_files_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    _write(folder, dict.fromkeys(HEART_FILES, GOOD_HEART))
-    (folder / HEART_FILES[0]).write_bytes(b"63,\xff")
-    with pytest.raises(InvalidInput, match=r"cleveland\.data: must be plain ASCII text, got byte 0xff"):
-        datasets.heart()
-    packed = folder / f"{HEART_FILES[0]}.gz"
-    for broken in (b"not gzip", gzip.compress(GOOD_HEART.encode())[:-9]):
+    _write(folder, GOOD_MADELON)
+    (folder / MADELON_FILES[0]).write_bytes(b"63 \xff")
+    with pytest.raises(InvalidInput, match=r"train\.data: must be plain ASCII text, got byte 0xff"):
+        datasets.madelon()
+    packed = folder / f"{MADELON_FILES[0]}.gz"
+    for broken in (b"not gzip", gzip.compress(GOOD_ROW.encode())[:-9]):
         packed.write_bytes(broken)
-        with pytest.raises(InvalidInput, match=r"cleveland\.data: must be a whole gzip file"):
-            datasets.heart()
+        with pytest.raises(InvalidInput, match=r"train\.data: must be a whole gzip file"):
+            datasets.madelon()
     monkeypatch.setattr(datasets, "_LARGEST_FILE", 2**20)
     packed.write_bytes(gzip.compress(b"\n" * (2**20 + 1)))  # small on disk, too large once unpacked
-    with pytest.raises(InvalidInput, match=r"cleveland\.data: must have at most 1 MiB"):
-        datasets.heart()
+    with pytest.raises(InvalidInput, match=r"train\.data: must have at most 1 MiB"):
+        datasets.madelon()
     packed.write_bytes(gzip.compress(b"\n" * 2**20))
-    with pytest.raises(InvalidInput, match="complete rows"):
-        datasets.heart()
+    with pytest.raises(InvalidInput, match="must have 2000 rows, got 0"):
+        datasets.madelon()
 
 
 def test_load_finds_the_nearest_name():
@@ -419,11 +406,11 @@ def test_load_finds_the_nearest_name():
 
 
 def test_available_reads_nothing(folder: Path):
-    _write(folder, dict.fromkeys(HEART_FILES, "not even read"))
+    _write(folder, dict.fromkeys(MADELON_FILES, "not even read"))
     infos = {info.name: info for info in datasets.available()}
     assert list(infos) == ["adult", "a9a", "heart", "madelon", "arcene"] == list(datasets._LOADERS)
-    assert [info.status for info in infos.values()] == ["bundled", "missing", "found", "missing", "missing"]
-    assert infos["heart"].where == str(folder)
+    assert [info.status for info in infos.values()] == ["bundled", "missing", "bundled", "found", "missing"]
+    assert infos["madelon"].where == str(folder)
     assert (infos["heart"].rows, infos["heart"].features) == (740, 10)
     assert (infos["a9a"].rows, infos["a9a"].test_rows, infos["a9a"].features) == (32561, 16281, 123)
     assert "OpenML" in infos["a9a"].how_to_get

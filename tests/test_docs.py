@@ -1,14 +1,25 @@
 """What the docs print runs, what they name exists, and they build without a warning."""
 
+import doctest
+import html
+import inspect
+import os
 import re
+import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import sottovoce
+
 ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference.md"
+EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -21,11 +32,14 @@ WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 def test_python_runs_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks of a page, one after the other; the README's expect X, y, groups and X_new of the reader's own."""
+    """The blocks of a page, one after the other; they expect the reader's own X, y, groups and X_new, or a file."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(300, 4)), rng.integers(0, 5, size=300)
     names = {"X": X, "y": np.where(X[:, 0] > 0, 1.0, -1.0), "groups": groups, "X_new": X[:3]}
+    own = zip(50 + 9 * X[:, 0], 120 + 9 * X[:, 1], np.where(X[:, 0] > 0, "ill", "well"), groups, strict=True)
+    rows = [f"{age:.1f},{pressure:.1f},{outcome},{hospital}" for age, pressure, outcome, hospital in own]
+    Path("rows.csv").write_text("\n".join(["age,pressure,outcome,hospital", *rows]))
     module = type(sys)("printed")  # dataclasses look their module up
     monkeypatch.setitem(sys.modules, "printed", module)
     module.__dict__.update(names)
@@ -41,7 +55,7 @@ def test_run_files_run_as_printed(page: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     for block in blocks(page, "toml"):
         read = tomllib.loads(block)
-        if "algorithm" not in read:  # another kind of file
+        if not {"data", "algorithm"} <= read.keys():  # another kind of file, or one that is told where the rows are
             continue
         rng = np.random.default_rng(1)
         data = read["data"]
@@ -74,3 +88,79 @@ def test_the_readme_names_every_command() -> None:
 
     known = set(get_command(app).commands)  # type: ignore[attr-defined]
     assert known <= set(re.findall(r"bin/sottovoce (\w+)", (ROOT / "README.md").read_text()))
+
+
+def referred() -> list[tuple[str, Any]]:
+    """Every name in the reference, with what it names: where a module is named, its public classes and functions."""
+    found = []
+    for path, members in re.findall(r"^::: (\S+)(?:\n +options:\n +members: \[(.*)\])?", REFERENCE.read_text(), re.M):
+        module, _, name = path.rpartition(".")
+        if name[0].isupper() or not (ROOT / "src" / f"{path.replace('.', '/')}.py").is_file():
+            found.append((path, getattr(import_module(module), name)))
+            continue
+        inside = vars(import_module(path))
+        names = members.split(", ") if members else [name for name in inside if name[0] != "_"]
+        mine = ((name, inside[name]) for name in names)
+        own = [(f"{path}.{name}", one) for name, one in mine if getattr(one, "__module__", "") == path]
+        found += [(name, one) for name, one in own if inspect.isclass(one) or inspect.isfunction(one)]
+    return found
+
+
+@pytest.mark.parametrize(("name", "named"), referred(), ids=lambda one: one if isinstance(one, str) else "")
+def test_examples_of_the_reference_run(name: str, named: Any) -> None:
+    examples = doctest.DocTestParser().get_doctest(inspect.getdoc(named) or "", {}, name, None, None)
+    assert examples.examples, f"{name} has no example"
+    said: list[str] = []
+    outcome = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False).run(examples, out=said.append)
+    assert outcome.failed == 0, "".join(said)
+
+
+def test_the_reference_has_every_everyday_name() -> None:
+    named = [one for _, one in referred()]
+    missing = [name for name in sottovoce.__all__ if getattr(sottovoce, name) not in named]
+    assert missing == []
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The docs, built without a network and with warnings as errors. That runs every example of the gallery, once."""
+    folder = tmp_path_factory.mktemp("site")
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    environment = {**os.environ, **nowhere, "no_proxy": "", "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.xdist_group("docs")
+def test_every_page_is_there(site: Path) -> None:
+    for page in PAGES[1:]:
+        assert (site / f"{page.stem}.html").is_file(), page.name
+    overview = (site / "gallery" / "index.html").read_text(encoding="utf-8")
+    for example in EXAMPLES:
+        story = (site / "gallery" / f"{example.stem}.html").read_text(encoding="utf-8")
+        figure = f"{example.stem}_1.png"
+        assert f'src="{figure}"' in story
+        assert f'src="{figure}"' in overview
+        assert (site / "gallery" / figure).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.xdist_group("docs")
+def test_the_papers_equations_lead_to_lines(site: Path) -> None:
+    shown = html.unescape(re.sub(r"<[^>]*>", "", (site / "papers.html").read_text(encoding="utf-8")))
+    for name in ("dp_admm", "fedspd_dp", "fed_plt", "fedepm", "admm_sharing"):
+        lines = (ROOT / "src" / "sottovoce" / "algorithms" / f"{name}.py").read_text(encoding="utf-8").splitlines()
+        numbers = [int(number) for number in re.findall(rf"algorithms/{name}\.py:(\d+)", shown)]
+        assert len(numbers) >= 3
+        assert all(re.search(r"  # .*(\(\d+[a-e]?\)|line|Prop|Theorem|Lemma)", lines[n - 1]) for n in numbers)
+
+
+@pytest.mark.xdist_group("docs")
+def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
+    loads = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=[\"']?(?:https?:)?//[^\"'\s>]*")
+    for page in site.rglob("*.html"):
+        assert loads.findall(page.read_text(encoding="utf-8")) == [], page.name
+    for sheet in site.rglob("*.css"):
+        assert re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//[^\"')]*", sheet.read_text(encoding="utf-8")) == []

@@ -1,6 +1,5 @@
 """The scikit-learn face: estimators to scikit-learn, the right optimum, and a guarantee that says what it omits."""
 
-import doctest
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import sottovoce as sv
-from sottovoce.algorithms import ADMM, DPSGD
+from sottovoce.algorithms import ADMM, DPSGD, FedSPDDP
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee, PrivacyWarning
-from sottovoce.estimators import columns, rows
 from sottovoce.preparation import RowClipper
 from sottovoce.privacy import accounting
 from sottovoce.privacy.ledger_file import FileLedger
@@ -55,11 +53,6 @@ def copy_of(model: Any) -> Any:
 )
 def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
     check(estimator)
-
-
-def test_examples_run() -> None:
-    assert doctest.testmod(rows).failed == 0
-    assert doctest.testmod(columns).failed == 0
 
 
 # ------------------------------------------------------------------------------------------------ the right optimum
@@ -232,6 +225,24 @@ def test_the_plan_chooses_method_rounds_and_clip(monkeypatch: pytest.MonkeyPatch
     assert model.guarantee_.epsilon == pytest.approx(0.7, rel=1e-6)
 
 
+def test_the_plan_knows_when_noise_will_be_secure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it leaves out the methods that hide their local steps: there is no proof for them."""
+    asked: list[bool] = []
+    hidden = FedSPDDP(local_steps=5, variant="P")
+
+    def choose(*sizes: Any, secure: bool, **options: Any) -> Any:
+        asked.append(secure)
+        return SimpleNamespace(algorithm=DPSGD() if secure else hidden, rounds=2, privacy=sv.Proven(1.0, 1e-4, 0.3))
+
+    monkeypatch.setattr(plan, "choose", choose)
+    for noise in ("seeded", "secure"):
+        privacy = sv.Proven(1.0, 1e-4, 1.0, noise=noise)
+        model = sv.FederatedClassifier("auto", privacy=privacy, row_bound=100.0, engine="numpy", random_state=0)
+        model.fit(X, Y, groups=OWNER)
+        assert model.guarantee_.noise.startswith("discrete") == (noise == "secure")
+    assert asked == [False, True]
+
+
 def test_other_settings_other_noise() -> None:
     """One seed and two ways to prepare must not share noise: the difference of the two would be exact."""
     steps = (sv.PublicScaler((-1e9, 1e9)), sv.PublicScaler((-1.1e9, 1e9)), RowClipper(1e-9), RowClipper(1.1e-9))
@@ -316,6 +327,9 @@ def test_frames() -> None:
     assert np.array_equal(model.predict(features), plain.predict(X))
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(features[["height", "age", "weight"]])
+    message = r"column 'hospital' of X must hold numbers, got '\w+' \(\d+ such entries\)\. Leave it out, or"
+    with pytest.raises(InvalidInput, match=message):
+        sv.FederatedClassifier(**QUICK).fit(frame.drop(columns="ill"), frame["ill"], groups=frame["hospital"])
     table = pytest.importorskip("pyarrow").Table.from_pandas(features)  # another kind of frame
     assert sv.FederatedClassifier(**QUICK).fit(table, Y).feature_names_in_.tolist() == ["age", "height", "weight"]
 

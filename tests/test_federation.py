@@ -50,6 +50,10 @@ G = np.zeros(6)
         (lambda: sv.Federation.from_arrays(bad_feature(np.inf), Y, G), r"X must be finite, got inf at \(3, 1\)"),
         (lambda: sv.Federation.from_arrays(X, Y[:5], G), r"y must have one entry per row of X \(6\), got 5"),
         (lambda: sv.Federation.from_arrays(X, Y, G[:4]), r"groups must have one entry per row of X \(6\), got 4"),
+        (
+            lambda: sv.Federation.from_arrays(X, Y, ["a", None, "b", "a", float("nan"), "b"]),
+            r"every row must have an owner; row 1 has none \(2 such rows\)\. Fill it in",
+        ),
         (lambda: sv.Federation.from_arrays(X[:, 0], Y, G), "X must have 2 axes"),
         (lambda: sv.Federation.from_arrays([["a", "b"]], [1], [0]), "X must be numbers"),
         (lambda: sv.Federation.from_arrays(X, Y, G, owners=[0, 1]), "client 1 has no rows"),

@@ -3,7 +3,7 @@
 Every hospital does the same to its rows without looking at them: each attribute goes from a public range to [-1, 1], a
 constant is added, and all is divided by the root of the number of columns. So no row is longer than 1, whoever has it.
 
-    SOTTOVOCE_DATA=~/data python examples/hospitals/prepare.py hospitals
+    python examples/hospitals/prepare.py hospitals
 """
 
 import sys

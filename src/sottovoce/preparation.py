@@ -108,7 +108,8 @@ class PublicScaler(_Scaler):
         if isinstance(given, Mapping):
             check.require(names is not None, "PublicScaler", "ranges by name need named columns", hint=hint)
             missing = [name for name in np.asarray(names) if name not in given]
-            check.require(not missing, "PublicScaler", "ranges must name every column; there is none for", missing)
+            rule = f"ranges must name every column; there is none for {', '.join(map(repr, missing))}"
+            check.require(not missing, "PublicScaler", rule, hint="State one, or leave the column out of X")
             given = [given[name] for name in np.asarray(names)]
         check.require(given is not None, "PublicScaler", "ranges must be stated", given, hint)
         try:
@@ -193,6 +194,17 @@ class PrivateScaler(_Scaler):
     row_bound_ : float
     guarantee_ : Guarantee
         Only if it was fitted by itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import PrivateScaler
+    >>> X = np.random.default_rng(0).uniform(0, 50, size=(5000, 1))
+    >>> scaler = PrivateScaler(epsilon=1.0, random_state=0).fit(X)
+    >>> bool(np.abs(scaler.transform(X)).max() <= 1)
+    True
+    >>> scaler.guarantee_.short
+    '1 (δ=1e-06) per record, server sees all messages, simulated noise'
     """
 
     __metadata_request__fit = {"groups": True}  # noqa: RUF012 (read by scikit-learn)

@@ -53,6 +53,16 @@ class DPADMM(ADMM):
         bound on the curvature is known, which in `Proven` mode needs a promised `row_bound`.
     penalty_at
         Where the regulariser is handled: "client" by a subgradient, as in the paper, or "server" by its prox.
+
+    Examples
+    --------
+    >>> from sottovoce import DPADMM
+    >>> DPADMM(rho=0.1, c_w=1000.0).name
+    'dp-admm'
+    >>> DPADMM(rho=-1.0)
+    Traceback (most recent call last):
+        ...
+    sottovoce.core.check.InvalidInput: DPADMM: rho must be > 0, got -1.0
     """
 
     c_w: float = 10.0

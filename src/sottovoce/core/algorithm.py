@@ -48,7 +48,14 @@ class Penalty(Protocol):
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise a paper adds to an upload: applied by `site.release` in `Published` mode, and in no other."""
+    """The noise a paper adds to an upload: applied by `site.release` in `Published` mode, and in no other.
+
+    Examples
+    --------
+    >>> from sottovoce.core.algorithm import Noise
+    >>> Noise("gaussian", scale=0.5)
+    Noise(kind='gaussian', scale=0.5)
+    """
 
     kind: Literal["gaussian", "laplace"]
     scale: Array | float  # standard deviation, or Laplace scale; per client (n, 1) or one number
@@ -81,6 +88,12 @@ class Asks:
         number of records, or a share of them if < 1. 0: all records.
     releases
         Calls of `site.release` a round (what counts when the unit is a whole client).
+
+    Examples
+    --------
+    >>> from sottovoce.algorithms import DPSGD
+    >>> DPSGD(batch=32).asks()
+    Asks(answers=1, kind='gradient', batch=32, releases=1)
     """
 
     answers: int = 1
@@ -142,6 +155,13 @@ class Oracle:
     """All that an algorithm can learn of a client's data. In `Proven` mode every answer is noisy and charged.
 
     The numbers are public: they may be read by anyone and cost nothing. They hold one row per client, (n, 1).
+
+    Examples
+    --------
+    >>> from dataclasses import fields
+    >>> from sottovoce.core.algorithm import Oracle
+    >>> [field.name for field in fields(Oracle)][:4]
+    ['grad', 'argmin', 'prox_steps', 'descent']
     """
 
     grad: Callable[[Array], Array]  # gradient of the client's data term at w (over a batch, if one was declared)
@@ -187,7 +207,15 @@ class LabelOracle:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """All that a client has."""
+    """All that a client has.
+
+    Examples
+    --------
+    >>> from dataclasses import fields
+    >>> from sottovoce.core.algorithm import Site
+    >>> [field.name for field in fields(Site)]
+    ['f', 'penalty', 'release', 'rng', 'k', 'who', 'claim', 'zeros']
+    """
 
     f: Any  # an `Oracle`; where columns are split, a `ColumnOracle`
     penalty: Penalty
@@ -201,7 +229,18 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """All that the server has."""
+    """All that the server has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import L2
+    >>> from sottovoce.core.algorithm import Hub
+    >>> answered = np.array([[True], [False], [True]])
+    >>> hub = Hub(n=3, penalty=L2(0.1), rng=None, k=1, answered=answered, zeros=np.zeros((1, 2)))
+    >>> hub.mean(np.array([[1.0, 2.0], [9.0, 9.0], [3.0, 4.0]]))
+    array([[2., 3.]])
+    """
 
     n: int
     penalty: Penalty
@@ -223,7 +262,17 @@ class Hub:
 
 @dataclass(frozen=True)
 class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
-    """A published method, or a baseline of one. To add one: this file's six methods, a line in `algorithms/`."""
+    """A published method, or a baseline of one. To add one: this file's six methods, a line in `algorithms/`.
+
+    Examples
+    --------
+    A whole one stands under "Add an algorithm".
+
+    >>> from sottovoce.algorithms import ALGORITHMS
+    >>> from sottovoce.core.algorithm import Algorithm
+    >>> all(issubclass(method, Algorithm) for method in ALGORITHMS.values())
+    True
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]

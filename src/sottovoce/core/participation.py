@@ -17,7 +17,14 @@ from sottovoce.core.streams import SERVER, Purpose, Streams
 
 @dataclass(frozen=True)
 class Participation(ABC):
-    """A rule that names the active clients of each round."""
+    """A rule that names the active clients of each round.
+
+    Examples
+    --------
+    >>> from sottovoce.core.participation import PARTICIPATION
+    >>> sorted(PARTICIPATION)
+    ['bernoulli', 'covering', 'everyone', 'k-of-n', 'schedule']
+    """
 
     name: ClassVar[str]
 
@@ -32,7 +39,14 @@ class Participation(ABC):
 
 @dataclass(frozen=True)
 class Everyone(Participation):
-    """All clients in every round."""
+    """All clients in every round.
+
+    Examples
+    --------
+    >>> from sottovoce import Everyone
+    >>> Everyone().most(rounds=100)
+    100
+    """
 
     name: ClassVar[str] = "everyone"
 
@@ -44,7 +58,15 @@ class Everyone(Participation):
 
 @dataclass(frozen=True)
 class KOfN(Participation):
-    """`k` clients a round, drawn without replacement."""
+    """`k` clients a round, drawn without replacement.
+
+    Examples
+    --------
+    >>> from sottovoce import KOfN
+    >>> from sottovoce.core.streams import Streams
+    >>> next(KOfN(2).masks(5, Streams(0))).sum()
+    np.int64(2)
+    """
 
     k: int
     name: ClassVar[str] = "k-of-n"
@@ -60,7 +82,15 @@ class KOfN(Participation):
 
 @dataclass(frozen=True)
 class Bernoulli(Participation):
-    """Each client on its own with probability `p` (one number, or one per client)."""
+    """Each client on its own with probability `p` (one number, or one per client).
+
+    Examples
+    --------
+    >>> from sottovoce.core.participation import Bernoulli
+    >>> from sottovoce.core.streams import Streams
+    >>> next(Bernoulli([1.0, 0.5, 1.0]).masks(3, Streams(0)))[[0, 2]]
+    array([ True,  True])
+    """
 
     p: float | Sequence[float]
     name: ClassVar[str] = "bernoulli"
@@ -81,6 +111,14 @@ class Covering(Participation):
     """`k` clients a round, at random, but everyone at least once in each block of `within` rounds: FedEPM's (29).
 
     A place goes to a client that was asked before in the block only while enough places are left for the others.
+
+    Examples
+    --------
+    >>> from itertools import islice
+    >>> from sottovoce.core.participation import Covering
+    >>> from sottovoce.core.streams import Streams
+    >>> bool(sum(islice(Covering(k=2, within=3).masks(5, Streams(0)), 3)).all())
+    True
     """
 
     k: int
@@ -108,7 +146,15 @@ class Covering(Participation):
 
 @dataclass(frozen=True)
 class Schedule(Participation):
-    """A given list of sets of clients, one per round: a recorded trace, stragglers and all."""
+    """A given list of sets of clients, one per round: a recorded trace, stragglers and all.
+
+    Examples
+    --------
+    >>> from sottovoce.core.participation import Schedule
+    >>> trace = Schedule(((0, 1), (1,), (1, 2)))
+    >>> trace.most(rounds=3)
+    3
+    """
 
     sets: tuple[tuple[int, ...], ...]
     name: ClassVar[str] = "schedule"

@@ -124,6 +124,17 @@ class PrivateEstimator(BaseEstimator):
         if unknown:
             raise TypeError(f"{self._name}.fit() got an unexpected keyword argument {unknown[0]!r}")
 
+    def _refuse_text(self, X: Any) -> None:
+        """Name a column of a frame that holds words: scikit-learn's own error names none."""
+        for name in getattr(X, "columns", ()):
+            column = np.asarray(X[name] if isinstance(name, str) else ())
+            words = [entry for entry in column.tolist() if isinstance(entry, str)] if column.dtype.kind in "OUT" else []
+            if words:
+                raise InvalidInput(
+                    f"{self._name}: column {name!r} of X must hold numbers, got {words[0]!r} ({len(words)} such "
+                    "entries). Leave it out, or make a 0/1 column of each value that you know there can be"
+                )
+
     def _margins(self, X: Any) -> np.ndarray:
         """Scores of new rows."""
         raise NotImplementedError

@@ -99,6 +99,7 @@ class VerticalClassifier(LinearClassifier):
     def fit(self, X: Any, y: Any, **others: Any) -> "VerticalClassifier":
         """Train. `X` has the columns of all parties."""
         self._refuse(others)
+        self._refuse_text(X)
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
         check_classification_targets(y)
         self.classes_, number = numbered(self._name, y, self.classes)

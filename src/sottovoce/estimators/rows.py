@@ -111,6 +111,7 @@ class _FederatedLinear(PrivateEstimator):
             delta=mode.delta,
             objective=objective,
             unit=mode.unit,
+            secure=mode.noise == "secure",
             row_bound=bound,
         )
         return chosen.algorithm, replace(mode, clip=chosen.privacy.clip), chosen.rounds
@@ -293,6 +294,7 @@ class FederatedClassifier(LinearClassifier, _FederatedLinear):
     def fit(self, X: Any, y: Any, groups: Any = None, **others: Any) -> "FederatedClassifier":
         """Train. `groups` says who owns each row, as in grouped cross-validation; None: one owner has them all."""
         self._refuse(others)
+        self._refuse_text(X)
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, number = numbered(self._name, y, self.classes)
@@ -377,6 +379,7 @@ class FederatedRegressor(RegressorMixin, _FederatedLinear):
     def fit(self, X: Any, y: Any, groups: Any = None, **others: Any) -> "FederatedRegressor":
         """Train. `groups` says who owns each row, as in grouped cross-validation; None: one owner has them all."""
         self._refuse(others)
+        self._refuse_text(X)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         loss = self._loss(_REGRESSION)
         loss = LOSSES[loss]() if isinstance(loss, str) else loss

@@ -9,7 +9,14 @@ from sottovoce.core.algorithm import Mode
 
 @dataclass(frozen=True)
 class NoPrivacy:
-    """Exact answers, plain uploads, and a result that says "no privacy"."""
+    """Exact answers, plain uploads, and a result that says "no privacy".
+
+    Examples
+    --------
+    >>> from sottovoce import NoPrivacy
+    >>> NoPrivacy().mode
+    'none'
+    """
 
     mode: ClassVar[Mode] = "none"
 
@@ -25,6 +32,12 @@ class Published:
     clip
         Bound on one record's gradient, enforced by clipping. None: the bound the loss and the rows have by
         themselves (as the papers assume).
+
+    Examples
+    --------
+    >>> from sottovoce import Published
+    >>> Published(epsilon=0.1, delta=1e-4)
+    Published(epsilon=0.1, delta=0.0001, clip=None)
     """
 
     epsilon: float
@@ -64,6 +77,16 @@ class Proven:
         operating system's generator.
     participations
         The most rounds one client answers in; afterwards it stays silent. None: as many as it can be asked in.
+
+    Examples
+    --------
+    >>> from sottovoce import Proven
+    >>> Proven(epsilon=1.0, delta=1e-5, clip=1.0).unit
+    'record'
+    >>> Proven(epsilon=1.0, delta=1e-5, clip=0.0)
+    Traceback (most recent call last):
+        ...
+    sottovoce.core.check.InvalidInput: Proven: clip must be > 0, got 0.0
     """
 
     epsilon: float
@@ -126,6 +149,13 @@ class ProvenColumns:
         protected, and the broadcast shows every one of them.
     noise
         As in `Proven`; "secure" for variant "clip".
+
+    Examples
+    --------
+    >>> from sottovoce import ProvenColumns
+    >>> privacy = ProvenColumns(epsilon=1.0, delta=1e-6, unit="record", bound=20.0, row_bound=1.0, score_bound=2.0)
+    >>> privacy.variant, privacy.label_epsilon
+    ('ridge', None)
     """
 
     epsilon: float

@@ -1,8 +1,8 @@
 """Real data sets under one roof: the same name is always the same numbers.
 
-Adult travels with the package. The others are read from the folder named by the environment variable SOTTOVOCE_DATA,
-else (but for `heart`) fetched from OpenML. What was read is checked against the published counts and sums, so that a
-cut or altered copy is refused and not trained on.
+Adult and heart disease travel with the package. The others are read from the folder named by the environment variable
+SOTTOVOCE_DATA, else fetched from OpenML. What was read is checked against the published digests, counts and sums, so
+that a cut or altered copy is refused and not trained on.
 """
 
 import gzip
@@ -82,7 +82,7 @@ class _Source:
     files: tuple[str, ...]
     features: int
     parts: tuple[_Part, ...]
-    openml: bool = False  # published there under our name, as version 1, training rows first
+    bundled: bool = False  # else OpenML has it under our name, as version 1, training rows first
 
 
 _SOURCES = {
@@ -92,6 +92,7 @@ _SOURCES = {
         ("adult.data", "adult.test", "adult.names"),
         104,
         (_Part(45222, 11208, 0),),
+        bundled=True,
     ),
     "a9a": _Source(
         "Platt (1998), a9a, LIBSVM Data; no licence stated, prepared from UCI Adult (doi:10.24432/C5XW20, CC BY 4.0)",
@@ -99,15 +100,15 @@ _SOURCES = {
         ("a9a", "a9a.t"),
         123,
         (_Part(32561, 7841, 451592), _Part(16281, 3846, 225731)),
-        openml=True,
     ),
     "heart": _Source(
         "Janosi, Steinbrunn, Pfisterer and Detrano (1989), Heart Disease, UCI Machine Learning Repository, "
         "doi:10.24432/C52P4X, CC BY 4.0",
-        "UCI Heart Disease, doi:10.24432/C52P4X",
+        "comes with the package",
         tuple(f"heart/processed.{hospital}.data" for hospital in ("cleveland", "hungarian", "switzerland", "va")),
         10,
         (_Part(740, 383, 0),),
+        bundled=True,
     ),
     "madelon": _Source(
         "Guyon (2004), Madelon, UCI Machine Learning Repository, doi:10.24432/C5602H, CC BY 4.0",
@@ -115,7 +116,6 @@ _SOURCES = {
         tuple(f"extra/madelon_{part}" for part in ("train.data", "train.labels", "valid.data", "valid.labels")),
         500,
         (_Part(2000, 1000, 488083511), _Part(600, 300, 146395833)),
-        openml=True,
     ),
     "arcene": _Source(
         "Guyon, Gunn, Ben-Hur and Dror (2004), Arcene, UCI Machine Learning Repository, doi:10.24432/C58P55, CC BY 4.0",
@@ -123,7 +123,6 @@ _SOURCES = {
         tuple(f"extra/arcene_{part}" for part in ("train.data", "train.labels", "valid.data", "valid.labels")),
         10000,
         (_Part(100, 44, 70726744), _Part(100, 44, 71410108)),
-        openml=True,
     ),
 }
 
@@ -132,7 +131,15 @@ _SOURCES = {
 
 
 def load(name: str, **options: Any) -> Dataset:
-    """The data set called `name`; options are those of the function of that name in this module."""
+    """The data set called `name`; options are those of the function of that name in this module.
+
+    Examples
+    --------
+    >>> from sottovoce.problems import datasets
+    >>> heart = datasets.load("heart")
+    >>> heart.X.shape, sorted(set(heart.groups.tolist()))
+    ((740, 10), ['cleveland', 'hungarian', 'switzerland', 'va'])
+    """
     loader = _LOADERS[check.one_of("datasets", "data set", name, _LOADERS)]
     known = list(inspect.signature(loader).parameters)
     for option in options:
@@ -147,7 +154,16 @@ def available() -> list[DatasetInfo]:
 
 
 def split(X: Matrix, y: np.ndarray, test: int | float, seed: int) -> tuple[Matrix, np.ndarray, Matrix, np.ndarray]:
-    """X_train, y_train, X_test, y_test: `test` rows (a whole number, or a fraction of all) set aside at random."""
+    """X_train, y_train, X_test, y_test: `test` rows (a whole number, or a fraction of all) set aside at random.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems import datasets
+    >>> X_train, y_train, X_test, y_test = datasets.split(np.eye(10), np.arange(10), test=0.2, seed=0)
+    >>> len(y_train), len(y_test)
+    (8, 2)
+    """
     check.require(X.shape[0] == len(y), "split", f"y must have one value per row of X ({X.shape[0]})", len(y))
     train_rows, test_rows = split_rows(len(y), test, seed)
     return X[train_rows], y[train_rows], X[test_rows], y[test_rows]
@@ -174,10 +190,14 @@ _ADULT_COLUMNS = (
     *("race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country"),
 )
 _ADULT_NUMERIC = {"age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"}
-_ADULT_SHA256 = {
+_SHA256 = {  # of bundled files, uncompressed
     "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
     "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
     "adult.names": "c248284c0b5de30c9e1958d6cdd168a34a654758b620e68f46aefa83fc0a576a",
+    "heart/processed.cleveland.data": "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8",
+    "heart/processed.hungarian.data": "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796",
+    "heart/processed.switzerland.data": "834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314",
+    "heart/processed.va.data": "e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f",
 }
 _ADULT_NOTES = {
     "one-hot": (
@@ -262,6 +282,41 @@ def _ranked(column: tuple[str, ...]) -> tuple[list[str], np.ndarray]:
     return levels, np.array([rank[level] for level in column])
 
 
+# ------------------------------------------------------------------------------------------------------- heart disease
+
+_HEART_COLUMNS = (
+    *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak"),
+    *("slope", "ca", "thal", "num"),
+)
+_HEART_KEPT = 10  # slope, ca and thal are mostly missing outside Cleveland
+
+
+def heart() -> Dataset:
+    """Heart disease in four hospitals, 740 complete rows of 10 attributes; `groups` names the hospital."""
+    rows, labels, hospitals = [], [], []
+    for file in _SOURCES["heart"].files:
+        for line in _bundled(file).split():  # its digest is known, as Adult's is
+            fields = line.split(",")
+            kept = fields[:_HEART_KEPT]
+            if "?" not in kept:
+                rows.append([float(value) for value in kept])
+                labels.append(1.0 if int(fields[-1]) > 0 else -1.0)
+                hospitals.append(file.split(".")[1])
+    return Dataset(
+        name="heart",
+        X=np.array(rows),
+        y=np.array(labels),
+        feature_names=tuple(_HEART_COLUMNS[:_HEART_KEPT]),
+        source=_SOURCES["heart"].citation,
+        notes=(
+            "slope, ca and thal dropped, then rows with '?'. Labels +1 where num > 0, else -1. Raw units, and codes of "
+            "cp and restecg as they are: scale by public ranges before training. Cholesterol 0 means unknown (all of "
+            "Switzerland)."
+        ),
+        groups=np.array(hospitals),
+    )
+
+
 # ----------------------------------------------------------------------------------------- the sets that do not travel
 
 
@@ -294,49 +349,6 @@ def madelon(download: bool = True) -> Dataset:
 def arcene(download: bool = True) -> Dataset:
     """Arcene: mass spectra, cancer or not, 10 000 features; 100 rows and 100 to test (the validation part)."""
     return _feature_selection_challenge("arcene", download)
-
-
-_HEART_COLUMNS = (
-    *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak"),
-    *("slope", "ca", "thal", "num"),
-)
-_HEART_KEPT = 10  # slope, ca and thal are mostly missing outside Cleveland
-
-
-def heart() -> Dataset:
-    """Heart disease in four hospitals, 740 complete rows of 10 attributes; `groups` names the hospital."""
-    source, folder = _SOURCES["heart"], _folder("heart")
-    if folder is None:
-        raise _missing("heart")
-    rows, labels, hospitals = [], [], []
-    for file in source.files:
-        for number, line in _lines(folder, file):
-            where, fields = f"{file}, line {number}", line.split(",")
-            rule = f"must have {len(_HEART_COLUMNS)} fields separated by commas"
-            check.require(len(fields) == len(_HEART_COLUMNS), where, rule, len(fields))
-            kept = fields[:_HEART_KEPT]
-            if "?" not in kept:
-                rows.append(_numbers(where, kept))
-                labels.append(1.0 if _numbers(where, fields[-1:])[0] > 0 else -1.0)
-                hospitals.append(file.split(".")[1])
-    X, y = np.array(rows, dtype=np.float64).reshape(-1, _HEART_KEPT), np.array(labels)
-    (part,) = source.parts
-    check.require(len(y) == part.rows, "heart", f"the files must have {part.rows} complete rows", len(y))
-    positives = int((y > 0).sum())
-    check.require(positives == part.positives, "heart", f"the files must have {part.positives} positives", positives)
-    return Dataset(
-        name="heart",
-        X=X,
-        y=y,
-        feature_names=tuple(_HEART_COLUMNS[:_HEART_KEPT]),
-        source=source.citation,
-        notes=(
-            "slope, ca and thal dropped, then rows with '?'. Labels +1 where num > 0, else -1. Raw units, and codes of "
-            "cp and restecg as they are: scale by public ranges before training. Cholesterol 0 means unknown (all of "
-            "Switzerland)."
-        ),
-        groups=np.array(hospitals),
-    )
 
 
 def _feature_selection_challenge(name: str, download: bool) -> Dataset:
@@ -459,7 +471,7 @@ def _bundled(file: str) -> str:
     text = _text(file, resource, compressed=True)
     digest = hashlib.sha256(text.encode("ascii")).hexdigest()
     way_out = "The file is damaged: install sottovoce again"
-    check.require(digest == _ADULT_SHA256[file], file, f"SHA-256 must be {_ADULT_SHA256[file]}", digest, way_out)
+    check.require(digest == _SHA256[file], file, f"SHA-256 must be {_SHA256[file]}", digest, way_out)
     return text
 
 
@@ -528,9 +540,8 @@ def _how_to_get(name: str) -> str:
 
 
 def _info(name: str, source: _Source) -> DatasetInfo:
-    folder = _folder(name)
-    bundled = name == "adult"
-    advice = _how_to_get(name) + (f", or let load({name!r}) ask OpenML" if source.openml else "")
+    folder, bundled = _folder(name), source.bundled
+    advice = _how_to_get(name) + f", or let load({name!r}) ask OpenML"
     return DatasetInfo(
         name=name,
         status="bundled" if bundled else "missing" if folder is None else "found",

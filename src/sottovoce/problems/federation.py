@@ -28,6 +28,15 @@ class Federation:
     row_bound
         A public promise, known without looking at the data, that no row is longer (Euclidean) than this. It is
         checked. Step sizes that need a curvature take it from here in `Proven` mode, where data must not be asked.
+
+    Examples
+    --------
+    >>> from sottovoce import Federation
+    >>> fed = Federation.from_arrays([[0.1], [0.2], [0.3]], [1, -1, 1], groups=["north", "south", "north"])
+    >>> fed
+    Federation(2 clients, 3 rows, 1 columns)
+    >>> fed.names, fed.sizes
+    (('north', 'south'), array([2, 1]))
     """
 
     X: np.ndarray
@@ -54,7 +63,9 @@ class Federation:
         check.require(groups.ndim == 1, "Federation", "groups must have one axis", groups.shape)
         if groups.dtype.kind in "fO":  # the kinds that can hold nothing
             missing = [row for row, owner in enumerate(groups.tolist()) if owner is None or owner != owner]
-            check.require(not missing, "Federation", "every row must have an owner; there is none at row", missing[:1])
+            if missing:
+                where = f"row {missing[0]} has none ({len(missing)} such rows)"
+                raise InvalidInput(f"Federation: every row must have an owner; {where}. Fill it in, or drop these rows")
         check.require(X.shape[1] > 0, "Federation", "X must have at least one column", X.shape)
         check.require(y.ndim == 1, "Federation", "y must have one axis", y.shape)
         for name, column in (("y", y), ("groups", groups)):

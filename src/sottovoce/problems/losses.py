@@ -23,6 +23,15 @@ class Loss(ABC):
     A scalar loss (`outputs` == 1) has margins of shape (..., rows) and labels of shape (rows,). A loss with several
     outputs has margins of shape (..., rows, outputs) and still one label a row. `code` and `parameter` are what
     the compiled kernel needs to choose the same formula.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.losses import LOSSES, Loss
+    >>> sorted(LOSSES)
+    ['huber', 'logistic', 'smoothed-hinge', 'softmax', 'squared']
+    >>> all(issubclass(loss, Loss) for loss in LOSSES.values())
+    True
     """
 
     name: ClassVar[str]
@@ -127,7 +136,19 @@ class _Signed(Loss):
 
 @dataclass(frozen=True)
 class Logistic(_Signed):
-    """log(1 + exp(-t)), t = y * margin."""
+    """log(1 + exp(-t)), t = y * margin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import Logistic
+    >>> Logistic().value(np.array([0.0, 3.0]), np.array([1.0, 1.0])).round(3)
+    array([0.693, 0.049])
+    >>> Logistic().check_labels([0, 1])
+    Traceback (most recent call last):
+        ...
+    sottovoce.core.check.InvalidInput: Logistic: labels must be -1 or +1, got 0 ... Use 2*y-1 for 0/1 labels
+    """
 
     name = "logistic"
     code = 0
@@ -152,7 +173,15 @@ class Logistic(_Signed):
 
 @dataclass(frozen=True)
 class Softmax(Loss):
-    """logsumexp(margin) - margin[y] over `classes` margins a row, labels 0 .. classes-1."""
+    """logsumexp(margin) - margin[y] over `classes` margins a row, labels 0 .. classes-1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import Softmax
+    >>> Softmax(3).predict(np.array([[0.1, 2.0, -1.0]]))
+    array([1.])
+    """
 
     classes: int
     name = "softmax"
@@ -213,7 +242,15 @@ class Softmax(Loss):
 
 @dataclass(frozen=True)
 class Squared(Loss):
-    """(margin - y)^2 / 2."""
+    """(margin - y)^2 / 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import Squared
+    >>> Squared().value(np.array([1.0, 3.0]), np.array([0.0, 3.0]))
+    array([0.5, 0. ])
+    """
 
     name = "squared"
     code = 2
@@ -247,7 +284,15 @@ class Squared(Loss):
 
 @dataclass(frozen=True)
 class Huber(Loss):
-    """r^2/2 for |r| <= width and width |r| - width^2/2 beyond, r = margin - y: the squared loss, its slope clipped."""
+    """r^2/2 for |r| <= width and width |r| - width^2/2 beyond, r = margin - y: the squared loss, its slope clipped.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.losses import Huber
+    >>> Huber(width=1.0).slope(np.array([0.5, 100.0]), np.array([0.0, 0.0]))
+    array([0.5, 1. ])
+    """
 
     width: float = 1.0
     name = "huber"
@@ -288,7 +333,15 @@ class Huber(Loss):
 
 @dataclass(frozen=True)
 class SmoothedHinge(_Signed):
-    """0 for t >= 1, (1-t)^2/(2 width) for 1-width < t < 1 and 1 - t - width/2 below, t = y * margin."""
+    """0 for t >= 1, (1-t)^2/(2 width) for 1-width < t < 1 and 1 - t - width/2 below, t = y * margin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.losses import SmoothedHinge
+    >>> SmoothedHinge().value(np.array([0.5, 0.0]), np.array([1.0, 1.0]))
+    array([0.125, 0.5  ])
+    """
 
     width: float = 1.0
     name = "smoothed-hinge"
@@ -333,6 +386,13 @@ def newton_prox(loss: Loss, v: np.ndarray, y: np.ndarray, rho: float | np.ndarra
 
     `loss.strong` is its smallest second derivative, negative if it is not convex; rho must exceed its size, so that
     what is minimised is strongly convex. Then |slope(v)| / (rho + strong) is as far from v as the minimiser can be.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.losses import Squared, newton_prox
+    >>> newton_prox(Squared(), np.array([2.0]), np.array([0.0]), 1.0)
+    array([1.])
     """
     rho = _positive_rho(loss, rho)
     require(

@@ -22,7 +22,14 @@ from sottovoce.problems.rows import Rows
 
 @dataclass(frozen=True)
 class Objective:
-    """loss × penalty × scale."""
+    """loss × penalty × scale.
+
+    Examples
+    --------
+    >>> from sottovoce import L1, Logistic, Objective
+    >>> Objective(Logistic(), L1(1e-3), scale="sum")
+    Objective(loss=Logistic(), penalty=L1(lam=0.001), scale='sum')
+    """
 
     loss: Loss
     penalty: Penalty = field(default_factory=NoPenalty)

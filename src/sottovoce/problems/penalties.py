@@ -22,6 +22,14 @@ class Penalty(ABC):
 
     An indicator (`finite` is False) is 0 on a set and inf elsewhere. The normal cone of its set is unbounded, so
     by convention its `subgradient` is the element 0, and only `prox` can keep an iteration inside.
+
+    Examples
+    --------
+    >>> from sottovoce.problems.penalties import PENALTIES, Penalty
+    >>> sorted(PENALTIES)
+    ['ball', 'box', 'elastic-net', 'l1', 'l2', 'none']
+    >>> all(issubclass(penalty, Penalty) for penalty in PENALTIES.values())
+    True
     """
 
     name: ClassVar[str]
@@ -70,7 +78,15 @@ class Penalty(ABC):
 
 @dataclass(frozen=True)
 class NoPenalty(Penalty):
-    """Zero."""
+    """Zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.penalties import NoPenalty
+    >>> NoPenalty().prox(np.array([3.0, -1.0]), step=1.0)
+    array([ 3., -1.])
+    """
 
     name = "none"
 
@@ -95,7 +111,15 @@ class NoPenalty(Penalty):
 
 @dataclass(frozen=True)
 class L1(Penalty):
-    """lam |w|_1."""
+    """lam |w|_1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import L1
+    >>> L1(0.5).prox(np.array([3.0, -0.2]), step=1.0)
+    array([2.5, 0. ])
+    """
 
     lam: float
     name = "l1"
@@ -120,7 +144,15 @@ class L1(Penalty):
 
 @dataclass(frozen=True)
 class L2(Penalty):
-    """lam/2 |w|_2^2."""
+    """lam/2 |w|_2^2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import L2
+    >>> L2(1.0).prox(np.array([3.0, -1.0]), step=1.0)
+    array([ 1.5, -0.5])
+    """
 
     lam: float
     name = "l2"
@@ -153,7 +185,15 @@ class L2(Penalty):
 
 @dataclass(frozen=True)
 class ElasticNet(Penalty):
-    """l1 |w|_1 + l2/2 |w|_2^2."""
+    """l1 |w|_1 + l2/2 |w|_2^2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.penalties import ElasticNet
+    >>> float(ElasticNet(l1=1.0, l2=0.5).value(np.array([1.0, 1.0])))
+    2.5
+    """
 
     l1: float
     l2: float
@@ -213,7 +253,15 @@ class _Indicator(Penalty):
 
 @dataclass(frozen=True)
 class Box(_Indicator):
-    """0 where low <= w_j <= high for every coordinate, inf elsewhere; a bound may be infinite."""
+    """0 where low <= w_j <= high for every coordinate, inf elsewhere; a bound may be infinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.penalties import Box
+    >>> Box(-1.0, 1.0).prox(np.array([3.0, -0.5]), step=1.0)
+    array([ 1. , -0.5])
+    """
 
     low: float
     high: float
@@ -237,7 +285,15 @@ class Box(_Indicator):
 
 @dataclass(frozen=True)
 class Ball(_Indicator):
-    """0 where |w|_2 <= radius, inf elsewhere."""
+    """0 where |w|_2 <= radius, inf elsewhere.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.penalties import Ball
+    >>> Ball(1.0).prox(np.array([3.0, 4.0]), step=1.0)
+    array([0.6, 0.8])
+    """
 
     radius: float
     name = "ball"

@@ -67,6 +67,18 @@ class VerticalFederation:
         The number of the party that has the labels.
     report
         What the join found.
+
+    Examples
+    --------
+    >>> from sottovoce import VerticalFederation
+    >>> bank, shop = [[1.0], [2.0], [3.0]], [[0.5, 0.1], [0.7, 0.2]]
+    >>> parties = VerticalFederation.from_arrays(
+    ...     [bank, shop], [1, -1, 1], ids=[["ann", "bob", "eve"], ["eve", "ann"]], names=["bank", "shop"], salt="agreed"
+    ... )
+    >>> parties
+    VerticalFederation(2 parties, 2 samples, 1 + 2 columns)
+    >>> str(parties.report).split(".")[0]
+    '2 samples matched by id (bank: 2 of 3, shop: 2 of 2)'
     """
 
     parts: tuple[Matrix, ...] = field(repr=False)
@@ -119,10 +131,10 @@ class VerticalFederation:
             check.require(label_ids is None, who, "label_ids need ids of the parties' rows to be compared with")
             return cls(tuple(checked), labels, titles, holder)
         check.require(len(ids) == len(parts), who, f"ids must be {len(parts)} lists, one per party", len(ids))
-        lists = {title: _hashed(title, own, part.shape[0], salt)
+        lists = {title: hashed(title, own, part.shape[0], salt)
                  for title, own, part in zip(titles, ids, checked, strict=True)}  # fmt: skip
         if label_ids is not None:
-            lists["the labels"] = _hashed("the labels", label_ids, len(labels), salt)
+            lists["the labels"] = hashed("the labels", label_ids, len(labels), salt)
         else:
             _as_many(titles[holder], "labels", len(labels), checked[holder].shape[0])
         order = lists["the labels" if label_ids is not None else titles[holder]]
@@ -238,7 +250,7 @@ def _matrix(name: str, X: Any) -> Matrix:
     return dense
 
 
-def _hashed(name: str, ids: ArrayLike, rows: int, salt: str) -> dict[bytes, int]:
+def hashed(name: str, ids: ArrayLike, rows: int, salt: str) -> dict[bytes, int]:
     """Salted hash -> row. Missing and repeated identifiers are refused with their counts."""
     own = np.asarray(ids)
     check.require(own.ndim == 1, name, "ids must have one axis", own.shape)

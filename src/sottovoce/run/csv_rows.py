@@ -12,7 +12,7 @@ from sottovoce.problems.losses import Loss
 
 
 def read_csv(path: Path, label: str, owner: str) -> tuple[np.ndarray, list[str], np.ndarray | None]:
-    """Features, labels as text, and owners as text (None without an owner's column)."""
+    """Features, labels as text (none without a label's column), and owners as text (None without an owner's)."""
     header, rows, lines = _csv_rows(path)
     for column in (label, owner):
         if column:
@@ -24,7 +24,7 @@ def read_csv(path: Path, label: str, owner: str) -> tuple[np.ndarray, list[str],
     features = [name for name in header if name not in (label, owner)]
     check.require(bool(features), path.name, "needs at least one column besides label and owner", header)
     X = np.column_stack([_numbers(columns[name], path, name, lines) for name in features])
-    return np.ascontiguousarray(X), list(columns[label]), np.array(columns[owner]) if owner else None
+    return np.ascontiguousarray(X), list(columns[label]) if label else [], np.array(columns[owner]) if owner else None
 
 
 def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
