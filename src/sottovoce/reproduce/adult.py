@@ -1,5 +1,4 @@
-"""What experiments on Adult share: the rows and who holds them, and trials of one method with what "
-"is recorded of them."""
+"""What experiments on Adult share: the rows and who holds them, and trials of one method."""
 
 from collections.abc import Sequence
 from functools import lru_cache

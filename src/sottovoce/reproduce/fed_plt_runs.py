@@ -19,9 +19,7 @@ from sottovoce.algorithms.fed_plt_rates import DoesNotContract
 from sottovoce.core.algorithm import Algorithm
 from sottovoce.core.participation import Everyone, KOfN, Participation
 from sottovoce.core.round import Checkpoint
-from sottovoce.reproduce.experiment import (
-    Columns,
-)
+from sottovoce.reproduce.experiment import Columns
 from sottovoce.solvers import Noisy
 
 AGENTS = 10
@@ -96,7 +94,7 @@ def errors(
             seed=seed,
             runs=runs,
             participation=participation,
-            engine="numpy",
+            engine="kernel" if runs > 1 else "numpy",
             record_every=10**9,
             measure_training=False,
             after_round=note,
@@ -105,8 +103,10 @@ def errors(
 
 
 def rate(error: np.ndarray) -> float:
-    """exp of the least-squares slope of ln(error) over rounds, from 1e-2 to 1e-9 of the start; or over the last half of
-    the rounds, where the error does not get there."""
+    """exp of the least-squares slope of ln(error) over rounds, from 1e-2 to 1e-9 of the start.
+
+    Where the error does not get there: over the last half of the rounds.
+    """
     share = error / error[0]
     first, last = int(np.argmax(share <= 1e-2)), int(np.argmax(share <= ENOUGH))
     if not 0 < first < last:

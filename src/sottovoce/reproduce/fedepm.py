@@ -115,6 +115,7 @@ def run(
                 record_every=10**9,
                 measure_training=False,
                 after_round=trials,
+                engine="kernel",
             )
         if trace:
             values = enumerate(trials.values, start=1)
@@ -350,6 +351,7 @@ def local_time(m: int, k0: int, rounds: int) -> Columns:
             record_every=10**9,
             measure_training=False,
             after_round=lambda checkpoint, at=at: at.append(time.process_time()),
+            engine="kernel",
         )
         taken[method] = float(np.median(np.diff(at)[1:]))
     return {"method": list(taken), "times_fedepm": [value / taken["FedEPM"] for value in taken.values()]}
