@@ -346,6 +346,23 @@ def test_rows_of_a_csv_go_to_their_owners(folder: Path) -> None:
     np.testing.assert_array_equal(data.federation.y[20:40], [1.0 if line[2] == "yes" else -1.0 for line in of_b])
 
 
+def test_ranges_scale_the_columns_of_a_csv(folder: Path) -> None:
+    plain = {"csv": "rows.csv", "label": "outcome", "owner": "owner"}
+    raw = load(write_toml(folder, data=plain)).data().federation
+    names = (folder / "rows.csv").read_text().splitlines()[0].split(",")
+    features = [name for name in names if name not in ("outcome", "owner")]
+    ranges = {name: [-1, 3] for name in features}
+    scaled = load(write_toml(folder, data={**plain, "ranges": ranges})).data().federation
+    np.testing.assert_allclose(scaled.X, (np.clip(raw.X, -1, 3) - 1) / 2, atol=1e-15)
+    assert scaled.row_bound == pytest.approx(np.sqrt(len(features)))
+    with pytest.raises(InvalidInput, match=f"there is none for '{features[-1]}'"):
+        load(write_toml(folder, data={**plain, "ranges": {features[0]: [0, 1]}})).data()
+    with pytest.raises(InvalidInput, match="column with a range"):
+        load(write_toml(folder, data={**plain, "ranges": {**ranges, "shoe": [0, 1]}})).data()
+    with pytest.raises(InvalidInput, match="ranges goes with csv"):
+        load(write_toml(folder, data={"name": "adult", "clients": 3, "ranges": ranges}))
+
+
 def test_without_owners_a_csv_is_shared_out(folder: Path) -> None:
     path = folder / "rows.csv"
     path.write_text(re.sub(r",[abc],", ",7,", path.read_text()))

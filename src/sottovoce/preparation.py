@@ -107,7 +107,7 @@ class PublicScaler(_Scaler):
         given, hint = self.ranges, "Give (low, high), a list with one such pair per column, or {column name: pair}"
         if isinstance(given, Mapping):
             check.require(names is not None, "PublicScaler", "ranges by name need named columns", hint=hint)
-            missing = [name for name in np.asarray(names) if name not in given]
+            missing = [name for name in np.asarray(names).tolist() if name not in given]
             rule = f"ranges must name every column; there is none for {', '.join(map(repr, missing))}"
             check.require(not missing, "PublicScaler", rule, hint="State one, or leave the column out of X")
             given = [given[name] for name in np.asarray(names)]

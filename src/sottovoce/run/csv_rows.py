@@ -1,7 +1,7 @@
 """Rows from a user's own CSV file, and its labels as a loss wants them."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,13 @@ from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.problems.losses import Loss
 
 
-def read_csv(path: Path, label: str, owner: str) -> tuple[np.ndarray, list[str], np.ndarray | None]:
-    """Features, labels as text (none without a label's column), and owners as text (None without an owner's)."""
+def read_csv(
+    path: Path, label: str, owner: str, ranges: Mapping[str, tuple[float, ...]] | None = None
+) -> tuple[np.ndarray, list[str], np.ndarray | None]:
+    """Features, labels as text (none without a label's column), and owners as text (None without an owner's).
+
+    With `ranges` of all features these are brought to [-1, 1].
+    """
     header, rows, lines = _csv_rows(path)
     for column in (label, owner):
         if column:
@@ -24,6 +29,14 @@ def read_csv(path: Path, label: str, owner: str) -> tuple[np.ndarray, list[str],
     features = [name for name in header if name not in (label, owner)]
     check.require(bool(features), path.name, "needs at least one column besides label and owner", header)
     X = np.column_stack([_numbers(columns[name], path, name, lines) for name in features])
+    if ranges:
+        from sottovoce.preparation import PublicScaler
+
+        for name in ranges:
+            check.one_of(path.name, "column with a range", name, features)
+        scaler = PublicScaler(ranges)
+        scaler.settle(scaler.stated(len(features), features))
+        X = scaler.apply(X)
     return np.ascontiguousarray(X), list(columns[label]) if label else [], np.array(columns[owner]) if owner else None
 
 

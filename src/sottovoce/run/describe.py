@@ -74,7 +74,7 @@ def plain_fields(thing: Any) -> dict[str, Any]:
     """The fields of a dataclass as TOML values; what is None or empty is left out, TOML has no word for it."""
     given = {field.name: getattr(thing, field.name) for field in fields(thing)}
     plain = {name: _plain(value) for name, value in given.items() if value is not None}
-    return {name: value for name, value in plain.items() if value not in ("", [])}
+    return {name: value for name, value in plain.items() if value not in ("", [], {})}
 
 
 def _plain(value: Any) -> Any:
@@ -82,11 +82,13 @@ def _plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
     return value if isinstance(value, bool | int | float | str) else repr(value)
 
 
 def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Flat tables of text, numbers, truth values and lists as TOML that `tomllib` reads back as the same values."""
+    """Tables of text, numbers, truth values, lists and tables as TOML that `tomllib` reads back as the same values."""
     blocks = []
     for name, table in tables.items():
         lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
@@ -111,7 +113,9 @@ def _toml_value(value: Any) -> str:
         return _toml_text(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml_value(each) for each in value)}]"
-    raise InvalidInput(f"TOML: a value must be text, a number, true, false or a list of these, got {value!r}")
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml_key(key)} = {_toml_value(each)}" for key, each in value.items()) + "}"
+    raise InvalidInput(f"TOML: a value must be text, a number, true, false, or a list or table of these, got {value!r}")
 
 
 def _toml_text(text: str) -> str:

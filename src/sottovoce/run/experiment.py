@@ -1,7 +1,8 @@
 """TOML -> dataclasses: a run as a file.
 
     [data]           name = "adult" (and the loader's options), or csv = "rows.csv" with label = and owner = a column;
-                     clients, partition (and its options), test = rows or a fraction, seed, row_bound, shorten;
+                     clients, partition (and its options), test = rows or a fraction, seed, row_bound, shorten,
+                     ranges = {column = [low, high], ...} for csv;
                      or split = [66, 57], the columns of each party
     [objective]      loss (and its options), penalty (and its options), scale
     [algorithm]      name, and the algorithm's fields
@@ -22,7 +23,7 @@ import secrets
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from types import NoneType, UnionType
@@ -90,8 +91,10 @@ class Source:
 
     A CSV file has a header; all columns but `label` and `owner` are features and must be numbers. For a
     classification loss the distinct labels are numbered in increasing order (or in the order of `labels`): -1 and +1
-    for two classes, 0, 1, ... for softmax; the saved config names that order. With `shorten`, rows longer than
-    `row_bound` are scaled down to it, each by itself, which makes the bound true and costs no privacy. With `split`
+    for two classes, 0, 1, ... for softmax; the saved config names that order. `ranges` brings each feature of a CSV
+    file from its stated range to [-1, 1], as `PublicScaler` does: state what is known without looking. With `shorten`,
+    rows longer than `row_bound` are scaled down to it, each by itself, which makes the bound true and costs no privacy.
+    With `split`
     columns are shared out instead of rows: the first split[0] of them to one party, the next split[1] to another, ...
     (`owner` is then a column that is left out).
     """
@@ -108,6 +111,7 @@ class Source:
     row_bound: float | None = None
     shorten: bool = False
     split: tuple[int, ...] = ()
+    ranges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check.require(bool(self.name) != bool(self.csv), "data", "give either name = a data set or csv = a file")
@@ -115,7 +119,7 @@ class Source:
             check.require(bool(self.label), "data", "csv needs label = the column that holds the labels")
             check.require(self.label != self.owner, "data", "label and owner must be different columns", self.label)
         else:
-            for key in ("label", "owner", "labels"):
+            for key in ("label", "owner", "labels", "ranges"):
                 check.require(not getattr(self, key), "data", f"{key} goes with csv = a file, not with name")
         check.whole("data", at_least=0, seed=self.seed)
         if self.clients is not None:
@@ -347,12 +351,12 @@ def from_table(
 ) -> Built:
     """`kind` from its fields, with the types it declares; its own checks are told where the values came from."""
     hints, own = get_type_hints(kind), fields(kind)  # type: ignore[arg-type]
-    _known_keys(table, [*also, *(field.name for field in own)], where)
-    for field in own:
-        needed = field.default is MISSING and field.default_factory is MISSING
-        check.require(field.name in table or not needed, where, f"{name or 'this table'} needs {field.name} = ...")
+    _known_keys(table, [*also, *(each.name for each in own)], where)
+    for each in own:
+        needed = each.default is MISSING and each.default_factory is MISSING
+        check.require(each.name in table or not needed, where, f"{name or 'this table'} needs {each.name} = ...")
     # Defaults go the same way, so that what is written down and read again is the same: a 0 may stand for 0.0.
-    usual = {field.name: field.default for field in own if field.default not in (MISSING, None)}
+    usual = {each.name: each.default for each in own if each.default not in (MISSING, None)}
     values = {key: _fit(where, key, value, hints[key]) for key, value in (usual | dict(table)).items()}
     with _said_by(where):
         return kind(**values)
@@ -377,7 +381,7 @@ def _fits(participation: Participation, n: int, rounds: int) -> None:
 
 
 def _field_names(kind: Any) -> list[str]:
-    return [field.name for field in fields(kind)]
+    return [each.name for each in fields(kind)]
 
 
 def _known_keys(table: Mapping[str, Any], known: Collection[str], where: str) -> None:
@@ -415,6 +419,10 @@ def _as(value: Any, hint: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise TypeError("a list")
         return tuple(_as(each, item) for each in value)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, dict):
+            raise TypeError("a table")
+        return {key: _as(each, get_args(hint)[1]) for key, each in value.items()}
     fits = isinstance(value, (int, float) if hint is float else hint) and (hint is bool or not isinstance(value, bool))
     if not fits:
         raise TypeError(_WORDS.get(hint, hint.__name__))
@@ -440,9 +448,11 @@ def _read(experiment: Experiment) -> Data:
     labels: tuple[str, ...] = ()
     if source.csv:
         path = Path(source.csv)
-        X, texts, groups = read_csv(path, source.label, source.owner)
+        X, texts, groups = read_csv(path, source.label, source.owner, source.ranges)
         y, labels = coded(texts, source.labels, loss, f"{path.name}, column {source.label!r}")
         test, row_bound = None, source.row_bound
+        if row_bound is None and source.ranges and not source.split:
+            row_bound = float(np.sqrt(X.shape[1]))  # every entry is within [-1, 1]
     else:
         loaded = datasets.load(source.name, **experiment.loader_options)
         X, y, groups, test = loaded.X, loaded.y, loaded.groups, loaded.test
