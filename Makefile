@@ -17,7 +17,7 @@ BROWSER := for name in chromium chromium-browser google-chrome chrome; do comman
 demo: $(VENV)/.demo-ready
 	@$(BIN)/sottovoce demo
 
-test: $(VENV)/.test-ready $(if $(TORCH),$(VENV)/.torch-ready)
+test: $(VENV)/.test-ready $(if $(TORCH),$(VENV)/.torch-ready) $(if $(MACHINES),$(VENV)/.machines-ready)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
@@ -51,6 +51,11 @@ $(VENV)/.docs-ready: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.torch-ready: $(VENV)/.test-ready
 	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet --editable ".[torch]" || { echo "PyTorch was not installed. \
 	If its CPU build is not among your package sources, name one that has it: PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS"; exit 1; }
+	@touch $@
+
+# `make test MACHINES=1` also starts real servers and clients, and a hundred of them in Flower's own simulation.
+$(VENV)/.machines-ready: $(VENV)/.test-ready
+	PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet --editable ".[simulation]"
 	@touch $@
 
 clean:

@@ -34,7 +34,7 @@ app = ClientApp()
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    rows = np.load(Path(context.node_config["sottovoce"]).parent / "rows.npz")
+    rows = np.load(Path(context.node_config["sottovoce"]).resolve().parent / "rows.npz")
     X, y = rows["X"], rows["y"]
     w = message.content["arrays"].to_numpy_ndarrays()[0]
     w = w + (X * (y / (1 + np.exp(y * (X @ w))))[:, None]).mean(axis=0) - 0.05 * w

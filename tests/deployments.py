@@ -9,14 +9,15 @@ import numpy as np
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core.participation import Everyone
 from sottovoce.privacy.ledger_file import FileLedger
-from sottovoce.privacy.modes import Privacy, Proven
+from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.run.describe import describe, to_toml
 from sottovoce.run.node import Node
 from sottovoce.run.remote import Deployment
 from sottovoce.run.simulate import Result, train
 from sottovoce.run.wire import Ask, Reply, Status
-from tests.cases import CASES, Method, goal, small
+from tests.cases import CASES, VERTICAL, Method, goal, small, small_columns
 
 NAMES = ("north", "south", "west")
 NAME = "0123456789abcdef" * 2
@@ -68,7 +69,7 @@ def simulated(of: Deployment) -> Result:
     task = of.task
     return train(
         task.algorithm,
-        federation(),
+        columns() if of.clients.split else federation(),
         task.objective,
         rounds=task.settings.rounds,
         privacy=task.privacy,
@@ -107,3 +108,48 @@ def charged(file: Path) -> int:
         return 0
     with FileLedger.open(path) as ledger:
         return sum(ledger.spent().values())
+
+
+# ----------------------------------------------------------------------------------------------- columns that are split
+
+SPLIT = (2, 3, 5)
+COLUMNS = ProvenColumns(20.0, 1e-3, unit="record", bound=50.0, row_bound=3.0, score_bound=10.0)
+SECURE_COLUMNS = ProvenColumns(
+    20.0, 1e-3, unit="record", bound=50.0, variant="clip", model_bound=10.0, noise="secure", label_epsilon=2.0
+)
+
+
+def columns() -> VerticalFederation:
+    """The samples of `small_columns`, with three parties; the second has the labels."""
+    whole = small_columns()
+    return VerticalFederation.from_columns(np.hstack(whole.parts), whole.y, SPLIT, names=NAMES, holder=1)
+
+
+def write_parties(folder: Path, ids: bool = False, **limits: Any) -> list[Path]:
+    """A folder for each party with its columns and its own file; with `ids` each has its samples in another order."""
+    files, federation = [], columns()
+    for number, (name, X) in enumerate(zip(NAMES, federation.parts, strict=True)):
+        home, holds = folder / name, number == federation.holder
+        home.mkdir(parents=True)
+        order = np.random.default_rng(number).permutation(len(X)) if ids else np.arange(len(X))
+        arrays = {"X": X[order], "who": order} | ({"y": federation.y[order]} if holds else {})
+        np.savez(home / "rows.npz", **arrays)  # type: ignore[arg-type]
+        data = {"npz": "rows.npz"} | ({"labels": ["-1", "1"]} if holds else {})
+        data |= {"id": "who", "salt": "pepper"} if ids else {"same_order": True}
+        own = LIMITS | ({"label_epsilon": 2.0, "open_labels": True} if holds else {}) | limits
+        (home / "node.toml").write_text(to_toml({"node": {"name": name}, "data": data, "limits": own}))
+        files.append(home / "node.toml")
+    return files
+
+
+def column_tables(algorithm: Method | str = "admm-sharing", privacy: Any = COLUMNS, rounds: int = 3, **who: Any) -> Any:
+    """The tables of a run file, for three parties."""
+    method = VERTICAL[algorithm].algorithm if isinstance(algorithm, str) else algorithm
+    tables = describe(method, columns(), goal(), privacy, Everyone(), "numpy")
+    tables["run"] |= {"rounds": rounds, "seed": 11}
+    usual = {"names": list(NAMES), "split": list(SPLIT), "samples": 40, "holder": "south", "deadline": 60, "wait": 60}
+    return {name: table for name, table in tables.items() if name != "data"} | {"clients": usual | {"least": 3} | who}
+
+
+def column_deployment(*given: Any, **clients: Any) -> Deployment:
+    return Deployment.build(column_tables(*given, **clients), "run.toml")

@@ -80,11 +80,11 @@ def test_what_cannot_be_joined_is_refused_with_counts(make: Any, message: str) -
 
 
 def test_another_salt_matches_nothing_but_order_is_no_matter() -> None:
-    from sottovoce.problems.vertical import _hashed
+    from sottovoce.problems.vertical import hashed
 
-    one, other = (_hashed("p", ["a", "b"], 2, salt) for salt in ("s", "t"))
+    one, other = (hashed("p", ["a", "b"], 2, salt) for salt in ("s", "t"))
     assert not set(one) & set(other)
-    assert set(one) == set(_hashed("p", ["b", "a"], 2, "s"))
+    assert set(one) == set(hashed("p", ["b", "a"], 2, "s"))
 
 
 def test_baselines_are_federations_too() -> None:

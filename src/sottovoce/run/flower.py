@@ -35,8 +35,9 @@ log = logging.getLogger("sottovoce")
 NODES = "SOTTOVOCE_NODES"
 GATE = "unix:"
 _SAID, _ARRAYS, _KIND = "said", "arrays", "sottovoce.float64"
-_POLL = 0.1  # seconds between two looks for replies
-_PATIENCE, _TRIES = 60.0, 3  # seconds for a node to say who it is, and how often it is asked in vain
+_POLL = 0.25  # seconds between two looks for replies
+_KNOCK = 10.0  # seconds after which one that was behind is knocked at
+_PATIENCE, _TRIES = 60.0, 3  # seconds of a round for a newcomer to say who it is, and how often it is asked in vain
 
 
 # ----------------------------------------------------------------------------------------------------------- the client
@@ -120,10 +121,11 @@ class FlowerPost:
     """Carries questions over a Flower grid. Which node is which client, the nodes say themselves by their names."""
 
     def __init__(self, grid: Grid, names: tuple[str, ...], deadline: float) -> None:
-        self._grid, self._names, self._deadline = grid, names, deadline
+        self._grid, self._names, self._patience = grid, names, min(deadline, _PATIENCE)
         self._node_of: dict[int, int] = {}
         self._refused: set[int] = set()
         self._silent: Counter[int] = Counter()
+        self._behind: set[int] = set()
 
     def ask(self, asks: Mapping[int, Ask], deadline: float) -> dict[int, Reply]:
         here = self._look_for_newcomers()
@@ -141,7 +143,7 @@ class FlowerPost:
         while True:
             here = set(self._grid.get_node_ids())
             new = [node for node in here - self._refused if node not in {self._node_of.get(i) for i in met}]
-            met |= self._meet(new)
+            met |= self._meet(new, max(self._patience, wait / _TRIES))
             if len(met) == len(self._names) or time.monotonic() >= until:
                 return met
             time.sleep(0.5)
@@ -149,13 +151,13 @@ class FlowerPost:
     def _look_for_newcomers(self) -> set[int]:
         """The nodes that are connected. Those not met before, or come back as another, are asked who they are."""
         here = set(self._grid.get_node_ids())
-        self._meet(here - self._refused - set(self._node_of.values()))
+        self._meet(here - self._refused - set(self._node_of.values()), self._patience)
         return here
 
-    def _meet(self, nodes: Iterable[int]) -> dict[int, Status]:
+    def _meet(self, nodes: Iterable[int], patience: float) -> dict[int, Status]:
         met: dict[int, Status] = {}
         asked = {node: RecordDict() for node in nodes}
-        replies = self._exchange(asked, "query", time.monotonic() + min(self._deadline, _PATIENCE))
+        replies = self._exchange(asked, "query", time.monotonic() + patience)
         self._silent.update(node for node in asked if node not in replies)
         self._refused |= {node for node, times in self._silent.items() if times >= _TRIES}  # it shall not delay others
         for node, message in replies.items():
@@ -173,21 +175,37 @@ class FlowerPost:
         return met
 
     def _exchange(self, contents: Mapping[int, RecordDict], kind: str, until: float) -> dict[int, Message]:
-        """Send one message to each node, and what came back in time. Late and repeated replies are nobody's."""
-        left = max(1.0, until - time.monotonic())  # Flower throws away what is older than that
-        nodes = list(contents)
-        messages = [Message(contents[node], dst_node_id=node, message_type=kind, ttl=left) for node in nodes]
-        ids = list(self._grid.push_messages(messages)) if messages else []
-        waiting = {name: node for name, node in zip(ids, nodes, strict=False) if name}
+        """Send one message to each node, and what came back in time. Late and repeated replies are nobody's.
+
+        A node of Flower 1.41 takes one message and gives one reply, in turns. Once it was suspended or cut off it may
+        be one reply behind, for good: it holds each until the next message, and all of them come too late. So it is
+        knocked at, with a question whose answer nobody waits for, while there is still time.
+        """
+        begun = time.monotonic()
+        half = max(1.0, until - begun) / 2
+        waiting = self._push(contents, kind, 2 * half)
         replies: dict[int, Message] = {}
-        while waiting and time.monotonic() < until:
+        knocked: set[int] = set()
+        while waiting and (now := time.monotonic()) < until:
             for message in self._grid.pull_messages(list(waiting)):
                 node = waiting.pop(message.metadata.reply_to_message_id, None)
                 if node is not None:
                     replies[node] = message
+            still = set(waiting.values()) - knocked
+            late = {node for node in still if now - begun > (min(half, _KNOCK) if node in self._behind else half)}
+            self._push({node: RecordDict() for node in late}, "query", half)
+            knocked |= late
             if waiting:
                 time.sleep(_POLL)
+        self._behind = (self._behind - replies.keys()) | knocked
         return replies
+
+    def _push(self, contents: Mapping[int, RecordDict], kind: str, ttl: float) -> dict[str, int]:
+        """Send one message to each node; whose each is, by its id. Flower throws away what is older than `ttl`."""
+        nodes = list(contents)
+        messages = [Message(contents[node], dst_node_id=node, message_type=kind, ttl=ttl) for node in nodes]
+        ids = list(self._grid.push_messages(messages)) if messages else []
+        return {name: node for name, node in zip(ids, nodes, strict=False) if name}
 
 
 class _Silent(SottovoceError):

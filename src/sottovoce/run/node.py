@@ -4,7 +4,8 @@ It is installed where the data is. A server sends what to ask (`wire.Ask`) and n
 loss and privacy are names in this library's registries with checked numbers, held against the owner's limits.
 
     [node]    name, folder (its ledger and its memory; made on first use)
-    [data]    csv = "rows.csv" with label = a column, or npz = "rows.npz" with arrays X, y; labels, row_bound, shorten
+    [data]    csv = "rows.csv" with label = a column, or npz = "rows.npz" with arrays X, y; labels, row_bound, shorten;
+              where columns are split: id (and salt), or same_order; label with the label holder alone
     [limits]  epsilon, delta, algorithms, losses, and what `Limits` names
 
 One answer, under a lock: check the question; charge the ledger (on disk before anything is computed); compute; write
@@ -17,6 +18,7 @@ answer and new state as one file, synced and renamed; only then reply. So, where
   the same experiment is refused.
 
 What is sent back is the answer, or a code and a sentence that do not depend on data. Details go to `node.log`.
+What is different where columns are split is in `party.py`.
 """
 
 import fcntl
@@ -31,24 +33,24 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm, Hub, VerticalAlgorithm
+from sottovoce.core.algorithm import Hub
 from sottovoce.core.check import BudgetSpent, InvalidInput, SottovoceError
 from sottovoce.core.streams import SERVER, Draw, Streams
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.ledger import Budget, LedgerError, MemoryLedger, fingerprint
+from sottovoce.privacy.ledger import Budget, LedgerError, MemoryLedger, fingerprint, pack_event
 from sottovoce.privacy.ledger_file import FileLedger
-from sottovoce.privacy.modes import NoPrivacy, Proven
+from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns
 from sottovoce.privacy.owners import OwnerLedgers
+from sottovoce.privacy.parties import MODEL
 from sottovoce.privacy.proven import kind_of_answer, open_door
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.losses import Loss
 from sottovoce.problems.rows import Rows
-from sottovoce.run import experiment, store, wire
+from sottovoce.run import experiment, party, store, wire
 from sottovoce.run.csv_rows import coded, label_text
 from sottovoce.run.describe import noise_settings
 from sottovoce.run.experiment import Task
@@ -64,6 +66,13 @@ _SENTENCES = {
     wire.DISK: "its disk is full or cannot be written; nothing was answered",
     wire.FAILED: "it could not answer; its own log says why",
 }
+
+
+class _Rows(NamedTuple):
+    X: np.ndarray
+    labels: list[str]  # as text
+    order: str  # names the order of the samples, where it follows from ids
+    fingerprint: str
 
 
 class Node:
@@ -105,10 +114,13 @@ class Node:
             return self._status()
 
     def _status(self) -> Status:
+        rows = self._rows
         with self._ledger() as ledger:
-            spent, budget = ledger.epsilon(), ledger.budget
-        size, columns = self._rows[0].shape
-        return Status(self.name, size, columns, spent, budget.epsilon, budget.delta)
+            epsilon, budget = ledger.epsilon(), ledger.budget
+            spent = json.dumps([[pack_event(event), count] for event, count in ledger.spent().items()])
+        size, columns = rows.X.shape
+        labels = bool(rows.labels)
+        return Status(self.name, size, columns, epsilon, budget.epsilon, budget.delta, spent, labels, rows.order)
 
     def _guarded(self, what: str, work: Any) -> Any:
         """Do it under the lock. Of an error nothing leaves but a code and a fixed sentence."""
@@ -133,26 +145,65 @@ class Node:
         self.limits.hold(task, event)
         if task.settings.rounds < ask.k:
             raise Refused(wire.BAD_ASK, f"round {ask.k} is beyond the {task.settings.rounds} of this experiment")
+        self._hold_columns(ask, task)
+        if ask.what in (wire.PROX, wire.SLOPE):
+            return wire.pack(party.answer_about_labels(ask, task, self._labels(task, event)))
         memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity())
-        before = memory.answer(ask)
+        answers = memory if ask.what == wire.ROUND else memory.of_the_model()
+        before = answers.answer(ask)
         if before is not None:
             return before
+        if ask.what == wire.MODEL and answers.state is not None:
+            raise Refused(wire.ANSWERED, "its model was made before, after another round")
         with self._ledger() as ledger:
             place = self._place(ask, task, event, memory, ledger)
-            memory.begin()
+            answers.begin()
             if memory.state is None:
                 place.start(task.algorithm)
             else:
                 place.restore(task.algorithm, memory.state)
             if isinstance(place.ledger, OwnerLedgers):
-                place.ledger.recall(ask.k)
-            down = _down(ask, task, self._rows[0].shape[1])
-            exchange = place.exchange(task.algorithm, down, np.ones(1, dtype=bool), ask.k)
-            if exchange is None:
-                raise BudgetSpent("")
-            up = wire.pack(exchange.up)
-            memory.keep(ask, exchange.up, place.snapshot())
-        return up
+                place.ledger.recall(_paid_as(ask))
+            up = self._model(ask, memory, place) if ask.what == wire.MODEL else self._round(ask, task, place)
+            answers.keep(ask, up, place.snapshot())
+        return wire.pack(up)
+
+    def _round(self, ask: Ask, task: Task, place: Simulator) -> Any:
+        down = _down(ask, task, self._rows.X.shape[0 if party.is_vertical(task) else 1])
+        exchange = place.exchange(task.algorithm, down, np.ones(1, dtype=bool), ask.k)
+        if exchange is None:
+            raise BudgetSpent("")
+        return exchange.up
+
+    def _model(self, ask: Ask, memory: Memory, place: Any) -> party.Values:
+        """A party's model for prediction: one more answer, given once."""
+        if memory.state is None:
+            raise Refused(wire.STATE, "it took no part in this experiment, so it has no model")
+        model = place.models(ask.k)
+        if len(model) == 0:
+            raise BudgetSpent("")
+        return party.Values(model[None])
+
+    def _hold_columns(self, ask: Ask, task: Task) -> None:
+        """Refuse questions of the other kind of federation, and labels that would be shown more than they may be."""
+        vertical, labelled = party.is_vertical(task), bool(self._rows.labels)
+        if vertical and not self._own.columns:
+            raise Refused(wire.LIMITS, "this client's limits: its file does not say how its samples are in order with "
+                          "the other parties' (id or same_order)")  # fmt: skip
+        if not vertical and (ask.what != wire.ROUND or not labelled):
+            raise Refused(wire.BAD_ASK, "this is for columns that are split, or needs labels that this client has not")
+        if vertical and labelled:
+            self.limits.hold_labels(task)
+        elif ask.what in (wire.PROX, wire.SLOPE):
+            raise Refused(wire.BAD_ASK, "this client holds no labels")
+
+    def _labels(self, task: Task, event: Event | None) -> np.ndarray:
+        """The labels as they may be asked about."""
+        y = self._coded(task)
+        return party.usable_labels(y, task, _behind(task, event), self.folder / "labels.npz", self._rows.fingerprint)
+
+    def _coded(self, task: Task) -> np.ndarray:
+        return coded(self._rows.labels, self._own.labels, task.objective.loss, "data")[0]
 
     def _place(self, ask: Ask, task: Task, event: Event | None, memory: Memory, ledger: FileLedger) -> Simulator:
         """This client behind its door."""
@@ -162,10 +213,9 @@ class Node:
             raise Refused(
                 wire.LIMITS, f"this client's limits: rows no longer than {bound:g} are asked, it promises {said}"
             )
-        X, texts = self._rows
-        y, _ = coded(texts, self._own.labels, task.objective.loss, "data")
+        X, y = self._rows.X, np.zeros(0) if party.is_vertical(task) else self._coded(task)
         owners = None
-        if isinstance(task.privacy, Proven):
+        if isinstance(task.privacy, Proven | ProvenColumns):
             assert event is not None
             _refuse_another_kind(task, event, len(X))
             settings = _noise_settings(task, event)
@@ -175,8 +225,10 @@ class Node:
             run = ask.experiment if secure else named
             if secure:
                 paid = {receipt.round for receipt in ledger.receipts() if receipt.run == run}
-                if ask.k in paid:
-                    raise Refused(wire.LOST, f"round {ask.k} was charged and its answer lost; it stays silent in it")
+                if _paid_as(ask) in paid:
+                    raise Refused(
+                        wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it"
+                    )
                 if paid and memory.new:
                     raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
             owners = OwnerLedgers([ledger], Budget(task.privacy.epsilon, task.privacy.delta), run, not secure)
@@ -185,9 +237,8 @@ class Node:
     @contextmanager
     def _ledger(self) -> Iterator[FileLedger]:
         """The ledger of these rows; made on first use. A budget that its owner changed is changed in it."""
-        X, texts = self._rows
         path, budget = self.folder / "ledger", Budget(self.limits.epsilon, self.limits.delta)
-        print_ = fingerprint(X, np.array(texts))
+        print_ = self._rows.fingerprint
         known = path.exists() or path.with_name("ledger.head").exists()
         ledger = (
             FileLedger.open(path, owner=self.name, dataset=print_)
@@ -200,14 +251,18 @@ class Node:
             yield ledger
 
     @cached_property
-    def _rows(self) -> tuple[np.ndarray, list[str]]:
-        """Features and labels, read once. What no row is longer than is its owner's word, checked here alone."""
-        X, texts = self._own.read(self.path.parent)
+    def _rows(self) -> "_Rows":
+        """Read once. What no row is longer than is its owner's word, checked here alone."""
+        X, texts, ids = self._own.read(self.path.parent)
         if self._own.shorten:
             assert self._own.row_bound is not None
             X = experiment.shortened(X, self._own.row_bound)
         Federation(X, np.zeros(len(X)), np.array([0, len(X)]), (self.name,), self._own.row_bound)  # checks the promise
-        return X, texts
+        print_ = fingerprint(X, np.array(texts))  # whatever order they are used in
+        if ids is None:
+            return _Rows(X, texts, "", print_)
+        rows, order = self._own.in_order(ids)
+        return _Rows(X[rows], [texts[row] for row in rows if texts], order, print_)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -244,17 +299,16 @@ def alone(
     ledger: OwnerLedgers | MemoryLedger | None,
     engine: Any = None,
 ) -> Simulator:
-    """One client of a federation on a machine of its own: its rows, its ledger, its number."""
+    """One client of a federation on a machine of its own: its rows (or columns), its ledger, its number."""
     objective, settings = task.objective, task.settings
     assert settings.seed is not None
-    streams = Streams(settings.seed)
+    streams, behind = Streams(settings.seed), _behind(task, event)
+    if party.is_vertical(task):
+        return party.alone(task, event, X, client, ledger, streams, behind)
     federation = Federation.from_clients([(X, y)], row_bound=row_bound)
     rows = Rows(
         federation.X, federation.y, federation.offsets, objective.loss, objective.scale, engine or settings.engine
     )
-    # With secure noise nothing behind the door may follow from a seed that the server knows; batches neither.
-    secure = isinstance(task.privacy, Proven) and task.privacy.noise == "secure"
-    behind = Streams.unpredictable() if secure else streams.derived(_noise_settings(task, event))
     door = open_door(
         task.privacy,
         event,
@@ -268,15 +322,17 @@ def alone(
     return Simulator(federation, objective, rows, door, streams, ledger, None, measure_training=False)
 
 
-def blank_labels(loss: Loss) -> np.ndarray:
-    """Two labels that fit the loss, for a stand-in without data."""
-    return np.array([-1.0, 1.0]) if loss.classification and loss.outputs == 1 else np.zeros(2)
+def _behind(task: Task, event: Event | None) -> Streams:
+    """What is drawn behind the door. With secure noise nothing may follow from a seed that the server knows."""
+    if getattr(task.privacy, "noise", "") == "secure":
+        return Streams.unpredictable()
+    assert task.settings.seed is not None
+    return Streams(task.settings.seed).derived(_noise_settings(task, event))
 
 
-def refuse_columns(algorithm: Algorithm[Any, Any, Any, Any]) -> None:
-    """Where columns are split, the label holder would have to answer too: that is not built."""
-    rows = not isinstance(algorithm, VerticalAlgorithm)
-    check.require(rows, "app", f"{algorithm.name} splits columns between parties, which is for the simulator so far")
+def _paid_as(ask: Ask) -> int:
+    """The round under which a ledger keeps the answer."""
+    return MODEL if ask.what == wire.MODEL else ask.k
 
 
 def _noise_settings(task: Task, event: Event | None) -> str:
@@ -291,9 +347,8 @@ def _read_task(ask: Ask) -> tuple[Task, Event | None]:
         check.require(good, "task", "must hold tables only")
         check.require("seed" in tables.get("run", {}), "task, [run]", "needs seed = ...")
         task = experiment.build_task(tables, "task")
-        refuse_columns(task.algorithm)
         check.require(task.settings.runs == 0, "task, [run]", "runs must be 0: a client answers for one run")
-        proven = isinstance(task.privacy, Proven)
+        proven = isinstance(task.privacy, Proven | ProvenColumns)
         check.require(bool(ask.event) == proven, "task", "an event goes with privacy mode 'proven', and it needs one")
         event = experiment.from_table(Event, json.loads(ask.event), "event") if proven else None
         if task.privacy.mode not in task.algorithm.modes:
@@ -306,6 +361,9 @@ def _read_task(ask: Ask) -> tuple[Task, Event | None]:
 
 def _refuse_another_kind(task: Task, event: Event, size: int) -> None:
     """What the server says an answer is, must be what this client's door makes it; the noise alone is the server's."""
+    if isinstance(task.privacy, ProvenColumns):
+        party.refuse_another_kind(task.privacy, event)
+        return
     assert isinstance(task.privacy, Proven)
     own = kind_of_answer(task.privacy, task.algorithm.asks(), np.array([size]))
     # Whether batches are drawn also depends on the other clients' sizes: to be charged for a full one costs more.
@@ -318,18 +376,18 @@ def _refuse_another_kind(task: Task, event: Event, size: int) -> None:
         raise Refused(wire.BAD_ASK, "the event is not what an answer in this experiment is")
 
 
-def rehearse(task: Task, columns: int, row_bound: float | None) -> list[tuple[Any, Any]]:
+def rehearse(task: Task, length: int, row_bound: float | None = None) -> list[tuple[Any, Any]]:
     """A broadcast and an answer of each kind this algorithm has, from a client with made-up rows: what they look like.
 
-    Nothing of a mode's noise changes that, so there is none. A round may have two phases, hence two rounds.
+    `length`: how many columns there are; where they are split, how many samples. Nothing of a mode's noise changes what
+    messages look like, so there is none. A round may have two phases, hence two rounds.
     """
-    X, algorithm = np.zeros((2, columns)), task.algorithm
-    X[:, 0] = min(1.0, row_bound or 1.0)
-    plain = replace(task, privacy=NoPrivacy())
-    place = alone(plain, None, X, blank_labels(task.objective.loss), 0, row_bound, None, engine="numpy")
+    algorithm = task.algorithm
+    place = party.rehearsing(task, length) if party.is_vertical(task) else _rehearsing(task, length, row_bound)
     place.start(algorithm)
     draw = Draw(Streams(0), np.array([SERVER], dtype=np.uint64), 0)
-    hub = Hub(1, task.objective.penalty, draw, 0, np.ones((1, 1), dtype=bool), np.zeros((1, place.dim)))
+    labels = getattr(place, "labels", None)
+    hub = Hub(1, task.objective.penalty, draw, 0, np.ones((1, 1), dtype=bool), np.zeros((1, place.dim)), labels)
     server, seen = algorithm.init_server(hub), []
     for k in (1, 2):
         down = algorithm.broadcast(server, replace(hub, k=k))
@@ -340,10 +398,16 @@ def rehearse(task: Task, columns: int, row_bound: float | None) -> list[tuple[An
     return seen
 
 
-def _down(ask: Ask, task: Task, columns: int) -> Any:
+def _rehearsing(task: Task, columns: int, row_bound: float | None) -> Simulator:
+    X, labels = np.zeros((2, columns)), party.blank_labels(task.objective.loss, 2)
+    X[:, 0] = min(1.0, row_bound or 1.0)
+    return alone(replace(task, privacy=NoPrivacy()), None, X, labels, 0, row_bound, None, engine="numpy")
+
+
+def _down(ask: Ask, task: Task, length: int) -> Any:
     """The broadcast, which must look like one that this algorithm makes."""
     shapes = {name: tuple(shape) for name, (shape, _) in ask.down.items()}
-    likes = [down for down, _ in rehearse(task, columns, ask.row_bound or None)]
+    likes = [down for down, _ in rehearse(task, length, ask.row_bound or None)]
     try:
         return wire.unpack(ask.down, next((down for down in likes if wire.shapes(down) == shapes), likes[0]))
     except InvalidInput as error:

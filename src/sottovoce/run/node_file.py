@@ -1,17 +1,21 @@
 """What a client's owner says in its own file: who it is, where its rows are, and what may be answered about them."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import SottovoceError
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.events import Event, Relation
 from sottovoce.privacy.ledger import Budget
-from sottovoce.privacy.modes import Proven
+from sottovoce.privacy.modes import Proven, ProvenColumns
+from sottovoce.privacy.parties import RELATIONS
 from sottovoce.problems.losses import LOSSES
+from sottovoce.problems.vertical import hashed
 from sottovoce.run import store, wire
 from sottovoce.run.csv_rows import label_text, read_csv
 from sottovoce.run.experiment import MODES, Task
@@ -36,15 +40,19 @@ class Limits:
     algorithms, losses
         Names of `sottovoce list`.
     least_clip, least_noise
-        The smallest clip norm and the smallest noise multiplier that are accepted.
+        The smallest clip norm (where columns are split: `bound`) and the smallest noise multiplier that are accepted.
     modes
         "proven"; whoever adds "published" or "none" lets data leave with no guarantee.
     relations
-        For what neighbours the budget is counted: "replace-one", "add-remove". A ledger counts for one of them.
+        For what neighbours the budget is counted: "replace-one", "add-remove"; where columns are split also
+        "replace-column" and "replace-client" (a whole party). A ledger counts for one of them.
     seeded
         Whether noise that the server can predict is accepted: for tests, where nothing has to be protected.
     message_bytes
         The largest broadcast that is read.
+    label_epsilon, open_labels
+        Of a label holder where columns are split: the epsilon with which its labels are randomised, once for life; or
+        that they may be used as they are, which shows every one of them to the server and to all parties.
     """
 
     epsilon: float
@@ -57,37 +65,53 @@ class Limits:
     relations: tuple[str, ...] = ("replace-one",)
     seeded: bool = False
     message_bytes: int = 2**26
+    label_epsilon: float | None = None
+    open_labels: bool = False
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)
         check.non_negative("limits", least_clip=self.least_clip, least_noise=self.least_noise)
         check.whole("limits", message_bytes=self.message_bytes)
+        if self.label_epsilon is not None:
+            check.positive("limits", label_epsilon=self.label_epsilon)
         for what, names, known in (
             ("algorithm", self.algorithms, ALGORITHMS),
             ("loss", self.losses, LOSSES),
             ("mode", self.modes, MODES),
-            ("relation", self.relations, ("replace-one", "add-remove")),
+            ("relation", self.relations, get_args(Relation)),
         ):
             for name in names:
                 check.one_of("limits", what, name, known)
 
     def hold(self, task: Task, event: Event | None) -> None:
         """Refuse what the owner does not allow."""
-        privacy, algorithm, loss = task.privacy, task.algorithm.name, task.objective.loss.name
+        privacy: Any = task.privacy
+        algorithm, loss = task.algorithm.name, task.objective.loss.name
         self._allow(algorithm in self.algorithms, f"algorithm {algorithm!r} is not among {list(self.algorithms)}")
         self._allow(loss in self.losses, f"loss {loss!r} is not among {list(self.losses)}")
         self._allow(privacy.mode in self.modes, f"privacy mode {privacy.mode!r} is not among {list(self.modes)}")
-        if not isinstance(privacy, Proven):
+        if not isinstance(privacy, Proven | ProvenColumns):
             return
         assert event is not None
+        columns = isinstance(privacy, ProvenColumns)
+        relation = RELATIONS[privacy.unit] if columns else privacy.relation
+        clip, named = (privacy.bound, "bound") if columns else (privacy.clip, "clip")
         self._allow(privacy.noise == "secure" or self.seeded, "seeded noise is not accepted, noise must be 'secure'")
-        fits = privacy.relation in self.relations
-        self._allow(fits, f"relation {privacy.relation!r} is not among {list(self.relations)}")
+        self._allow(relation in self.relations, f"relation {relation!r} is not among {list(self.relations)}")
         self._allow(privacy.epsilon <= self.epsilon, f"epsilon {privacy.epsilon:g} is above {self.epsilon:g}")
         self._allow(privacy.delta == self.delta, f"delta must be {self.delta:g}, at which this client counts")
-        self._allow(privacy.clip >= self.least_clip, f"clip {privacy.clip:g} is below {self.least_clip:g}")
+        self._allow(clip >= self.least_clip, f"{named} {clip:g} is below {self.least_clip:g}")
         noise = event.noise_multiplier
         self._allow(noise >= self.least_noise, f"noise multiplier {noise:.4g} is below {self.least_noise:g}")
+
+    def hold_labels(self, task: Task) -> None:
+        """Refuse to hold labels for an experiment that would show more of them than the owner allows."""
+        asked = getattr(task.privacy, "label_epsilon", None)
+        own = "is not given" if self.label_epsilon is None else f"is {self.label_epsilon:g}"
+        if asked is None:
+            self._allow(self.open_labels, f"labels would be shown: open_labels is false, its label_epsilon {own}")
+        else:
+            self._allow(asked == self.label_epsilon, f"label_epsilon {asked:g} is asked for, and its own {own}")
 
     @staticmethod
     def _allow(fits: bool, why: str) -> None:
@@ -97,7 +121,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Own:
-    """[data]: the client's own rows. `labels` says which label is -1 and which +1 (or 0, 1, ...), alike everywhere."""
+    """[data]: the client's own rows. `labels` says which label is -1 and which +1 (or 0, 1, ...), alike everywhere.
+
+    Where columns are split, its owner says how its samples stand in the order of the others': by `id`, a column (or an
+    array) whose salted hashes put them in order, the same at every party with the same ids and `salt`; or by
+    `same_order`, its word that row i is the same sample everywhere. Only the label holder then has labels.
+    """
 
     csv: str = ""
     npz: str = ""
@@ -105,21 +134,41 @@ class Own:
     labels: tuple[str, ...] = ()
     row_bound: float | None = None
     shorten: bool = False
+    id: str = ""
+    same_order: bool = False
+    salt: str = ""
 
     def __post_init__(self) -> None:
         check.require(bool(self.csv) != bool(self.npz), "data", "give either csv = a file or npz = a file")
-        check.require(bool(self.csv) == bool(self.label), "data", "label = a column goes with csv, and csv needs it")
+        labelled = self.columns or bool(self.label)
+        check.require(bool(self.csv) or not self.label, "data", "label = a column goes with csv")
+        check.require(not self.csv or labelled, "data", "csv needs label = a column, unless columns are split")
+        check.require(not (self.id and self.same_order), "data", "give either id = a column or same_order = true")
+        check.require(bool(self.id) or not self.salt, "data", "salt goes with id = a column")
         check.require(not self.shorten or self.row_bound is not None, "data", "shorten needs row_bound = a length")
 
-    def read(self, folder: Path) -> tuple[np.ndarray, list[str]]:
-        """Features, and labels as text: what a loss makes of them comes later."""
+    @property
+    def columns(self) -> bool:
+        """Whether these are columns of samples that others have too."""
+        return bool(self.id) or self.same_order
+
+    def in_order(self, ids: list[str]) -> tuple[list[int], str]:
+        """The rows in the order of their ids' salted hashes, and a digest of all of these, which names the order."""
+        found = hashed("data", ids, len(ids), self.salt)
+        order = sorted(found)
+        return [found[digest] for digest in order], hashlib.sha256(b"".join(order)).hexdigest()
+
+    def read(self, folder: Path) -> tuple[np.ndarray, list[str], list[str] | None]:
+        """Features, labels as text (what a loss makes of them comes later), and ids where there are."""
         if self.csv:
-            X, texts, _ = read_csv(folder / Path(self.csv).expanduser(), self.label, "")
-            return X, texts
+            X, texts, ids = read_csv(folder / Path(self.csv).expanduser(), self.label, self.id)
+            return X, texts, None if ids is None else ids.tolist()
         path = folder / Path(self.npz).expanduser()
         arrays = store.read_arrays(path)
-        check.require({"X", "y"} <= arrays.keys(), str(path), "must hold arrays X and y", sorted(arrays))
-        return arrays["X"], [label_text(label) for label in arrays["y"].tolist()]
+        needed = {"X"} | (set() if self.columns else {"y"}) | ({self.id} if self.id else set())
+        check.require(needed <= arrays.keys(), str(path), f"must hold arrays {sorted(needed)}", sorted(arrays))
+        texts = [label_text(label) for label in arrays["y"].tolist()] if "y" in arrays else []
+        return arrays["X"], texts, [label_text(each) for each in arrays[self.id].tolist()] if self.id else None
 
 
 @dataclass(frozen=True)

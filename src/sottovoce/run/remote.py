@@ -6,13 +6,15 @@ A checkpoint is on disk after every round, so a stopped server goes on where it 
 and a client that answered it sends the same answer.
 
     [clients]  names (their order is their number), columns, row_bound; deadline and wait in seconds; least = answers a
-               round needs; test = a public CSV file with label and labels, to measure on
+               round needs; test = a public CSV file with label and labels, to measure on.
+               Where columns are split: split = the columns of each party, samples, holder = who has the labels
 """
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,17 +22,19 @@ import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core import round as loop
-from sottovoce.core.algorithm import Algorithm
+from sottovoce.core.algorithm import Algorithm, LabelOracle
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.round import Checkpoint, Exchange
 from sottovoce.core.streams import Streams
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.guarantee import state_guarantee
+from sottovoce.privacy.guarantee import state_columns_guarantee, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger, pack_event
-from sottovoce.privacy.modes import Proven
+from sottovoce.privacy.modes import Proven, ProvenColumns
+from sottovoce.privacy.parties import plan_parties
 from sottovoce.privacy.proven import plan
 from sottovoce.problems.federation import Federation
-from sottovoce.run import experiment, node, store, wire
+from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.run import experiment, node, party, store, vertical, wire
 from sottovoce.run.csv_rows import coded, label_text, read_csv
 from sottovoce.run.describe import Tables, describe, plain_fields, to_toml
 from sottovoce.run.experiment import Task
@@ -57,7 +61,7 @@ class Clients:
     """[clients]: who takes part, and how long the server waits for them."""
 
     names: tuple[str, ...]
-    columns: int
+    columns: int | None = None
     row_bound: float | None = None
     deadline: float = 300.0
     wait: float = 600.0
@@ -65,17 +69,43 @@ class Clients:
     test: str = ""
     label: str = ""
     labels: tuple[str, ...] = ()
+    split: tuple[int, ...] = ()
+    samples: int | None = None
+    holder: str = ""
 
     def __post_init__(self) -> None:
         check.require(len(self.names) > 0, "clients", "names must name somebody")
         check.require(len(set(self.names)) == len(self.names), "clients", "names must be distinct", list(self.names))
-        check.whole("clients", columns=self.columns, least=self.least)
+        check.whole("clients", least=self.least)
+        if self.split:
+            self._check_split()
+        else:
+            check.require(self.columns is not None, "clients", "needs columns = ... (or split, where they are split)")
+            check.whole("clients", columns=self.columns or 0)
+            for key in ("samples", "holder"):
+                check.require(not getattr(self, key), "clients", f"{key} goes with split = the columns of each party")
         fits = self.least <= len(self.names)
         check.require(fits, "clients", f"least must be at most the number of clients ({len(self.names)})", self.least)
         check.positive("clients", deadline=self.deadline, wait=self.wait)
         if self.row_bound is not None:
             check.positive("clients", row_bound=self.row_bound)
         check.require(bool(self.test) == bool(self.label), "clients", "label = a column goes with test = a CSV file")
+
+    def _check_split(self) -> None:
+        n = len(self.names)
+        check.require(len(self.split) == n, "clients", f"split must have one number for each of the {n}", self.split)
+        check.require(self.samples is not None, "clients", "split needs samples = how many there are, at every party")
+        check.whole(
+            "clients", samples=self.samples or 0, **{f"split[{m}]": width for m, width in enumerate(self.split)}
+        )
+        check.one_of("clients", "holder", self.holder, self.names)
+        for key in ("columns", "row_bound", "test"):
+            check.require(not getattr(self, key), "clients", f"split shares out columns: leave {key}, for rows, out")
+
+    @property
+    def holding(self) -> int:
+        """The number of the label holder."""
+        return self.names.index(self.holder)
 
 
 @dataclass(frozen=True)
@@ -102,14 +132,15 @@ class Deployment:
         task = experiment.build_task(tables, file)
         one_run = task.settings.runs == 0 and not task.settings.ledgers
         check.require(one_run, f"{file}, [run]", "runs and ledgers are for simulations: leave them out")
-        mode, algorithm = task.privacy.mode, task.algorithm
-        node.refuse_columns(algorithm)
+        mode, algorithm, split = task.privacy.mode, task.algorithm, party.is_vertical(task)
+        needs = "columns that are split: give split, samples and holder" if split else "rows: give columns, not split"
+        check.require(bool(clients.split) == split, f"{file}, [clients]", f"{algorithm.name} is for {needs}")
         check.require(
             mode in algorithm.modes, file, f"{algorithm.name} has no {mode!r} variant; it has", sorted(algorithm.modes)
         )
         algorithm.check(task.objective.penalty)
         described = describe(
-            algorithm, _blank(clients), task.objective, task.privacy, task.participation, task.settings.engine
+            algorithm, blank(clients, task), task.objective, task.privacy, task.participation, task.settings.engine
         )
         told = {name: described[name] for name in _TOLD} | {"run": plain_fields(task.settings)}
         made = cls(clients, task, {"clients": plain_fields(clients), **told}, _test_set(clients, task))
@@ -118,16 +149,20 @@ class Deployment:
 
     def event(self, sizes: np.ndarray) -> Event | None:
         """What an answer is, with the least noise the budget allows."""
-        task = self.task
-        if not isinstance(task.privacy, Proven):
-            return None
-        return plan(task.privacy, task.algorithm.asks(), task.participation.most(task.settings.rounds), sizes)
+        asks, rounds = self.task.algorithm.asks(), self.task.participation.most(self.task.settings.rounds)
+        privacy: Any = self.task.privacy
+        if isinstance(privacy, ProvenColumns):
+            return plan_parties(privacy, asks, rounds)
+        return plan(privacy, asks, rounds, sizes) if isinstance(privacy, Proven) else None
 
     def stand_in(self, event: Event | None) -> Simulator:
         """A client without data behind its real door: errors that every client would meet are met here."""
         task, privacy = self.task, self.task.privacy
+        if self.clients.split:
+            parts = (task.algorithm, blank(self.clients, task), task.objective, privacy, task.participation)
+            return vertical.assemble(*parts, task.settings.rounds, Streams(0), None)  # type: ignore[arg-type]
         ledger = MemoryLedger(Budget(privacy.epsilon, privacy.delta), (1,)) if isinstance(privacy, Proven) else None
-        X, y = np.zeros((2, self.clients.columns)), node.blank_labels(task.objective.loss)
+        X, y = np.zeros((2, self.clients.columns or 0)), party.blank_labels(task.objective.loss, 2)
         place = node.alone(task, event, X, y, 0, self.clients.row_bound, ledger, engine="numpy")
         place.start(task.algorithm)
         place.ledger, place.test = None, self.test
@@ -152,9 +187,11 @@ class Remote:
     def __init__(self, deployment: Deployment, name: str, post: Post, sizes: np.ndarray) -> None:
         self.n, self._deployment, self._name, self._post = len(deployment.clients.names), deployment, name, post
         self.event = deployment.event(sizes)
-        self._blank = deployment.stand_in(self.event)
-        self._likes = node.rehearse(deployment.task, deployment.clients.columns, deployment.clients.row_bound)
-        self.dim = self._blank.dim
+        self._blank, who = deployment.stand_in(self.event), deployment.clients
+        self._likes = node.rehearse(deployment.task, who.columns or who.samples or 0, who.row_bound)
+        self.dim, self._k = self._blank.dim, 0
+        if isinstance(self._blank, vertical.VerticalSimulator):  # `train` gives this to the algorithm as `hub.labels`
+            self.labels: LabelOracle = replace(self._blank.labels, prox=self._prox, slope=self._slope)
         self._spent = np.zeros(self.n, dtype=bool)
         told = {table: columns for table, columns in deployment.tables.items() if table != "clients"}
         self._task, self._event = to_toml(told), "" if self.event is None else json.dumps(pack_event(self.event))
@@ -163,6 +200,7 @@ class Remote:
         """Nothing to do: a client starts by itself when it is first asked."""
 
     def exchange(self, algorithm: Algorithm, down: Any, active: np.ndarray, k: int) -> Exchange | None:
+        self._k = k
         asked = np.flatnonzero(active & ~self._spent)
         asks = {int(client): self._ask(int(client), codec.rows(down, np.array([client])), k) for client in asked}
         replies = self._post.ask(asks, self._deployment.clients.deadline) if asks else {}
@@ -193,8 +231,58 @@ class Remote:
         return Exchange(up if answered.any() else None, answered)
 
     def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
-        """Loss and accuracy on the public test set; nothing of private rows."""
-        return self._blank.measure(model)
+        """Loss and accuracy on the public test set; nothing of private rows. Parties' models are not known yet."""
+        return {} if self._deployment.clients.split else self._blank.measure(model)
+
+    def models(self, k: int) -> np.ndarray:
+        """The parties' models after round k, end to end; of length 0 where one cannot be had for its budget."""
+        widths, deadline = self._deployment.clients.split, self._deployment.clients.deadline
+        if not getattr(self._deployment.task.privacy, "model", True):
+            return np.zeros(0)
+        asks = {client: self._ask(client, None, k, wire.MODEL) for client in range(self.n)}
+        replies, models, silent = self._post.ask(asks, deadline), [], []
+        for client, width in enumerate(widths):
+            reply, values = self._read(replies.get(client), np.zeros((1, width)))
+            if reply.code in (wire.BUDGET, wire.LOST, wire.STATE):
+                log.warning("no model: %s: %s", self._deployment.clients.names[client], reply.told())
+                return np.zeros(0)
+            silent += [f"{self._deployment.clients.names[client]}: {reply.told()}"] if reply.code else []
+            models.append(values[0])
+        if silent:
+            raise TooFewAnswers(
+                f"after round {k}: every party's model is needed. Run the app again to ask for them. "
+                f"Silent: {'; '.join(silent)}"
+            )
+        return np.concatenate(models)
+
+    def _prox(self, v: np.ndarray, rho: np.ndarray) -> np.ndarray:
+        return self._about_labels(party.Prox(v, rho), wire.PROX, v)
+
+    def _slope(self, scores: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        asked = party.Slope(scores) if rows is None else party.SlopeAt(scores, rows)
+        return self._about_labels(asked, wire.SLOPE, scores)
+
+    def _about_labels(self, question: Any, what: str, like: np.ndarray) -> np.ndarray:
+        """One more exchange in the round, with the label holder alone. Without its answer there is no round."""
+        clients = self._deployment.clients
+        ask = self._ask(clients.holding, question, self._k, what)
+        replies = self._post.ask({clients.holding: ask}, clients.deadline)
+        reply, values = self._read(replies.get(clients.holding), like)
+        if reply.code:
+            raise TooFewAnswers(
+                f"round {self._k}: nothing was heard of the labels. Run the app again to go on from round {self._k}. "
+                f"Silent: {clients.holder}: {reply.told()}"
+            )
+        return values
+
+    @staticmethod
+    def _read(reply: Reply | None, like: np.ndarray) -> tuple[Reply, np.ndarray]:
+        """What was said, and its values; or why there are none."""
+        reply = reply or Reply(wire.TIMEOUT, "it did not answer in time")
+        try:
+            return reply, like if reply.code else wire.unpack(reply.up, party.Values(like)).values
+        except InvalidInput as error:
+            return Reply(wire.BAD_ANSWER, str(error)[:300]), like
 
     def snapshot(self) -> dict[str, np.ndarray]:
         return {"spent": self._spent.astype(np.float64)}
@@ -202,9 +290,10 @@ class Remote:
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         self._spent = np.asarray(arrays["spent"]) > 0
 
-    def _ask(self, client: int, down: Any, k: int) -> Ask:
+    def _ask(self, client: int, down: Any, k: int, what: str = wire.ROUND) -> Ask:
         bound = self._deployment.clients.row_bound or 0.0
-        return Ask(self._name, client, k, self._task, self._event, bound, wire.pack(down))
+        told = {} if down is None else wire.pack(down)
+        return Ask(self._name, client, k, self._task, self._event, bound, what, told)
 
     @staticmethod
     def _put(up: Any, client: int, answer: Any) -> None:
@@ -221,18 +310,20 @@ def serve(
 ) -> Result:
     """Train over the clients behind `post`, from the start or from the checkpoint in `folder`, and save the run."""
     clients, task = deployment.clients, deployment.task
-    blank = _blank(clients)
+    nobody = blank(clients, task)
     config = deployment.tables | {"clients": deployment.tables["clients"] | {"experiment": name}}
+    if clients.split:  # where a result is looked for whose model is in parts
+        config["data"] = {"source": "arrays", "rows": clients.samples, "split": list(clients.split)}
     resume = None
     if folder.is_dir() and any(folder.iterdir()):
-        resume = store.load_checkpoint(folder, task.algorithm, blank, task.objective, config)
+        resume = store.load_checkpoint(folder, task.algorithm, nobody, task.objective, config)
     batches = bool(task.algorithm.asks().batch)
     met = post.statuses(clients.wait)
-    _must_fit(deployment, met, len(clients.names) if batches else clients.least)
+    _must_fit(deployment, met, len(clients.names) if batches or clients.split else clients.least)
     # Without batches noise does not depend on sizes: a client that is late for the first round is no hindrance.
     sizes = np.array([met[i].size if batches else 1 for i in range(len(clients.names))])
     remote = Remote(deployment, name, post, sizes)
-    keep = store.Checkpoints(folder, config, blank, last=resume)
+    keep = store.Checkpoints(folder, config, nobody, last=resume)
     if resume is not None:
         log.info("going on after round %d", resume.k)
         remote.restore(resume.clients)
@@ -255,29 +346,44 @@ def serve(
         after_round=kept,
     )
     check.require(outcome.rounds > 0, "app", f"no round could be done, {outcome.stopped}")
-    last = dict(met) | dict(post.statuses(wait=0))
-    guarantee = _guarantee(deployment, outcome.rounds, last, remote.event)
-    result = Result(
-        outcome.model[..., 0, :], outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config
-    )
+    model = remote.models(outcome.rounds) if clients.split else outcome.model[..., 0, :]
+    last = post.statuses(wait=0)
+    guarantee = _guarantee(deployment, outcome.rounds, met, last, remote.event, predicts=model.shape[-1] > 0)
+    whole = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config)
+    result = vertical.VerticalResult(*whole, widths=clients.split) if clients.split else Result(*whole)
     store.save(result, folder)
     return result
 
 
-def _guarantee(deployment: Deployment, rounds: int, last: Mapping[int, Status], event: Event | None) -> Any:
-    """The statement, from what the clients' own ledgers say; of a client that says nothing, from its limit."""
+def _guarantee(
+    deployment: Deployment,
+    rounds: int,
+    met: Mapping[int, Status],
+    last: Mapping[int, Status],
+    event: Event | None,
+    predicts: bool,
+) -> Any:
+    """The statement, from what the clients' own ledgers say at the end; of a client that is silent then, its limit."""
     task, clients = deployment.task, deployment.clients
+    privacy: Any = task.privacy
     epsilons, accountant = None, ""
-    if event is not None and isinstance(task.privacy, Proven):
+    if event is not None:
         from sottovoce.privacy import accounting
 
-        worst = max((status.limit for status in last.values()), default=task.privacy.epsilon)
-        epsilons = np.array([last[i].epsilon if i in last else worst for i in range(len(clients.names))])
-        accountant = accounting.accountant_name({event: rounds}, task.privacy.delta)
+        limits = {client: status.limit for client, status in {**met, **last}.items()}
+        worst = max(limits.values(), default=privacy.epsilon)
+        spent = [last[i].epsilon if i in last else limits.get(i, worst) for i in range(len(clients.names))]
+        epsilons = np.array(spent)
+        accountant = accounting.accountant_name({event: rounds}, privacy.delta)
+    if isinstance(privacy, ProvenColumns):
+        assert epsilons is not None
+        joint = _together(privacy, len(clients.names), last)
+        return state_columns_guarantee(privacy, epsilons, accountant, joint, predicts, lasting=True)
     kind = task.algorithm.asks().kind
-    sizes = np.array([last[i].size if i in last else 1 for i in range(len(clients.names))])
+    known = {**met, **last}
+    sizes = np.array([known[i].size if i in known else 1 for i in range(len(clients.names))])
     return state_guarantee(
-        task.privacy,
+        privacy,
         task.algorithm.name,
         rounds,
         epsilons,
@@ -288,22 +394,59 @@ def _guarantee(deployment: Deployment, rounds: int, last: Mapping[int, Status], 
     )
 
 
+def _together(privacy: ProvenColumns, parties: int, last: Mapping[int, Status]) -> float:
+    """The epsilon of all parties' answers for a record that changes at every party; infinite if one says nothing."""
+    from sottovoce.privacy import accounting
+
+    if privacy.unit != "record":
+        return 0.0
+    if len(last) < parties:
+        return np.inf
+    spent: Counter[Event] = Counter()
+    for status in last.values():
+        try:
+            for packed, count in json.loads(status.spent):
+                check.whole("Status", spent=count)
+                spent[experiment.from_table(Event, packed, "Status, spent")] += count
+        except (ValueError, TypeError, AttributeError, RecursionError):  # it cannot be read, so nothing is known
+            return np.inf
+    return accounting.epsilon(spent, privacy.delta)
+
+
 def _must_fit(deployment: Deployment, met: Mapping[int, Status], least: int) -> None:
     if len(met) < least:
         missing = [name for client, name in enumerate(deployment.clients.names) if client not in met]
-        why = "; batches are drawn, so the noise depends on everyone's size" if least > deployment.clients.least else ""
+        why = (
+            "" if least == deployment.clients.least else "; batches are drawn, so the noise depends on everyone's size"
+        )
+        why = "; all must be seen to have the same samples" if deployment.clients.split else why
         raise TooFewAnswers(
             f"app: {len(met)} clients are there and {least} must be{why}. Missing: {', '.join(missing)}"
         )
+    clients = deployment.clients
     for client, status in met.items():
-        name, columns = deployment.clients.names[client], deployment.clients.columns
-        check.require(status.columns == columns, f"client {name!r}", f"must have {columns} columns", status.columns)
+        who, columns = f"client {clients.names[client]!r}", clients.split[client] if clients.split else clients.columns
+        check.require(status.columns == columns, who, f"must have {columns} columns", status.columns)
+        if clients.split:
+            check.require(status.size == clients.samples, who, f"must have {clients.samples} samples", status.size)
+            same = status.order == met[clients.holding].order
+            check.require(same, who, f"must have the samples of {clients.holder!r}, by the same ids and salt",
+                          hint="Join them first, or let all parties promise same_order")  # fmt: skip
+            check.require(status.labels or client != clients.holding, who, "is the label holder and has no labels")
 
 
-def _blank(clients: Clients) -> Federation:
-    """A row of zeros for each client: stands for the federation where only its shape matters."""
+def blank(clients: Clients, task: Task) -> Any:
+    """Stands for the federation where only its shape matters: rows, or columns, of zeros."""
     n = len(clients.names)
-    return Federation(np.zeros((n, clients.columns)), np.zeros(n), np.arange(n + 1), clients.names, clients.row_bound)
+    if clients.split:
+        from scipy.sparse import csr_array
+
+        assert clients.samples is not None
+        parts = tuple(csr_array((clients.samples, width)) for width in clients.split)
+        labels = party.blank_labels(task.objective.loss, clients.samples)
+        return VerticalFederation(parts, labels, clients.names, clients.holding)
+    columns = clients.columns or 0
+    return Federation(np.zeros((n, columns)), np.zeros(n), np.arange(n + 1), clients.names, clients.row_bound)
 
 
 def _test_set(clients: Clients, task: Task) -> tuple[np.ndarray, np.ndarray] | None:

@@ -20,6 +20,10 @@ Message = TypeVar("Message")
 MOST_ARRAYS = 64
 LONGEST_TEXT = 2**20  # of one text in a message
 
+# What is asked: one round of the algorithm; and where columns are split, a party's model after the last round, or one
+# of the two questions about labels.
+ROUND, MODEL, PROX, SLOPE = "round", "model", "prox", "slope"
+
 # Why a client did not answer. What is said beside it never depends on data.
 BUDGET, LIMITS, ANSWERED, LATE, LOST, STATE = "budget", "limits", "answered", "late", "lost", "state"
 LEDGER, DISK, BUSY, FAILED, BAD_ASK = "ledger", "disk", "busy", "failed", "bad-ask"
@@ -43,8 +47,10 @@ class Ask:
         What an answer is and how much noise it carries, as JSON; "" where there is no budget.
     row_bound
         What no client's row is longer than; 0 where nothing is promised.
+    what
+        ROUND, MODEL, PROX or SLOPE.
     down
-        The broadcast, this client's rows of it.
+        The broadcast, this client's rows of it; or the question about labels.
     """
 
     experiment: str
@@ -53,6 +59,7 @@ class Ask:
     task: str
     event: str = ""
     row_bound: float = 0.0
+    what: str = ROUND
     down: Packed = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -63,12 +70,13 @@ class Ask:
         check.whole("Ask", k=self.k)
         check.require(max(self.client, self.k) < 2**31, "Ask", "client and k must be < 2**31")
         check.non_negative("Ask", row_bound=self.row_bound)
+        check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE))
         check.require(len(self.task) + len(self.event) <= LONGEST_TEXT, "Ask", f"must be at most {LONGEST_TEXT} long")
 
     def digest(self) -> str:
         """The same for the same question to the last bit, and for no other."""
         digest = hashlib.sha256()
-        for part in (self.identity(), str(self.k)):
+        for part in (self.identity(), self.what, str(self.k)):
             digest.update(f"{part};".encode())
         for name, (shape, data) in sorted(self.down.items()):
             digest.update(f"{name} {shape} {len(data)};".encode() + data)
@@ -104,12 +112,16 @@ class Status:
     epsilon: float  # spent, in this and all earlier runs
     limit: float  # the most it will ever spend
     delta: float
+    spent: str = "[]"  # on what: a list of [event, how often], as JSON
+    labels: bool = True  # whether it has any
+    order: str = ""  # where columns are split: SHA-256 of its salted sample ids, whose order its rows are in
 
     def __post_init__(self) -> None:
         check.require(0 < len(self.name) <= 200 and self.name.isprintable(), "Status", "name must be one line of text")
         check.whole("Status", size=self.size, columns=self.columns)
         check.positive("Status", limit=self.limit)
         check.non_negative("Status", epsilon=self.epsilon, delta=self.delta)
+        check.require(re.fullmatch(r"([0-9a-f]{64})?", self.order) is not None, "Status", "order must be 64 hex digits")
 
 
 def pack(message: Any) -> Packed:

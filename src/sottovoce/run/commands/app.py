@@ -29,29 +29,45 @@ def app(
     out: Annotated[
         Path | None, typer.Option(help="Where the server keeps the run: checkpoint, then result. Default: runs/<name>.")
     ] = None,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Share out the rows of [data] too: client i gets DIR/i/node.toml, for a try in Flower's simulation.",
+        ),
+    ] = None,
     as_json: terminal.Json = False,
 ) -> None:
     """Write a Flower app that trains across machines what a TOML file describes. `sottovoce flower run DIR` starts it.
 
     Noise comes from the clients' operating systems unless the file asks for seeded noise. Starting the app again goes
     on with the same experiment from its last round; a new experiment is a new app.
+
+    With --nodes the file's [data] stands for the clients, all on this machine: see docs/deploy.md, section 7.
     """
     with terminal.exit_codes():
         from sottovoce.core import check
-        from sottovoce.run import experiment
+        from sottovoce.run import experiment, share_out
         from sottovoce.run.describe import to_toml
         from sottovoce.run.remote import Deployment
 
         tables = experiment.read_tables(config)
         tables["run"] = {"name": experiment.folder_name(config.stem)} | tables.get("run", {})
+        all_here = None if nodes is None else experiment.build(tables, config.name, config.parent)
+        if all_here is not None:
+            tables["clients"] = share_out.clients_table(all_here) | tables.get("clients", {})
         deployment = Deployment.build(tables, config.name, config.parent)
         runs = (out or Path("runs") / f"{deployment.task.settings.name}-{terminal.now()}").resolve()
         inside = runs == folder.resolve() or folder.resolve() in runs.parents
         check.require(not inside, "app", "--out must not be inside DIR, which is sent to the clients", str(runs))
+        if all_here is not None and nodes is not None:
+            share_out.write(nodes, all_here, deployment.task)
         name = write(folder, to_toml(deployment.tables), runs)
         if as_json:
             show.print_json({"folder": str(folder), "experiment": name, "out": str(runs)})
         else:
+            if nodes is not None:
+                show.note(f"Shared out the rows to {len(deployment.clients.names)} clients in {nodes}.")
             show.note(f"Wrote the app {folder} (experiment {name}). Its result will be in {runs}, on the server.")
             show.note(f"Start it with: sottovoce flower run {folder} <connection> --stream")
 

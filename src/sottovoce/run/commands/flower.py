@@ -13,7 +13,7 @@ _PROGRAMS = {"superlink": "flower-superlink", "supernode": "flower-supernode"}
 _DEFAULTS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",  # seconds; a round waits for it several times
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds; a round waits for it several times
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # what is installed is what runs
 }
 

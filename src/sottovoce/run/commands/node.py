@@ -35,5 +35,7 @@ def node(
                 f"{status.name}: {status.size} rows, {status.columns} columns; epsilon {status.epsilon:.4g} of "
                 f"{status.limit:g} is spent (delta {status.delta:g})."
             )
+            if status.order:
+                show.note(f"Samples are in the order of their ids. All parties must read here: {status.order[:16]}")
         if gate is not None:
             gates.serve(client, gate, ready=lambda: show.complain(f"answering at {gate}; Ctrl-C ends it"))
