@@ -175,16 +175,25 @@ def _cells(quick: bool) -> Sequence[Cell]:
 
 
 def _beats_noisy_gd(method: str) -> Callable[[Table], Finding]:
-    """Whether its accuracy is three standard errors above that of noisy gradient descent in more settings than it is as
-    far below."""
+    """Whether its accuracy is three standard errors above that of noisy gradient descent in more settings than below.
+
+    A setting where noisy gradient descent does worse than with less budget has no yardstick: the rule chose a length
+    for it there that is too long on Adult.
+    """
 
     def measure(table: Table) -> Finding:
-        better, worse, of = 0, 0, 0
-        for _, rows in table.where(method=[method, NOISY_GD]).each("epsilon", "split"):
+        better, worse, of, without, best = 0, 0, 0, 0, dict[str, float]()
+        settings = table.where(method=[method, NOISY_GD]).each("epsilon", "split")
+        for (_, split), rows in sorted(settings, key=lambda setting: setting[0]):
             found = means(rows, "test_accuracy", "method")
+            if found[NOISY_GD].value < best.setdefault(split, 0.0):
+                without += 1
+                continue
+            best[split] = found[NOISY_GD].value
             apart = found[method].beyond(found[NOISY_GD])
             better, worse, of = better + (apart > 3), worse + (apart < -3), of + 1
-        return Finding(f"better in {better}, worse in {worse} of {of} settings", better > worse)
+        said = f"better in {better}, worse in {worse} of {of} settings"
+        return Finding(said + (f"; {without} more have no yardstick" if without else ""), better > worse)
 
     return measure
 
@@ -266,7 +275,9 @@ COMPARISON = Experiment(
     ],
     "`Proven` mode, 10 runs. Tuned by one rule for all: the best of 5 lengths and 10 or 50 rounds on synthetic rows of "
     "the same shape, at the same eps. Noise is seeded, as in any simulation. With proven noise PVP is ADMM; DVP has no "
-    "proof and is left out.",
+    "proof and is left out. With iid rows and eps = 3 or 10 the rule gives noisy gradient descent a length, 64, that "
+    "is too long on Adult: it does worse than at eps = 1, and what others win there says nothing of them. Up to eps = "
+    "1, with iid rows, nobody is clearly better than it.",
     summary=numbers,
 )
 EXPERIMENTS = (COMPARISON,)

@@ -238,6 +238,7 @@ FIGURE_5 = Experiment(
             "DP-FedAvg is much worse when eps is small",
             "accuracy falls from eps = 1 to 0.1",
             rises("test_accuracy", "epsilon", {"method": "DP-FedAvg"}),
+            "its noise is too large at both: models are as good as random, and ten of those do not tell them apart",
         ),
     ],
     [Panel("test_accuracy", lines=("method",), where={"epsilon": e}, title=f"eps = {e:g} a round") for e in (0.1, 1.0)]
