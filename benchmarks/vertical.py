@@ -80,17 +80,17 @@ def optimum(federation: sv.VerticalFederation, goal: sv.Objective, test: Any) ->
 
 
 def compare(
-    name: str, split: list[int], scale: float, epochs: int, batch: int, steps: list[float]
+    name: str, split: list[int], scale: float, epochs: int, batch: int, steps: list[float], lam: float = 1.0
 ) -> tuple[Curves, Curves]:
     """Curves of test loss, and the levels of the baselines."""
     data = datasets.load(name)
     assert data.test is not None
     federation = sv.VerticalFederation.from_columns(data.X / scale, data.y, split)
-    test, goal = (cut(data.test[0] / scale, split), data.test[1]), sv.Objective(sv.Logistic(), sv.L2(1.0), scale="sum")
+    test, goal = (cut(data.test[0] / scale, split), data.test[1]), sv.Objective(sv.Logistic(), sv.L2(lam), scale="sum")
     alone = optimum(federation.alone(0), goal, ([test[0][0]], test[1]))
     levels = {"pooled (scikit-learn)": optimum(federation, goal, test), "first party alone": alone}
     print(
-        f"\n{name}, {' + '.join(map(str, split))} columns, test loss: "
+        f"\n{name}, {' + '.join(map(str, split))} columns, lam = {lam:g}, test loss: "
         + ", ".join(f"{k} {v:.4f}" for k, v in levels.items())
     )
     methods: dict[str, VerticalAlgorithm] = {"admm-sharing": ADMMSharing()}
@@ -140,7 +140,12 @@ def main() -> None:
         draw(
             {
                 "a9a, 2 parties": compare("a9a", [66, 57], 1.0, 50, 256, [3e-5, 1e-5]),
-                "arcene, 3 parties": compare("arcene", [4000, 4000, 2000], 999.0, 200, 10, [1e-3, 3e-4, 1e-4]),
+                **{
+                    f"arcene, 3 parties, λ = {lam:g}": compare(
+                        "arcene", [4000, 4000, 2000], 999.0, 200, 10, [1e-3, 3e-4], lam
+                    )
+                    for lam in (1.0, 0.1)
+                },
             }
         )
 

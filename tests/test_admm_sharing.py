@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from sottovoce.algorithms import FDML, ADMMSharing
-from sottovoce.algorithms.admm_sharing import Server, lyapunov
+from sottovoce.algorithms.admm_sharing import Server, lyapunov, meets_assumption
 from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import KOfN
@@ -104,8 +104,8 @@ def test_mean_and_sum_differ_by_the_number_of_samples() -> None:
     X, y = problem()
     mean = solved(X, y, SPLITS[3], objective("logistic", L2(0.05)))
     total = solved(X, y, SPLITS[3], objective("logistic", L2(0.05 * len(y)), "sum"))
-    np.testing.assert_allclose(mean.model, total.model, atol=1e-6, rtol=0)
-    assert abs(mean.rounds - total.rounds) <= 1  # rho="auto" follows the scale
+    np.testing.assert_allclose(mean.model, total.model, atol=1e-12, rtol=0)
+    assert mean.rounds == total.rounds  # rho="auto" follows the scale: the iterates are the same
 
 
 def test_renumbering_parties_renumbers_the_models() -> None:
@@ -200,7 +200,7 @@ def test_lyapunov_falls_to_zero_at_the_optimum() -> None:
     X, y = problem()
     federation, goal = VerticalFederation.from_columns(X, y, SPLITS[3]), objective("logistic", L2(0.05))
     kept: list[Checkpoint] = []
-    train(ADMMSharing(), federation, goal, rounds=800, record_every=800, after_round=kept.append, **PLAIN)
+    train(ADMMSharing(), federation, goal, rounds=200, record_every=200, after_round=kept.append, **PLAIN)
     place = assemble(ADMMSharing(), federation, goal, NoPrivacy(), KOfN(1), 5, _streams(), None, "numpy")
     labels = labels_of(federation, goal)
     first, last = (
@@ -208,7 +208,7 @@ def test_lyapunov_falls_to_zero_at_the_optimum() -> None:
         for c in (kept[1], kept[-1])
     )
     assert first > 1e-3
-    assert last < 1e-9
+    assert last < 1e-20
 
 
 def _models(checkpoint: Checkpoint, federation: VerticalFederation, goal: Objective) -> np.ndarray:
@@ -220,11 +220,11 @@ def _models(checkpoint: Checkpoint, federation: VerticalFederation, goal: Object
 def test_balancing_moves_rho_towards_equal_residuals() -> None:
     X, y = problem()
     goal, rounds = objective("logistic", L2(0.05)), 60
-    far = 1e3 * 0.25 / len(y)
+    far = 1e3 * 0.25 / len(y)  # ten halvings in 50 rounds are just enough to come back from there
     plain, balanced = (solved(X, y, SPLITS[2], goal, rounds, rho=far, balance=b, tol=0.0) for b in (0, 50))
     best = optimum(Federation.from_clients([(X, y)]), goal)
     errors = [np.linalg.norm(result.model - best) for result in (plain, balanced)]
-    assert errors[1] < 0.3 * errors[0]
+    assert errors[1] < 0.1 * errors[0]
 
 
 def test_parties_that_miss_rounds_only_slow_it_down() -> None:
@@ -282,8 +282,18 @@ def test_a_loss_that_is_not_convex_reaches_a_stationary_point() -> None:
     result = train(ADMMSharing(rho=0.3 / len(y)), VerticalFederation.from_columns(X, y, SPLITS[3]), goal,
                    rounds=600, record_every=600, **PLAIN)  # fmt: skip
     slope = X.T @ goal.loss.slope(X @ result.model, y) / len(y) + 0.01 * result.model
-    np.testing.assert_allclose(slope, 0.0, atol=1e-6)
+    np.testing.assert_allclose(slope, 0.0, atol=1e-12)
     assert np.linalg.norm(result.model) > 0.1
+
+
+def test_the_rule_for_rho_holds_for_losses_that_are_not_convex_too() -> None:
+    """1.2(c) with gamma(rho) = rho - 0.0963/N. Without it there is no proof for any proximal term."""
+    X, y = problem()
+    goal = Objective(Sigmoid(), L2(0.01))
+    federation = VerticalFederation.from_columns(X, y, SPLITS[5])
+    down = _down(ADMMSharing(), federation, goal)
+    assert meets_assumption(down.rho, labels_of(federation, goal)).all()
+    assert down.weight.item() == 2.5
 
 
 def test_a_rho_that_leaves_the_z_step_not_convex_is_refused() -> None:

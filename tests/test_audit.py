@@ -10,9 +10,10 @@ import pytest
 from sottovoce.algorithms import DPADMM, DPSGD, FedEPM, FedPLT, FedSPDDP
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.streams import Purpose
-from sottovoce.privacy import claims, mechanisms
+from sottovoce.privacy import audit_statistics, claims, mechanisms
 from sottovoce.privacy.accounting import gaussian_epsilon
 from sottovoce.privacy.modes import NoPrivacy, Proven, Published
+from sottovoce.privacy.parties import ProvenPartyDoor
 from sottovoce.privacy.proven import RecordDoor
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Squared
@@ -42,9 +43,9 @@ def test_proven_stays_below_its_epsilon(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "method", "privacy"), VARIANTS, ids=[f"{v[0]} {i}" for i, v in enumerate(VARIANTS)])
 def test_every_other_proven_variant_stays_below_its_epsilon(name: str, method: Any, privacy: Any) -> None:
-    found = audit(proven_game(method, privacy, rounds=2 if "sharing" in name else 4), runs=256)
+    found = audit(proven_game(method, privacy, rounds=4), runs=256)
     assert found.verdict == "not refuted"
-    assert "sharing" in name or found.worst.lower > 0.2
+    assert found.worst.lower > (0.7 if "sharing" in name else 0.2)  # of 1: the attack has teeth
 
 
 def test_the_score_finds_no_more_than_there_is() -> None:
@@ -55,6 +56,36 @@ def test_the_score_finds_no_more_than_there_is() -> None:
     assert 1.0 < found.worst.lower <= 3.0
     assert audit(game, runs=8000, statistic="score").comparisons == found.comparisons
     assert "95% confidence" in str(found)
+
+
+@pytest.mark.parametrize("stopped_after", [math.inf, 3])
+def test_runs_that_a_bound_is_taken_on_share_no_noise(stopped_after: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two equal data sets, runs of the same noise are the same to the last digit: so must the pilot's be, which
+    learns from their difference, and none of the others, however many were played."""
+    learnt_from: list[tuple[np.ndarray, np.ndarray]] = []
+    monkeypatch.setattr(
+        audit_statistics, "epsilon_from_seen", lambda one, other, *_: learnt_from.append((one, other)) or 0.0
+    )
+    monkeypatch.setattr("sottovoce.run.audit.IN_CACHE", 4000)
+    same = canary(1, 20, 2)
+    turns: list[int] = []
+
+    def impatient(what: str, done: int, of: int) -> None:
+        turns.append(done)
+        if len(turns) >= stopped_after:
+            raise KeyboardInterrupt
+
+    for runs in (64, 700, 1000):
+        turns.clear()
+        game = replace(LINEAR, neighbours=replace(same, second=same.first))
+        found = audit(game, runs=runs, statistic="score", progress=impatient)
+        one, other = learnt_from[-1]
+        alike = (one == other).all(axis=1)
+        half = len(one) // 2
+        assert half > 0
+        assert alike[:half].all()
+        assert not alike[half:].any()
+        assert found.runs >= 2 * len(one)
 
 
 @pytest.mark.parametrize(("relation", "statistic"), [("replace-one", "exact"), ("add-remove", "ratio")])
@@ -102,7 +133,21 @@ class Smuggler(RecordDoor):
         return u + 100 * exact
 
 
-def put(kind: type[RecordDoor]) -> Any:
+class HalfAPartysNoise(ProvenPartyDoor):
+    def noisy(self, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian") -> np.ndarray:
+        return super().noisy(exact, scale / 2, purpose, question, kind)
+
+
+class LittleNoiseOnModels(ProvenPartyDoor):
+    def noisy(self, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian") -> np.ndarray:
+        return super().noisy(exact, scale / (10 if purpose is Purpose.RELEASE else 1), purpose, question, kind)
+
+
+def noise_for_shorter_columns(place: Any) -> None:
+    place.door.privacy = replace(place.door.privacy, column_bound=0.5)
+
+
+def put(kind: Any) -> Any:
     def tamper(place: Simulator) -> None:
         place.door = kind(**{field.name: getattr(place.door, field.name) for field in fields(place.door)})
 
@@ -125,6 +170,7 @@ CURVED = Game(
     2,
     engine="numpy",
 )
+COLUMNS = {name: proven_game(method, privacy, 4) for name, method, privacy in VARIANTS if "sharing" in name}
 BROKEN = {
     "half the noise": replace(LINEAR, tamper=put(HalfTheNoise)),
     "deviation for variance": replace(LINEAR, tamper=put(DeviationForVariance)),
@@ -139,6 +185,9 @@ BROKEN = {
         rounds=10,
         batches_known=True,
     ),
+    "half the noise on a party's scores": replace(COLUMNS["admm-sharing, record"], tamper=put(HalfAPartysNoise)),
+    "noise for shorter columns": replace(COLUMNS["admm-sharing, column"], tamper=noise_for_shorter_columns),
+    "little noise on a party's model": replace(COLUMNS["admm-sharing, clipped"], tamper=put(LittleNoiseOnModels)),
 }
 STATISTIC = {"noise used in two rounds": "score", "batches leaked": "ratio"}
 
@@ -196,7 +245,7 @@ def test_theorem_one_of_fedspd_with_secret_batches() -> None:
     method = FedSPDDP(rho=20.0, batch=1, local_steps=2)
     per_round = method.claimed_epsilon(1.0, 12, [6])
     game = Game(method, canary(1, 6, 2), PLAIN, Published(per_round, 1e-4), 12)
-    computed, sampled = audit(game), audit(game, runs=3000, statistic="score")
+    computed, sampled = audit(game), audit(game, runs=6000, statistic="score")
     assert (computed.statistic, sampled.statistic) == ("computed", "score")
     assert computed.worst.claimed == pytest.approx(1.0)
     assert computed.refuted

@@ -40,6 +40,16 @@ def test_a_published_claim_falls_and_a_proven_one_stands() -> None:
     assert call("dp-fedavg", "--unit", "client", *small_game, "--quiet").stdout == "not refuted\n"
 
 
+def test_split_columns_are_audited_too() -> None:
+    for unit in ("record", "column", "party"):
+        told = json.loads(call("admm-sharing", "--unit", unit, "--rounds", 4, "--json").stdout)
+        assert (told["verdict"], told["statistic"]) == ("not refuted", "exact")
+        assert 0.7 < told["comparisons"][0]["lower"] <= 1.0
+    told = json.loads(call("admm-sharing", "--mode", "published", "--rounds", 1, "--json").stdout)
+    assert told["verdict"] == "refuted"
+    assert told["comparisons"][0]["lower"] == "infinite"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -50,7 +60,8 @@ def test_a_published_claim_falls_and_a_proven_one_stands() -> None:
         (("dp-admm", "--runs", 3), 2, "runs must be a whole number >= 64"),
         (("dp-admm", "--epsilon", -1), 2, "epsilon must be > 0"),
         (("dp-admm", "--one-run"), 2, "need a FILE.toml"),
-        (("admm-sharing",), 2, "columns are split"),
+        (("admm-sharing", "--unit", "client"), 2, "unknown unit 'client'"),
+        (("fdml",), 4, "has no 'proven' variant"),
         (("no.toml",), 3, "there is no such file"),
         (("--papers", "dp-admm"), 2, "takes no method"),
         (("--papers", "--membership"), 2, "takes one of"),
@@ -72,10 +83,11 @@ def test_a_run_file_is_audited_on_its_own_records(file: Path) -> None:
     assert "promises something" in call(plain).stderr
 
 
-def test_one_run_with_canaries(file: Path) -> None:
-    outcome = call(file, "--one-run", "--canaries", 40)
+@pytest.mark.parametrize("canaries", [8, 40])
+def test_one_run_with_canaries(file: Path, canaries: int) -> None:
+    outcome = call(file, "--one-run", "--canaries", canaries)
     assert outcome.exit_code == 0, outcome.stderr
-    assert "40 canaries in one run" in outcome.stdout
+    assert f"{canaries} canaries in one run" in outcome.stdout
     assert "not refuted" in outcome.stdout
 
 

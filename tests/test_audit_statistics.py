@@ -100,6 +100,18 @@ def test_one_run_without_delta_is_clopper_and_pearson(guesses: int) -> None:
         epsilon_from_one_run(5, 4, 10, 0.0)
 
 
+@pytest.mark.parametrize(("right", "guesses", "canaries", "delta"), [(90, 100, 500, 1e-5), (30, 31, 400, 1e-4)])
+def test_one_run_with_delta_is_where_the_papers_p_value_is_met(
+    right: int, guesses: int, canaries: int, delta: float
+) -> None:
+    """The p-value of Steinke et al., by loops over their sums: at the bound it is what the confidence leaves."""
+    bound = epsilon_from_one_run(right, guesses, canaries, delta, 0.9)
+    chance = math.exp(bound) / (1 + math.exp(bound))
+    law = [math.comb(guesses, k) * chance**k * (1 - chance) ** (guesses - k) for k in range(guesses + 1)]
+    lucky = max(sum(law[right - i : right]) / i for i in range(1, right + 1))
+    assert sum(law[right:]) + 2 * canaries * delta * lucky == pytest.approx(0.1, rel=1e-3)
+
+
 # Known laws.
 
 

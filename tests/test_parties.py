@@ -13,12 +13,15 @@ from sottovoce.core.participation import Everyone
 from sottovoce.core.streams import Streams
 from sottovoce.privacy import accounting, mechanisms, sensitivity
 from sottovoce.privacy.audit import Tape, replays
+from sottovoce.privacy.ledger import Budget, fingerprint
+from sottovoce.privacy.ledger_file import FileLedger
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
 from sottovoce.privacy.parties import bounded, randomised_labels
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L1, L2
 from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.run.released import released
 from sottovoce.run.simulate import assemble, train
 from tests.cases import COLUMN_UNITS, goal, small_columns
 from tests.test_replay import messages
@@ -213,6 +216,34 @@ def test_ledgers_on_disk_outlive_the_run(tmp_path: Any) -> None:
     other = trained(RECORD, **(options | {"seed": 2}))
     assert other.rounds == 0
     assert "budget is spent" in other.stopped
+
+
+def test_labels_have_a_ledger_of_their_own(tmp_path: Any) -> None:
+    """Flipped anew for another run, they would be given away twice; the same run again flips the same ones."""
+    privacy = replace(RECORD, label_epsilon=1.0)
+    first, again = (trained(privacy, ledgers=tmp_path / "files") for _ in range(2))
+    assert np.array_equal(first.model, again.model)
+    assert "Labels: (1, 0) for one label" in again.guarantee.text
+    with pytest.raises(BudgetSpent, match="party 1, labels"):
+        trained(privacy, ledgers=tmp_path / "files", seed=2)
+    with pytest.raises(BudgetSpent, match="party 1, labels"):
+        trained(replace(privacy, label_epsilon=0.1), ledgers=tmp_path / "files")
+    folder, y = tmp_path / "more" / "labels", small_columns().y
+    folder.mkdir(parents=True)
+    FileLedger.create(folder / "0000.ledger", "party 1, labels", fingerprint(y, y[:0]), Budget(3.0, 0.0)).close()
+    trained(replace(privacy, epsilon=5.0), ledgers=tmp_path / "more")
+    second = trained(replace(privacy, epsilon=5.0), ledgers=tmp_path / "more", seed=2)
+    assert "Labels: (2, 0) for one label" in second.guarantee.text
+
+
+def test_losses_of_models_that_were_never_given_out_do_not_leave() -> None:
+    federation = small_columns()
+    test = (federation.parts, federation.y)
+    for privacy, leave in ((RECORD, False), (NoPrivacy(), True)):
+        result = trained(privacy, test=test)
+        assert {"test_loss", "test_accuracy"} <= set(result.history.columns)
+        assert ("test_loss" in released(result).history.columns) == leave
+        assert ("test_accuracy" in released(result).history.columns) == leave
 
 
 # ----------------------------------------------------------------------------------------------------------- refusals

@@ -26,8 +26,8 @@ Departures from the paper
   c >= M/2 and 1.2(c) make it fall: the rest of the proof goes through, for non-convex l too. For convex l c >= M is
   enough for any ρ > 0 (proximal ADMM with a positive matrix). `proximal="auto"` takes the smaller one that applies;
   for one or two parties and ρ from the rule it is 0, the paper's (6).
-* `rho="auto"` is 2L: it meets 1.2(c), ρ γ(ρ) > 2L² and ρ >= L, where γ(ρ) = ρ for convex l. `balance` lets residual
-  balancing move it during the first rounds.
+* `rho="auto"` is 2L for convex l: it meets 1.2(c), ρ γ(ρ) > 2L² and ρ >= L, where γ(ρ) = ρ. If l + κ/2 |·|² is convex
+  and l is not, it is 2L + κ, as γ(ρ) = ρ − κ. `balance` lets residual balancing move it during the first rounds.
 * All parties use what was released, their own scores included, in (6): (16) does so for the others' only. Then a
   target is public, and a party's model follows from it.
 * A party that does not answer counts with its last scores. The paper has everyone in every round.
@@ -86,7 +86,7 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     Parameters
     ----------
     rho
-        Penalty parameter. "auto": 2L, from public numbers alone.
+        Penalty parameter. "auto": 2L (more if l is not convex), from public numbers alone.
     proximal
         τ, the proximal term's weight in units of ρ. "auto": as much as makes parallel updates safe, 0 if none is.
     balance
@@ -123,7 +123,7 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     def init_server(self, hub: Hub) -> Server:
         labels = _labels(hub)
         zero, one = hub.zeros, hub.zeros[..., :1]
-        rho = 2.0 * labels.smoothness if self.rho == "auto" else self.rho
+        rho = 2.0 * labels.smoothness - min(labels.strong, 0.0) if self.rho == "auto" else self.rho
         if rho + labels.strong <= 0:
             raise InvalidInput(
                 f"ADMMSharing: (7) must be strongly convex: rho must exceed {-labels.strong:g} here, got {rho:g}"

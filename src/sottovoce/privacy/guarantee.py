@@ -31,7 +31,20 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The privacy statement of one run. `epsilon` is None when no proof supports any number."""
+    """The privacy statement of one run. `epsilon` is None when no proof supports any number.
+
+    Examples
+    --------
+    >>> import sottovoce as sv
+    >>> fed = sv.Federation.from_arrays([[1.0], [-1.0]] * 50, [1, -1] * 50, groups=[0, 0, 1, 1] * 25, row_bound=1.0)
+    >>> privacy = sv.Proven(epsilon=1.0, delta=1e-3, clip=1.0)
+    >>> goal = sv.Objective(sv.Logistic(), sv.L2(0.1))
+    >>> said = sv.train(sv.DPADMM(), fed, goal, rounds=5, privacy=privacy, seed=0, engine="numpy").guarantee
+    >>> round(said.epsilon, 6), said.delta, said.unit
+    (1.0, 0.001, 'one record of one client, replaced by any other')
+    >>> len(said.not_covered) > 3
+    True
+    """
 
     mode: Mode
     text: str
@@ -135,12 +148,20 @@ _NOT_COVERED_COLUMNS = (
 
 
 def state_columns_guarantee(
-    privacy: ProvenColumns, epsilons: np.ndarray, accountant: str, together: float, predicts: bool, lasting: bool
+    privacy: ProvenColumns,
+    epsilons: np.ndarray,
+    accountant: str,
+    together: float,
+    predicts: bool,
+    lasting: bool,
+    on_labels: float | None = None,
 ) -> Guarantee:
     """The statement for a finished run over split columns.
 
-    `epsilons` are what each party spent; `together` what all of them spent on a record that changes at every party.
+    `epsilons` are what each party spent; `together` what all of them spent on a record that changes at every party;
+    `on_labels` what their holder spent on the labels, if that is more than one run costs.
     """
+    on_labels = privacy.label_epsilon if on_labels is None else on_labels
     worst, parties = float(epsilons.max()), len(epsilons)
     unit = _COLUMN_UNITS[privacy.unit]
     for what, bound in (("column", privacy.column_bound), ("row", privacy.row_bound)):
@@ -150,14 +171,14 @@ def state_columns_guarantee(
     joint = ""
     if privacy.unit == "record" and parties > 1:
         joint = f" For a record that changes at all {parties} parties: ({together:.6g}, {privacy.delta:g})."
-    if privacy.label_epsilon is None:
+    if on_labels is None:
         labels = (
             " Labels are NOT protected, and the broadcast gives them away: the sign of -y_i, the dual variable of "
             "sample i, is its label."
         )
     else:
         labels = (
-            f" Labels: ({privacy.label_epsilon:g}, 0) for one label, by randomised response before training; for a "
+            f" Labels: ({on_labels:.6g}, 0) for one label, by randomised response before training; for a "
             "record with its label the epsilons add up."
         )
     scores = "scores of new rows by the noisy models are covered" if predicts else "no model was released"
@@ -178,5 +199,5 @@ def state_columns_guarantee(
         accountant=accountant,
         noise=noise,
         epsilon_of_client=tuple(float(value) for value in epsilons),
-        not_covered=not_covered if privacy.label_epsilon is not None else (*not_covered, "labels"),
+        not_covered=not_covered if on_labels is not None else (*not_covered, "labels"),
     )

@@ -9,6 +9,8 @@ import numpy as np
 from sottovoce.reproduce.experiment import Experiment, Panel, Table
 from sottovoce.run import plot, store
 
+MANY = 8  # lines: from here on bands are faint, and the legend stands beside the plot
+
 
 def draw(experiment: Experiment, table: Table, out: Path) -> None:
     """Write `out/NAME.png` and `out/NAME.svg`."""
@@ -51,9 +53,11 @@ def _panel(axes: Any, panel: Panel, table: Table) -> None:
     axes.grid(True, color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    if axes.get_legend_handles_labels()[0]:
+    entries = len(axes.get_legend_handles_labels()[0])
+    if entries:
         named = ", ".join(panel.lines) if panel.lines != ("method",) else None
-        axes.legend(frameon=False, fontsize="x-small", title=named, title_fontsize="x-small")
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if entries > MANY else {}
+        axes.legend(frameon=False, fontsize="x-small", title=named, title_fontsize="x-small", **beside)
 
 
 def _line(axes: Any, panel: Panel, rows: Table, label: str, colour: str, number: int, of: int) -> None:
@@ -66,7 +70,8 @@ def _line(axes: Any, panel: Panel, rows: Table, label: str, colour: str, number:
     few = len(at) <= 15
     axes.plot(at, middle, color=colour, linestyle=dashes, marker="." if few else "", linewidth=1.5, label=label)
     if (error > 0).any():
-        axes.fill_between(at, middle - 2 * error, middle + 2 * error, color=colour, alpha=0.2, linewidth=0)
+        alpha = 0.2 if of <= MANY else 0.07
+        axes.fill_between(at, middle - 2 * error, middle + 2 * error, color=colour, alpha=alpha, linewidth=0)
 
 
 def _boxes(axes: Any, panel: Panel, rows: Table, label: str, colour: str, number: int, of: int) -> None:

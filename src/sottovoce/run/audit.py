@@ -25,17 +25,19 @@ import numpy as np
 from sottovoce.algorithms.fed_plt_rates import DoesNotContract
 from sottovoce.core import check, codec
 from sottovoce.core import round as loop
-from sottovoce.core.algorithm import Algorithm
+from sottovoce.core.algorithm import Algorithm, VerticalAlgorithm
 from sottovoce.core.participation import Everyone
 from sottovoce.core.streams import Streams
 from sottovoce.privacy import audit_batches, audit_gaussian, audit_ratio, audit_statistics, claims
 from sottovoce.privacy.audit import Made, Tape
 from sottovoce.privacy.modes import Proven, ProvenColumns, Published
+from sottovoce.problems.losses import Logistic, Squared
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
 from sottovoce.problems.vertical import VerticalFederation
-from sottovoce.run.audit_neighbours import LONG, Linear, Neighbours, canary
+from sottovoce.run.audit_neighbours import LONG, Linear, Neighbours, canary, columns, worst_columns
 from sottovoce.run.simulate import Engine, Simulator, assemble
+from sottovoce.run.vertical import VerticalSimulator
 
 PILOT, FEW = 64, 16  # runs that show which statistic applies; where an answer takes an iterative solver
 IN_CACHE = 2**16  # numbers in a message of all clients, and records, of the runs that are played at once
@@ -195,7 +197,7 @@ def shown(epsilon: float) -> str:
 
 def worst_case(
     method: Algorithm[Any, Any, Any, Any],
-    privacy: Published | Proven,
+    privacy: Published | Proven | ProvenColumns,
     rounds: int,
     clients: int = 10,
     records: int = 10,
@@ -203,14 +205,36 @@ def worst_case(
 ) -> Game:
     """The game of a method against the canary that its promise is for: one record, or all of a client.
 
-    Whole clients are made to move so far that every upload is clipped.
+    Whole clients are made to move so far that every upload is clipped. Split columns have canaries of their own shape.
+
+    Examples
+    --------
+    >>> import sottovoce as sv
+    >>> from sottovoce.run.audit import worst_case
+    >>> game = worst_case(sv.DPADMM(), sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0), rounds=3)
+    >>> game.neighbours.words
+    'worst-case canary: one record of 10 x 10, turned into the opposite, 5 features'
     """
+    if isinstance(privacy, ProvenColumns):
+        goal = Objective(Squared(), L2(2.0), scale="sum")  # rho = 2 by its rule, so lam/rho = 1
+        return Game(method, worst_columns(privacy, mu=1.0), goal, privacy, rounds)
+    if isinstance(method, VerticalAlgorithm):
+        return Game(method, columns(), Objective(Logistic(), L2(1.0)), privacy, rounds)
     whole, length = getattr(privacy, "unit", "record") == "client", 1.0
     if whole:
         length = LONG
     relation: Any = getattr(privacy, "relation", "replace-one")
     neighbours = canary(clients, records, features, relation, whole, length)
     return Game(method, neighbours, Objective(Linear(bend=1 / length**2), L2(0.1)), privacy, rounds)
+
+
+def columns_promise(epsilon: float, delta: float, unit: Any) -> ProvenColumns:
+    """The ridge variant for this unit, with bounds that `worst_columns` comes near to."""
+    bounds: dict[str, dict[str, Any]] = {
+        "column": {"column_bound": 2.0},
+        "record": {"row_bound": 0.1, "score_bound": 0.045},
+    }
+    return ProvenColumns(epsilon, delta, unit, bound=1.0, **bounds.get(unit, {}))
 
 
 # ------------------------------------------------------------------------------------------------------- playing
@@ -264,6 +288,8 @@ class Player:
                 streams=streams,
                 record_every=game.rounds,
             )
+        if isinstance(place, VerticalSimulator) and place.ledger is not None:
+            place.models(game.rounds)  # for prediction: one more answer
 
 
 def _streams(seed: int, what: str, runs: int) -> Streams:
@@ -303,7 +329,16 @@ def audit(
     confidence: float = audit_statistics.CONFIDENCE,
     progress: Progress = _silent,
 ) -> Finding:
-    """Play, and compare what was found with what is claimed. Ctrl-C ends it with what was played so far."""
+    """Play, and compare what was found with what is claimed. Ctrl-C ends it with what was played so far.
+
+    Examples
+    --------
+    >>> import sottovoce as sv
+    >>> from sottovoce.run.audit import audit, worst_case
+    >>> found = audit(worst_case(sv.DPADMM(), sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0), rounds=3), runs=64)
+    >>> found.verdict, found.statistic, round(found.worst.lower, 3)
+    ('not refuted', 'exact', 1.0)
+    """
     check.whole("audit", at_least=64, runs=runs)
     check.whole("audit", at_least=0, seed=seed)
     check.between("audit", 0, 1, confidence=confidence)
@@ -380,7 +415,9 @@ class _RatioTable:
         self.players = [Player(game, side, runs, in_all) for side in (0, 1)]
         self.answers = game.privacy.mode == "proven"
         seen = "every upload of the client"
-        if self.answers and getattr(game.privacy, "unit", "") != "client":
+        if isinstance(game.privacy, ProvenColumns):
+            seen = "every noisy answer about the party's data, its model for prediction included"
+        elif self.answers and getattr(game.privacy, "unit", "") != "client":
             seen = "every noisy answer about the client's data (more than the server sees)"
         self.evidence = f"{seen}, {game.rounds} rounds"
 
@@ -494,22 +531,28 @@ def _by_batches(game: Game, seed: int, progress: Progress) -> Finding | None:
 
 
 def _by_score(game: Game, runs: int, seed: int, confidence: float, progress: Progress) -> Finding:
-    at_once = min(game.at_once, max(32, runs // 2))
+    at_once = min(game.at_once, max(16, runs // 4))
     players = [Player(game, side, at_once, runs) for side in (0, 1)]
     row = game.neighbours.row
     directions = None if row is None else np.kron(np.eye(game.objective.loss.outputs), row)
-    seen: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-    turns = -(-runs // (2 * at_once))
+    pilot: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    tested: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+
+    def heard(side: int, what: str) -> np.ndarray:
+        messages = _Heard(at_once, game.neighbours.client, directions)
+        players[side].play(_streams(seed, what, at_once), messages)
+        return messages.numbers()
 
     def play(side: int, turn: int) -> bool:
-        heard = _Heard(at_once, game.neighbours.client, directions)
-        alone = f" {side}" if 2 * turn >= turns else ""  # pilot runs share their noise, so that differences show
-        players[side].play(_streams(seed, f"score {turn}{alone}", at_once), heard)
-        seen[side].append(heard.numbers())
+        """As many pilot runs, which share their noise so that differences show, as runs to test on, which do not."""
+        mine = heard(side, f"pilot {turn}"), heard(side, f"score {turn} {side}")
+        pilot[side].append(mine[0])
+        tested[side].append(mine[1])
         return True
 
-    played, interrupted = _in_turns(play, at_once, runs, progress, "runs")
-    first, second = (np.concatenate(side) for side in seen)
+    played, interrupted = _in_turns(play, 2 * at_once, runs, progress, "runs")
+    turns = played // (4 * at_once)  # what one side was interrupted in is left out
+    first, second = (np.concatenate(pilot[side][:turns] + tested[side][:turns]) for side in (0, 1))
     useful = np.any(np.abs(first - first[:1]) > 0, axis=0) | np.any(first[:1] != second[:1], axis=0)
 
     def bound(_: slice, delta: float) -> float:

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.privacy.modes import ProvenColumns
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Huber, Loss
 from sottovoce.problems.vertical import VerticalFederation
@@ -91,6 +92,29 @@ def columns(entries: int = 5) -> Neighbours:
     y = np.where(np.arange(len(D)) % 2 == 0, 1.0, -1.0)
     first, second = (VerticalFederation.from_arrays([part, np.ones((len(D), 1))], y) for part in (D, other))
     return Neighbours(first, second, 0, None, "two parties, one entry of one column of the first changed")
+
+
+def worst_columns(privacy: ProvenColumns, mu: float) -> Neighbours:
+    """One party whose scores move as far as a promise allows for, or nearly, in every round but the first: its target
+    is 0, whatever the data.
+
+    `mu`: the weight of the ridge penalty, divided by rho. Labels are so far away that targets have their direction
+    whatever the noise was. To be used with squared loss.
+    """
+    if privacy.variant == "clip":  # scores and model, once clipped, are nearly the opposite of the neighbour's
+        D, y, what = np.array([[0.01], [1.0]]), np.array([1.0, 0.0]), "columns nearly across the target, to either side"
+        other = D * [[-1.0], [1.0]]
+    elif privacy.unit == "record":  # all others' model is as long as it can be; one score is at its one end or other
+        assert privacy.row_bound is not None
+        samples = 1 + round(mu / privacy.row_bound**2)
+        D, y = np.full((samples, 1), privacy.row_bound), np.ones(samples)
+        other, what = D.copy(), f"one of {samples} equal records turned into the opposite"
+        other[0] *= -1.0
+    else:  # the target itself, or nothing
+        D = np.array([[LONG if privacy.column_bound is None else privacy.column_bound]])
+        other, y, what = np.zeros((1, 1)), np.ones(1), "a column along the target, or none"
+    first, second = (VerticalFederation.from_arrays([part], FAR**2 * y) for part in (D, other))
+    return Neighbours(first, second, 0, None, f"worst-case canary: one party, {what}")
 
 
 def own_record(federation: Federation, loss: Loss, relation: Relation = "replace-one") -> Neighbours:

@@ -10,12 +10,12 @@ import numpy as np
 from sottovoce.algorithms import ALGORITHMS, DPADMM, DPSGD, PVP, ADMMSharing, FedEPM, FedPLT, FedSPDDP
 from sottovoce.core.algorithm import Algorithm, Array, Noise, Site, VerticalAlgorithm
 from sottovoce.privacy import claims
-from sottovoce.privacy.modes import Proven, ProvenColumns, Published
+from sottovoce.privacy.modes import Proven, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2, NoPenalty
-from sottovoce.run.audit import Finding, Game, Progress, _silent, audit, shown, worst_case
+from sottovoce.run.audit import Finding, Game, Progress, _silent, audit, columns_promise, shown, worst_case
 from sottovoce.run.audit_neighbours import FAR, Linear, Neighbours, canary, columns
 
 
@@ -156,17 +156,14 @@ def proven_variants() -> Iterator[tuple[str, Algorithm[Any, Any, Any, Any], Any]
     yield "dp-sgd, whole client", DPSGD(), replace(PROVEN, unit="client")
     yield "dp-sgd, secret batches", DPSGD(batch=2), replace(PROVEN, relation="add-remove")
     yield "dp-sgd, secret batches", DPSGD(batch=2), PROVEN
-    party = ProvenColumns(1.0, 1e-5, unit="party", bound=1.0)
-    yield "admm-sharing, party", ADMMSharing(), party
-    yield "admm-sharing, column", ADMMSharing(), replace(party, unit="column", column_bound=2.0)
-    yield "admm-sharing, record", ADMMSharing(), replace(party, unit="record", row_bound=1.0, score_bound=1.0)
-    yield "admm-sharing, clipped", ADMMSharing(), replace(party, variant="clip", model_bound=1.0)
+    for unit in ("party", "column", "record"):
+        yield f"admm-sharing, {unit}", ADMMSharing(), columns_promise(1.0, 1e-5, unit)
+    clipped = replace(columns_promise(1.0, 1e-5, "party"), variant="clip", model_bound=1.0)
+    yield "admm-sharing, clipped", ADMMSharing(), clipped
 
 
 def proven_game(method: Algorithm[Any, Any, Any, Any], privacy: Any, rounds: int = 10) -> Game:
     """The worst-case canary for this promise."""
-    if isinstance(method, VerticalAlgorithm):
-        return Game(method, columns(), Objective(Logistic(), L2(0.1)), privacy, rounds)
     return worst_case(method, privacy, rounds, 1 if method.asks().kind == "argmin" else 2, 5, 2)
 
 
@@ -185,10 +182,7 @@ def rows(runs: int = 20_000, progress: Progress = _silent) -> Iterator[Row]:
     yield from dp_admm_experiment()
     yield from other_sound_claims()
     for name, method, privacy in proven_variants():
-        few = isinstance(method, VerticalAlgorithm)  # each fit takes a solver, and nothing here comes near the budget
-        found = audit(
-            proven_game(method, privacy, 2 if few else 10), min(runs, 256) if few else runs, progress=progress
-        )
+        found = audit(proven_game(method, privacy), runs, progress=progress)
         words = "proven, the whole run" + (f" ({privacy.relation})" if "batches" in name else "")
         yield replace(_row(words, found), method=name)
 

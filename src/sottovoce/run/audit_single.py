@@ -91,13 +91,14 @@ def one_run(
     )
     weights = result.model.reshape(loss.outputs, -1)[:, planted.first :]
     scores = weights[1] - weights[0] if loss.outputs > 1 else weights[0]
-    neighbours = Neighbours(federation, federation, 0, None, f"{canaries} canaries in one run")
+    trained_on = planted.federation  # a claim may depend on how many rows there are
+    neighbours = Neighbours(trained_on, trained_on, 0, None, f"{canaries} canaries in one run")
     epsilon, delta, _ = claimed(Game(todo.algorithm, neighbours, todo.objective, privacy, todo.settings.rounds))
     each = 1 - (1 - confidence) / len(SHARES)
     order = np.argsort(scores)
     bounds = []
     for share in SHARES:
-        half = math.floor(canaries * share / 2)
+        half = max(1, math.floor(canaries * share / 2))
         right = int(planted.heads[order[-half:]].sum() + (~planted.heads[order[:half]]).sum())
         bounds.append(epsilon_from_one_run(right, 2 * half, canaries, delta, each))
     found = (Comparison(f"all {result.rounds} rounds", epsilon, delta, max(bounds)),)

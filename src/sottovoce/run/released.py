@@ -7,13 +7,22 @@ from typing import Any
 from sottovoce.core.round import NOT_RELEASED, History
 from sottovoce.run.describe import Tables
 from sottovoce.run.simulate import Result
+from sottovoce.run.vertical import VerticalResult
 
 _PATHS = (("data", "csv"), ("run", "ledgers"))
+_OF_MODELS = ("test_loss", "test_accuracy")
 
 
 def released(result: Result) -> Result:
-    """The same run without the columns of `NOT_RELEASED`, its config without folders."""
-    columns = {name: values for name, values in result.history.columns.items() if name not in NOT_RELEASED}
+    """The same run without the columns of `NOT_RELEASED`, its config without folders.
+
+    Where columns are split and private, test losses go too: all but the last belong to models that nobody was given,
+    and that no budget was charged for.
+    """
+    private: set[str] = set(NOT_RELEASED)
+    if isinstance(result, VerticalResult) and result.guarantee.mode == "proven":
+        private.update(_OF_MODELS)
+    columns = {name: values for name, values in result.history.columns.items() if name not in private}
     return replace(result, history=History(columns), config=without_folders(result.config))
 
 

@@ -155,7 +155,21 @@ class Simulator:
 
 @dataclass(frozen=True)
 class Result:
-    """A trained model, how it got there, and what may be said about privacy."""
+    """A trained model, how it got there, and what may be said about privacy.
+
+    Examples
+    --------
+    >>> import sottovoce as sv
+    >>> fed = sv.Federation.from_arrays([[1.0], [-1.0], [0.9], [-0.8]], [1, -1, 1, -1], groups=["a", "a", "b", "b"])
+    >>> goal = sv.Objective(sv.Logistic(), sv.L2(0.1))
+    >>> result = sv.train(sv.DPADMM(), fed, goal, rounds=10, privacy=sv.NoPrivacy(), seed=0, engine="numpy")
+    >>> result.predict([[0.5], [-0.3]])
+    array([ 1., -1.])
+    >>> result.rounds, result.model.shape, sorted(result.history.columns)[:3]
+    (10, (1,), ['answered', 'bytes_down', 'bytes_up'])
+    >>> print(result.guarantee)
+    No privacy: exact answers were sent in the clear.
+    """
 
     model: np.ndarray  # (dim,), or (runs, dim)
     history: History
@@ -234,6 +248,22 @@ def train(
         Go on from this checkpoint of the same run.
     after_round
         Called with a checkpoint after every round.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sottovoce as sv
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, size=(2000, 2))
+    >>> y = np.where(X[:, 0] > X[:, 1], 1, -1)
+    >>> fed = sv.Federation.from_arrays(X, y, groups=rng.integers(0, 4, size=2000), row_bound=1.0)
+    >>> goal = sv.Objective(sv.Logistic(), sv.L2(1e-3))
+    >>> privacy = sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0)
+    >>> result = sv.train(sv.DPADMM(rho=0.1), fed, goal, rounds=20, privacy=privacy, seed=0, test=(X, y))
+    >>> bool(result.history["test_accuracy"][-1] > 0.9)
+    True
+    >>> result.guarantee.short
+    '1 (δ=1e-05) per record, server sees all messages, simulated noise'
     """
     check.whole("train", rounds=rounds, record_every=record_every)
     lasting = ledgers is not None and not isinstance(ledgers, MemoryLedger)

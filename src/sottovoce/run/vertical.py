@@ -16,6 +16,7 @@ from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Participation
 from sottovoce.core.round import Exchange, Outcome
 from sottovoce.core.streams import Streams
+from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Guarantee, state_columns_guarantee, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns, Published, VerticalPrivacy
@@ -47,6 +48,7 @@ class VerticalSimulator(Simulator):
     door: PartyDoor  # type: ignore[assignment]
     test: tuple[list[Matrix], np.ndarray] | None  # type: ignore[assignment]
     labels: LabelOracle = field(kw_only=True)
+    label_epsilon: float | None = field(default=None, kw_only=True)  # spent on labels, where ledgers count runs
 
     def __post_init__(self) -> None:
         self.n, self.dim = self.federation.n, self.federation.samples
@@ -185,22 +187,24 @@ def assemble(
     y = loss.check_labels(federation.y)
     loss.check_both_classes(y)
     exact = Columns(bounded(federation.parts, privacy), penalty)
-    event, ledger = None, None
+    event, ledger, on_labels = None, None, None
     if isinstance(privacy, ProvenColumns):
         event = plan_parties(privacy, asks, participation.most(rounds))
     settings = noise_settings(algorithm, objective, privacy, participation, rounds, event)  # type: ignore[arg-type]
     noise = streams.derived(settings)
     if isinstance(privacy, ProvenColumns):
-        budget = Budget(privacy.epsilon, privacy.delta)
+        budget, seeded = Budget(privacy.epsilon, privacy.delta), privacy.noise == "seeded"
+        run = hashlib.sha256(f"{streams.seed} {settings}".encode()).hexdigest()[:32]
+        if ledgers is not None:
+            check.require(streams.runs is None, "train", "ledgers are for one run at a time", streams.runs)
+        if privacy.label_epsilon is not None:
+            if ledgers is not None:
+                on_labels = _charge_labels(ledgers, federation, privacy.label_epsilon, run, seeded)
+            y = randomised_labels(y, privacy.label_epsilon, noise, privacy.noise == "secure")
         if ledgers is None:
             ledger = MemoryLedger(budget, (federation.n,) if streams.runs is None else (streams.runs, federation.n))
         else:
-            check.require(streams.runs is None, "train", "ledgers are for one run at a time", streams.runs)
-            run = hashlib.sha256(f"{streams.seed} {settings}".encode()).hexdigest()[:32]
-            owners, seeded = federation.names, privacy.noise == "seeded"
-            ledger = OwnerLedgers.open(ledgers, owners, federation.data(), budget, run, seeded)
-        if privacy.label_epsilon is not None:
-            y = randomised_labels(y, privacy.label_epsilon, noise, privacy.noise == "secure")
+            ledger = OwnerLedgers.open(ledgers, federation.names, federation.data(), budget, run, seeded)
     elif ledgers is not None:
         raise InvalidInput(
             f"train: ledgers count what Proven answers cost; privacy={type(privacy).__name__} has no budget"
@@ -208,7 +212,24 @@ def assemble(
     door = open_parties(privacy, event, ledger, exact, asks, streams=noise, clients=np.arange(federation.n))
     labels = label_oracle(loss, y, label_weight(objective, federation.samples))
     public = None if test is None else _test_set(objective, federation, test)
-    return VerticalSimulator(federation, objective, exact, door, streams, ledger, public, labels=labels)
+    return VerticalSimulator(
+        federation, objective, exact, door, streams, ledger, public, labels=labels, label_epsilon=on_labels
+    )
+
+
+def _charge_labels(folder: Path, federation: VerticalFederation, epsilon: float, run: str, repeatable: bool) -> float:
+    """Keep that these labels are randomised for this run in a ledger of their own; what they have spent, this included.
+
+    The file takes its budget from the first run: labels that are flipped anew for another one give away more.
+    """
+    labels = [(federation.y, federation.y[:0])]
+    owner = (f"{federation.names[federation.holder]}, labels",)
+    kept = OwnerLedgers.open(folder / "labels", owner, labels, Budget(epsilon, 0.0), run, repeatable)
+    try:
+        kept.charge(Event("randomized-response", 1 / epsilon), np.array([0]), np.array([True]), round=0, question=0)
+        return float(kept.epsilons()[0])
+    finally:
+        kept.close()
 
 
 def _check_kinds(
@@ -253,7 +274,8 @@ def result(
         epsilons, accountant = simulator.spent()
         assert epsilons is not None
         together = simulator.together() if privacy.unit == "record" else 0.0
-        stated = state_columns_guarantee(privacy, epsilons, accountant, together, model.shape[-1] > 0, lasting)
+        predicts, on_labels = model.shape[-1] > 0, simulator.label_epsilon
+        stated = state_columns_guarantee(privacy, epsilons, accountant, together, predicts, lasting, on_labels)
     else:
         assert isinstance(privacy, NoPrivacy | Published)
         terms = algorithm.claim_terms(simulator.federation.sizes, outcome.rounds)

@@ -16,7 +16,9 @@ def audit(
     epsilon: Annotated[float, typer.Option(help="What is promised: in total (proven), a round (published).")] = 1.0,
     delta: Annotated[float, typer.Option(help="0 for Laplace noise.")] = 1e-5,
     clip: Annotated[float, typer.Option(help="Clip norm of proven noise.")] = 1.0,
-    unit: Annotated[str, typer.Option(help="What is protected: record or client.")] = "record",
+    unit: Annotated[
+        str, typer.Option(help="What is protected: record or client; column or party where columns are split.")
+    ] = "record",
     relation: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
     rounds: Annotated[int, typer.Option(help="Rounds of a run.")] = 20,
     clients: Annotated[int | None, typer.Option(help="Default: 10; 1 for methods that ask for arg-mins.")] = None,
@@ -113,11 +115,11 @@ def _of_method(
 
     mode, epsilon, delta, clip, unit, relation = promise
     method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
-    rows = not isinstance(method, VerticalAlgorithm)
-    check.require(rows, "audit", "columns are split here: see its rows in `sottovoce audit --papers`", name)
     check.one_of("audit", "mode", mode, ("published", "proven"))
     privacy: Any = Published(epsilon, delta)
-    if mode == "proven":
+    if mode == "proven" and isinstance(method, VerticalAlgorithm):
+        privacy = audits.columns_promise(epsilon, delta, unit)
+    elif mode == "proven":
         noise: Any = "laplace" if delta == 0 else "gaussian"
         privacy = Proven(epsilon, delta, clip, unit, relation, noise)
     if clients is None:
