@@ -51,7 +51,7 @@ G = np.zeros(6)
         (lambda: sv.Federation.from_arrays(X, Y[:5], G), r"y must have one entry per row of X \(6\), got 5"),
         (lambda: sv.Federation.from_arrays(X, Y, G[:4]), r"groups must have one entry per row of X \(6\), got 4"),
         (
-            lambda: sv.Federation.from_arrays(X, Y, ["a", None, "b", "a", float("nan"), "b"]),
+            lambda: sv.Federation.from_arrays(X, Y, ["a", None, "b", "a", float("nan"), "b"]),  # type: ignore[arg-type]
             r"every row must have an owner; row 1 has none \(2 such rows\)\. Fill it in",
         ),
         (lambda: sv.Federation.from_arrays(X[:, 0], Y, G), "X must have 2 axes"),
