@@ -125,14 +125,28 @@ def test_noise_has_the_stated_deviation(mechanism: Any, relation: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "deviation"), [("gaussian", 1.0), ("laplace", np.sqrt(2))])
 def test_discrete_noise(kind: Any, deviation: float) -> None:
-    draws = mechanisms.discrete_noise(kind, 5e4, 20_000)
+    zeros = np.zeros(20_000, np.int64)
+    draws = mechanisms.noised(kind, 5e4, zeros)
     assert draws.dtype == np.int64
     assert draws.std() == pytest.approx(5e4 * deviation, rel=0.04)
     assert abs(draws.mean()) < 5e4 * deviation * 5 / np.sqrt(20_000)
-    assert not np.array_equal(draws, mechanisms.discrete_noise(kind, 5e4, 20_000)), "secure noise is never seeded"
+    assert not np.array_equal(draws, mechanisms.noised(kind, 5e4, zeros)), "secure noise is never seeded"
     # OpenDP's own bound agrees with ours: rho = 1/(2 nm²), epsilon = 1/nm
     cost = mechanisms.discrete_cost(kind, 5e4, 10_000)
     assert cost == pytest.approx(1 / (2 * 5.0**2) if kind == "gaussian" else 1 / 5.0)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_noise_beyond_64_bits_hides_the_numbers_all_the_same(kind: Any) -> None:
+    """Noise that was cut off and then added would wrap around, and what left would be the numbers themselves."""
+    for numbers in (np.full(50, 123_456), np.full(50, -123_456)):
+        left = mechanisms.noised(kind, 1e27, numbers)
+        assert set(left.tolist()) <= {-(2**63), 2**63 - 1}
+
+
+def test_a_clip_norm_without_a_grid_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="secure noise needs a clip norm above"):
+        mechanisms.to_grid(np.zeros(2), 1e-305)
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=20))

@@ -602,7 +602,7 @@ def test_an_experiment_is_the_same_run_as_the_call(folder: Path) -> None:
         sv.Objective(sv.Logistic(), penalty=sv.L2(0.01)),
         rounds=6,
         privacy=sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0),
-        seed=1,
+        seed=todo.seed(),  # not 1: rows were shortened
         test=data.test,
         engine="numpy",
     )
@@ -653,3 +653,21 @@ def test_settings_have_one_text() -> None:
     assert stable_text(FedPLT(rho=0.1)) != stable_text(FedPLT(rho=0.1 + 1e-17 * 2**4))
     with pytest.raises(InvalidInput, match="make it a frozen dataclass"):
         stable_text(object())
+
+
+def test_rows_prepared_otherwise_get_other_noise(folder: Path) -> None:
+    """Else two runs of one seed would show what the change does to the exact answers."""
+    plain = {"csv": "rows.csv", "label": "outcome", "owner": "owner"}
+    wide, wider = ({"age": [-1, 1], "income": [-1, high]} for high in (1, 1.0001))
+    told = (
+        {"ranges": wide, "labels": ["no", "yes"]},
+        {"ranges": wider, "labels": ["no", "yes"]},
+        {"ranges": wide, "labels": ["yes", "no"]},
+        {"ranges": wide, "labels": ["no", "yes"], "row_bound": 1.4, "shorten": True},
+    )
+    runs = [load(write_toml(folder, data={**plain, **each}), rounds=1).train().model for each in told]
+    again = load(write_toml(folder, data={**plain, **told[0]}), rounds=1).train().model
+    np.testing.assert_array_equal(again, runs[0])
+    for other in runs[1:]:
+        for sign in (1.0, -1.0):
+            assert np.abs(other - sign * runs[0]).min() > 1e-6

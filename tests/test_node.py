@@ -360,7 +360,7 @@ def test_no_word_of_the_data_leaves(files: list[Path]) -> None:
     reply = Node(files[0]).answer(asks()[0])
     assert (reply.code, reply.why) == (wire.FAILED, "it could not answer; its own log says why")
     log = (files[0].parent / "node" / "node.log").read_text()
-    assert "123.4" in log
+    assert "row_bound promises" in log
     assert "123.4" not in repr(Node(files[0]).status())
 
 
@@ -397,3 +397,26 @@ def test_state_is_what_the_simulator_has(files: list[Path], tmp_path: Path) -> N
     stored = store.read_arrays(files[1].parent / "node" / "experiments" / NAME / "000003.npz")
     assert set(codec.under("client.", stored)) != set()
     assert all(np.isfinite(array).all() for array in codec.under("up.", stored).values())
+
+
+def test_noise_without_bound_is_refused(files: list[Path]) -> None:
+    ask = asks()[0]
+    loud = json.loads(ask.event) | {"noise_multiplier": 1e20}
+    reply = Node(files[0]).answer(replace(ask, event=json.dumps(loud)))
+    assert reply.code == wire.LIMITS
+    assert "noise multiplier 1e+20 is above" in reply.why
+
+
+@pytest.mark.parametrize("task", ["a" + ".a" * 100 + " = 1", "#" * 70_000], ids=["deep", "long"])
+def test_a_task_that_takes_for_ever_to_read_is_refused(files: list[Path], task: str) -> None:
+    reply = Node(files[0]).answer(replace(asks()[0], task=task))
+    assert reply.code == wire.BAD_ASK
+    assert "keys of few parts" in reply.why
+
+
+def test_a_ledger_that_is_gone_is_not_begun_anew(files: list[Path]) -> None:
+    assert not Node(files[0]).answer(asks()[0]).code
+    for name in ("ledger", "ledger.head"):
+        (files[0].parent / "node" / name).unlink()
+    assert Node(files[0]).answer(at(asks()[0], 2)).code
+    assert Node(files[0]).status().code  # type: ignore[union-attr]

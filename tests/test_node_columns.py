@@ -78,6 +78,17 @@ def test_labels_are_randomised_once_for_life(tmp_path: Path) -> None:
         serve(other, NAME[:16] + NAME[16:][::-1], LocalPost(files), tmp_path / "other")
 
 
+def test_flips_do_not_move_to_other_samples(tmp_path: Path) -> None:
+    """Another salt is another order: the flips that were drawn would fall on other labels."""
+    files = write_parties(tmp_path, ids=True)
+    made = column_deployment("admm-sharing", SECURE_COLUMNS, 2)
+    serve(made, NAME, LocalPost(files), tmp_path / "first")
+    for file in files:
+        file.write_text(file.read_text().replace("pepper", "salt"))
+    with pytest.raises(TooFewAnswers, match="its labels were randomised before"):
+        serve(made, NAME[::-1], LocalPost(files), tmp_path / "second")
+
+
 def test_ids_bring_samples_into_one_order(tmp_path: Path) -> None:
     """Three orders of the same samples and one salt: the run of those who promise the same order, to rounding."""
     made = column_deployment()

@@ -63,7 +63,10 @@ def test_a_gate_gives_the_simulators_numbers(gates: list[Path], files: list[Path
 
 
 def test_garbage_costs_nothing_and_the_gate_stays_open(gates: list[Path], files: list[Path]) -> None:
-    for words in (b"", b"\0" * 7, os.urandom(4096), struct.pack("<Q", 2**60), struct.pack("<Q", 2) + b"{}" + bytes(8)):
+    large = b'{"ask": {"row_bound": 1' + b"0" * 400 + b"}}"
+    strange = [b'{"ask": 5, "arrays": []}', b'{"ask": null, "arrays": []}', large]
+    framed = [struct.pack("<Q", len(words)) + words + bytes(8) for words in (b"{}", *strange)]
+    for words in (b"", b"\0" * 7, os.urandom(4096), struct.pack("<Q", 2**60), *framed):
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(str(gates[0]))
             line.settimeout(60)

@@ -12,8 +12,9 @@ from sottovoce.core.round import Checkpoint
 from sottovoce.core.streams import SERVER, Draw, Streams
 from sottovoce.run import node as module
 from sottovoce.run import store, wire
+from sottovoce.run.node import Node
 from sottovoce.run.remote import Deployment, TooFewAnswers, serve
-from sottovoce.run.wire import Ask, Reply
+from sottovoce.run.wire import Ask, Reply, Status
 from tests.deployments import NAME, SECURE, SEEDED, LocalPost, charged, deployment, run_tables, simulated, write_nodes
 
 
@@ -121,6 +122,13 @@ def test_a_server_that_dies_goes_on(files: list[Path], tmp_path: Path, moment: s
         serve(made, NAME, LocalPost(files), tmp_path / "run")
 
 
+def own(file: Path) -> Status:
+    """What a node says of itself."""
+    said = Node(file).status()
+    assert isinstance(said, Status)
+    return said
+
+
 def test_a_client_that_is_lost_for_good(files: list[Path], tmp_path: Path) -> None:
     class Without(LocalPost):
         def statuses(self, wait: float) -> Any:
@@ -130,8 +138,32 @@ def test_a_client_that_is_lost_for_good(files: list[Path], tmp_path: Path) -> No
     post = Without(files, lambda client, ask, reply: Reply(wire.ABSENT, "gone") if client == 1 else reply)
     result = serve(made, NAME, post, tmp_path / "run")
     assert result.history["answered"].tolist() == [2, 2, 2]
-    # Nothing is known of its ledger: what the largest limit allows is said of it.
-    assert result.guarantee.epsilon == 100.0
+    assert result.guarantee.epsilon == pytest.approx(max(own(files[0]).epsilon, own(files[2]).epsilon))
+    assert "who was never heard of in this run" in result.guarantee.not_covered[-1]
+
+
+def test_a_client_that_answered_and_is_gone_counts_with_its_limit(files: list[Path], tmp_path: Path) -> None:
+    """Also after a restart of the server, which has not met it itself."""
+    gone = [False]
+
+    class Losing(LocalPost):
+        def statuses(self, wait: float) -> Any:
+            found = super().statuses(wait)
+            return {client: status for client, status in found.items() if client != 1 or not gone[0]}
+
+    class Killed(Exception):
+        pass
+
+    def kill(checkpoint: Any) -> None:
+        gone[0] = True
+        raise Killed
+
+    made = deployment("dp-admm", SECURE, 3, least=2)
+    post = Losing(files, lambda client, ask, reply: Reply(wire.ABSENT, "gone") if client == 1 and gone[0] else reply)
+    with pytest.raises(Killed):
+        serve(made, NAME, post, tmp_path / "run", after_round=kill)
+    result = serve(made, NAME, post, tmp_path / "run")
+    assert result.guarantee.epsilon == own(files[1]).limit
 
 
 def test_noise_is_secure_unless_the_file_says_otherwise() -> None:

@@ -5,6 +5,7 @@ a client's budget is `most(rounds)`, the largest number of rounds it can be aske
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -168,8 +169,8 @@ class Schedule(Participation):
             yield np.broadcast_to(mask, _shape(streams, n))
 
     def most(self, rounds: int) -> int:
-        named = [client for chosen in self.sets[:rounds] for client in set(chosen)]
-        return int(np.bincount(named).max()) if named else 0
+        named = Counter(client for chosen in self.sets[:rounds] for client in set(chosen))
+        return max(named.values(), default=0)
 
 
 PARTICIPATION: dict[str, type[Participation]] = {

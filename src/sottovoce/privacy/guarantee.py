@@ -87,6 +87,12 @@ def short_unit(unit: str) -> str:
     return next(word for word in words if f"one {word}" in unit.replace("whole ", "")).removesuffix(" of")
 
 
+UNKNOWN = (
+    "No guarantee is stated: of a client that took part neither what it spent nor its limit is known. Its own ledger "
+    "has the number."
+)
+
+
 def state_guarantee(
     privacy: Privacy,
     method: str,
@@ -111,6 +117,8 @@ def state_guarantee(
         return Guarantee("published", claims.describe(method, privacy.epsilon, privacy.delta, rounds, **terms))
     assert epsilons is not None
     worst = float(epsilons.max())
+    if not np.isfinite(worst):
+        return Guarantee("proven", UNKNOWN)
     unit = _UNITS[privacy.unit, privacy.relation]
     if row_bound is not None:
         unit += f", no row longer than {row_bound:g}"
@@ -163,6 +171,8 @@ def state_columns_guarantee(
     """
     on_labels = privacy.label_epsilon if on_labels is None else on_labels
     worst, parties = float(epsilons.max()), len(epsilons)
+    if not np.isfinite(worst):
+        return Guarantee("proven", UNKNOWN)
     unit = _COLUMN_UNITS[privacy.unit]
     for what, bound in (("column", privacy.column_bound), ("row", privacy.row_bound)):
         if bound is not None:

@@ -11,15 +11,18 @@ from typing import Any, Literal
 
 import numpy as np
 
+from sottovoce.core import check
 from sottovoce.core.clipping import clip_rows as clip_rows  # doors find all they do to a vector here
 
 GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
 # A vector clipped in floating point may exceed its bound by rounding, far less than one grid step: one step of slack.
 GRID_BOUND = GRID_STEPS + 1
+LEAST_CLIP = 1e-200  # below, a grid step would be no number
 
 
 def to_grid(vectors: np.ndarray, clip: float) -> np.ndarray:
     """Vectors of norm <= clip as integers of norm <= GRID_BOUND, truncated toward zero."""
+    check.require(clip > LEAST_CLIP, "Proven", f"secure noise needs a clip norm above {LEAST_CLIP:g}", clip)
     return np.trunc(vectors * (GRID_STEPS / clip)).astype(np.int64)
 
 
@@ -28,9 +31,14 @@ def from_grid(numbers: np.ndarray, clip: float) -> np.ndarray:
     return numbers * (clip / GRID_STEPS)
 
 
-def discrete_noise(kind: Literal["gaussian", "laplace"], scale: float, count: int) -> np.ndarray:
-    """`count` integers of discrete Gaussian or Laplace noise of the given scale, from the operating system."""
-    return np.array(_measurement(kind, float(scale))([0] * count), dtype=np.int64)
+def noised(kind: Literal["gaussian", "laplace"], scale: float, numbers: np.ndarray) -> np.ndarray:
+    """Integers with discrete Gaussian or Laplace noise of the given scale, from the operating system.
+
+    OpenDP adds, and then cuts off at the ends of 64 bits. Noise of its own that is cut off there, added here, would
+    wrap around and show the numbers.
+    """
+    said = _measurement(kind, float(scale))(numbers.reshape(-1).tolist())
+    return np.array(said, dtype=np.int64).reshape(numbers.shape)
 
 
 def discrete_cost(kind: Literal["gaussian", "laplace"], scale: float, sensitivity: int) -> float:

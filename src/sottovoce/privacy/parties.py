@@ -185,7 +185,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
             return self.noisy(clipped, self.event.noise_multiplier * 2 * bound, purpose, question)
         grid = mechanisms.to_grid(clipped, bound)
         scale = self.event.noise_multiplier * 2 * mechanisms.GRID_BOUND
-        grid = grid + mechanisms.discrete_noise("gaussian", scale, grid.size).reshape(grid.shape)
+        grid = mechanisms.noised("gaussian", scale, grid)
         return self.intercept(mechanisms.from_grid(grid, bound))
 
 

@@ -225,8 +225,8 @@ class RecordDoor(ProvenDoor):
             client = int(local[place[-1]])
             examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm)
             total = mechanisms.to_grid(examples, self.privacy.clip).sum(axis=0)
-            noise = mechanisms.discrete_noise(self.privacy.mechanism, scale, self.exact.dim)
-            answer[place] = mechanisms.from_grid(total + noise, self.privacy.clip) * self.exact.weights[client]
+            noisy = mechanisms.noised(self.privacy.mechanism, scale, total)
+            answer[place] = mechanisms.from_grid(noisy, self.privacy.clip) * self.exact.weights[client]
         return answer
 
 
@@ -253,7 +253,7 @@ class ClientDoor(ProvenDoor):
             return self.noisy(centre + moved, scale, Purpose.NOISE, question)
         grid = mechanisms.to_grid(moved, self.privacy.clip)
         scale = self.event.noise_multiplier * 2 * mechanisms.GRID_BOUND
-        grid = grid + mechanisms.discrete_noise("gaussian", scale, grid.size).reshape(grid.shape)
+        grid = mechanisms.noised("gaussian", scale, grid)
         return self.intercept(centre + mechanisms.from_grid(grid, self.privacy.clip))
 
 

@@ -99,13 +99,11 @@ def noisy_counts(
     owner = np.repeat(everyone, np.diff(offsets)) * cells
     columns = zip(values.T, edges, strict=True)
     counts = [np.bincount(owner + np.searchsorted(e, x), minlength=clients * cells) for x, e in columns]
+    exact = np.stack(counts).reshape(features, clients, cells).swapaxes(0, 1)
     if secure:
-        kind = "laplace" if event.mechanism == "laplace" else "gaussian"
-        noise = np.stack([mechanisms.discrete_noise(kind, scale, features * cells) for _ in everyone])
-    else:
-        draw = streams.laplace if event.mechanism == "laplace" else streams.normal
-        noise = scale * draw(everyone, 0, Purpose.NOISE, features * cells, question)
-    return np.stack(counts).reshape(features, clients, cells).swapaxes(0, 1) + noise.reshape(clients, features, cells)
+        return mechanisms.noised("laplace" if event.mechanism == "laplace" else "gaussian", scale, exact)
+    draw = streams.laplace if event.mechanism == "laplace" else streams.normal
+    return exact + scale * draw(everyone, 0, Purpose.NOISE, features * cells, question).reshape(exact.shape)
 
 
 def noise_scale(event: Event, features: int) -> float:

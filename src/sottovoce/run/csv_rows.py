@@ -10,6 +10,8 @@ from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.problems.losses import Loss
 
+FILL_IN = "Encode it, drop these rows, or fill in a number that is known without looking at them"
+
 
 def read_csv(
     path: Path, label: str, owner: str, ranges: Mapping[str, tuple[float, ...]] | None = None
@@ -54,7 +56,9 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
                     rows.append([field.strip() for field in row])
                     lines.append(reader.line_num)
     except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
+        raise MissingData(
+            f"{path}: there is no such file; paths start from the folder of the file that names them"
+        ) from None
     except OSError as error:
         raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
     except (csv.Error, UnicodeDecodeError) as error:
@@ -83,7 +87,7 @@ def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int])
         first = int(np.flatnonzero(~good)[0])
         where = f"{path.name}, line {lines[first]}, column {name!r}"
         got = f"got {column[first]!r} ({int((~good).sum())} such entries)"
-        raise InvalidInput(f"{where}: must be a finite number, {got}. Encode, drop or impute it first")
+        raise InvalidInput(f"{where}: must be a finite number, {got}. {FILL_IN}")
     return numbers
 
 

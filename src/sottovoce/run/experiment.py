@@ -47,7 +47,7 @@ from sottovoce.problems.partition import PARTITIONS, make
 from sottovoce.problems.penalties import PENALTIES
 from sottovoce.problems.vertical import VerticalFederation, cut
 from sottovoce.run.csv_rows import coded, label_text, read_csv
-from sottovoce.run.describe import Tables, describe, plain_fields
+from sottovoce.run.describe import Tables, describe, plain_fields, stable_text
 from sottovoce.run.simulate import Engine, Result, train
 
 MODES: dict[str, type[Privacy]] = {mode.mode: mode for mode in (Proven, Published, NoPrivacy)}
@@ -214,7 +214,7 @@ class Experiment:
                 rounds=settings.rounds,
                 privacy=self.privacy,
                 participation=self.participation,
-                seed=settings.seed,
+                seed=self.seed(),
                 runs=settings.runs or None,
                 test=data.test,
                 engine=settings.engine,
@@ -224,6 +224,14 @@ class Experiment:
                 after_round=after_round,
             )
         return replace(result, config=self.described())
+
+    def seed(self) -> int | None:
+        """What `train` is given. Rows prepared otherwise are asked about with other noise: the same would cancel."""
+        source, seed = self.source, self.settings.seed
+        prepared = (sorted(source.ranges.items()), self.data().labels, source.row_bound if source.shorten else None)
+        if seed is None or not any(prepared):
+            return seed
+        return Streams(seed).derived(stable_text(prepared)).seed
 
 
 # ------------------------------------------------------------------------------------------------------ file -> objects

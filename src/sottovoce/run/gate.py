@@ -83,6 +83,8 @@ def _answer(node: Node, line: socket.socket) -> None:
             said = node.status()
     except SottovoceError as error:  # about the caller's own words
         said = Reply(wire.BAD_ASK, str(error)[:300])
+    except (ValueError, TypeError, AttributeError, ArithmeticError):
+        said = Reply(wire.BAD_ASK, "the question cannot be read")
     if isinstance(said, Status):
         _send(line, {"status": asdict(said)}, {})
     else:

@@ -25,6 +25,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import time
 import tomllib
 import traceback
@@ -66,6 +67,10 @@ _SENTENCES = {
     wire.DISK: "its disk is full or cannot be written; nothing was answered",
     wire.FAILED: "it could not answer; its own log says why",
 }
+
+
+LONGEST_TASK = 1 << 16
+_DEEP = re.compile(r"(?:\s*\.\s*[\w\"'-]+){9}")
 
 
 class _Rows(NamedTuple):
@@ -200,7 +205,8 @@ class Node:
     def _labels(self, task: Task, event: Event | None) -> np.ndarray:
         """The labels as they may be asked about."""
         y = self._coded(task)
-        return party.usable_labels(y, task, _behind(task, event), self.folder / "labels.npz", self._rows.fingerprint)
+        of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
+        return party.usable_labels(y, task, _behind(task, event), self.folder / "labels.npz", of)
 
     def _coded(self, task: Task) -> np.ndarray:
         return coded(self._rows.labels, self._own.labels, task.objective.loss, "data")[0]
@@ -240,6 +246,8 @@ class Node:
         path, budget = self.folder / "ledger", Budget(self.limits.epsilon, self.limits.delta)
         print_ = self._rows.fingerprint
         known = path.exists() or path.with_name("ledger.head").exists()
+        if not known and (self.folder / "experiments").exists():
+            raise LedgerError(f"{path}: is gone, and answers were given. Put it back: without it nothing may be asked")
         ledger = (
             FileLedger.open(path, owner=self.name, dataset=print_)
             if known
@@ -342,6 +350,8 @@ def _noise_settings(task: Task, event: Event | None) -> str:
 def _read_task(ask: Ask) -> tuple[Task, Event | None]:
     """What the server asks for. Its errors are about the server's own words, so they may be told."""
     try:
+        deep = len(ask.task) > LONGEST_TASK or _DEEP.search(ask.task)  # reading such keys takes time without bound
+        check.require(not deep, "task", f"must have at most {LONGEST_TASK} characters, and keys of few parts")
         tables = tomllib.loads(ask.task)
         good = all(isinstance(table, dict) for table in tables.values())
         check.require(good, "task", "must hold tables only")
@@ -354,7 +364,7 @@ def _read_task(ask: Ask) -> tuple[Task, Event | None]:
         if task.privacy.mode not in task.algorithm.modes:
             raise InvalidInput(f"{task.algorithm.name}: has no {task.privacy.mode!r} variant")
         task.algorithm.check(task.objective.penalty)
-    except (SottovoceError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (SottovoceError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Refused(wire.BAD_ASK, f"the question cannot be read: {str(error)[:300]}") from None
     return task, event
 

@@ -29,6 +29,9 @@ class Refused(SottovoceError):
         super().__init__(why)
 
 
+MOST_NOISE = 2.0**30  # beyond it an answer is nothing but noise
+
+
 @dataclass(frozen=True)
 class Limits:
     """What its owner lets a client answer, whatever a server asks for.
@@ -103,6 +106,7 @@ class Limits:
         self._allow(clip >= self.least_clip, f"{named} {clip:g} is below {self.least_clip:g}")
         noise = event.noise_multiplier
         self._allow(noise >= self.least_noise, f"noise multiplier {noise:.4g} is below {self.least_noise:g}")
+        self._allow(noise <= MOST_NOISE, f"noise multiplier {noise:.4g} is above {MOST_NOISE:g}")
 
     def hold_labels(self, task: Task) -> None:
         """Refuse to hold labels for an experiment that would show more of them than the owner allows."""

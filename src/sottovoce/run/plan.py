@@ -27,13 +27,17 @@ from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
 from sottovoce.run import made_up
-from sottovoce.run.describe import Tables, plain_fields
+from sottovoce.run.describe import Tables, plain_fields, to_toml
 from sottovoce.run.repetitions import Interval, interval
 from sottovoce.run.simulate import train
 
 Method = Algorithm[Any, Any, Any, Any]
 Progress = Callable[[str, int, int], None]
 
+TO_DO = (
+    "Before it runs, put your own file and columns in [data], and add the ranges that everybody knows: "
+    "ranges = { column = [low, high] }"
+)
 GOAL = Objective(Logistic(), L2(1e-6))
 ROUNDS = (10, 30, 100, 300)
 CLIPS = (0.1, 0.3, 1.0)  # shares of the longest gradient a row can have
@@ -167,6 +171,10 @@ class Plan:
         """Deviation of the noise on each coordinate that a client of average size sends (or answers)."""
         weight = 1.0 if self.problem.unit == "client" else 1 / float(np.mean(self.problem.sizes))
         return self.noise_multiplier * 2 * self.setting.clip * weight
+
+    def run_file(self) -> str:
+        """The text of a run file, with what is left to do."""
+        return f"# {TO_DO}\n\n{to_toml(self.tables())}"
 
     def tables(self) -> Tables:
         """A run file: everything but whose rows."""

@@ -193,6 +193,8 @@ class Remote:
         if isinstance(self._blank, vertical.VerticalSimulator):  # `train` gives this to the algorithm as `hub.labels`
             self.labels: LabelOracle = replace(self._blank.labels, prox=self._prox, slope=self._slope)
         self._spent = np.zeros(self.n, dtype=bool)
+        self.limits = np.full(self.n, np.inf)  # of clients, as they said it last
+        self.heard = np.zeros(self.n, dtype=bool)  # who has answered in any round
         told = {table: columns for table, columns in deployment.tables.items() if table != "clients"}
         self._task, self._event = to_toml(told), "" if self.event is None else json.dumps(pack_event(self.event))
 
@@ -228,6 +230,7 @@ class Remote:
                 f"round {k}: {int(answered.sum())} of {len(asks)} clients answered and at least {needed} must. "
                 f"Run the app again to go on from round {k}. Silent: {'; '.join(silent.values())}"
             )
+        self.heard |= answered
         return Exchange(up if answered.any() else None, answered)
 
     def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
@@ -285,10 +288,11 @@ class Remote:
             return Reply(wire.BAD_ANSWER, str(error)[:300]), like
 
     def snapshot(self) -> dict[str, np.ndarray]:
-        return {"spent": self._spent.astype(np.float64)}
+        return {"spent": self._spent.astype(np.float64), "limits": self.limits.copy(), "heard": self.heard.copy()}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         self._spent = np.asarray(arrays["spent"]) > 0
+        self.limits, self.heard = np.array(arrays["limits"]), np.asarray(arrays["heard"]) > 0
 
     def _ask(self, client: int, down: Any, k: int, what: str = wire.ROUND) -> Ask:
         bound = self._deployment.clients.row_bound or 0.0
@@ -327,6 +331,8 @@ def serve(
     if resume is not None:
         log.info("going on after round %d", resume.k)
         remote.restore(resume.clients)
+    for client, status in met.items():
+        remote.limits[client] = status.limit
 
     def kept(checkpoint: Checkpoint) -> None:
         keep.last = checkpoint
@@ -348,7 +354,11 @@ def serve(
     check.require(outcome.rounds > 0, "app", f"no round could be done, {outcome.stopped}")
     model = remote.models(outcome.rounds) if clients.split else outcome.model[..., 0, :]
     last = post.statuses(wait=0)
-    guarantee = _guarantee(deployment, outcome.rounds, met, last, remote.event, predicts=model.shape[-1] > 0)
+    predicts = model.shape[-1] > 0
+    limits = np.where(remote.heard | np.isfinite(remote.limits), remote.limits, 0.0)
+    guarantee = _guarantee(deployment, outcome.rounds, met, last, limits, remote.event, predicts)
+    never = [who for i, who in enumerate(clients.names) if not remote.heard[i] and not np.isfinite(remote.limits[i])]
+    guarantee = guarantee.leaving_out(*(f"anything of {who}, who was never heard of in this run" for who in never))
     whole = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config)
     result = vertical.VerticalResult(*whole, widths=clients.split) if clients.split else Result(*whole)
     store.save(result, folder)
@@ -360,19 +370,18 @@ def _guarantee(
     rounds: int,
     met: Mapping[int, Status],
     last: Mapping[int, Status],
+    limits: np.ndarray,
     event: Event | None,
     predicts: bool,
 ) -> Any:
-    """The statement, from what the clients' own ledgers say at the end; of a client that is silent then, its limit."""
+    """The statement, from what the clients' own ledgers say at the end; of one that is silent then, its limit."""
     task, clients = deployment.task, deployment.clients
     privacy: Any = task.privacy
     epsilons, accountant = None, ""
     if event is not None:
         from sottovoce.privacy import accounting
 
-        limits = {client: status.limit for client, status in {**met, **last}.items()}
-        worst = max(limits.values(), default=privacy.epsilon)
-        spent = [last[i].epsilon if i in last else limits.get(i, worst) for i in range(len(clients.names))]
+        spent = [last[i].epsilon if i in last else limits[i] for i in range(len(clients.names))]
         epsilons = np.array(spent)
         accountant = accounting.accountant_name({event: rounds}, privacy.delta)
     if isinstance(privacy, ProvenColumns):
@@ -410,7 +419,10 @@ def _together(privacy: ProvenColumns, parties: int, last: Mapping[int, Status]) 
                 spent[experiment.from_table(Event, packed, "Status, spent")] += count
         except (ValueError, TypeError, AttributeError, RecursionError):  # it cannot be read, so nothing is known
             return np.inf
-    return accounting.epsilon(spent, privacy.delta)
+    try:
+        return accounting.epsilon(spent, privacy.delta)
+    except (SottovoceError, ArithmeticError):  # of a kind that does not add up with the others
+        return np.inf
 
 
 def _must_fit(deployment: Deployment, met: Mapping[int, Status], least: int) -> None:

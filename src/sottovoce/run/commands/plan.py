@@ -41,7 +41,6 @@ def plan(
         from sottovoce.core import check
         from sottovoce.run import experiment, plan_words, plot, store
         from sottovoce.run import plan as plans
-        from sottovoce.run.describe import to_toml
 
         check.whole("plan", clients=clients, rows=rows)
         check.require(clients <= _MOST_CLIENTS, "plan", f"clients must be at most {_MOST_CLIENTS}", clients)
@@ -67,7 +66,7 @@ def plan(
             said = plan_words.to_dict(chosen)
             with store.new_folder(path) as folder:
                 store.write_json(folder / NUMBERS, said)
-                (folder / RUN_FILE).write_text(to_toml(chosen.tables()), encoding="utf-8")
+                (folder / RUN_FILE).write_text(chosen.run_file(), encoding="utf-8")
                 plot.plan(said, folder / FIGURE)
         if as_json:
             show.print_json({"folder": str(path), **said})
@@ -75,6 +74,4 @@ def plan(
             typer.echo(str(path))
         else:
             show.print_plan(said)
-            show.note(
-                f"Saved in {path}: {RUN_FILE} to run (put your own file and columns in its [data]), {FIGURE}, {NUMBERS}"
-            )
+            show.note(f"Saved in {path}: {RUN_FILE} to run, {FIGURE}, {NUMBERS}. {plans.TO_DO}")
