@@ -29,6 +29,13 @@ class Refused(SottovoceError):
         super().__init__(why)
 
 
+def relation_of(privacy: Proven | ProvenColumns) -> str:
+    """What a budget of this kind counts."""
+    if isinstance(privacy, ProvenColumns):
+        return RELATIONS[privacy.unit]
+    return "replace-client" if privacy.unit == "client" else privacy.relation
+
+
 MOST_NOISE = 2.0**30  # beyond it an answer is nothing but noise
 
 
@@ -97,7 +104,7 @@ class Limits:
             return
         assert event is not None
         columns = isinstance(privacy, ProvenColumns)
-        relation = RELATIONS[privacy.unit] if columns else privacy.relation
+        relation = relation_of(privacy)
         clip, named = (privacy.bound, "bound") if columns else (privacy.clip, "clip")
         self._allow(privacy.noise == "secure" or self.seeded, "seeded noise is not accepted, noise must be 'secure'")
         self._allow(relation in self.relations, f"relation {relation!r} is not among {list(self.relations)}")

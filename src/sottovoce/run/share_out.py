@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.privacy.modes import ProvenColumns
-from sottovoce.privacy.parties import RELATIONS
+from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.run import party, store
 from sottovoce.run.describe import Tables, to_toml
 from sottovoce.run.experiment import Experiment, Task
+from sottovoce.run.node_file import relation_of
 
 
 def clients_table(run: Experiment) -> dict[str, Any]:
@@ -51,8 +51,7 @@ def write(folder: Path, run: Experiment, task: Task) -> None:
 
 def _limits(task: Task) -> dict[str, Any]:
     privacy: Any = task.privacy
-    columns = isinstance(privacy, ProvenColumns)
-    relation = RELATIONS[privacy.unit] if columns else getattr(privacy, "relation", "replace-one")
+    relation = relation_of(privacy) if isinstance(privacy, Proven | ProvenColumns) else "replace-one"
     labels: dict[str, Any] = {}
     if party.is_vertical(task):
         epsilon = getattr(privacy, "label_epsilon", None)
