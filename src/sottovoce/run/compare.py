@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.core import check
-from sottovoce.core.round import NOT_RELEASED, Checkpoint
+from sottovoce.core.round import Checkpoint
 from sottovoce.run import experiment, plot, report, store
 from sottovoce.run.experiment import Experiment
+from sottovoce.run.released import private_columns
 from sottovoce.run.repetitions import LEVEL, MEASURES, Repetitions, interval, paired
 
 FIGURE, PAGE, NUMBERS = "comparison.png", "report.html", "comparison.json"
@@ -58,7 +59,7 @@ def compared(groups: Sequence[Repetitions]) -> dict[str, Any]:
                 values = group.last(column)
                 difference = paired(groups[0], group, column) if group is not groups[0] else None
                 measures[column] = interval(values).plain() | {
-                    "released": column not in NOT_RELEASED,
+                    "released": column not in private_columns(group.first),
                     "values": values.tolist(),
                     "difference": difference.plain() if difference is not None else None,
                 }

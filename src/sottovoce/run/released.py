@@ -13,15 +13,19 @@ _PATHS = (("data", "csv"), ("run", "ledgers"))
 _OF_MODELS = ("test_loss", "test_accuracy")
 
 
-def released(result: Result) -> Result:
-    """The same run without the columns of `NOT_RELEASED`, its config without folders.
+def private_columns(result: Result) -> set[str]:
+    """Columns of a run's history that a simulation may look at and nobody else.
 
-    Where columns are split and private, test losses go too: all but the last belong to models that nobody was given,
-    and that no budget was charged for.
+    Where columns are split and private, test losses are among them: all but the last belong to models that nobody was
+    given, and that no budget was charged for.
     """
-    private: set[str] = set(NOT_RELEASED)
-    if isinstance(result, VerticalResult) and result.guarantee.mode == "proven":
-        private.update(_OF_MODELS)
+    vertical = isinstance(result, VerticalResult) and result.guarantee.mode == "proven"
+    return {*NOT_RELEASED, *(_OF_MODELS if vertical else ())}
+
+
+def released(result: Result) -> Result:
+    """The same run without its private columns, its config without folders."""
+    private = private_columns(result)
     columns = {name: values for name, values in result.history.columns.items() if name not in private}
     return replace(result, history=History(columns), config=without_folders(result.config))
 

@@ -20,7 +20,7 @@ from sottovoce.run import report_charts as charts
 from sottovoce.run import report_words as words
 from sottovoce.run import store
 from sottovoce.run.describe import to_toml
-from sottovoce.run.released import released, without_folders
+from sottovoce.run.released import private_columns, released, without_folders
 from sottovoce.run.repetitions import MEASURES, Repetitions, interval, paired, pool, told
 from sottovoce.run.report_html import Markup, allowed, data, element, joined, script, table
 from sottovoce.run.simulate import Result
@@ -169,7 +169,13 @@ def _short(groups: Sequence[Repetitions]) -> Markup:
     if len(groups) == 1:
         return joined(_cards(groups[0]), _stopped(groups))
     measures = [measure for measure in MEASURES if any(group.has(measure[0]) for group in groups)]
-    headings = ["run", "privacy", *(_marked(words_, column) for column, words_, _ in measures), "rounds", "sent up"]
+    headings = [
+        "run",
+        "privacy",
+        *(_marked(words_, column, groups) for column, words_, _ in measures),
+        "rounds",
+        "sent up",
+    ]
     rows = [
         [
             group.name,
@@ -191,7 +197,7 @@ def _cards(group: Repetitions) -> Markup:
             mean, _, spread = _end(group, column, form).partition("\n(")
             sure = f"95 % interval over {len(group.keys)} seeds: {spread.rstrip(')')}"
             note = sure if spread else "on public test rows"
-            cards.append((said, mean, words.PRIVATE if column in NOT_RELEASED else note))
+            cards.append((said, mean, words.PRIVATE if column in private_columns(group.first) else note))
     clients = _clients(group)
     repeated = f", repeated {len(group.keys)} times" if len(group.keys) > 1 else ""
     method = f"{group.first.config['algorithm']['name']}{repeated}"
@@ -218,7 +224,7 @@ def _differences(groups: Sequence[Repetitions]) -> Markup:
         for column, said, form in MEASURES:
             difference = paired(first, other, column)
             if difference is not None:
-                rows.append([other.name, _marked(said, column), *told(difference.plain(), form, sign=True)])
+                rows.append([other.name, _marked(said, column, [other]), *told(difference.plain(), form, sign=True)])
     if not rows:
         return Markup("")
     caption = f"Difference to {first.name}, paired by seed ({len(first.keys)} seeds)"
@@ -232,8 +238,9 @@ def _end(group: Repetitions, column: str, form: str) -> str:
     return mean if spread == "–" else f"{mean}\n({spread})"
 
 
-def _marked(said: str, column: str) -> str:
-    return f"{said}\n({words.PRIVATE})" if column in NOT_RELEASED else said
+def _marked(said: str, column: str, groups: Sequence[Repetitions]) -> str:
+    private = any(column in private_columns(group.first) for group in groups)
+    return f"{said}\n({words.PRIVATE})" if private else said
 
 
 def _rounds(group: Repetitions) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.core.round import NOT_RELEASED
+from sottovoce.run.released import private_columns
 from sottovoce.run.repetitions import MEASURES, Interval, Repetitions, interval
 
 Chart = dict[str, Any]
@@ -20,7 +20,8 @@ def progress_charts(groups: Sequence[Repetitions]) -> list[Chart]:
         lines = [_line(group, column, slot) for slot, group in enumerate(groups) if group.has(column)]
         if lines:
             chart = _chart(column, f"{words[0].upper()}{words[1:]} over rounds", words, lines, percent="%" in form)
-            charts.append(chart | {"private": column in NOT_RELEASED})
+            private = any(column in private_columns(group.first) for group in groups)
+            charts.append(chart | {"private": private})
     return charts
 
 

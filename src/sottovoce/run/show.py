@@ -68,14 +68,14 @@ def print_comparison(said: Mapping[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from sottovoce.core.round import NOT_RELEASED
     from sottovoce.run.repetitions import MEASURES, told
 
     runs, first = said["runs"], said["paired_with"]
     for column, words, form in MEASURES:
         if not any(column in run["measures"] for run in runs):
             continue
-        marked = " (simulation only, not released)" if column in NOT_RELEASED else ""
+        private = any(not run["measures"][column]["released"] for run in runs if column in run["measures"])
+        marked = " (simulation only, not released)" if private else ""
         table = Table(title=f"{words}{marked}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
         table.add_column("run", overflow="fold")
         for heading in ("mean", "95 %\ninterval", "difference", "95 %\ninterval"):
