@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from sottovoce.core.check import MissingData
 from sottovoce.problems import datasets
-from sottovoce.reproduce import admm_sharing, comparison, figure, page, runner
+from sottovoce.reproduce import admm_sharing, comparison, fedepm, fedspd_dp, figure, page, runner
 from sottovoce.reproduce.experiment import (
     Cell,
     Claim,
@@ -71,6 +71,96 @@ def test_a_winner_must_win_clearly() -> None:
     assert not lowest("y", "x", 2.0)(table).same
     assert not highest("y", "x", 3.0)(table).same  # 2 is as good
     assert not lowest("y", "x", 1.0)(trials({1.0: [0.0, 1.0], 2.0: [0.5, 1.5]})).same
+
+
+@pytest.mark.parametrize(
+    ("path", "same"),
+    [
+        ([[9.0, 9.1], [5.0, 5.1], [2.0, 2.1]], True),
+        ([[9.0, 9.1], [2.0, 2.1], [2.1, 2.2]], True),  # up again, but within the noise
+        ([[9.0, 9.1], [2.0, 2.1], [5.0, 5.1]], False),  # up again
+        ([[9.0, 9.1], [9.5, 9.6], [8.9, 9.3]], False),  # where it began
+    ],
+)
+def test_what_declines_does_not_rise_again(path: Any, same: bool) -> None:
+    rounds, values = zip(*((k, value) for k, pair in enumerate(path) for value in pair), strict=True)
+    found = fedspd_dp._declines("total")(Table.of({"round": rounds, "alfv": values, "total": 0.5}))
+    assert found.same is same
+    assert "least" in found.measured
+
+
+def epm(values: dict[str, list[float]], k0: float = 4.0) -> dict[str, list[Any]]:
+    method, run, y = zip(*((m, r, v) for m, all_ in values.items() for r, v in enumerate(all_)), strict=True)
+    return {"method": list(method), "run": list(run), "CR": list(y), "k0": [k0] * len(y)}
+
+
+@pytest.mark.parametrize(
+    ("ours", "others", "by_mean", "by_median"),
+    [
+        ([9.0] * 10 + [11.0] * 10, [20.0, 22.0], True, True),
+        ([9.0] * 10 + [11.0] * 10, [10.0, 30.0], False, True),  # lower, but within the noise
+        ([1.0] * 10 + [21.0] * 10, [30.0, 32.0], False, True),  # two partitions are not twenty trials
+        ([30.0] * 20, [20.0, 22.0], False, False),
+    ],
+)
+def test_the_fewest_rounds_are_fewer_between_partitions(ours: Any, others: Any, by_mean: bool, by_median: bool) -> None:
+    table = Table.of(epm({"FedEPM": ours, "SFedAvg": others, "SFedProx": [50.0, 52.0]}))
+    assert fedepm._fewest("CR", ("k0",))(table).same is by_mean
+    found = fedepm._fewest("CR", ("k0",), median=True)(table)
+    assert found.same is by_median
+    assert "no tolerance" in found.measured
+
+
+@pytest.mark.parametrize(
+    ("last", "falls", "rises"),
+    [
+        ([9.0] * 10 + [11.0] * 10, True, False),
+        ([59.0] * 10 + [61.0] * 10, False, True),
+        ([15.0] * 10 + [25.0] * 10, False, False),  # two partitions are not twenty trials
+    ],
+)
+def test_a_trend_is_one_between_partitions(last: Any, falls: bool, rises: bool) -> None:
+    first, end = epm({"FedEPM": [29.0] * 10 + [31.0] * 10}), epm({"FedEPM": last}, k0=20.0)
+    table = Table.of({name: first[name] + end[name] for name in first})
+    assert fedepm._trend("CR", "k0", up=False)(table).same is falls
+    assert fedepm._trend("CR", "k0", up=True)(table).same is rises
+
+
+@pytest.mark.parametrize(
+    ("settings", "same"),
+    [
+        ([(0.8, 0.7), (0.8, 0.7), (0.7, 0.7)], True),
+        ([(0.8, 0.7), (0.7, 0.7), (0.7, 0.7)], False),  # in one of three
+        ([(0.8, 0.7), (0.8, 0.7), (0.6, 0.7)], False),  # worse in one
+        ([(0.8, 0.7), (0.8, 0.7), (0.9, 0.5), (0.7, 0.7), (0.7, 0.7)], False),  # no yardstick: two of four
+    ],
+)
+def test_better_than_noisy_gradient_descent_is_so_in_most_settings(settings: Any, same: bool) -> None:
+    rows = [
+        (method, epsilon, value + off)
+        for epsilon, pair in enumerate(settings, start=1)
+        for method, value in zip(("X", comparison.NOISY_GD), pair, strict=True)
+        for off in (-0.001, 0.001)
+    ]
+    columns = zip(("method", "epsilon", "test_accuracy"), zip(*rows, strict=True), strict=True)
+    assert comparison._beats_noisy_gd("X")(Table.of({**dict(columns), "split": "iid"})).same is same
+
+
+@pytest.mark.parametrize(("rate", "same"), [(0.5, True), (0.8, True), (0.85, False)])
+def test_convergence_in_a_few_epochs(rate: float, same: bool) -> None:
+    """The loss 1 + rate^(k - 1) is within 2 % of its end, 1, when rate^(k - 1) < 0.02."""
+    k = np.arange(1.0, 201.0)
+    within = int(np.ceil(np.log(0.02) / np.log(rate))) + 1
+    found = admm_sharing._few_epochs(Table.of({"method": "ADMM sharing", "epoch": k, "test_loss": 1 + rate ** (k - 1)}))
+    assert found == Finding(f"{within} of 200 epochs", same)
+
+
+def test_runs_on_one_draw_are_one_trial() -> None:
+    table = Table.of({"x": [1, 1, 1, 1, 2], "y": [1.0, 3.0, 5.0, 7.0, 9.0]})
+    found = table.averaged("y", "x", draw=np.array([0, 0, 1, 1, 0]))
+    assert found["x"].tolist() == [1, 1, 2]
+    assert found["y"].tolist() == [2.0, 6.0, 9.0]
+    assert len(table.where(x=3).averaged("y", "x", draw=np.array([]))) == 0
 
 
 def test_tables() -> None:
@@ -207,6 +297,11 @@ def test_synthetic_rows_have_the_public_shape() -> None:
     assert X.shape == (5222, 104)
     assert 0.15 < (rows.y > 0).mean() < 0.4
     assert set(np.unique(y)) == {-1.0, 1.0}
+
+
+def test_the_committed_page_is_that_of_the_committed_data() -> None:
+    results = Path(__file__).parents[1] / "docs" / "results"
+    assert page.path(results).read_text(encoding="utf-8") == page.text(EXPERIMENTS, results)
 
 
 # ---------------------------------------------------------------------------------------------------- the command line

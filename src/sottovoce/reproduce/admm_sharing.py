@@ -73,7 +73,7 @@ def in_one_place(data: str, local: bool, epochs: int) -> Columns:
     return {"epoch": np.arange(1.0, epochs + 1), "run": 0, "test_loss": loss}
 
 
-def _convergence(data: str, figure: str, claims: Sequence[Claim]) -> Experiment:
+def _convergence(data: str, figure: str, claims: Sequence[Claim], note: str = "") -> Experiment:
     epochs = 40
 
     def cells(quick: bool) -> Sequence[Cell]:
@@ -94,7 +94,8 @@ def _convergence(data: str, figure: str, claims: Sequence[Claim]) -> Experiment:
         cells,
         claims,
         [Panel(y, "epoch", ("method", "step"), log="y") for y in ("objective", "test_loss")],
-        "Without privacy. An epoch is one round of ADMM sharing, or one pass over all samples of gradient descent.",
+        "Without privacy, one run each. An epoch is one round of ADMM sharing, or one pass over all samples of "
+        f"gradient descent. {note}",
         needs=(data,),
     )
 
@@ -127,10 +128,10 @@ def _admm_better(table: Table) -> Finding:
 
 
 def _few_epochs(table: Table) -> Finding:
-    """Epochs until the test loss is within 5 % of where it ends."""
+    """Epochs until the test loss is within 2 % of where it ends."""
     rows = table.where(method=ADMM)
     loss = rows["test_loss"][np.argsort(rows["epoch"])]
-    far = np.flatnonzero(np.abs(loss - loss[-1]) > 0.05 * loss[-1])
+    far = np.flatnonzero(np.abs(loss - loss[-1]) > 0.02 * loss[-1])
     epochs = int(far[-1]) + 2 if len(far) else 1
     return Finding(f"{epochs} of {len(loss)} epochs", epochs <= 20)
 
@@ -143,7 +144,13 @@ WIDE = (
         "another data set than gisette: on madelon, most of whose columns are noise, ADMM sharing gets "
         "further down the training objective, and that fits noise; SGD has the best of three steps",
     ),
-    Claim("on wide data ADMM sharing converges in a few epochs", "a few (its text: fewer than 20)", _few_epochs),
+    Claim(
+        "on wide data ADMM sharing converges in a few epochs",
+        "a few; at most 20, as we read it",
+        _few_epochs,
+        "on madelon the test loss rises from epoch 2 on, as the model fits noise; the training objective falls in "
+        "every epoch, and is within 2 % of its end after 9",
+    ),
 )
 A9A = _convergence(
     "a9a",
@@ -153,7 +160,13 @@ A9A = _convergence(
         Claim("ADMM sharing is slightly slower than SGD", "slower", _slower_at_first),
     ],
 )
-MADELON, ARCENE = (_convergence(data, "Figure 2", WIDE) for data in ("madelon", "arcene"))
+MADELON = _convergence("madelon", "Figure 2", WIDE)
+ARCENE = _convergence(
+    "arcene",
+    "Figure 2",
+    WIDE,
+    "The best step of SGD, 0.01, is the largest of the three: a longer or one in between may do better.",
+)
 
 
 MOSTLY_NOISE = "not gisette: on madelon most columns are noise, and a model that has more of them fits more of it"
@@ -232,14 +245,17 @@ def _noise_against_alone(least: bool) -> Callable[[Table], Finding]:
 
 def _better_than_in_one_place(table: Table) -> Finding:
     joint, central = _last(table, "no noise"), _last(table, ALL)
-    return Finding(f"{joint:.4f} against {central:.4f}", joint < central)
+    return Finding(
+        f"{joint:.4f} against {central:.4f}; both minimise one function, so they differ only because sharing was "
+        f"stopped after {table['epoch'].max():.0f} epochs",
+        joint < central,
+    )
 
 
 BETTER = Claim(
     "on wide data ADMM sharing is better than scikit-learn on all columns",
     "lower loss (gisette)",
     _better_than_in_one_place,
-    "both minimise the same function; stopped early, ADMM sharing can only differ by being less converged",
 )
 NOISES = (
     _noise("a9a", (0.1, 1.0, 10.0, 100.0), "Figures 1(b) and 3(a)", ()),

@@ -44,7 +44,7 @@ GOAL = sv.Objective(sv.Logistic(), penalty=sv.L2(1e-6))
 LENGTHS, ROUNDS = (0.25, 1.0, 4.0, 16.0, 64.0), (10, 50)
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 SPLITS: Mapping[str, dict[str, Any]] = {"iid": {}, "dirichlet": {"kind": "dirichlet", "alpha": 0.1, "at_least": 100}}
-NOISY_GD = "noisy GD"
+NOISY_GD, NON_PRIVATE = "noisy GD", "optimum, no privacy"
 MAKE: Mapping[str, Callable[[float], Method]] = {
     NOISY_GD: lambda v: DPSGD(step=v),
     "ADMM": lambda v: ADMM(rho=1 / v),
@@ -170,12 +170,13 @@ def _cells(quick: bool) -> Sequence[Cell]:
             for method in methods
             for epsilon in epsilons
         ),
-        Cell({"method": "optimum, no privacy", "epsilon": 0.0}, optimal, {"splits": splits}),
+        Cell({"method": NON_PRIVATE, "epsilon": 0.0}, optimal, {"splits": splits}),
     ]
 
 
 def _beats_noisy_gd(method: str) -> Callable[[Table], Finding]:
-    """Whether its accuracy is three standard errors above that of noisy gradient descent in more settings than below.
+    """Whether its accuracy is three standard errors above that of noisy gradient descent in more than half of the
+    settings, and below in none.
 
     A setting where noisy gradient descent does worse than with less budget has no yardstick: the rule chose a length
     for it there that is too long on Adult.
@@ -193,15 +194,19 @@ def _beats_noisy_gd(method: str) -> Callable[[Table], Finding]:
             apart = found[method].beyond(found[NOISY_GD])
             better, worse, of = better + (apart > 3), worse + (apart < -3), of + 1
         said = f"better in {better}, worse in {worse} of {of} settings"
-        return Finding(said + (f"; {without} more have no yardstick" if without else ""), better > worse)
+        return Finding(
+            said + (f"; {without} more have no yardstick" if without else ""), 2 * better > of and worse == 0
+        )
 
     return measure
 
 
-def _spent(table: Table) -> Finding:
-    rows = table.rows(table["method"] != "optimum, no privacy")
-    most = float(np.max(rows["spent"] / rows["epsilon"]))
-    return Finding(f"at most {most:.4f} of the budget", most <= 1 + 1e-9)
+def _optimum(split: str) -> Callable[[Table], Mapping[str, float]]:
+    def level(table: Table) -> Mapping[str, float]:
+        rows = table.where(method=NON_PRIVATE, split=split)
+        return {NON_PRIVATE: mean(rows, "test_accuracy").value} if len(rows) else {}
+
+    return level
 
 
 def numbers(table: Table) -> str:
@@ -220,7 +225,7 @@ def numbers(table: Table) -> str:
             "|---" * (len(epsilons) + 3) + "|",
         ]
         for (method,), rows in here.each("method"):
-            if method == "optimum, no privacy":
+            if method == NON_PRIVATE:
                 lines.append(
                     f"| {method} | "
                     + " | ".join([f"{100 * rows['test_accuracy'][0]:.1f}"] * len(epsilons))
@@ -238,16 +243,12 @@ def numbers(table: Table) -> str:
     return "\n".join(lines)
 
 
-MORE_ANSWERS = (
-    "its local steps are answers that cost budget, so each has more noise; one gradient a round spends it better"
-)
 COMPARISON = Experiment(
     "comparison",
     "Proven comparison",
     "all methods with rows at clients at the same true total (eps, delta) per record",
     _cells,
     [
-        Claim("no client spends more than its budget", "spent <= eps", _spent, robust=True),
         *(
             Claim(
                 f"{method} is more accurate than noisy gradient descent",
@@ -259,17 +260,27 @@ COMPARISON = Experiment(
                 (
                     "DP-ADMM",
                     "its paper, Figures 3 and 6",
-                    "with both tuned by one rule the faster convergence that its paper reports does not show",
+                    "with both tuned by one rule it is clearly better only with skewed rows, at eps = 0.3; and worse "
+                    "with iid rows at eps = 1, with skewed rows at eps = 10",
                 ),
-                ("FedSPD-DP", "its paper, Figure 5", MORE_ANSWERS),
-                ("Fed-PLT", "not claimed by its paper", MORE_ANSWERS),
-                ("FedEPM", "not claimed by its paper", ""),
+                (
+                    "FedSPD-DP",
+                    "its paper, Figure 5",
+                    "clearly better only with skewed rows, at eps = 0.3 and 3; with iid rows up to eps = 1 never",
+                ),
             )
         ),
     ],
     [
         Panel(
-            "test_accuracy", "epsilon", ("method",), {"split": split, "method": list(MAKE)}, split, "total ε", log="x"
+            "test_accuracy",
+            "epsilon",
+            ("method",),
+            {"split": split, "method": list(MAKE)},
+            split,
+            "total ε",
+            log="x",
+            references=_optimum(split),
         )
         for split in SPLITS
     ],

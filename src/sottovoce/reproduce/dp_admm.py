@@ -227,8 +227,8 @@ def _accuracy(norm: str) -> Experiment:
 
 
 ACCURACY_WHY = (
-    "the average over 100 clients takes most of the noise of PVP and DVP away. At the clients' own models the order is "
-    "the paper's, as their loss shows; it does not say which model it tests"
+    "the average over 100 clients takes most of the noise of PVP and DVP away. At the clients' own models the loss "
+    "has the paper's order; their accuracy was not measured, and the paper does not say which model it tests"
 )
 LOSS_WHY = "the loss is taken at the clients' own noisy models; those of gradient descent are the global one"
 

@@ -58,6 +58,13 @@ class Table:
         for key in dict.fromkeys(keys):
             yield key, self.rows(np.array([other == key for other in keys]))
 
+    def averaged(self, y: str, *names: str, draw: np.ndarray) -> "Table":
+        """One row with the mean of `y` for each of the named columns' values and each draw of the data: runs on the
+        same draw are not independent."""
+        groups = list(Table({**self.columns, "draw": draw}).each(*names, "draw"))
+        columns: dict[str, list[Any]] = {name: [key[at] for key, _ in groups] for at, name in enumerate(names)}
+        return Table.of({**columns, y: [np.mean(rows[y]) for _, rows in groups]})
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -122,7 +129,8 @@ class Panel:
     ylabel: str = ""
     log: Literal["", "x", "y", "xy"] = ""
     kind: Literal["line", "box"] = "line"
-    references: Mapping[str, float] = field(default_factory=dict)
+    references: Callable[[Table], Mapping[str, float]] = lambda table: {}  # the whole table -> levels to draw
+    draw: Callable[[Table], np.ndarray] | None = None  # whose rows are averaged first, see `Table.averaged`
     paper: Mapping[float, float] = field(default_factory=dict)  # x -> y, where it prints numbers
 
 

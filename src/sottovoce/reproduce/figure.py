@@ -1,6 +1,8 @@
 """Draws an experiment's panels into one PNG and one SVG file, the same bytes for the same data."""
 
 import io
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,14 @@ def draw(experiment: Experiment, table: Table, out: Path) -> None:
     from matplotlib.figure import Figure
 
     panels = experiment.panels
-    columns = min(len(panels), 3)
+    columns = 2 if len(panels) == 4 else min(len(panels), 3)
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(4.6 * columns, 3.5 * rows), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     for place, panel in enumerate(panels, start=1):
-        _panel(figure.add_subplot(rows, columns, place), panel, table.where(**panel.where))
-    figure.suptitle(f"{experiment.paper}: {experiment.shows}", fontsize="medium")
+        axes = figure.add_subplot(rows, columns, place)
+        _panel(axes, panel, table.where(**panel.where), panel.references(table))
+    figure.suptitle(_title(f"{experiment.paper}: {experiment.shows}", 55 * columns), fontsize="medium")
     with rc_context({"svg.hashsalt": experiment.name}):
         for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
             sink = io.BytesIO()
@@ -33,7 +36,15 @@ def draw(experiment: Experiment, table: Table, out: Path) -> None:
             store.replace_file(out / f"{experiment.name}.{kind}", sink.getvalue())
 
 
-def _panel(axes: Any, panel: Panel, table: Table) -> None:
+def _title(text: str, width: int) -> str:
+    """In as few lines as fit, about equally long."""
+    lines = -(-len(text) // width)
+    return textwrap.fill(text, min(width, len(text) // lines + 8))
+
+
+def _panel(axes: Any, panel: Panel, table: Table, references: Mapping[str, float]) -> None:
+    if panel.draw is not None:
+        table = table.averaged(panel.y, panel.x, *panel.lines, draw=panel.draw(table))
     groups = list(table.each(*panel.lines)) if panel.lines else [((), table)]
     for number, (key, rows) in enumerate(groups):
         label = ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in key)
@@ -41,10 +52,11 @@ def _panel(axes: Any, panel: Panel, table: Table) -> None:
         (_boxes if panel.kind == "box" else _line)(axes, panel, rows, label, colour, number, len(groups))
     if panel.paper:
         axes.plot(list(panel.paper), list(panel.paper.values()), "x", color="black", label="paper")
-    for name, level in panel.references.items():
+    for name, level in references.items():
         axes.axhline(level, color="0.35", linewidth=1.2, linestyle=":", label=name)
     if "x" in panel.log:
         axes.set_xscale("log")
+        _few_ticks(axes.xaxis)
     if "y" in panel.log:
         axes.set_yscale("log")
     axes.set_xlabel(panel.xlabel or panel.x.replace("_", " "))
@@ -58,6 +70,17 @@ def _panel(axes: Any, panel: Panel, table: Table) -> None:
         named = ", ".join(panel.lines) if panel.lines != ("method",) else None
         beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if entries > MANY else {}
         axes.legend(frameon=False, fontsize="x-small", title=named, title_fontsize="x-small", **beside)
+
+
+def _few_ticks(axis: Any) -> None:
+    """Over less than two decades: 1, 2 and 5 of each, where labels of all would overlap."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_data_interval()
+    if 0 < high < 100 * low:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _line(axes: Any, panel: Panel, rows: Table, label: str, colour: str, number: int, of: int) -> None:
