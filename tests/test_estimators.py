@@ -1,6 +1,7 @@
 """The scikit-learn face: estimators to scikit-learn, the right optimum, and a guarantee that says what it omits."""
 
 import pickle
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +42,7 @@ def copy_of(model: Any) -> Any:
 
 # Nothing is expected to fail. With noise, checks that compare two fits hold because a seed makes noise repeatable, and
 # those that want a score because the budget is huge.
-@pytest.mark.filterwarnings("ignore::sottovoce.core.check.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore::sottovoce.core.check.PrivacyWarning", "ignore:.*will be clipped away")
 @parametrize_with_checks(
     [
         sv.FederatedClassifier("admm", privacy="none", rounds=10, engine="numpy"),
@@ -254,6 +255,39 @@ def test_other_settings_other_noise() -> None:
     assert np.array_equal(again.coef_, models[0])
 
 
+def test_another_range_of_y_other_noise() -> None:
+    """Half the range and half the y are the same numbers to train on, so equal noise would give half the model."""
+    y = np.clip(300 + 100 * SCORE, 0, 512)
+    models = [
+        sv.FederatedRegressor(y_range=(0, top), **QUICK).fit(X, y * top / 512, groups=OWNER) for top in (512, 1024)
+    ]
+    assert not np.allclose(2 * models[0].coef_, models[1].coef_, rtol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+def test_other_data_other_noise(kind: str) -> None:
+    """The folds of a cross-validation share a seed. The noise here is all there is: if shared, models would agree."""
+    model: Any = sv.FederatedClassifier(DPSGD(), prepare=sv.PublicScaler((-1e9, 1e9)), **QUICK, **DECLARED)
+    if kind == "columns":
+        quiet = sv.ProvenColumns(0.01, 1e-5, unit="record", bound=20.0, row_bound=2.0, score_bound=1.0)
+        model = sv.VerticalClassifier([1, 2], privacy=quiet, rounds=3, penalty=sv.L2(1.0), random_state=0, **DECLARED)
+
+    def fitted(X: np.ndarray, y: np.ndarray, **groups: Any) -> np.ndarray:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyWarning)
+            return copy_of(model).fit(X, y, **groups).coef_
+
+    moved, flipped = X.copy(), Y.copy()
+    moved[0, 0] += 1e-9
+    flipped[0] = "no" if Y[0] == "yes" else "yes"
+    found = [fitted(X, Y), fitted(moved, Y), fitted(X, flipped)]
+    if kind == "rows":
+        found += [fitted(X, Y, groups=np.arange(400) // 200), fitted(X, Y, groups=np.arange(400) // 201)]
+    apart = np.array([[np.abs(a - b).max() / np.abs(a).max() for b in found] for a in found])
+    assert (apart[~np.eye(len(found), dtype=bool)] > 0.1).all()
+    assert np.array_equal(fitted(X, Y), found[0])
+
+
 def test_a_pickle_holds_no_seed_and_no_rows() -> None:
     seed: dict[str, Any] = {"random_state": 1_234_567_891}
     unseeded: dict[str, Any] = {"random_state": None}
@@ -334,6 +368,25 @@ def test_frames() -> None:
     assert sv.FederatedClassifier(**QUICK).fit(table, Y).feature_names_in_.tolist() == ["age", "height", "weight"]
 
 
+def test_frames_of_polars() -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"age": X[:, 0], "height": X[:, 1], "weight": X[:, 2], "hospital": OWNER, "ill": Y})
+    features, ranges = frame.select("age", "height", "weight"), {"age": (-1, 1), "height": (-1, 1), "weight": (-1, 1)}
+    model = sv.FederatedClassifier(prepare=sv.PublicScaler(ranges), **QUICK)
+    model.fit(features, frame["ill"], groups=frame["hospital"])
+    plain = sv.FederatedClassifier(prepare=sv.PublicScaler((-1, 1)), **QUICK).fit(X, Y, groups=OWNER)
+    assert model.feature_names_in_.tolist() == list(ranges)
+    assert np.array_equal(model.coef_, plain.coef_)
+    assert np.array_equal(model.predict(features), plain.predict(X))
+    with pytest.raises(InvalidInput, match="column 'hospital' of X must hold numbers"):
+        copy_of(plain).fit(frame.drop("ill"), frame["ill"], groups=frame["hospital"])
+    gaps = features.with_columns(weight=pl.Series([None, *X[1:, 2].tolist()]))
+    with pytest.raises(InvalidInput, match="column 'weight' of X contains NaN, first in row 0"):
+        copy_of(plain).fit(gaps, frame["ill"])
+    with pytest.raises(InvalidInput, match=r"row 0 has none \(1 such rows\)"):
+        copy_of(plain).fit(features, frame["ill"], groups=pl.Series([None, *OWNER[1:].tolist()]))
+
+
 def test_declared_classes() -> None:
     model = sv.FederatedClassifier(classes=["yes", "no", "perhaps"], **QUICK).fit(X, Y, groups=OWNER)
     assert model.classes_.tolist() == ["no", "perhaps", "yes"]
@@ -360,6 +413,7 @@ def refused(**options: Any) -> sv.FederatedClassifier:
         ({"loss": "squared"}, "unknown loss 'squared'. Known: logistic, softmax"),
         ({"loss": Softmax(5)}, "loss must fit 2 classes"),
         ({"prepare": StandardScaler()}, "prepare takes PublicScaler, PrivateScaler and RowClipper"),
+        ({"prepare": [sv.PrivateScaler(), RowClipper(), sv.PrivateScaler()]}, "one PrivateScaler at most, got 2"),
         ({"privacy": "none", "prepare": sv.PrivateScaler()}, "PrivateScaler is for privacy 'proven'"),
         ({"prepare": sv.PrivateScaler(0.1)}, "noise would drown the counts"),
         ({"privacy": "none", "ledgers": "folder"}, "ledgers are for privacy 'proven'"),
@@ -394,12 +448,48 @@ def test_wrong_data() -> None:
         model.fit(X, Y, groups="hospital")
     with pytest.raises(InvalidInput, match="groups must have one entry per row"):
         model.fit(X, Y, groups=OWNER[:-1])
-    with pytest.raises(ValueError, match="contains NaN"):
-        model.fit(np.where(X > 0.99, np.nan, X), Y)
     with pytest.raises(InvalidInput, match="y_range must be"):
         sv.FederatedRegressor(y_range=(1, 0), **QUICK).fit(X, SCORE)
     with pytest.raises(NoGuarantee, match="unit is a whole client"):
         refused(privacy=sv.Proven(1.0, 1e-4, 1.0, unit="client"), algorithm="dp-fedavg", prepare=sv.PrivateScaler(1.0))
+
+
+def test_gaps_are_named_and_not_to_be_imputed() -> None:
+    """An imputer, which scikit-learn recommends here, learns from private rows."""
+    from scipy.sparse import csr_array
+
+    pd = pytest.importorskip("pandas")
+    gaps = X.copy()
+    gaps[[7, 30], 2] = np.nan
+    frame = pd.DataFrame(gaps, columns=["age", "height", "weight"])
+    exact = sv.VerticalClassifier(privacy="none", rounds=2)
+    words = r"of X contains NaN, first in row 7 \(2 such rows\)\. Drop these rows, or fill .* is a leak$"
+    cases = [(sv.FederatedClassifier(**QUICK), gaps, "2"), (sv.FederatedClassifier(**QUICK), frame, "'weight'")]
+    cases += [(sv.FederatedRegressor(**QUICK), frame.convert_dtypes(), "'weight'"), (exact, csr_array(gaps), "2")]
+    for model, rows, name in cases:
+        with pytest.raises(InvalidInput, match=f"^{type(model).__name__}: column {name} {words}"):
+            model.fit(rows, X[:, 0] if isinstance(model, sv.FederatedRegressor) else Y)
+    with pytest.raises(InvalidInput, match=f"column 2 {words}"):
+        copy_of(exact).fit(X, Y).predict(gaps)
+    labels = [[gap if row in (7, 30) else y for row, y in enumerate(Y.tolist())] for gap in (None, pd.NA)]
+    labels.append(np.where(np.isnan(gaps[:, 2]), np.nan, Y.astype(object)))  # type: ignore[arg-type]
+    for model, y in [(sv.FederatedRegressor, gaps[:, 2]), *((sv.FederatedClassifier, each) for each in labels)]:
+        with pytest.raises(InvalidInput, match=r": y contains NaN or nothing, first in row 7 \(2 such rows\)\. Drop"):
+            model(**QUICK).fit(X, y)
+
+
+def test_large_numbers_are_noticed() -> None:
+    """Where nothing is known of the rows; no number of theirs is said."""
+    wide, regressor = X * [1, 100, 1], sv.FederatedRegressor(**QUICK)
+    with pytest.warns(UserWarning, match=r"column 1 of X holds numbers beyond 10 \(1 such columns\).*PublicScaler"):
+        sv.FederatedClassifier(**QUICK).fit(wide, Y)
+    with pytest.warns(UserWarning, match=r"y holds numbers beyond 10, .*Give y_range=\(low, high\)"):
+        regressor.fit(X, 100 * SCORE)
+    # warnings are errors: none here
+    sv.FederatedClassifier(**QUICK, prepare=RowClipper()).fit(wide, Y)
+    sv.FederatedClassifier(**QUICK, row_bound=200.0).fit(wide, Y)
+    sv.FederatedClassifier(**QUICK, privacy="none").fit(wide, Y)
+    copy_of(regressor).set_params(y_range=(-400, 400), privacy="none").fit(X, 100 * SCORE)
 
 
 # ---------------------------------------------------------------------------------------------------- columns split

@@ -40,6 +40,31 @@ def bad_feature(value: float) -> np.ndarray:
 G = np.zeros(6)
 
 
+class Neither:
+    """As pandas' NA: whether it equals itself is not said."""
+
+    def __eq__(self, other: object) -> "Neither":  # type: ignore[override]
+        return self
+
+    __ne__ = __eq__  # type: ignore[assignment]
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+NEITHER = Neither()
+
+
+class Frame:
+    """A frame of one column."""
+
+    columns = ("hospital",)
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return np.zeros((6, 1))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -54,11 +79,19 @@ G = np.zeros(6)
             lambda: sv.Federation.from_arrays(X, Y, ["a", None, "b", "a", float("nan"), "b"]),  # type: ignore[arg-type]
             r"every row must have an owner; row 1 has none \(2 such rows\)\. Fill it in",
         ),
+        (
+            lambda: sv.Federation.from_arrays(X, Y, ["a", NEITHER, "b", "a", "b", "b"]),  # type: ignore[arg-type]
+            r"every row must have an owner; row 1 has none \(1 such rows\)",
+        ),
+        (lambda: sv.Federation.from_arrays(X, Y, Frame()), r"one axis, got \(6, 1\)\. Give frame\['hospital'\]"),
         (lambda: sv.Federation.from_arrays(X[:, 0], Y, G), "X must have 2 axes"),
         (lambda: sv.Federation.from_arrays([["a", "b"]], [1], [0]), "X must be numbers"),
         (lambda: sv.Federation.from_arrays(X, Y, G, owners=[0, 1]), "client 1 has no rows"),
         (lambda: sv.Federation.from_arrays(X, Y, G, owners=[1]), "groups name 0.0, which is not among the owners"),
-        (lambda: sv.Federation.from_arrays(X, Y, G, row_bound=1.0), "row_bound promises that no row is longer than 1"),
+        (
+            lambda: sv.Federation.from_arrays(X, Y, G, row_bound=1.0),
+            "longer than 1, but the longest is longer\\. Scale",
+        ),
         (lambda: sv.Federation.from_clients([(X, Y), (X[:0], Y[:0])]), "client 1 has no rows"),
         (lambda: sv.Federation.from_clients([(X, Y), (X, Y[:2])]), "client 1: X and y must be equally long"),
         (

@@ -194,10 +194,13 @@ def test_the_command_writes_what_it_says(tmp_path: Path) -> None:
     assert (out / "plan.png").read_bytes()[:4] == b"\x89PNG"
     task = experiment.build_task(experiment.read_tables(out / "run.toml"), "run.toml")
     assert task.algorithm.name == said["algorithm"]["name"]
+    assert (out / "run.toml").read_text().startswith("# Before it runs, put your own file")
     shown = CliRunner().invoke(app, command("--out", str(tmp_path / "again")))
     assert "made up" in shown.output
     assert "cannot know" in shown.output
     assert "without privacy" in shown.output
+    for text in (" ".join(shown.output.split()), (out / "run.toml").read_text()):
+        assert "ranges = { column = [low, high] }" in text
 
 
 def test_the_run_file_runs_on_a_table_of_one_s_own(tmp_path: Path) -> None:
@@ -210,6 +213,9 @@ def test_the_run_file_runs_on_a_table_of_one_s_own(tmp_path: Path) -> None:
         for i, x in enumerate(rng.normal(size=(80, 3)))
     ]
     (out / "rows.csv").write_text("\n".join(rows))
+    known = "ranges = { a = [-3, 3], b = [-3, 3], c = [-3, 3] }"
+    text = (out / "run.toml").read_text()
+    (out / "run.toml").write_text(text.replace("[data]\n", f"[data]\n{known}\n"))
     done = CliRunner().invoke(app, ["run", str(out / "run.toml"), "--out", str(tmp_path / "run"), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["guarantee"]["epsilon"] <= 4.0

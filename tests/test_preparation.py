@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ def test_ranges_by_name() -> None:
     assert np.asarray(scaler.get_feature_names_out()).tolist() == ["age", "height"]
     with pytest.raises(InvalidInput, match=r"every column; there is none for 'height'\. State one"):
         sv.PublicScaler({"age": (0, 100)}).fit(frame)
+    with pytest.raises(InvalidInput, match=r"low must be < high, both finite, in column 'height', got \(2.0, 1.0\)"):
+        sv.PublicScaler({"age": (0, 100), "height": (2, 1)}).fit(frame)
     with pytest.raises(InvalidInput, match="need named columns"):
         sv.PublicScaler({"age": (0, 100)}).fit(frame.to_numpy())
 
@@ -208,6 +211,30 @@ def test_secure_noise_and_unequal_owners() -> None:
     low, high = scaler.ranges_[0]
     assert -4 <= low <= -1.5
     assert 1.5 <= high <= 4
+
+
+def test_a_seed_draws_other_noise_for_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the folds of a cross-validation."""
+    drawn: list[int] = []
+    monkeypatch.setattr(ranges, "find_ranges", lambda X, _, __, ___, own, ____: drawn.append(own.seed) or np.eye(1, 2))
+    X = RNG.normal(size=(1000, 1))
+    for rows, groups in ((X, None), (X, None), (X[1:], None), (X, np.arange(1000) % 2)):
+        sv.PrivateScaler(1.0, random_state=0).fit(rows, groups=groups)
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) == 3
+
+
+def test_a_pickle_of_it_holds_no_seed() -> None:
+    scaler, seed = sv.PrivateScaler(1e4, random_state=1_234_567_891), (1_234_567_891).to_bytes(4, "little")
+    assert seed in pickle.dumps(scaler)  # how workers of a search get it
+    stored = pickle.dumps(scaler.fit(RNG.normal(size=(100, 1))))
+    assert seed not in stored
+    assert np.array_equal(pickle.loads(stored).ranges_, scaler.ranges_)
+
+
+def test_gaps_are_not_to_be_imputed() -> None:
+    with pytest.raises(InvalidInput, match=r"RowClipper: column 1 of X contains NaN, first in row 2 \(1 such rows\)"):
+        RowClipper().fit([[0.0, 1.0], [1.0, 0.0], [1.0, np.nan]])
 
 
 def test_refused_before_anything_is_asked() -> None:

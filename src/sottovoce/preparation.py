@@ -5,15 +5,17 @@ pays for it. The transformers here either read nothing (`PublicScaler`, `RowClip
 (`PrivateScaler`). Given to an estimator as `prepare=...`, their cost is part of its guarantee.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from sottovoce.core import check
+from sottovoce.core.check import InvalidInput
 from sottovoce.core.streams import Streams
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.guarantee import state_guarantee
@@ -21,7 +23,7 @@ from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.mechanisms import clip_rows
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.proven import Ledger
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import Federation, rows_without
 
 
 class _Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -36,7 +38,7 @@ class _Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def checked(self, X: Any, reset: bool = True) -> np.ndarray:
         """`X` as finite float64 numbers, with the columns there were (`reset`: there will be)."""
-        return np.asarray(validate_data(self, X, reset=reset, dtype=np.float64))
+        return np.asarray(without_gaps(self, X, reset=reset, dtype=np.float64))
 
     def apply(self, X: np.ndarray) -> np.ndarray:
         raise NotImplementedError
@@ -122,7 +124,8 @@ class PublicScaler(_Scaler):
         )
         wrong = np.flatnonzero(~(np.isfinite(pairs).all(axis=1) & (pairs[:, 0] < pairs[:, 1])))
         if len(wrong):
-            where = f"low must be < high, both finite, in column {wrong[0]}"
+            column = int(wrong[0]) if names is None else np.asarray(names).tolist()[wrong[0]]
+            where = f"low must be < high, both finite, in column {column!r}"
             check.require(False, "PublicScaler", where, tuple(pairs[wrong[0]].tolist()))
         return pairs
 
@@ -186,7 +189,8 @@ class PrivateScaler(_Scaler):
     noise
         "seeded" (simulation) or "secure", as in `Proven`.
     random_state
-        Seed of seeded noise. None: a fresh one that is not kept.
+        Seed of seeded noise, which is the same for the same rows only. None: a fresh one that is not kept. A pickled
+        scaler that was fitted does not contain it.
 
     Attributes
     ----------
@@ -234,7 +238,7 @@ class PrivateScaler(_Scaler):
         noise = check.one_of("PrivateScaler", "noise", self.noise, ("seeded", "secure"))
         alone = Proven(self.epsilon, self.delta, clip=1.0, mechanism=mechanism, noise=noise)  # type: ignore[arg-type]
         ledger = MemoryLedger(Budget(self.epsilon, self.delta), (federation.n,))
-        self.ask(federation, alone, ledger, seeded(self.random_state))
+        self.ask(federation, alone, ledger, seeded(self.random_state, *federation_parts(federation)))
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
         self.guarantee_ = state_guarantee(alone, "ranges", 1, ledger.epsilons(), accountant)
         return self
@@ -246,16 +250,68 @@ class PrivateScaler(_Scaler):
         secure = privacy.noise == "secure"
         self.settle(ranges.find_ranges(federation.X, federation.offsets, event, ledger, own, secure))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the seed once it has been used: with it, anybody could draw the same noise and take it off."""
+        state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
+        if hasattr(self, "ranges_"):
+            state["random_state"] = None
+        return state
 
-def seeded(random_state: Any) -> Streams:
-    """The streams of scikit-learn's `random_state`: None for unpredictable ones, a seed, or a generator to draw it."""
+
+def seeded(random_state: Any, *data: np.ndarray) -> Streams:
+    """The streams of scikit-learn's `random_state` (None: unpredictable ones) for these data and no others.
+
+    The folds of a cross-validation share a seed. If they shared noise, the difference of two models would have none.
+    """
     if random_state is None:
         return Streams.unpredictable()
     if not isinstance(random_state, int | np.integer):
         from sklearn.utils import check_random_state
 
         random_state = check_random_state(random_state).randint(2**31)
-    return Streams(int(random_state))
+    digest = hashlib.sha256()
+    for part in data:
+        digest.update(f"{part.dtype.str} {part.shape} ".encode())
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return Streams(int(random_state)).derived(f"data {digest.hexdigest()}")
+
+
+def federation_parts(federation: Federation) -> tuple[np.ndarray, ...]:
+    """All that a federation is made of, for `seeded`."""
+    return federation.X, federation.y, federation.offsets, np.array(federation.names)
+
+
+def without_gaps(estimator: BaseEstimator, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+    """scikit-learn's `validate_data`, without its advice on gaps: imputers that learn from private rows are a leak."""
+    who, labels = type(estimator).__name__, np.asarray(None if isinstance(y, str) else y)
+    rows = rows_without(labels) if labels.ndim == 1 else []
+    if rows:
+        where = f"first in row {rows[0]} ({len(rows)} such rows)"
+        raise InvalidInput(f"{who}: y contains NaN or nothing, {where}. Drop these rows")
+    try:
+        return validate_data(estimator, X, y, **options)
+    except ValueError as error:
+        if "Input X contains NaN" not in str(error):
+            raise
+    rows, column = _gaps(X)
+    raise InvalidInput(
+        f"{who}: column {column!r} of X contains NaN, first in row {rows[0]} ({len(rows)} such rows). Drop these rows, "
+        "or fill them with a number known without looking: an imputer that learns from private rows is a leak"
+    )
+
+
+def _gaps(X: Any) -> tuple[list[int], Any]:
+    """The rows with gaps in the first column that has any, and that column's name or number."""
+    names = list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's, and everybody else's
+    array: Any = check_array(X, dtype="float64", accept_sparse=True, ensure_all_finite=False)
+    if hasattr(array, "tocoo"):
+        found = array.tocoo()
+        gaps = np.isnan(found.data)
+        rows, columns = found.row[gaps], found.col[gaps]
+    else:
+        rows, columns = np.nonzero(np.isnan(array))
+    column = int(columns.min())
+    return sorted(rows[columns == column].tolist()), names[column] if names else column
 
 
 def signs_of_scaling(X: np.ndarray) -> str:

@@ -101,7 +101,7 @@ def finite_array(who: str, name: str, value: ArrayLike, ndim: int, dtype: type =
         count = int(array.size - finite.sum())
         raise InvalidInput(
             f"{who}: {name} must be finite, got {array[where]} at {where} ({count} such entries). "
-            "Drop or impute these rows first"
+            "Drop these rows, or fill in numbers that are known without looking at them"
         )
     return array
 

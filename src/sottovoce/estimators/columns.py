@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
 from sottovoce.core.check import BudgetSpent, InvalidInput
 from sottovoce.estimators.base import CLASSIFICATION, LABELS_FOUND, LinearClassifier, numbered
-from sottovoce.preparation import seeded
+from sottovoce.preparation import seeded, without_gaps
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns, VerticalPrivacy
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.objective import Objective
@@ -100,7 +100,7 @@ class VerticalClassifier(LinearClassifier):
         """Train. `X` has the columns of all parties."""
         self._refuse(others)
         self._refuse_text(X)
-        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
+        X, y = without_gaps(self, X, y, dtype=np.float64, accept_sparse="csr")
         check_classification_targets(y)
         self.classes_, number = numbered(self._name, y, self.classes)
         if len(self.classes_) > 2:
@@ -121,13 +121,15 @@ class VerticalClassifier(LinearClassifier):
         if self.fit_intercept:
             parts[place] = _with_ones(parts[place])
         self._count_fit(mode)
+        arrays = (X.data, X.indices, X.indptr) if hasattr(X, "tocsr") else (X,)
+        streams = seeded(self.random_state, *arrays, y)
         result: Any = train(  # a VerticalResult
             self._algorithm(),
             VerticalFederation.from_arrays(parts, y, names=names, holder=place),
             objective,
             rounds=self.rounds,
             privacy=mode,
-            seed=seeded(self.random_state).derived(stable_text((names, shares, place, self.fit_intercept))).seed,
+            seed=streams.derived(stable_text((names, shares, place, self.fit_intercept))).seed,
             record_every=self.rounds,
             measure_training=False,  # exact numbers about private rows do not belong into a model
             ledgers=self.ledgers,
@@ -177,7 +179,7 @@ class VerticalClassifier(LinearClassifier):
 
     def _margins(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
-        rows: Any = validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
+        rows: Any = without_gaps(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
         return rows @ self.coef_[0] + self.intercept_[0]
 
     def __sklearn_tags__(self) -> Any:

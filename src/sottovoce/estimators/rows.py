@@ -1,6 +1,7 @@
 """Linear models over rows of many owners, as scikit-learn estimators."""
 
 import hashlib
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
 from sottovoce.core.check import BudgetSpent, InvalidInput
@@ -22,7 +23,14 @@ from sottovoce.estimators.base import (
     PrivateEstimator,
     numbered,
 )
-from sottovoce.preparation import PrivateScaler, PublicScaler, RowClipper, seeded
+from sottovoce.preparation import (
+    PrivateScaler,
+    PublicScaler,
+    RowClipper,
+    federation_parts,
+    seeded,
+    without_gaps,
+)
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.owners import OwnerLedgers
@@ -33,6 +41,7 @@ from sottovoce.run.describe import stable_text
 from sottovoce.run.simulate import train
 
 _REGRESSION = ("squared", "huber")
+_LARGE = 10.0  # entries beyond have gradients that a usual clip norm leaves next to nothing of
 
 
 class _FederatedLinear(PrivateEstimator):
@@ -44,6 +53,7 @@ class _FederatedLinear(PrivateEstimator):
     row_bound: float | None
     participation: Any
     engine: Any
+    y_range: Any = None  # of regression
 
     def _train(self, X: np.ndarray, y: np.ndarray, groups: Any, loss: Loss, *left_out: str) -> None:
         """Prepare the rows and train on them, out of one budget."""
@@ -53,11 +63,12 @@ class _FederatedLinear(PrivateEstimator):
         federation = Federation.from_arrays(X, y, np.zeros(len(X)) if groups is None else groups)
         self._steps, objective = self._settled_steps(X.shape[1]), Objective(loss, self._penalty())
         algorithm, mode, rounds = self._method(federation, objective)
+        self._look_for_size(X, y, mode)
         left_out = (*left_out, *self._look_for_scaling(X, mode), *([ONE_OWNER] if groups is None else []))
         participation = Everyone() if self.participation is None else self.participation
-        # Other settings, other noise: here those that `train` does not know of.
-        settings = (X.shape[1], self.fit_intercept, *map(_text, self._steps))
-        streams = seeded(self.random_state).derived(stable_text(settings))
+        # Other settings or data, other noise: here those settings that `train` does not know of.
+        settings = (X.shape[1], self.fit_intercept, self.y_range, *map(_text, self._steps))
+        streams = seeded(self.random_state, *federation_parts(federation)).derived(stable_text(settings))
         run = stable_text((streams.seed, algorithm, objective, mode, participation, rounds))
         self._count_fit(mode)
         ledger = self._open_ledger(federation, mode, run)
@@ -122,6 +133,27 @@ class _FederatedLinear(PrivateEstimator):
             return self.row_bound
         return self._steps[-1].bound_of(columns)
 
+    def _look_for_size(self, X: np.ndarray, y: np.ndarray, mode: Any) -> None:
+        """Warn of numbers so large that clipping leaves little of the rest: the model would be poor, not less private.
+
+        Like other checks it looks at the rows, so no value of theirs is said.
+        """
+        if mode.mode != "proven":
+            return
+        large = np.flatnonzero(np.abs(X).max(axis=0) > _LARGE).tolist()
+        said = []
+        if large and not self._steps and self.row_bound is None:
+            column = getattr(self, "feature_names_in_", range(X.shape[1]))[large[0]]
+            said.append(
+                f"rows are not known to be short, and column {column!r} of X holds numbers beyond {_LARGE:g} "
+                f"({len(large)} such columns): columns of other sizes than about 1 will be clipped away. Give "
+                "prepare=PublicScaler(ranges)"
+            )
+        if isinstance(self, RegressorMixin) and self.y_range is None and np.abs(y).max() > _LARGE:
+            said.append(f"y holds numbers beyond {_LARGE:g}, which will be clipped away. Give y_range=(low, high)")
+        for words in said:
+            warnings.warn(f"{self._name}: {words}", stacklevel=4)
+
     def _open_ledger(self, federation: Federation, mode: Any, run: str) -> MemoryLedger | OwnerLedgers | None:
         """One ledger per owner for preparation and training; on disk it is bound to the rows as they came."""
         if not isinstance(mode, Proven):
@@ -145,6 +177,8 @@ class _FederatedLinear(PrivateEstimator):
             else:
                 fits = isinstance(step, PrivateScaler)
                 check.require(fits, self._name, "prepare takes PublicScaler, PrivateScaler and RowClipper", step)
+        asking = sum(isinstance(step, PrivateScaler) for step in steps)
+        check.require(asking <= 1, self._name, "prepare takes one PrivateScaler at most", asking)
         return steps
 
     def _prepared(self, federation: Federation, mode: Any, ledger: Any, streams: Streams) -> Federation:
@@ -171,7 +205,7 @@ class _FederatedLinear(PrivateEstimator):
 
     def _margins(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
-        rows = np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+        rows = np.asarray(without_gaps(self, X, reset=False, dtype=np.float64))
         for step in self._steps:
             rows = step.apply(rows)
         scores = rows @ self.coef_.T + self.intercept_
@@ -216,7 +250,8 @@ class FederatedClassifier(LinearClassifier, _FederatedLinear):
     engine
         "auto", "numpy" or "kernel".
     random_state
-        Seed of the noise. None: a fresh one that is not kept. A pickled model does not contain it.
+        Seed of the noise: the same for the same rows and settings, other noise for others (such as the folds of a
+        cross-validation). None: a fresh one that is not kept. A pickled model does not contain it.
 
     Attributes
     ----------
@@ -295,7 +330,7 @@ class FederatedClassifier(LinearClassifier, _FederatedLinear):
         """Train. `groups` says who owns each row, as in grouped cross-validation; None: one owner has them all."""
         self._refuse(others)
         self._refuse_text(X)
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = without_gaps(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, number = numbered(self._name, y, self.classes)
         loss, count = self._loss(CLASSIFICATION), len(self.classes_)
@@ -380,7 +415,7 @@ class FederatedRegressor(RegressorMixin, _FederatedLinear):
         """Train. `groups` says who owns each row, as in grouped cross-validation; None: one owner has them all."""
         self._refuse(others)
         self._refuse_text(X)
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y = without_gaps(self, X, y, dtype=np.float64, y_numeric=True)
         loss = self._loss(_REGRESSION)
         loss = LOSSES[loss]() if isinstance(loss, str) else loss
         middle, reach = 0.0, 1.0

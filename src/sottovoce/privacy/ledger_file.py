@@ -274,7 +274,10 @@ class FileLedger:
         if owner is not None and owner != opened["owner"]:
             raise LedgerError(f"it is the ledger of another owner, {opened['owner']!r}, not of {owner!r}")
         if dataset is not None and ledger_chain.bind(opened["salt"], dataset) != opened["dataset"]:
-            raise LedgerError("it is a ledger of another data set. Open the one created for these rows, or create one")
+            raise LedgerError(
+                "it is a ledger of another data set. Open the one created for these rows, or create one; but a new "
+                "ledger for records that have one already forgets what they spent"
+            )
 
     def _refuse_stale(self) -> None:
         if self._closed:

@@ -59,13 +59,14 @@ class Federation:
         if hasattr(X, "tocsr"):
             raise InvalidInput("Federation: X must be a dense array, got a sparse one. Use X.toarray()")
         X, y = check.finite_array("Federation", "X", X, ndim=2), np.asarray(y)
+        column = next(iter(getattr(groups, "columns", ["owner"])))
         groups = np.asarray(groups)
-        check.require(groups.ndim == 1, "Federation", "groups must have one axis", groups.shape)
-        if groups.dtype.kind in "fO":  # the kinds that can hold nothing
-            missing = [row for row, owner in enumerate(groups.tolist()) if owner is None or owner != owner]
-            if missing:
-                where = f"row {missing[0]} has none ({len(missing)} such rows)"
-                raise InvalidInput(f"Federation: every row must have an owner; {where}. Fill it in, or drop these rows")
+        hint = f"Give frame[{column!r}]" if groups.ndim == 2 else ""
+        check.require(groups.ndim == 1, "Federation", "groups must have one axis", groups.shape, hint)
+        missing = rows_without(groups)
+        if missing:
+            where = f"row {missing[0]} has none ({len(missing)} such rows)"
+            raise InvalidInput(f"Federation: every row must have an owner; {where}. Fill it in, or drop these rows")
         check.require(X.shape[1] > 0, "Federation", "X must have at least one column", X.shape)
         check.require(y.ndim == 1, "Federation", "y must have one axis", y.shape)
         for name, column in (("y", y), ("groups", groups)):
@@ -160,9 +161,23 @@ class Federation:
             longest <= self.row_bound * (1 + 1e-12),
             "Federation",
             f"row_bound promises that no row is longer than {self.row_bound:g}, but the longest is longer",
-            longest,
-            "Scale the longer rows down (in a file: [data] shorten = true), or promise a larger bound",
+            hint="Scale the longer rows down (in a file: [data] shorten = true), or promise a larger bound",
         )
+
+
+def rows_without(column: np.ndarray) -> list[int]:
+    """The rows that have nothing in `column`: None, NaN, or the like of another library."""
+    if column.dtype.kind in "biuSU":  # the kinds that cannot hold nothing
+        return []
+    if column.dtype.kind == "f":
+        return np.flatnonzero(np.isnan(column)).tolist()
+    return [row for row, entry in enumerate(column.tolist()) if entry is None or not _is_itself(entry)]
+
+
+def _is_itself(entry: object) -> bool:
+    """NaN does not equal itself, and whether pandas' NA does is neither true nor false."""
+    same = entry == entry
+    return bool(same) if isinstance(same, bool | np.bool_) else False
 
 
 def _renumber(present: np.ndarray, owner: np.ndarray, owners: list[object]) -> np.ndarray:
