@@ -148,7 +148,9 @@ def _labels(who: str, y: ArrayLike) -> np.ndarray:
         check.require(kinds == ["str"], who, "needs numbers, or text in every row", ", ".join(kinds))
         labels = labels.astype(str)
     known = labels.dtype.kind != "f" or not np.isnan(labels).any()
-    check.require(bool(known), who, "needs a value in every row, got NaN. Drop these rows, or fill in a number that is known without looking")
+    check.require(
+        bool(known), who, "needs a value in every row, got NaN. Drop these rows, or fill them in without looking"
+    )
     return labels
 
 
