@@ -260,5 +260,6 @@ BETTER = Claim(
 NOISES = (
     _noise("a9a", (0.1, 1.0, 10.0, 100.0), "Figures 1(b) and 3(a)", ()),
     _noise("madelon", (0.1, 1.0, 10.0, 100.0), "Figures 2(b) and 3(b)", (BETTER,)),
+    _noise("arcene", (0.1, 1.0, 10.0, 100.0), "Figures 2(b) and 3(b)", (BETTER,)),
 )
 EXPERIMENTS: tuple[Any, ...] = (A9A, MADELON, ARCENE, *NOISES)
