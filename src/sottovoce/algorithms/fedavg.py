@@ -40,7 +40,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from sottovoce.algorithms.fedepm import FedEPM, growing_mu, laplace_noise
+from sottovoce.algorithms.fedepm import FedEPM, growing_mu, laplace_noise, square
 from sottovoce.core import check
 from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.check import InvalidInput
@@ -210,7 +210,7 @@ class SFedAvg(FedAvg):
                 first = slope if first is None else first
                 w = w - gamma * (site.f.size if self.by_size else 1.0) * slope  # (35), (36) by Algorithm 4
         assert first is not None
-        mu = growing_mu(self.mu, FedEPM.c, FedEPM.alpha, site.k * self.local_steps, before - down.w)
+        mu = growing_mu(self.mu, FedEPM.c, FedEPM.alpha, site.k * self.local_steps, square(before - down.w))
         return state, Up(site.release(w, laplace_noise(39, first, mu, site), centre=down.w))  # (37)
 
     def steps(self, k: int) -> list[float]:

@@ -101,9 +101,8 @@ def ens(a: Array, lam: float, eta: float, penalty: Penalty | None = None, among:
 
 
 def growing_mu(start: Array | float, c: float, alpha: float, k: int, away: Array) -> Array:
-    """μ_{i,k} of (20), at distance `away` = w_i − w from the model. Its growth ends at 1e100: steps are 0 by then."""
-    distance = np.vecdot(away, away)[..., None]
-    return start * (1 + c * distance) * exp(min(k * log(alpha), 230.0))
+    """μ_{i,k} of (20), where `away` = |w_i − w|². Its growth ends at 1e100: steps are 0 by then."""
+    return start * (1 + c * away) * exp(min(k * log(alpha), 230.0))
 
 
 def laplace_noise(equation: Literal[27, 39], g: Array, mu: Array, site: Site) -> Noise | None:
@@ -206,20 +205,23 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         if self.variant == "P":
             z = site.release(self.end_of_round(state.w, down.w, site), centre=down.w)
             return Client(z), Up(z)
-        away, g = state.w - down.w, site.f.grad(down.w) + self.regular(down.w, site)  # (18)
+        g = site.f.grad(down.w) + self.regular(down.w, site)  # (18)
         start = mu = self.first_mu(site)
+        away, over = state.w - down.w, 1.0  # w_i − w is away / over: so the quotient of (20) costs nothing in a step
         for step in range(self.k0):
-            mu = self.mu_in(step, start, away, site)  # that of the last step sets the noise
+            mu = self.mu_in(step, start, square(away) / over**2, site)  # that of the last step sets the noise
             pull = self.in_step(mu, site)
-            away = soft(pull * away - g, self.threshold)
-            away /= self.eta + pull  # (20)
-        w = down.w + away
+            away = pull / over * away
+            away -= g
+            away -= away.clip(-self.threshold, self.threshold)  # argmin_x (x − away)²/2 + λ|x| (2)
+            over = self.eta + pull  # (20)
+        w = down.w + away / over
         return Client(w), Up(site.release(w, laplace_noise(self.noise, g, mu, site), centre=down.w))  # (21)
 
     def end_of_round(self, w: Array, centre: Array, site: Site) -> Array:
         """Variant "P": the k_0 steps from a w that was released, their end noisy in `Proven` mode."""
         start = self.first_mu(site)
-        pulls = [self.in_step(self.mu_in(step, start, w - centre, site), site) for step in range(self.k0)]
+        pulls = [self.in_step(self.mu_in(step, start, square(w - centre), site), site) for step in range(self.k0)]
         h = L1(self.threshold) if self.threshold > 0 else NoPenalty()
         push, totals = -self.regular(centre, site), [self.eta + pull for pull in pulls]
         return site.f.prox_steps(w, ProxSteps(pulls, totals, push, centre, h, fresh=False, at=centre))  # (20)
@@ -254,7 +256,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         if not np.isfinite(bend).all():
             raise InvalidInput(
                 "FedEPM: without a public bound on row lengths give mu, about k0 times the smoothness of f; or "
-                "promise a bound: Federation.from_arrays(..., row_bound=...)"
+                f"promise a bound ({check.ROW_BOUND})"
             )
         return self.k0 * bend
 
@@ -266,6 +268,6 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         return mu / site.f.size if self.by_size else mu
 
 
-def soft(t: Array, a: float) -> Array:
-    """argmin_x (x − t)²/2 + a|x| (2)."""
-    return t - t.clip(-a, a)
+def square(x: Array) -> Array:
+    """|x|², client by client."""
+    return np.vecdot(x, x)[..., None]

@@ -252,11 +252,13 @@ class Hub:
 
     def mean(self, x: Array) -> Array:
         """Mean over those who answered, with a client axis of length one (zero where nobody did)."""
-        total = np.where(self.answered, x, 0.0).sum(axis=-2, keepdims=True)
+        total = self.fresh(x, 0.0).sum(axis=-2, keepdims=True)
         return total / np.maximum(self.answered.sum(axis=-2, keepdims=True), 1)
 
-    def fresh(self, new: Array, old: Array) -> Array:
+    def fresh(self, new: Array, old: Array | float) -> Array:
         """Row by row: the new message of those who answered, the old one of the others."""
+        if new.shape[:-1] == self.answered.shape[:-1] and self.answered.all():
+            return new
         return np.where(self.answered, new, old)
 
 

@@ -32,11 +32,11 @@ def _fill(k0, k1, clients, round_, tag, out):
                 out[run, client, 2 * block + 1] = (c2 << half) | c3
 
 
-def _middle(uniform, out):
-    """`streams.quantile` of each number where that is a rational function, else NaN."""
+def _middle(bits, out):
+    """`streams.normal` of each number where that is a rational function, else NaN."""
     a, b = NUMERATOR, DENOMINATOR
-    for i in prange(len(uniform)):
-        q = uniform[i] - 0.5
+    for i in prange(len(bits)):
+        q = (np.int64(bits[i] >> np.uint64(12)) + 0.5) * 2.0**-52 - 0.5  # exact up to the last difference, as there
         r = 0.180625 - q * q  # unrolled, so that several numbers are worked on at once
         above = ((((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * r + a[6]) * r + a[7]
         below = ((((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + b[5]) * r + b[6]) * r + b[7]
@@ -54,4 +54,4 @@ def _compile(function: Any, *arguments: Any) -> tuple[Any, Any]:
 _WHOLE, _REAL = types.uint64, types.float64
 _KEYS = types.Array(_WHOLE, 1, "C", readonly=True)
 fill = _compile(_fill, _KEYS, _KEYS, _KEYS, _WHOLE, _WHOLE, types.Array(_WHOLE, 3, "C"))
-middle = _compile(_middle, types.Array(_REAL, 1, "C", readonly=True), types.Array(_REAL, 1, "C"))
+middle = _compile(_middle, _KEYS, types.Array(_REAL, 1, "C"))

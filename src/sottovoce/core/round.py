@@ -58,8 +58,8 @@ class History:
     def add(self, runs: int, **row: Any) -> None:
         """Append one value per run for every name; a single number stands for all runs."""
         for name, value in row.items():
-            values = np.broadcast_to(np.asarray(value), (runs,)).tolist()
-            self.columns.setdefault(name, []).extend(values)
+            values = np.asarray(value).tolist()
+            self.columns.setdefault(name, []).extend(values if np.ndim(value) else [values] * runs)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))

@@ -129,7 +129,7 @@ class Streams:
 
     def normal(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
         """Standard normal numbers: (runs?, clients, count)."""
-        return quantile(self.uniform(clients, round_, purpose, count, question))
+        return normal(self.bits(clients, round_, purpose, count, question))
 
     def laplace(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
         """Laplace numbers of scale 1: (runs?, clients, count)."""
@@ -180,15 +180,15 @@ DENOMINATOR = (
 )
 
 
-def quantile(uniform: np.ndarray) -> np.ndarray:
-    """Standard normal numbers from uniform ones, one from each: the inverse distribution function.
+def normal(bits: np.ndarray) -> np.ndarray:
+    """Standard normal numbers, one from each 64 bits: the inverse distribution function of a uniform number.
 
     The middle, 85 % of the numbers, takes only sums, products and quotients, which give the same number in a compiled
     loop and here; the tails, where a logarithm is needed, are SciPy's.
     """
     from scipy.special import ndtri
 
-    flat = np.ascontiguousarray(uniform).reshape(-1)
+    flat = np.ascontiguousarray(bits).reshape(-1)
     if _kernel_pays(flat.size):
         from sottovoce.core import philox_kernel
 
@@ -196,15 +196,15 @@ def quantile(uniform: np.ndarray) -> np.ndarray:
         middle = philox_kernel.middle[flat.size >= THREADS_PAY_FROM]
         middle(flat, numbers)
     else:
-        q = flat - 0.5
+        q = _to_unit(flat) - 0.5
         r = 0.180625 - q * q
         above, below = np.full_like(r, NUMERATOR[0]), np.full_like(r, DENOMINATOR[0])
         for a, b in zip(NUMERATOR[1:], DENOMINATOR[1:], strict=True):
             above, below = above * r + a, below * r + b
         numbers = np.where(np.abs(q) <= 0.425, q * above / below, np.nan)
     tails = np.flatnonzero(np.isnan(numbers))
-    numbers[tails] = ndtri(flat[tails])
-    return numbers.reshape(uniform.shape)
+    numbers[tails] = ndtri(_to_unit(flat[tails]))
+    return numbers.reshape(bits.shape)
 
 
 def _kernel_pays(count: int) -> bool:

@@ -6,7 +6,7 @@ number: no attribute of its `Site` leads to a row.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -77,6 +77,7 @@ class Door:
     row_bound: float | None = None
     intercept: Callable[..., np.ndarray] = lambda answer, *made_of: answer
 
+    _shown: tuple[np.ndarray, dict[str, Any]] | None = field(default=None, init=False, repr=False)
     clip: float | None = None  # applied to answers that are not noisy (`Published` may ask for it)
     counted = False  # whether answers cost, so that asking more than declared is refused
     poisson = False  # whether batches are drawn record by record; else they have a fixed size
@@ -153,22 +154,33 @@ class Door:
         ) -> np.ndarray:
             return self.argmin(centre, rho, linear, ridge, start, next_question("argmin"))
 
-        weights = self.exact.weights[local]
         oracle = Oracle(
             grad=grad,
             argmin=argmin,
             prox_steps=prox_steps,
             descent=descent,
-            size=self.exact.sizes[local][:, None].astype(np.float64),
-            weight=weights,
-            noise_std=self.noise_std(local),
-            gradient_bound=self.gradient_bound(local),
-            curvature_bound=self.curvature_bound(local),
+            **self._constants(local),
             smoothness=lambda: self.smoothness(local),
             strong_convexity=lambda: self.strong_convexity(local),
             dim=self.exact.dim,
         )
         return oracle, Releases(self, local, active, k, public)
+
+    def _constants(self, local: np.ndarray) -> dict[str, Any]:
+        """The numbers that an oracle shows, kept until other clients are asked."""
+        if self._shown is None or not np.array_equal(local, self._shown[0]):
+            constants: dict[str, Any] = {
+                "size": self.exact.sizes[local][:, None].astype(np.float64),
+                "weight": self.exact.weights[local],
+                "noise_std": self.noise_std(local),
+                "gradient_bound": self.gradient_bound(local),
+                "curvature_bound": self.curvature_bound(local),
+            }
+            for numbers in constants.values():
+                if isinstance(numbers, np.ndarray):
+                    numbers.flags.writeable = False  # the next round sees the same
+            self._shown = local.copy(), constants
+        return self._shown[1]
 
     def questions(self, local: np.ndarray, active: np.ndarray, k: int) -> Callable[[str], Question]:
         """Numbers the questions of a round; behind a door that counts, no more and no others than were declared."""
@@ -191,9 +203,9 @@ class Door:
     def exact_gradient(self, w: np.ndarray, question: Question, clip: float | None, norm: int = 2) -> np.ndarray:
         """The gradient; over a batch if one was declared, divided by the expected batch, never by the realised one."""
         local = question.local
-        rate = self.rates[local]
-        if (rate == 1).all():
+        if self.asks.batch == 0 or (self.rates[local] == 1).all():
             return self.exact.gradient(w, local, clip, norm, None)
+        rate = self.rates[local]
         sizes = self.exact.sizes[local]
         draws = self.streams.uniform_rows(self.clients[local], sizes, question.k, Purpose.BATCH, question.number)
         if self.poisson:

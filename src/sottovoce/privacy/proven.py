@@ -52,9 +52,9 @@ class ProvenDoor(Door):
             able[..., places] = self.ledger.afford(event, answers, local[places], k)
         return able
 
-    def events(self, local: np.ndarray) -> list[tuple[Event, np.ndarray]]:
+    def events(self, local: np.ndarray) -> list[tuple[Event, slice | np.ndarray]]:
         """What an answer of these clients is, and whose: one event for all, if batches are not unequal shares."""
-        return [(self.event, np.arange(len(local)))]
+        return [(self.event, slice(None))]
 
     def longest(self, local: np.ndarray) -> np.ndarray | float:
         return np.inf if self.row_bound is None else self.row_bound
@@ -192,12 +192,16 @@ class RecordDoor(ProvenDoor):
         return 2 if self.event.relation == "replace-one" else 1
 
     def _sensitivity(self, local: np.ndarray) -> np.ndarray:
-        return self._reach * self.privacy.clip * self.exact.weights[local] / self.rates[local]
+        return self._sensitivities[local]
 
-    def events(self, local: np.ndarray) -> list[tuple[Event, np.ndarray]]:
+    @cached_property
+    def _sensitivities(self) -> np.ndarray:
+        return self._reach * self.privacy.clip * self.exact.weights / self.rates
+
+    def events(self, local: np.ndarray) -> list[tuple[Event, slice | np.ndarray]]:
         kinds, kind_of = self._kinds
         if len(kinds) == 1:
-            return [(kinds[0], np.arange(len(local)))]
+            return [(kinds[0], slice(None))]
         return [(kinds[kind], np.flatnonzero(kind_of[local] == kind)) for kind in np.unique(kind_of[local])]
 
     @cached_property

@@ -65,8 +65,8 @@ class Simulator:
         asked = np.flatnonzero(active if active.ndim == 1 else active.any(axis=0))
         if len(asked) == 0:
             return Exchange(None, active)
-        takes = active[..., asked]
         everyone = len(asked) == self.n
+        takes = active if everyone else active[..., asked]
         before, told = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
         site, releases = self._site(asked, takes, k, told)
         after, up = algorithm.client(before, told, site)
