@@ -6,7 +6,7 @@ number: no attribute of its `Site` leads to a row.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -77,7 +77,7 @@ class Door:
     row_bound: float | None = None
     intercept: Callable[..., np.ndarray] = lambda answer, *made_of: answer
 
-    _shown: tuple[np.ndarray, dict[str, Any]] | None = field(default=None, init=False, repr=False)
+    _shown = None  # see `_constants`
     clip: float | None = None  # applied to answers that are not noisy (`Published` may ask for it)
     counted = False  # whether answers cost, so that asking more than declared is refused
     poisson = False  # whether batches are drawn record by record; else they have a fixed size

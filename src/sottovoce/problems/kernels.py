@@ -14,7 +14,11 @@ from numba import njit, prange, types
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so that its sums never depend on company or threads
 NUMBERS_PER_BLOCK = 2048  # of rows that stay in the nearest cache while all runs use them
+WIDE = 64  # numbers in a row from which on memory is what a row waits for
 TASKS = 64  # more than any sensible number of threads; equal work, so a static schedule is balanced
+
+_LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6  # together log 2; k times the first is exact
+_TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
 
 # The flags that assume no NaN and no infinity stay off: the clip must notice a margin that has overflowed.
 _FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
@@ -57,7 +61,27 @@ def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
     )
 
 
-@njit(fastmath=_FAST)
+@njit(fastmath={"contract"})
+def _exp(x):
+    """e^x to the last digit but one: a call to the C library would keep a loop from taking several numbers at once.
+
+    x = k log 2 + r with a whole k, which adding 3·2^51 leaves in the last digits; then a Taylor polynomial of r, and k
+    into the exponent. Where e^x is no normal number, the nearest one that is; what is no number stays none.
+    """
+    if x > 709.0:
+        x = 709.0
+    if x < -708.0:
+        x = -708.0
+    rounded = x * (1 / math.log(2)) + 1.5 * 2.0**52
+    k = rounded - 1.5 * 2.0**52
+    r = (x - k * _LOG2_HIGH) - k * _LOG2_LOW
+    a, b, c, d, e, f, g, h, i, j, m, n, o, p = _TAYLOR
+    e_r = ((((((a * r + b) * r + c) * r + d) * r + e) * r + f) * r + g) * r + h
+    e_r = (((((e_r * r + i) * r + j) * r + m) * r + n) * r + o) * r + p
+    return e_r * np.int64((np.float64(rounded).view(np.int64) + np.int64(1023)) << np.int64(52)).view(np.float64)
+
+
+@njit(fastmath=_FAST, error_model="numpy")
 def _slope(code, parameter, label, margin):
     """Derivative of a loss of one margin (the codes of ``losses.py``)."""
     if code == 0:  # logistic: if exp overflows to infinity the quotient is rightly 0
@@ -69,7 +93,24 @@ def _slope(code, parameter, label, margin):
     return -label * min(max((1.0 - label * margin) / parameter, 0.0), 1.0)  # smoothed hinge
 
 
-@njit(fastmath=_FAST)
+@njit(fastmath=_FAST, error_model="numpy")
+def _slopes(code, parameter, labels, margins, count):
+    """Turn margins[:count] into slopes, in place. One loop for each loss: only so are several taken at once."""
+    if code == 0:
+        for i in range(count):
+            margins[i] = -labels[i] / (1.0 + _exp(labels[i] * margins[i]))
+    elif code == 2:
+        for i in range(count):
+            margins[i] = _slope(2, parameter, labels[i], margins[i])
+    elif code == 3:
+        for i in range(count):
+            margins[i] = _slope(3, parameter, labels[i], margins[i])
+    else:
+        for i in range(count):
+            margins[i] = _slope(4, parameter, labels[i], margins[i])
+
+
+@njit(fastmath=_FAST, error_model="numpy")
 def _softmax_slopes(label, margin, which):
     """Turn the margins margin[which] of a row into the derivatives of its loss, in place."""
     top = margin[which, 0]
@@ -86,7 +127,7 @@ def _softmax_slopes(label, margin, which):
     margin[which, label] = -rivals / total
 
 
-@njit(fastmath=_FAST)
+@njit(fastmath=_FAST, error_model="numpy")
 def _clipped(slope, size, clip):
     """`slope` scaled so that a gradient of norm `size` gets norm `clip` if it had more.
 
@@ -97,7 +138,7 @@ def _clipped(slope, size, clip):
     return slope * (clip / size) if size < math.inf else 0.0
 
 
-@njit(fastmath=_FAST)
+@njit(fastmath=_FAST, error_model="numpy")
 def _clip_softmax(slope, which, row_norm, clip, norm):
     top, size = 0.0, 0.0
     for c in range(slope.shape[1]):
@@ -111,7 +152,7 @@ def _clip_softmax(slope, which, row_norm, clip, norm):
         slope[which, c] = _clipped(slope[which, c], size, clip)
 
 
-@njit(fastmath=_FAST, inline="always")
+@njit(fastmath=_FAST, error_model="numpy", inline="always")
 def _dots(X, row, partner, w, at, c):
     u, v = 0.0, 0.0
     for k in range(X.shape[1]):
@@ -120,13 +161,13 @@ def _dots(X, row, partner, w, at, c):
     return u, v
 
 
-@njit(fastmath=_FAST, inline="always")
+@njit(fastmath=_FAST, error_model="numpy", inline="always")
 def _add(sums, to, c, u, v, X, row, partner):
     for k in range(X.shape[1]):
         sums[to[0], to[1], c, k] += u * X[row, k] + v * X[partner, k]
 
 
-@njit(fastmath=_FAST, inline="always")
+@njit(fastmath=_FAST, error_model="numpy", inline="always")
 def _kept(keep, sample, row, partner, to_keep):
     """Which of a pair of rows counts; an odd last row is its own partner, which does not."""
     second = partner > row
@@ -135,8 +176,8 @@ def _kept(keep, sample, row, partner, to_keep):
     return keep[sample, row + to_keep], second and keep[sample, partner + to_keep]
 
 
-@njit(fastmath=_FAST, inline="always")
-def _sum_one_margin(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, sums, to):
+@njit(fastmath=_FAST, error_model="numpy", inline="always")
+def _sum_wide(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, sums, to):
     """Add slope x row over rows[0]:rows[1], for a loss of one margin.
 
     Rows go in pairs, so that the point and the sum are loaded half as often. (Four at a time is slower from memory: too
@@ -154,7 +195,35 @@ def _sum_one_margin(X, y, norms, code, parameter, clip, w, at, keep, sample, to_
             _add(sums, to, 0, u if first else 0.0, v if second else 0.0, X, row, partner)
 
 
-@njit(fastmath=_FAST)
+@njit(fastmath=_FAST, error_model="numpy", inline="always")
+def _sum_narrow(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, slopes, sums, to):
+    """The same, where a slope takes as long as a row: slopes are taken together, several at once, while the rows wait
+    in the nearest cache. `slopes` is room for one number a row and three more.
+    """
+    start, last = rows[0], rows[1] - 1
+    count = rows[1] - start
+    for row in range(start, rows[1], 2):
+        partner = min(row + 1, last)
+        first, second = _kept(keep, sample, row, partner, to_keep)
+        u, v = _dots(X, row, partner, w, at, 0) if first or second else (0.0, 0.0)
+        slopes[row - start], slopes[row - start + 1] = u, v
+    _slopes(code, parameter, y[start : rows[1]], slopes, count)
+    if clip < math.inf:
+        for i in range(count):
+            slopes[i] = _clipped(slopes[i], abs(slopes[i]) * norms[start + i], clip)
+    if sample >= 0:
+        for i in range(count):
+            slopes[i] = slopes[i] if keep[sample, start + i + to_keep] else 0.0
+    slopes[count], slopes[count + 1], slopes[count + 2] = 0.0, 0.0, 0.0
+    for row in range(start, rows[1], 4):
+        i = row - start
+        r, s, t, u = slopes[i], slopes[i + 1], slopes[i + 2], slopes[i + 3]
+        b, c, d = min(row + 1, last), min(row + 2, last), min(row + 3, last)
+        for k in range(X.shape[1]):
+            sums[to[0], to[1], 0, k] += r * X[row, k] + s * X[b, k] + t * X[c, k] + u * X[d, k]
+
+
+@njit(fastmath=_FAST, error_model="numpy")
 def _sum_softmax(X, y, norms, clip, norm, w, at, keep, sample, to_keep, rows, slopes, sums, to):
     """The same for softmax; `slopes` is room for the outputs of a pair of rows."""
     for row in range(rows[0], rows[1], 2):
@@ -173,15 +242,15 @@ def _sum_softmax(X, y, norms, clip, norm, w, at, keep, sample, to_keep, rows, sl
                 _add(sums, to, c, u, v, X, row, partner)
 
 
-@njit(fastmath=_FAST)
+@njit(fastmath=_FAST, error_model="numpy")
 def _sum_chunks(X, y, norms, code, parameter, clip, norm, weights, w, keep, chunks, some, sums):
     """The sums of the chunks some[0]:some[1], in each run: block by block, so that a block serves all runs from cache.
 
     One call for many chunks, and the loop over rows in line: a call passes some eighty words, which takes as long as
     several short rows.
     """
-    slopes = np.empty((2, w.shape[2]))
     step = max(2, NUMBERS_PER_BLOCK // X.shape[1] // 2 * 2)
+    slopes, of_outputs = np.empty(step + 3), np.empty((2, w.shape[2]))
     for chunk in range(some[0], some[1]):
         start, stop = chunks[chunk, 0], chunks[chunk, 1]
         client = chunks[chunk, 2] if w.shape[1] > 1 else 0
@@ -193,17 +262,21 @@ def _sum_chunks(X, y, norms, code, parameter, clip, norm, weights, w, keep, chun
                 sample = -1 if keep.size == 0 else run if len(keep) > 1 else 0
                 at = (point, client)
                 to = (run, place)
-                if code != 1:
-                    _sum_one_margin(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, sums, to)
+                if code == 1:
+                    _sum_softmax(X, y, norms, clip, norm, w, at, keep, sample, to_keep, rows, of_outputs, sums, to)
+                elif X.shape[1] > WIDE:
+                    _sum_wide(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, sums, to)
                 else:
-                    _sum_softmax(X, y, norms, clip, norm, w, at, keep, sample, to_keep, rows, slopes, sums, to)
+                    _sum_narrow(
+                        X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, slopes, sums, to
+                    )
         for run in range(len(sums)):
             for c in range(sums.shape[2]):
                 for k in range(sums.shape[3]):
                     sums[run, place, c, k] *= weights[chunks[chunk, 2]]
 
 
-@njit(fastmath=_FAST)
+@njit(fastmath=_FAST, error_model="numpy")
 def _fold(sums, folds):
     """Add the later chunks of a client to its first, in their order."""
     for fold in range(len(folds)):
@@ -246,7 +319,7 @@ def gradients(stored: str) -> Any:
         *(given(whole, 2), given(whole, 1), given(whole, 2)),  # chunks, tasks, folds
         types.Array(real, 4, "C"),  # sums
     )
-    kernel = njit(parallel=True, fastmath=_FAST)(_gradients)
+    kernel = njit(parallel=True, fastmath=_FAST, error_model="numpy")(_gradients)
     with contextlib.suppress(RuntimeError):  # no place to write a cache: compile in each process
         kernel.enable_caching()
     kernel.compile(signature)
