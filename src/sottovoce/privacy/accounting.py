@@ -21,7 +21,7 @@ the divergences are jointly convex. So "sampling ignored" is one of the bounds.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -159,11 +159,18 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     check.between("gaussian_epsilon", 0, 1, delta=delta)
     goal = math.log(delta)
     # In x = epsilon/mu - mu/2 the curve has one scale for every mu: delta is at most Phi(-x) <= exp(-x²/2).
-    least, most = -mu / 2, math.sqrt(-2 * goal)
-    if _log_gaussian_delta(mu, least) <= goal:
+    if _log_gaussian_delta(mu, -mu / 2) <= goal:
         return 0.0
-    x = _last_good(lambda x: _log_gaussian_delta(mu, x) - goal, most, least, 2**-51 * most)
-    return mu * (x + mu / 2)
+    x = math.sqrt(-2 * goal)
+    # delta is log-concave in epsilon: the mean of (1 - exp(epsilon - loss))+, which is log-concave, over a normal loss.
+    # So Newton's method for log delta = log(delta), begun on the safe side, never leaves it but by rounding.
+    good, tolerance = x, 2**-51 * x
+    while (log_delta := _log_gaussian_delta(mu, x)) <= goal:
+        good, step = x, (log_delta - goal) / _log_delta_slope(mu, x, log_delta)
+        if step <= tolerance:
+            return mu * (good + mu / 2)
+        x -= step
+    return mu * (_last_good(lambda x: _log_gaussian_delta(mu, x) - goal, good, x, tolerance) + mu / 2)
 
 
 @lru_cache(maxsize=1024)
@@ -185,16 +192,23 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
+@cache
+def _special() -> tuple[Any, Any]:
+    """An import statement in a loop of root finding would cost as much as the functions do."""
+    from scipy.special import erfcx, ndtr
+
+    return erfcx, ndtr
+
+
 def _log_gaussian_delta(mu: float, x: float) -> float:
     """log delta at epsilon = mu (x + mu/2), to full relative precision.
 
     With M(t) = Phi(-t)/phi(t), Mills' ratio, delta = phi(x) (M(x) - M(x + mu)). For small mu the difference is the
     integral of -M'(t) = 1 - t M(t) over [x, x + mu], which has nothing left to cancel.
     """
-    from scipy.special import erfcx, ndtr
-
     if x > 37.5:  # delta < 1e-305: the bound Phi(-x) <= exp(-x²/2) will do
         return -x * x / 2
+    erfcx, ndtr = _special()
     log_phi = -x * x / 2 - 0.5 * math.log(2 * math.pi)
     if mu <= 0.5:
         t = x + mu * (_NODES + 1) / 2
@@ -202,6 +216,15 @@ def _log_gaussian_delta(mu: float, x: float) -> float:
         return log_phi + math.log(mu / 2 * float(_WEIGHTS @ slope))
     far = math.sqrt(math.pi / 2) * float(erfcx((x + mu) / math.sqrt(2)))
     return math.log(float(ndtr(-x)) - math.exp(log_phi) * far)
+
+
+def _log_delta_slope(mu: float, x: float, log_delta: float) -> float:
+    """The derivative of `_log_gaussian_delta` in x: -mu phi(x) M(x + mu) / delta, for d delta / d epsilon is
+    -e^epsilon Phi(-x - mu)."""
+    if x > 37.5:
+        return -x
+    mills = math.sqrt(math.pi / 2) * float(_special()[0]((x + mu) / math.sqrt(2)))
+    return -mu * math.exp(-x * x / 2 - 0.5 * math.log(2 * math.pi) - log_delta) * mills
 
 
 # --------------------------------------------------------------------------------------- concentrated and Rényi DP
