@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import sottovoce as sv
-from sottovoce.algorithms import ADMM, DPSGD, FedSPDDP
+from sottovoce.algorithms import ADMM, DPSGD, ADMMSharing, FedSPDDP
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee, PrivacyWarning
 from sottovoce.preparation import RowClipper
 from sottovoce.privacy import accounting
@@ -179,7 +179,8 @@ def test_ranges_and_training_share_one_budget(tmp_path: Path) -> None:
         assert other.guarantee_.epsilon == pytest.approx(1.0, rel=1e-6)
     with pytest.raises(BudgetSpent):
         copy_of(model).set_params(random_state=1).fit(raw, y, groups=groups)
-    with pytest.raises(BudgetSpent, match="nothing was trained; after round 0: every client's budget is spent"):
+    message = "nothing was trained; after round 0: every client's budget is spent. Earlier fits .*change_budget"
+    with pytest.raises(BudgetSpent, match=message):
         copy_of(model).set_params(prepare=sv.PublicScaler((-1000, 1000))).fit(raw, y, groups=groups)
 
 
@@ -318,6 +319,29 @@ def test_cross_validation_warns_that_each_fit_spends() -> None:
     assert cross_val_score(exact, X, Y, cv=3).mean() > 0.8  # warnings are errors: none here
 
 
+def test_copies_in_other_processes_warn_too() -> None:
+    """There nobody can count the fits together, so each of them says it."""
+    model = sv.FederatedClassifier(**QUICK)
+    copy = pickle.loads(pickle.dumps(copy_of(model)))  # as a worker gets it
+    with pytest.warns(
+        PrivacyWarning, match="is a copy, and others may be fitted elsewhere, each fit spends epsilon = 1"
+    ):
+        copy.fit(X, Y, groups=OWNER)
+    fitted = pickle.loads(pickle.dumps(model.fit(X, Y, groups=OWNER)))  # warnings are errors: none here
+    with pytest.warns(PrivacyWarning, match="is a copy, and others may be fitted elsewhere"):
+        fitted.fit(X, Y, groups=OWNER)
+    pickle.loads(pickle.dumps(sv.FederatedClassifier(**QUICK))).fit(X, Y, groups=OWNER)  # no copy of anything
+
+
+def test_workers_of_a_cross_validation_are_heard(capfd: pytest.CaptureFixture[str]) -> None:
+    """Warnings do not cross from a worker process, but what it prints to stderr is seen."""
+    model = sv.FederatedClassifier(**QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PrivacyWarning)
+        cross_val_score(model, X, Y, cv=2, params={"groups": OWNER}, n_jobs=2)
+    assert "each fit spends epsilon = 1 of its own" in capfd.readouterr().err
+
+
 @pytest.mark.filterwarnings("ignore:.*was fitted before")
 @pytest.mark.parametrize("routing", [False, True])
 def test_groups_reach_fit(routing: bool) -> None:
@@ -361,7 +385,9 @@ def test_frames() -> None:
     assert np.array_equal(model.predict(features), plain.predict(X))
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(features[["height", "age", "weight"]])
-    message = r"column 'hospital' of X must hold numbers, got '\w+' \(\d+ such entries\)\. Leave it out, or"
+    message = (
+        r"column 'hospital' of X must hold numbers, and row 0 holds text \(400 such entries\)\. Drop such rows, leave"
+    )
     with pytest.raises(InvalidInput, match=message):
         sv.FederatedClassifier(**QUICK).fit(frame.drop(columns="ill"), frame["ill"], groups=frame["hospital"])
     table = pytest.importorskip("pyarrow").Table.from_pandas(features)  # another kind of frame
@@ -392,10 +418,17 @@ def test_declared_classes() -> None:
     assert model.classes_.tolist() == ["no", "perhaps", "yes"]
     assert model.predict_proba(X).shape == (400, 3)
     assert model.coef_.shape == (3, 3)
-    with pytest.raises(InvalidInput, match="y holds 'yes', which is not among the declared classes"):
+    first, count = np.flatnonzero(Y == "yes")[0], (Y == "yes").sum()
+    message = (
+        rf"declared classes \['maybe', 'no'\], and row {first} has another label \({count} such rows\)\. Declare it"
+    )
+    with pytest.raises(InvalidInput, match=message):
         sv.FederatedClassifier(classes=["no", "maybe"], **QUICK).fit(X, Y)
-    with pytest.raises(InvalidInput, match="one class only"):
-        sv.FederatedClassifier(classes=["no", "yes"], **QUICK).fit(X, np.full(400, "yes"))
+    for declared in (["no", "yes"], None):
+        with pytest.raises(InvalidInput, match=r"y holds one class only\. Add rows of another class; shuffle"):
+            sv.FederatedClassifier(classes=declared, **QUICK).fit(X, np.full(400, "yes"))
+    with pytest.raises(InvalidInput, match=r"classes must name two labels or more, got \['yes'\]"):
+        sv.FederatedClassifier(classes=["yes"], **QUICK).fit(X, Y)
     numbers = sv.FederatedClassifier(classes=[0, 1], **QUICK).fit(X, (Y == "yes").astype(int))
     assert set(numbers.predict(X).tolist()) <= {0, 1}
 
@@ -423,6 +456,18 @@ def refused(**options: Any) -> sv.FederatedClassifier:
         ({"algorithm": "auto", "privacy": "none"}, "algorithm='auto' is for privacy 'proven'"),
         ({"rounds": 0}, "rounds must be a whole number >= 1"),
         ({"clip": None}, "clip must be > 0"),
+        ({"algorithm": "fed-plt"}, "prepare=PublicScaler(...) or row_bound=... of an estimator"),
+        ({"algorithm": "fedepm"}, "prepare=PublicScaler(...) or row_bound=... of an estimator"),
+        ({"algorithm": "fdml"}, "fdml is for columns of many owners. Use VerticalClassifier, or one of admm, pvp"),
+        ({"algorithm": sv.DPADMM}, "algorithm must be an object, got a class. Give DPADMM()"),
+        (
+            {"prepare": {"age": (0, 120)}},
+            "PrivateScaler and RowClipper, got {'age': (0, 120)}. Give PublicScaler(ranges)",
+        ),
+        ({"algorithm": ADMMSharing()}, "admm-sharing is for columns of many owners"),
+        ({"random_state": np.random.default_rng(0)}, "Of a Generator give a number, random_state=int(rng.integers("),
+        ({"random_state": -1}, "random_state: must be None, a whole number >= 0 or a RandomState, got -1"),
+        ({"epsilon": 20.0, "prepare": sv.PrivateScaler(20.0, 1e-4)}, "ranges would take nearly all of epsilon = 20"),
         ({"epsilon": -1.0}, "epsilon must be > 0"),
     ],
     ids=lambda value: str(value)[:40],
@@ -448,10 +493,28 @@ def test_wrong_data() -> None:
         model.fit(X, Y, groups="hospital")
     with pytest.raises(InvalidInput, match="groups must have one entry per row"):
         model.fit(X, Y, groups=OWNER[:-1])
+    with pytest.raises(InvalidInput, match=r"columns are split here, so no row has an owner\. Say .* parties="):
+        sv.VerticalClassifier(privacy="none").fit(X, Y, groups=OWNER)
+    with pytest.raises(InvalidInput, match=r"y must hold the label of each row, got 'ill'\. Give .* frame\['ill'\]"):
+        model.fit(X, "ill")
+    with pytest.raises(InvalidInput, match=r"y must hold numbers, and row 0 holds text \(400 such rows\)\. Make"):
+        sv.FederatedRegressor(**QUICK).fit(X, Y)
     with pytest.raises(InvalidInput, match="y_range must be"):
         sv.FederatedRegressor(y_range=(1, 0), **QUICK).fit(X, SCORE)
     with pytest.raises(NoGuarantee, match="unit is a whole client"):
         refused(privacy=sv.Proven(1.0, 1e-4, 1.0, unit="client"), algorithm="dp-fedavg", prepare=sv.PrivateScaler(1.0))
+
+
+@pytest.mark.parametrize("model", [sv.FederatedClassifier(**QUICK), sv.VerticalClassifier(privacy="none")])
+def test_no_error_quotes_an_entry(model: Any) -> None:
+    """Errors travel further than rows do."""
+    huge = X.copy()
+    huge[5, 1] = 1.2345e123
+    with pytest.raises(
+        InvalidInput, match=r"entries of X must be at most 1e\+100 in size\. Is one of them a mark"
+    ) as error:
+        model.fit(huge, Y)
+    assert "1.2345" not in str(error.value)
 
 
 def test_gaps_are_named_and_not_to_be_imputed() -> None:
@@ -524,7 +587,7 @@ def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
     assert "read off the private labels" in str(model.guarantee_)
     assert len(list(tmp_path.glob("*.ledger"))) == 2
     assert model.score(frame, Y) > 0.7
-    with pytest.raises(BudgetSpent, match="VerticalClassifier: no model was released"):
+    with pytest.raises(BudgetSpent, match=r"VerticalClassifier: nothing was trained; .*change_budget"):
         copy_of(model).set_params(random_state=1).fit(frame, Y)
 
 
@@ -538,7 +601,11 @@ def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
         ({"parties": {"a": ["age"], "b": [1, 2]}}, "there is no, got ['age']"),
         ({"parties": 2}, "parties must be {name: columns} or widths"),
         ({"parties": PARTIES, "holder": "bnk"}, "Did you mean 'bank'?"),
-        ({"algorithm": "dp-admm"}, "dp-admm is for rows"),
+        (
+            {"algorithm": "dp-admm"},
+            "dp-admm is for rows of many owners. Use FederatedClassifier, or one of admm-sharing",
+        ),
+        ({"algorithm": "auto"}, "unknown algorithm 'auto'. Known: admm-sharing, fdml"),
         ({"loss": "softmax"}, "unknown loss 'softmax'"),
     ],
     ids=lambda value: str(value)[:40],

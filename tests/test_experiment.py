@@ -363,6 +363,20 @@ def test_ranges_scale_the_columns_of_a_csv(folder: Path) -> None:
         load(write_toml(folder, data={"name": "adult", "clients": 3, "ranges": ranges}))
 
 
+def test_columns_that_clipping_would_take_away_are_noticed(folder: Path) -> None:
+    lines = [line.split(",") for line in (folder / "rows.csv").read_text().split()]
+    large = [lines[0]] + [[f"{100 * float(age):.3f}", *others] for age, *others in lines[1:]]
+    (folder / "rows.csv").write_text("\n".join(map(",".join, large)))
+    with pytest.warns(
+        UserWarning, match=r"tiny.toml, \[data\]: 1 of 2 columns hold numbers beyond 10: .*Give ranges = "
+    ):
+        load(write_toml(folder)).data()
+    # warnings are errors: none here
+    load(write_toml(folder, data={**DATA, "ranges": {"age": [-70, 70], "income": [-1, 1]}})).data()
+    load(write_toml(folder, data={**DATA, "row_bound": 100.0, "shorten": False})).data()
+    load(write_toml(folder, privacy={"mode": "none"})).data()
+
+
 def test_without_owners_a_csv_is_shared_out(folder: Path) -> None:
     path = folder / "rows.csv"
     path.write_text(re.sub(r",[abc],", ",7,", path.read_text()))
@@ -425,8 +439,22 @@ def test_the_order_of_labels_can_be_given(folder: Path) -> None:
     before = load(write_toml(folder)).data().federation.y
     turned = load(write_toml(folder, data={**DATA, "labels": ["yes", "no"]})).data()
     np.testing.assert_array_equal(turned.federation.y, -before)
-    with pytest.raises(InvalidInput, match=r"must hold the labels \['maybe', 'no'\], got 'yes'"):
+    with pytest.raises(
+        InvalidInput, match=r"must hold the labels \['maybe', 'no'\], got 'yes'\. Name it in labels too"
+    ):
         load(write_toml(folder, data={**DATA, "labels": ["maybe", "no"]})).data()
+
+
+def test_labels_that_were_found_and_not_declared_are_not_covered(folder: Path) -> None:
+    found = load(write_toml(folder))
+    saved = build(found.described(), "config.toml")  # which names the labels, as a run that is resumed reads them
+    declared = load(write_toml(folder, data={**DATA, "labels": ["no", "yes"]}))
+    said = [
+        any("read off the private labels" in text for text in each.train().guarantee.not_covered)
+        for each in (found, saved, declared)
+    ]
+    assert said == [True, True, False]
+    assert "labels = [...] in a run file" in str(found.train().guarantee)
 
 
 def test_softmax_numbers_its_classes(folder: Path) -> None:
@@ -465,6 +493,8 @@ CSV_FAULTS: dict[str, tuple[dict[int, str], dict[str, Any], str]] = {
         "rows.csv, line 6, column 'outcome': must have a value in every row, got 'nan'",
     ),
     "three classes": ({3: "1,a,maybe,1"}, {}, "column 'outcome': must hold two classes for the logistic loss, got 3"),
+    "semicolons": ({1: "age;owner;outcome;income"}, {}, "rows.csv: fields must be separated by commas"),
+    "owner not said": ({}, {"owner": "age"}, "leave it out, or say owner = 'owner' if it names owners"),
     "an unbalanced quote": ({3: '"1,a,no,1'}, {}, "must be a CSV file"),
 }
 

@@ -10,8 +10,8 @@ import pytest
 import sottovoce
 
 SOURCE = Path(sottovoce.__file__).parent
-LAYERS = {"core": 0, "problems": 1, "privacy": 1, "solvers": 2, "preparation": 2, "algorithms": 3, "run": 4}
-LAYERS |= {"estimators": 5, "reproduce": 4}
+LAYERS = {"core": 0, "problems": 1, "privacy": 1, "solvers": 2, "tables": 2, "preparation": 3, "algorithms": 3}
+LAYERS |= {"run": 4, "reproduce": 4, "estimators": 5}
 ONE_LAYER = {"run", "reproduce"}  # experiments use runs, and a command runs experiments
 FILES = sorted(SOURCE.rglob("*.py"))
 

@@ -224,7 +224,9 @@ def test_a_ledger_of_another_data_set_or_owner_is_refused(path: Path) -> None:
     make(path)
     with pytest.raises(LedgerError, match="another data set"):
         FileLedger.open(path, dataset=fingerprint(np.arange(7.0)))
-    with pytest.raises(LedgerError, match="another owner, 'clinic A', not of 'clinic B'"):
+    with pytest.raises(
+        LedgerError, match=r"another owner, 'clinic A', not of 'clinic B'\. Open that owner's own; a folder"
+    ):
         FileLedger.open(path, owner="clinic B")
 
 

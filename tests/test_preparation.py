@@ -13,7 +13,7 @@ import sottovoce as sv
 from sottovoce.algorithms import DPSGD
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.streams import Streams
-from sottovoce.preparation import RowClipper, signs_of_scaling
+from sottovoce.preparation import RowClipper
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.ledger import Budget, MemoryLedger
@@ -75,6 +75,11 @@ def test_ranges_by_name() -> None:
 def test_wrong_ranges(stated: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         sv.PublicScaler(stated).fit(np.zeros((3, 2)))
+
+
+def test_whatever_prepare_takes_is_at_hand() -> None:
+    assert sv.RowClipper is RowClipper
+    assert sv.PublicScaler.__module__ == sv.PrivateScaler.__module__ == RowClipper.__module__
 
 
 def test_rows_are_only_ever_shortened() -> None:
@@ -305,24 +310,27 @@ def test_open_ledgers_have_the_budget_of_the_run() -> None:
             )
 
 
+@pytest.mark.parametrize(
+    ("privacy", "enough", "too_much"),
+    [
+        # the noise of Gaussians is 1/sqrt(1 - (mu of ranges / mu of all)²) times as large, of Laplace 1/(1 - share)
+        (PROVEN, 0.99, 0.999),
+        (sv.Proven(1.0, 1e-5, 1.0, noise="secure"), 0.97, 0.999),
+        (sv.Proven(1.0, 0.0, 1.0, mechanism="laplace"), 0.89, 0.91),
+    ],
+    ids=["seeded", "secure", "pure"],
+)
+def test_ranges_must_leave_something_for_training(privacy: Any, enough: float, too_much: float) -> None:
+    sv.PrivateScaler(enough, privacy.delta).must_leave_enough(privacy)
+    for epsilon in (too_much, 1.0, 2.0):
+        with pytest.raises(InvalidInput, match=r"nearly all of epsilon = 1, .* PrivateScaler\(epsilon=0\.25\)"):
+            sv.PrivateScaler(epsilon, privacy.delta).must_leave_enough(privacy)
+    if privacy.delta and privacy.noise == "seeded":  # the same epsilon at a smaller delta is less
+        sv.PrivateScaler(1.0, 1e-6).must_leave_enough(privacy)
+
+
 def test_nothing_is_left_beside_too_much() -> None:
     with pytest.raises(BudgetSpent, match="spent before the first answer"):
         accounting.calibrate(1.0, 1e-5, 5, spent={Event("laplace", 0.5): 1})
     with pytest.raises(NoGuarantee, match="different neighbouring relations"):
         accounting.calibrate(1.0, 1e-5, 5, spent={Event("gaussian", 50.0, relation="add-remove"): 1})
-
-
-# ----------------------------------------------------------------------------------------------- signs of scaling
-
-
-def test_scaling_by_its_own_numbers_shows() -> None:
-    from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
-
-    X = np.column_stack([RNG.normal(size=200), RNG.exponential(size=200), np.ones(200)])
-    assert signs_of_scaling(X) == ""
-    assert signs_of_scaling(StandardScaler().fit_transform(X)) == "mean 0 and deviation 1"
-    assert "unit interval" in signs_of_scaling(MinMaxScaler().fit_transform(X[:, :2]))
-    assert "unit interval" in signs_of_scaling(MinMaxScaler((-1, 1)).fit_transform(X[:, :2]))
-    assert signs_of_scaling(MaxAbsScaler().fit_transform(X)) == "a largest size of 1"
-    assert signs_of_scaling((X > 0.5).astype(float)) == ""
-    assert signs_of_scaling(sv.PublicScaler((-10, 10)).fit_transform(X)) == ""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sottovoce.core.participation import KOfN as KOfN
     from sottovoce.estimators import FederatedClassifier, FederatedRegressor, VerticalClassifier
     from sottovoce.preparation import PrivateScaler, PublicScaler
+    from sottovoce.preparation import RowClipper as RowClipper
     from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
     from sottovoce.problems.federation import Federation
     from sottovoce.problems.losses import Logistic, Squared
@@ -53,7 +54,7 @@ _MODULES = {  # a few more than the everyday names can be loaded from here
     "sottovoce.algorithms": ("DPADMM",),
     "sottovoce.core.participation": ("Everyone", "KOfN"),
     "sottovoce.estimators": ("FederatedClassifier", "FederatedRegressor", "VerticalClassifier"),
-    "sottovoce.preparation": ("PrivateScaler", "PublicScaler"),
+    "sottovoce.preparation": ("PrivateScaler", "PublicScaler", "RowClipper"),
     "sottovoce.privacy.modes": ("NoPrivacy", "Proven", "ProvenColumns", "Published"),
     "sottovoce.problems.federation": ("Federation",),
     "sottovoce.problems.losses": ("Logistic", "Softmax", "Squared"),

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.streams import Streams
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.guarantee import state_guarantee
@@ -23,7 +23,8 @@ from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.mechanisms import clip_rows
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.proven import Ledger
-from sottovoce.problems.federation import Federation, rows_without
+from sottovoce.problems.federation import Federation
+from sottovoce.tables import validated
 
 
 class _Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -38,7 +39,7 @@ class _Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def checked(self, X: Any, reset: bool = True) -> np.ndarray:
         """`X` as finite float64 numbers, with the columns there were (`reset`: there will be)."""
-        return np.asarray(without_gaps(self, X, reset=reset, dtype=np.float64))
+        return np.asarray(validated(self, X, reset=reset, dtype=np.float64))
 
     def apply(self, X: np.ndarray) -> np.ndarray:
         raise NotImplementedError
@@ -243,6 +244,10 @@ class PrivateScaler(_Scaler):
         self.guarantee_ = state_guarantee(alone, "ranges", 1, ledger.epsilons(), accountant)
         return self
 
+    def must_leave_enough(self, privacy: Proven) -> None:
+        """Refuse to take nearly all of a budget that is for more than ranges."""
+        ranges.must_leave_enough(ranges.plan_counts(self.epsilon, self.delta, privacy), privacy)
+
     def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, streams: Streams) -> None:
         """Find the ranges of a federation's features; what it costs is charged to `ledger`."""
         event = ranges.plan_counts(self.epsilon, self.delta, privacy)
@@ -265,10 +270,11 @@ def seeded(random_state: Any, *data: np.ndarray) -> Streams:
     """
     if random_state is None:
         return Streams.unpredictable()
-    if not isinstance(random_state, int | np.integer):
-        from sklearn.utils import check_random_state
-
+    if random_state is np.random or isinstance(random_state, np.random.RandomState):
         random_state = check_random_state(random_state).randint(2**31)
+    fits = isinstance(random_state, int | np.integer) and int(random_state) >= 0
+    hint = "Of a Generator give a number, random_state=int(rng.integers(2**31))"
+    check.require(fits, "random_state", "must be None, a whole number >= 0 or a RandomState", random_state, hint)
     digest = hashlib.sha256()
     for part in data:
         digest.update(f"{part.dtype.str} {part.shape} ".encode())
@@ -279,53 +285,3 @@ def seeded(random_state: Any, *data: np.ndarray) -> Streams:
 def federation_parts(federation: Federation) -> tuple[np.ndarray, ...]:
     """All that a federation is made of, for `seeded`."""
     return federation.X, federation.y, federation.offsets, np.array(federation.names)
-
-
-def without_gaps(estimator: BaseEstimator, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-    """scikit-learn's `validate_data`, without its advice on gaps: imputers that learn from private rows are a leak."""
-    who, labels = type(estimator).__name__, np.asarray(None if isinstance(y, str) else y)
-    rows = rows_without(labels) if labels.ndim == 1 else []
-    if rows:
-        where = f"first in row {rows[0]} ({len(rows)} such rows)"
-        raise InvalidInput(f"{who}: y contains NaN or nothing, {where}. Drop these rows")
-    try:
-        return validate_data(estimator, X, y, **options)
-    except ValueError as error:
-        if "Input X contains NaN" not in str(error):
-            raise
-    rows, column = _gaps(X)
-    raise InvalidInput(
-        f"{who}: column {column!r} of X contains NaN, first in row {rows[0]} ({len(rows)} such rows). Drop these rows, "
-        "or fill them with a number known without looking: an imputer that learns from private rows is a leak"
-    )
-
-
-def _gaps(X: Any) -> tuple[list[int], Any]:
-    """The rows with gaps in the first column that has any, and that column's name or number."""
-    names = list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's, and everybody else's
-    array: Any = check_array(X, dtype="float64", accept_sparse=True, ensure_all_finite=False)
-    if hasattr(array, "tocoo"):
-        found = array.tocoo()
-        gaps = np.isnan(found.data)
-        rows, columns = found.row[gaps], found.col[gaps]
-    else:
-        rows, columns = np.nonzero(np.isnan(array))
-    column = int(columns.min())
-    return sorted(rows[columns == column].tolist()), names[column] if names else column
-
-
-def signs_of_scaling(X: np.ndarray) -> str:
-    """What gives away that columns were scaled by their own numbers; "" if nothing does.
-
-    Only columns with values between their extremes count: 0 and 1 are the natural ends of an indicator.
-    """
-    low, high = X.min(axis=0), X.max(axis=0)
-    X = X[:, ((low < X) & (high > X)).any(axis=0)]
-    if X.size == 0:
-        return ""
-    low, high = X.min(axis=0), X.max(axis=0)
-    if np.all(np.abs(X.mean(axis=0)) < 1e-8) and np.all(np.abs(X.std(axis=0) - 1) < 1e-8):
-        return "mean 0 and deviation 1"
-    if np.all(np.abs(high - 1) < 1e-8) and (np.all(np.abs(low) < 1e-8) or np.all(np.abs(low + 1) < 1e-8)):
-        return "its extremes at the ends of a unit interval"
-    return "a largest size of 1" if np.all(np.abs(np.maximum(high, -low) - 1) < 1e-8) else ""

@@ -224,6 +224,5 @@ def _finite(smooth: Array | float, solver: Solver, way_out: str) -> Array | floa
     if np.isfinite(smooth).all():
         return smooth
     raise InvalidInput(
-        f"{type(solver).__name__}: the step needs a public bound on row lengths, "
-        f"Federation.from_arrays(..., row_bound=...), or give {way_out}"
+        f"{type(solver).__name__}: the step needs a public bound on row lengths ({check.ROW_BOUND}), or give {way_out}"
     )

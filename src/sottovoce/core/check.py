@@ -39,6 +39,10 @@ class PrivacyWarning(UserWarning):
     """A setting that is allowed but weakens what a guarantee means."""
 
 
+ROW_BOUND = (  # the ways to promise one
+    "Federation.from_arrays(..., row_bound=...), prepare=PublicScaler(...) or row_bound=... of an estimator, [data] "
+    "row_bound in a file"
+)
 _NOTHING = object()
 
 

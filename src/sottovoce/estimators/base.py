@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,30 +11,31 @@ from sklearn.utils.metaestimators import available_if
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm
-from sottovoce.core.check import InvalidInput, PrivacyWarning
-from sottovoce.preparation import signs_of_scaling
+from sottovoce.core.algorithm import Algorithm, VerticalAlgorithm
+from sottovoce.core.check import BudgetSpent, InvalidInput, PrivacyWarning
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.penalties import L2, Penalty
+from sottovoce.tables import signs_of_scaling
 
 CLASSIFICATION = ("logistic", "softmax", "smoothed-hinge")  # names of losses
 ONE_OWNER = (
     "owners among themselves: groups was not given, so all rows were taken to be one owner's, who adds noise once for "
     "all of them"
 )
-LABELS_FOUND = "the set of class labels: it was read off the private labels; declare it, classes=[...]"
 EARLIER_STEPS = (
     "what was done to X before it came here, of which nothing is known: scaling by private maxima, means or deviations "
     "is a leak (use PublicScaler or PrivateScaler, or declare earlier_steps='public' if no private number was used)"
 )
 
 
+@dataclass
 class Fits:
-    """How often an estimator and its copies have spent a budget."""
+    """How often an estimator and its copies have spent a budget, as far as this process knows."""
 
-    count = 0
+    count: int = 0
+    elsewhere: bool = False  # this is a copy, by pickle, and nobody here knows of the other ones
 
 
 class PrivateEstimator(BaseEstimator):
@@ -53,12 +55,24 @@ class PrivateEstimator(BaseEstimator):
     guarantee_: Guarantee
     n_features_in_: int
     feature_names_in_: np.ndarray
+    _by_columns = False  # whether it is columns that are split
 
     def _algorithm(self) -> Algorithm[Any, Any, Any, Any]:
-        if isinstance(self.algorithm, Algorithm):
-            return self.algorithm
-        name = check.one_of(self._name, "algorithm", self.algorithm, ALGORITHMS)
-        return ALGORITHMS[name]()
+        """The algorithm as an object; an error names those that serve here."""
+        known = [name for name, kind in ALGORITHMS.items() if issubclass(kind, VerticalAlgorithm) == self._by_columns]
+        given: Any = self.algorithm
+        if isinstance(given, str) and given in ALGORITHMS:
+            given = ALGORITHMS[given]()
+        if isinstance(given, type) and issubclass(given, Algorithm):
+            raise InvalidInput(f"{self._name}: algorithm must be an object, got a class. Give {given.__name__}()")
+        if not isinstance(given, Algorithm):
+            return ALGORITHMS[check.one_of(self._name, "algorithm", self.algorithm, known)]()
+        if isinstance(given, VerticalAlgorithm) != self._by_columns:
+            use, instead = ("rows", "FederatedClassifier") if self._by_columns else ("columns", "VerticalClassifier")
+            raise InvalidInput(
+                f"{self._name}: {given.name} is for {use} of many owners. Use {instead}, or one of {', '.join(known)}"
+            )
+        return given
 
     def _mode(self) -> Privacy:
         if isinstance(self.privacy, Privacy):
@@ -88,24 +102,33 @@ class PrivateEstimator(BaseEstimator):
             return
         self._fits = getattr(self, "_fits", None) or Fits()
         self._fits.count += 1
-        if self._fits.count > 1:
+        again = self._fits.count > 1
+        if again or self._fits.elsewhere:
+            how = "or a copy of it was fitted before" if again else "is a copy, and others may be fitted elsewhere"
             warnings.warn(
-                f"{self._name}: this estimator or a copy of it was fitted before, each fit spends epsilon = "
-                f"{mode.epsilon:g} of its own, and a record that is in several (as in cross-validation or a search) "
-                "has spent their sum",
+                f"{self._name}: this estimator {how}, each fit spends epsilon = {mode.epsilon:g} of its own, and a "
+                "record that is in several (as in cross-validation or a search) has spent their sum",
                 PrivacyWarning,
                 stacklevel=4,
             )
+
+    def _nothing_trained(self, stopped: str) -> BudgetSpent:
+        """The error for a fit without a single round, which is where ledgers from before have nothing left."""
+        earlier = (
+            f". Earlier fits have spent what the ledgers in {str(self.ledgers)!r} hold: use their model, ask for a "
+            "smaller epsilon if anything is left, or have the owners raise their budgets (FileLedger.change_budget)"
+        )
+        return BudgetSpent(f"{self._name}: nothing was trained; {stopped}{earlier if self.ledgers is not None else ''}")
 
     def _look_for_scaling(self, X: Any, mode: Any) -> tuple[str, ...]:
         """What the guarantee has to say about earlier preparation; a warning if it shows."""
         check.one_of(self._name, "earlier_steps", self.earlier_steps, ("unknown", "public"))
         if mode.mode != "proven" or self.earlier_steps == "public":
             return ()
-        signs = "" if hasattr(X, "tocsr") else signs_of_scaling(X)
+        signs = "" if hasattr(X, "tocsr") else signs_of_scaling(X, getattr(self, "feature_names_in_", None))
         if signs:
             warnings.warn(
-                f"{self._name}: every column of X has {signs}, as after scaling by the private rows themselves, which "
+                f"{self._name}: {signs}, as after scaling by the private rows themselves, which "
                 "no budget here pays for: use PublicScaler(...) or PrivateScaler(...) instead, or declare "
                 "earlier_steps='public' if it was done by public numbers",
                 PrivacyWarning,
@@ -124,17 +147,6 @@ class PrivateEstimator(BaseEstimator):
         if unknown:
             raise TypeError(f"{self._name}.fit() got an unexpected keyword argument {unknown[0]!r}")
 
-    def _refuse_text(self, X: Any) -> None:
-        """Name a column of a frame that holds words: scikit-learn's own error names none."""
-        for name in getattr(X, "columns", ()):
-            column = np.asarray(X[name] if isinstance(name, str) else ())
-            words = [entry for entry in column.tolist() if isinstance(entry, str)] if column.dtype.kind in "OUT" else []
-            if words:
-                raise InvalidInput(
-                    f"{self._name}: column {name!r} of X must hold numbers, got {words[0]!r} ({len(words)} such "
-                    "entries). Leave it out, or make a 0/1 column of each value that you know there can be"
-                )
-
     def _margins(self, X: Any) -> np.ndarray:
         """Scores of new rows."""
         raise NotImplementedError
@@ -150,9 +162,13 @@ class PrivateEstimator(BaseEstimator):
         return clone
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the seed of a proven run: with it, anybody could draw the same noise and take it off the model."""
+        """Without the seed of a proven run: with it, anybody could draw the same noise and take it off the model.
+
+        Workers of `cross_val_score(..., n_jobs=2)` get such copies, whose fits are not counted together: each warns.
+        """
         state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
-        state.pop("_fits", None)
+        if "_fits" in state:
+            state["_fits"] = Fits(elsewhere=True)
         if hasattr(self, "guarantee_") and self.guarantee_.mode == "proven":
             state["random_state"] = None
         return state
@@ -190,15 +206,18 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
 def numbered(who: str, y: np.ndarray, declared: Any) -> tuple[np.ndarray, np.ndarray]:
     """The classes, sorted, and the number of each label's class among them."""
     found, number = np.unique(y, return_inverse=True)
-    if declared is not None:
-        classes = np.unique(np.asarray(declared))
-        unknown = [label for label in found.tolist() if label not in set(classes.tolist())]
-        if unknown:
-            raise InvalidInput(
-                f"{who}: y holds {unknown[0]!r}, which is not among the declared classes {classes.tolist()}"
-            )
-        place = {label: index for index, label in enumerate(classes.tolist())}
-        number = np.array([place[label] for label in found.tolist()])[number]
-        found = classes
-    check.require(len(found) > 1, who, "two classes are needed; there is one class only", found.tolist())
-    return found, number
+    hint = "Add rows of another class; shuffle before taking a part, or split by StratifiedKFold"
+    check.require(len(found) > 1, who, "two classes are needed, and y holds one class only", hint=hint)
+    if declared is None:
+        return found, number
+    classes = np.unique(np.asarray(declared))
+    check.require(len(classes) > 1, who, "classes must name two labels or more", classes.tolist())
+    place = {label: index for index, label in enumerate(classes.tolist())}
+    new = np.array([place.get(label, -1) for label in found.tolist()])[number]
+    unknown = np.flatnonzero(new < 0)
+    if len(unknown):
+        raise InvalidInput(
+            f"{who}: y must hold the declared classes {classes.tolist()}, and row {unknown[0]} has another label "
+            f"({len(unknown)} such rows). Declare it too, or drop these rows"
+        )
+    return classes, new

@@ -9,15 +9,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
-from sottovoce.core.check import BudgetSpent, InvalidInput
-from sottovoce.estimators.base import CLASSIFICATION, LABELS_FOUND, LinearClassifier, numbered
-from sottovoce.preparation import seeded, without_gaps
+from sottovoce.core.check import InvalidInput
+from sottovoce.estimators.base import CLASSIFICATION, LinearClassifier, numbered
+from sottovoce.preparation import seeded
+from sottovoce.privacy.guarantee import LABELS_FOUND
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns, VerticalPrivacy
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.run.describe import stable_text
 from sottovoce.run.simulate import train
+from sottovoce.tables import validated
 
 
 class VerticalClassifier(LinearClassifier):
@@ -67,6 +69,8 @@ class VerticalClassifier(LinearClassifier):
     No privacy: exact answers were sent in the clear.
     """
 
+    _by_columns = True
+
     def __init__(
         self,
         parties: Any = None,
@@ -98,9 +102,13 @@ class VerticalClassifier(LinearClassifier):
 
     def fit(self, X: Any, y: Any, **others: Any) -> "VerticalClassifier":
         """Train. `X` has the columns of all parties."""
+        if others.pop("groups", None) is not None:
+            raise InvalidInput(
+                f"{self._name}: fit takes no groups: columns are split here, so no row has an owner. Say who holds "
+                "which columns, parties={'bank': [0, 1], ...}; for rows of many owners use FederatedClassifier"
+            )
         self._refuse(others)
-        self._refuse_text(X)
-        X, y = without_gaps(self, X, y, dtype=np.float64, accept_sparse="csr")
+        X, y = validated(self, X, y, dtype=np.float64, accept_sparse="csr")
         check_classification_targets(y)
         self.classes_, number = numbered(self._name, y, self.classes)
         if len(self.classes_) > 2:
@@ -135,7 +143,7 @@ class VerticalClassifier(LinearClassifier):
             ledgers=self.ledgers,
         )
         if result.rounds == 0 or result.model.size == 0:
-            raise BudgetSpent(f"{self._name}: no model was released; {result.stopped or 'every budget is spent'}")
+            raise self._nothing_trained(result.stopped or "what is left does not hold a model")
         self.guarantee_, self.rounds_ = result.guarantee.leaving_out(*left_out), result.rounds
         self.coef_, self.intercept_ = np.zeros((1, X.shape[1])), np.zeros(1)
         for m, own in enumerate(shares):
@@ -179,7 +187,7 @@ class VerticalClassifier(LinearClassifier):
 
     def _margins(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
-        rows: Any = without_gaps(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
+        rows: Any = validated(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
         return rows @ self.coef_[0] + self.intercept_[0]
 
     def __sklearn_tags__(self) -> Any:

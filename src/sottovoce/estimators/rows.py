@@ -12,12 +12,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
-from sottovoce.core.check import BudgetSpent, InvalidInput
+from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Everyone
 from sottovoce.core.streams import Streams
 from sottovoce.estimators.base import (
     CLASSIFICATION,
-    LABELS_FOUND,
     ONE_OWNER,
     LinearClassifier,
     PrivateEstimator,
@@ -29,8 +28,8 @@ from sottovoce.preparation import (
     RowClipper,
     federation_parts,
     seeded,
-    without_gaps,
 )
+from sottovoce.privacy.guarantee import LABELS_FOUND
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.owners import OwnerLedgers
@@ -38,10 +37,11 @@ from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss, Softmax
 from sottovoce.problems.objective import Objective
 from sottovoce.run.describe import stable_text
+from sottovoce.run.experiment import LARGE
 from sottovoce.run.simulate import train
+from sottovoce.tables import validated
 
 _REGRESSION = ("squared", "huber")
-_LARGE = 10.0  # entries beyond have gradients that a usual clip norm leaves next to nothing of
 
 
 class _FederatedLinear(PrivateEstimator):
@@ -90,7 +90,7 @@ class _FederatedLinear(PrivateEstimator):
             if isinstance(ledger, OwnerLedgers):
                 ledger.close()
         if result.rounds == 0:
-            raise BudgetSpent(f"{self._name}: nothing was trained; {result.stopped}")
+            raise self._nothing_trained(result.stopped)
         self.guarantee_ = result.guarantee.leaving_out(*left_out)
         self.algorithm_, self.rounds_ = algorithm, result.rounds
         by_output = result.model.reshape(loss.outputs, -1)
@@ -140,17 +140,17 @@ class _FederatedLinear(PrivateEstimator):
         """
         if mode.mode != "proven":
             return
-        large = np.flatnonzero(np.abs(X).max(axis=0) > _LARGE).tolist()
+        large = np.flatnonzero(np.abs(X).max(axis=0) > LARGE).tolist()
         said = []
         if large and not self._steps and self.row_bound is None:
             column = getattr(self, "feature_names_in_", range(X.shape[1]))[large[0]]
             said.append(
-                f"rows are not known to be short, and column {column!r} of X holds numbers beyond {_LARGE:g} "
+                f"rows are not known to be short, and column {column!r} of X holds numbers beyond {LARGE:g} "
                 f"({len(large)} such columns): columns of other sizes than about 1 will be clipped away. Give "
                 "prepare=PublicScaler(ranges)"
             )
-        if isinstance(self, RegressorMixin) and self.y_range is None and np.abs(y).max() > _LARGE:
-            said.append(f"y holds numbers beyond {_LARGE:g}, which will be clipped away. Give y_range=(low, high)")
+        if isinstance(self, RegressorMixin) and self.y_range is None and np.abs(y).max() > LARGE:
+            said.append(f"y holds numbers beyond {LARGE:g}, which will be clipped away. Give y_range=(low, high)")
         for words in said:
             warnings.warn(f"{self._name}: {words}", stacklevel=4)
 
@@ -176,7 +176,8 @@ class _FederatedLinear(PrivateEstimator):
                 step.settle()
             else:
                 fits = isinstance(step, PrivateScaler)
-                check.require(fits, self._name, "prepare takes PublicScaler, PrivateScaler and RowClipper", step)
+                rule, hint = "prepare takes PublicScaler, PrivateScaler and RowClipper", "Give PublicScaler(ranges)"
+                check.require(fits, self._name, rule, step, hint)
         asking = sum(isinstance(step, PrivateScaler) for step in steps)
         check.require(asking <= 1, self._name, "prepare takes one PrivateScaler at most", asking)
         return steps
@@ -192,6 +193,7 @@ class _FederatedLinear(PrivateEstimator):
                     mode.mode,
                     "State ranges, PublicScaler(ranges), or fit the scaler by itself before",
                 )
+                step.must_leave_enough(mode)
                 step.ask(federation, mode, ledger, streams)
             federation = replace(federation, X=step.apply(federation.X))
         return replace(federation, row_bound=self._bound(federation.X.shape[1]))
@@ -205,7 +207,7 @@ class _FederatedLinear(PrivateEstimator):
 
     def _margins(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
-        rows = np.asarray(without_gaps(self, X, reset=False, dtype=np.float64))
+        rows = np.asarray(validated(self, X, reset=False, dtype=np.float64))
         for step in self._steps:
             rows = step.apply(rows)
         scores = rows @ self.coef_.T + self.intercept_
@@ -246,7 +248,9 @@ class FederatedClassifier(LinearClassifier, _FederatedLinear):
     participation
         Who takes part in which round. None: everyone.
     ledgers
-        Folder of the owners' ledger files, for budgets that outlive the fit. None: each fit has a budget of its own.
+        Folder of the owners' ledger files, for budgets that outlive the fit. None: each fit has a budget of its own,
+        and from the second on it warns of that. Copies in worker processes (`n_jobs`) cannot be counted together: each
+        of them warns, on the worker's stderr.
     engine
         "auto", "numpy" or "kernel".
     random_state
@@ -329,8 +333,7 @@ class FederatedClassifier(LinearClassifier, _FederatedLinear):
     def fit(self, X: Any, y: Any, groups: Any = None, **others: Any) -> "FederatedClassifier":
         """Train. `groups` says who owns each row, as in grouped cross-validation; None: one owner has them all."""
         self._refuse(others)
-        self._refuse_text(X)
-        X, y = without_gaps(self, X, y, dtype=np.float64)
+        X, y = validated(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, number = numbered(self._name, y, self.classes)
         loss, count = self._loss(CLASSIFICATION), len(self.classes_)
@@ -414,8 +417,7 @@ class FederatedRegressor(RegressorMixin, _FederatedLinear):
     def fit(self, X: Any, y: Any, groups: Any = None, **others: Any) -> "FederatedRegressor":
         """Train. `groups` says who owns each row, as in grouped cross-validation; None: one owner has them all."""
         self._refuse(others)
-        self._refuse_text(X)
-        X, y = without_gaps(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y = validated(self, X, y, dtype=np.float64, y_numeric=True)
         loss = self._loss(_REGRESSION)
         loss = LOSSES[loss]() if isinstance(loss, str) else loss
         middle, reach = 0.0, 1.0

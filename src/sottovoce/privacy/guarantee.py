@@ -14,8 +14,13 @@ NOT_COVERED = (
     "several records of one person: one record is the unit; k of them cost k times the epsilon and more than k deltas",
     "training losses and accuracies on private rows: the history of a simulation shows them, a deployment must not",
     "the number of records of each client",
-    "refusals: that labels and row bounds passed their checks, and that local solvers reached their certificates",
+    "refusals: that labels and row bounds passed their checks",
+    "that local solvers of arg-mins reached their certificates",
     "timing and message sizes",
+)
+LABELS_FOUND = (
+    "the set of class labels: it was read off the private labels; declare it (classes=[...] of an estimator, labels = "
+    "[...] in a run file)"
 )
 _NOISE = {
     "seeded": "simulation: pseudo-random, repeatable, in floating point; this holds for the mechanism, not against "
@@ -149,7 +154,7 @@ _COLUMN_UNITS = {
     "record": "one record's entries at one party, replaced by any others",
 }
 _NOT_COVERED_COLUMNS = (
-    *(text for text in NOT_COVERED if not text.startswith("the number of records")),
+    *(text for text in NOT_COVERED if not text.startswith(("the number of records", "that local solvers"))),
     "which samples the parties have in common, how many there are, and how many columns each party has",
     "losses and accuracies of rounds before the last: the models they belong to were never released",
 )

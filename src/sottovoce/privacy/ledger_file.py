@@ -272,7 +272,10 @@ class FileLedger:
     def _refuse_another(self, owner: str | None, dataset: str | None) -> None:
         opened = self._history.opened
         if owner is not None and owner != opened["owner"]:
-            raise LedgerError(f"it is the ledger of another owner, {opened['owner']!r}, not of {owner!r}")
+            raise LedgerError(
+                f"it is the ledger of another owner, {opened['owner']!r}, not of {owner!r}. Open that owner's own; a "
+                "folder of ledgers serves the same owners in the same order, and others need another folder"
+            )
         if dataset is not None and ledger_chain.bind(opened["salt"], dataset) != opened["dataset"]:
             raise LedgerError(
                 "it is a ledger of another data set. Open the one created for these rows, or create one; but a new "

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import NoGuarantee
+from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.privacy import accounting, mechanisms
 from sottovoce.privacy.events import Event
@@ -27,6 +27,7 @@ from sottovoce.privacy.proven import Ledger
 ANSWERS = 2
 SIZES = 2.0 ** np.arange(-20, 41)  # below 2^-20 a value counts as 0, above 2^40 as 2^40
 CELLS = 16
+MOST_NOISE = 10.0  # times what training would have if ranges were free; beyond, there is no budget left to speak of
 # A count is believed if it is this many deviations of the noise above 0. One of 1000 cells full of noise alone is
 # taken for real with a probability of 3e-4 (Gaussian); a wrong one only widens a range.
 _STANDS_OUT = {"gaussian": 5.0, "discrete-gaussian": 5.0, "laplace": 10.0}
@@ -46,6 +47,23 @@ def plan_counts(epsilon: float, delta: float, privacy: Proven) -> Event:
     return Event(noise_multiplier=accounting.calibrate(epsilon, delta, ANSWERS, **kind), **kind)
 
 
+def must_leave_enough(event: Event, privacy: Proven) -> None:
+    """Refuse ranges for which so much of the whole budget goes that training would be little but noise."""
+    secure = privacy.noise == "secure" and privacy.mechanism == "gaussian"
+    kind: dict[str, Any] = {"mechanism": "discrete-gaussian" if secure else privacy.mechanism}
+    whole: dict[str, Any] = {"epsilon": privacy.epsilon, "delta": privacy.delta, "answers": 1}
+    try:
+        left = accounting.calibrate(**whole, **kind, relation=event.relation, spent={event: ANSWERS})
+    except BudgetSpent:
+        left = math.inf
+    if left > MOST_NOISE * accounting.calibrate(**whole, **kind, relation=event.relation):
+        raise InvalidInput(
+            f"PrivateScaler: ranges would take nearly all of epsilon = {privacy.epsilon:g}, and training would have "
+            f"more than {MOST_NOISE:g} times the noise. Give ranges a part of it, such as PrivateScaler(epsilon="
+            f"{privacy.epsilon / 4:g}), make the whole larger, or state ranges (PublicScaler)"
+        )
+
+
 def find_ranges(
     X: np.ndarray, offsets: np.ndarray, event: Event, ledger: Ledger, streams: Streams, secure: bool
 ) -> np.ndarray:
@@ -57,13 +75,13 @@ def find_ranges(
     spread = math.sqrt(2) if event.mechanism == "laplace" else 1.0  # deviation of noise of scale 1
     believed = _STANDS_OUT[event.mechanism] * spread * math.sqrt(clients) * noise_scale(event, features)
     if believed > len(X) / 4:
-        raise check.InvalidInput(
+        raise InvalidInput(
             f"PrivateScaler: noise would drown the counts: {features} features, {clients} owners with {len(X)} records "
             f"together, and only cells of more than about {believed:.0f} would stand out. Give it about "
             f"{4 * believed / len(X):.1f} times the epsilon, scale fewer features, or state ranges (PublicScaler)"
         )
     if not ledger.afford(event, ANSWERS, np.arange(clients), 0).all():
-        raise check.BudgetSpent(
+        raise BudgetSpent(
             "PrivateScaler: its two answers do not fit into what is left of every owner's budget. Nothing was asked; "
             "give it a smaller epsilon, or the whole a larger one"
         )

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 
+_AT_ONCE = 1 << 16  # rows that are rounded together
 LARGEST = 1e100  # beyond, squares and products overflow, and bounds that hold on paper do not hold in floating point
 
 
@@ -134,11 +135,14 @@ class Federation:
         Entries are rounded towards zero, so that no row gets longer and a promised bound still holds.
         """
         exact, most = self.X, float(np.finfo(np.float32).max)
-        largest = float(np.abs(exact).max(initial=0.0))
-        check.require(largest <= most, "Federation", f"entries must be at most {most:.3g} to fit in float32", largest)
+        small = _largest(exact) <= most
+        hint = "Scale them by ranges that are known, or stay with float64"
+        check.require(small, "Federation", f"entries must be at most {most:.3g} to fit in float32", hint=hint)
         X = exact.astype(np.float32)
-        outwards = np.abs(X) > np.abs(exact)
-        X[outwards] = np.nextafter(X[outwards], np.float32(0.0))
+        for low in range(0, len(X), _AT_ONCE):
+            rounded, given = X[low : low + _AT_ONCE], exact[low : low + _AT_ONCE]
+            outwards = np.abs(rounded) > np.abs(given)
+            rounded[outwards] = np.nextafter(rounded[outwards], np.float32(0.0))
         return replace(self, X=X)
 
     def data(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -151,8 +155,7 @@ class Federation:
         return f"Federation({self.n} clients, {rows} rows, {columns} columns)"
 
     def __post_init__(self) -> None:
-        largest = float(np.abs(self.X).max(initial=0.0))
-        check.require(largest <= LARGEST, "Federation", f"entries of X must be at most {LARGEST:g} in size", largest)
+        refuse_huge("Federation", self.X)
         if self.row_bound is None:
             return
         check.positive("Federation", row_bound=self.row_bound)
@@ -161,8 +164,20 @@ class Federation:
             longest <= self.row_bound * (1 + 1e-12),
             "Federation",
             f"row_bound promises that no row is longer than {self.row_bound:g}, but the longest is longer",
-            hint="Scale the longer rows down (in a file: [data] shorten = true), or promise a larger bound",
+            hint="Scale the longer rows down (RowClipper; in a file: [data] shorten = true), or promise a larger bound",
         )
+
+
+def refuse_huge(who: str, entries: np.ndarray) -> None:
+    """Without saying what the entry is: it is private, and messages travel further than rows do."""
+    small = _largest(entries) <= LARGEST
+    hint = "Is one of them a mark for a missing value? Drop such rows, or scale columns by ranges that are known"
+    check.require(small, who, f"entries of X must be at most {LARGEST:g} in size", hint=hint)
+
+
+def _largest(entries: np.ndarray) -> float:
+    """In size; NaN if one is. No copy is made, for there may be as much data as memory."""
+    return max(float(entries.max(initial=0.0)), -float(entries.min(initial=0.0)))
 
 
 def rows_without(column: np.ndarray) -> list[int]:

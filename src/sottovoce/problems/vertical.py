@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.problems.federation import LARGEST
+from sottovoce.problems.federation import refuse_huge
 
 Matrix = Any  # float64 ndarray (samples, columns), C-contiguous; or a scipy.sparse CSR array
 
@@ -236,17 +236,16 @@ def _matrix(name: str, X: Any) -> Matrix:
     """Finite float64 numbers, dense or CSR."""
     dense: Any
     if not hasattr(X, "tocsr"):
-        dense = np.ascontiguousarray(check.finite_array(name, "X", X, ndim=2))
-        largest = float(np.abs(dense).max(initial=0.0))
+        entries = dense = np.ascontiguousarray(check.finite_array(name, "X", X, ndim=2))
     else:
         from scipy.sparse import csr_array
 
         check.require(X.ndim == 2, name, "X must have 2 axes", X.shape)
         dense = csr_array(X, dtype=np.float64)
         dense.sum_duplicates()
-        largest = float(np.abs(check.finite_array(name, "X", dense.data, ndim=1)).max(initial=0.0))
+        entries = check.finite_array(name, "X", dense.data, ndim=1)
     check.require(dense.shape[1] > 0, name, "X must have at least one column", dense.shape)
-    check.require(largest <= LARGEST, name, f"entries of X must be at most {LARGEST:g} in size", largest)
+    refuse_huge(name, entries)
     return dense
 
 

@@ -49,6 +49,8 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             header = [name.strip() for name in next(reader, [])]
+            commas = len(header) != 1 or not any(mark in header[0] for mark in ";\t|")
+            check.require(commas, path.name, "fields must be separated by commas; the first line has none", header)
             for row in reader:
                 if row:
                     rule = f"must have {len(header)} fields, like the header"
@@ -87,7 +89,10 @@ def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int])
         first = int(np.flatnonzero(~good)[0])
         where = f"{path.name}, line {lines[first]}, column {name!r}"
         got = f"got {column[first]!r} ({int((~good).sum())} such entries)"
-        raise InvalidInput(f"{where}: must be a finite number, {got}. {FILL_IN}")
+        way_out = (
+            FILL_IN if good.any() else f"Make numbers of it, leave it out, or say owner = {name!r} if it names owners"
+        )
+        raise InvalidInput(f"{where}: must be a finite number, {got}. {way_out}")
     return numbers
 
 
@@ -111,7 +116,8 @@ def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) ->
     found = sorted(set(names), key=float) if numeric else sorted(set(names))
     if order:
         unknown = [name for name in found if name not in order]
-        check.require(not unknown, where, f"must hold the labels {list(order)}", unknown[0] if unknown else None)
+        hint = "Name it in labels too, or drop these rows"
+        check.require(not unknown, where, f"must hold the labels {list(order)}", unknown[0] if unknown else None, hint)
         found = list(order)
     shown = ", ".join(repr(name) for name in found[:5]) + (", ..." if len(found) > 5 else "")
     check.require(len(found) > 1, where, f"holds one class only ({shown}); two are needed")

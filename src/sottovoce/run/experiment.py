@@ -21,6 +21,7 @@ import itertools
 import re
 import secrets
 import tomllib
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -38,6 +39,7 @@ from sottovoce.core.check import InvalidInput, MissingData, NoGuarantee
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.round import Checkpoint
 from sottovoce.core.streams import Streams
+from sottovoce.privacy.guarantee import LABELS_FOUND
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, ProvenColumns, Published
 from sottovoce.problems import datasets
 from sottovoce.problems.federation import Federation
@@ -52,6 +54,7 @@ from sottovoce.run.simulate import Engine, Result, train
 
 MODES: dict[str, type[Privacy]] = {mode.mode: mode for mode in (Proven, Published, NoPrivacy)}
 VERTICAL_MODES: dict[str, type[Any]] = MODES | {ProvenColumns.mode: ProvenColumns}
+LARGE = 10.0  # entries beyond have gradients that a usual clip norm leaves next to nothing of
 OWNER = "owner"  # the partition that follows the rows' own owners
 _TABLES = ("data", "clients", "objective", "algorithm", "privacy", "participation", "run")
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
@@ -91,12 +94,12 @@ class Source:
 
     A CSV file has a header; all columns but `label` and `owner` are features and must be numbers. For a
     classification loss the distinct labels are numbered in increasing order (or in the order of `labels`): -1 and +1
-    for two classes, 0, 1, ... for softmax; the saved config names that order. `ranges` brings each feature of a CSV
+    for two classes, 0, 1, ... for softmax; the saved config names that order, and says with `labels_found` that it was
+    not declared but read off the rows, which no guarantee covers. `ranges` brings each feature of a CSV
     file from its stated range to [-1, 1], as `PublicScaler` does: state what is known without looking. With `shorten`,
     rows longer than `row_bound` are scaled down to it, each by itself, which makes the bound true and costs no privacy.
-    With `split`
-    columns are shared out instead of rows: the first split[0] of them to one party, the next split[1] to another, ...
-    (`owner` is then a column that is left out).
+    With `split` columns are shared out instead of rows: the first split[0] of them to one party, the next split[1] to
+    another, ... (`owner` is then a column that is left out).
     """
 
     name: str = ""
@@ -104,6 +107,7 @@ class Source:
     label: str = ""
     owner: str = ""
     labels: tuple[str, ...] = ()
+    labels_found: bool = False
     clients: int | None = None
     partition: str = ""
     test: int | float | None = None
@@ -189,7 +193,7 @@ class Experiment:
 
     def described(self) -> Tables:
         """The tables of this run with every default written out: what is saved, and what `load` reads back."""
-        source = replace(self.source, labels=self.data().labels)
+        source = replace(self.source, labels=self.data().labels, labels_found=self._labels_found())
         data = plain_fields(source) | self.loader_options | self.partition_options
         run = plain_fields(self.settings)
         described = describe(
@@ -223,7 +227,12 @@ class Experiment:
                 resume=resume,
                 after_round=after_round,
             )
-        return replace(result, config=self.described())
+        not_covered = [LABELS_FOUND] if self._labels_found() else []
+        return replace(result, config=self.described(), guarantee=result.guarantee.leaving_out(*not_covered))
+
+    def _labels_found(self) -> bool:
+        """Whether the labels there can be were read off the rows: a look that nobody paid for."""
+        return self.source.labels_found or (bool(self.data().labels) and not self.source.labels)
 
     def seed(self) -> int | None:
         """What `train` is given. Rows prepared otherwise are asked about with other noise: the same would cancel."""
@@ -458,6 +467,7 @@ def _read(experiment: Experiment) -> Data:
         path = Path(source.csv)
         X, texts, groups = read_csv(path, source.label, source.owner, source.ranges)
         y, labels = coded(texts, source.labels, loss, f"{path.name}, column {source.label!r}")
+        _look_for_size(X, experiment)
         test, row_bound = None, source.row_bound
         if row_bound is None and source.ranges and not source.split:
             row_bound = float(np.sqrt(X.shape[1]))  # every entry is within [-1, 1]
@@ -486,6 +496,18 @@ def _read(experiment: Experiment) -> Data:
             way_out = f"To have them scaled down: [data] row_bound = {row_bound:g}, shorten = true"
             raise InvalidInput(f"{error}. {way_out}") from None
     return Data(federation, test, labels)
+
+
+def _look_for_size(X: np.ndarray, experiment: Experiment) -> None:
+    """Warn of rows from which clipping would take all but their largest columns, as the estimators do."""
+    source, large = experiment.source, int((np.abs(X).max(axis=0) > LARGE).sum())
+    promised = source.row_bound is not None and not source.shorten
+    if large and not (source.ranges or source.split or promised) and experiment.privacy.mode == "proven":
+        warnings.warn(
+            f"{experiment.file}, [data]: {large} of {X.shape[1]} columns hold numbers beyond {LARGE:g}: columns of "
+            "other sizes than about 1 will be clipped away. Give ranges = { column = [low, high], ... }",
+            stacklevel=2,
+        )
 
 
 def _by_owner(source: Source) -> bool:

@@ -1,0 +1,132 @@
+"""Tables as users of scikit-learn bring them: checked, and looked at for signs that they were scaled before.
+
+An error here names the column and the row, never what stands there: messages travel further than rows do (into logs,
+bug reports, the output of worker processes), and whoever may see the row can look it up.
+"""
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_array, validate_data
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput
+from sottovoce.problems.federation import rows_without
+
+_TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+_EXACT = 1e-6  # what rounding leaves of a mean of 0 or a deviation of 1, in single precision too
+
+
+def validated(estimator: BaseEstimator, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+    """scikit-learn's `validate_data`, with other words where a table does not hold finite numbers.
+
+    Its own quote an entry, or recommend imputers: one that learns from private rows is a leak.
+    """
+    who, labels = type(estimator).__name__, np.asarray(None if isinstance(y, str) else y)
+    if isinstance(y, str) and y != "no_validation":
+        hint = f"Give the column itself, frame[{y!r}], and leave it out of X"
+        check.require(False, who, "y must hold the label of each row", y, hint)
+    _refuse_words(who, X)
+    if labels.ndim == 1:
+        _refuse_labels(who, labels, numbers=options.get("y_numeric", False))
+    try:
+        with np.errstate(invalid="ignore"):  # infinities of both signs are summed up there
+            return validate_data(estimator, X, y, **options)
+    except ValueError as error:
+        what = next((word for word in ("NaN", "infinity") if f"Input X contains {word}" in str(error)), "")
+        if not what:
+            raise
+    rows, column = _places(X, np.isnan if what == "NaN" else np.isinf)
+    raise InvalidInput(
+        f"{who}: column {column!r} of X contains {what}, first in row {rows[0]} ({len(rows)} such rows). Drop these "
+        "rows, or fill them with a number known without looking: an imputer that learns from private rows is a leak"
+    )
+
+
+def signs_of_scaling(X: np.ndarray, names: Any = None) -> str:
+    """What gives away that columns were scaled by their own numbers, and which; "" if nothing does.
+
+    Only columns with values between their extremes count: 0 and 1 are the natural ends of an indicator. A mean of
+    exactly 0 or a deviation of exactly 1 hardly ever comes about by itself, so one such column is enough. Extremes of
+    exactly 0 and 1 do (shares, probabilities): they count where every column has them.
+    """
+    places = np.flatnonzero(((X.min(axis=0) < X) & (X.max(axis=0) > X)).any(axis=0))
+    X = X[:, places]
+    if X.size == 0:
+        return ""
+    low, high, mean, deviation = X.min(axis=0), X.max(axis=0), X.mean(axis=0), X.std(axis=0)
+    centred, unit = np.abs(mean) <= _EXACT * deviation, np.abs(deviation - 1) <= _EXACT
+    for found, what in ((centred & unit, "mean 0 and deviation 1"), (centred, "mean 0"), (unit, "deviation 1")):
+        if found.any():
+            first = int(places[np.argmax(found)])
+            return f"column {first if names is None else names[first]!r} of X has {what} ({found.sum()} such columns)"
+    ends = np.all(np.abs(high - 1) <= _EXACT) and any(np.all(np.abs(low - end) <= _EXACT) for end in (0, -1))
+    if ends:
+        return "every column of X has its extremes at the ends of a unit interval"
+    return "every column of X has a largest size of 1" if np.all(np.abs(np.maximum(high, -low) - 1) <= _EXACT) else ""
+
+
+def _columns(X: Any) -> Iterator[tuple[Any, np.ndarray]]:
+    """Names (or numbers) and entries of the columns that may hold other things than numbers."""
+    names = _names(X)
+    if names:
+        yield from ((name, np.asarray(X[name])) for name in names)
+    elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUTmM":
+        yield from enumerate(X.T)
+
+
+def _names(X: Any) -> list[Any]:
+    return list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's, and everybody else's
+
+
+def _refuse_words(who: str, X: Any) -> None:
+    for name, column in _columns(X):
+        text, times = _rows_of(column, str), _rows_of(column, _TIMES)
+        if not (text or times):
+            continue
+        rows, what = (text, "text") if text else (times, "a date or a time")
+        way_out = "a 0/1 column of each value that you know there can be" if text else "days since a day that you name"
+        raise InvalidInput(
+            f"{who}: column {name!r} of X must hold numbers, and row {rows[0]} holds {what} ({len(rows)} such "
+            f"entries). Drop such rows, leave the column out, or make numbers of it, such as {way_out}"
+        )
+
+
+def _refuse_labels(who: str, y: np.ndarray, numbers: bool) -> None:
+    endless = np.flatnonzero(np.isinf(y)).tolist() if y.dtype.kind == "f" else []
+    for rows, what in ((rows_without(y), "NaN or nothing"), (endless, "infinity")):
+        if rows:
+            where = f"first in row {rows[0]} ({len(rows)} such rows)"
+            raise InvalidInput(f"{who}: y contains {what}, {where}. Drop these rows")
+    text = _rows_of(y, str) if numbers else []
+    if text:
+        raise InvalidInput(
+            f"{who}: y must hold numbers, and row {text[0]} holds text ({len(text)} such rows). Make numbers of it, or "
+            "use FederatedClassifier for classes"
+        )
+
+
+def _rows_of(column: np.ndarray, kinds: Any) -> list[int]:
+    """The rows of `column` that hold one of these kinds."""
+    if column.dtype.kind in "biufc":
+        return []
+    if column.dtype.kind in "mM":
+        return list(range(len(column))) if kinds is _TIMES else []
+    return [row for row, entry in enumerate(column.tolist()) if isinstance(entry, kinds)]
+
+
+def _places(X: Any, wrong: Any) -> tuple[list[int], Any]:
+    """The rows with a wrong entry in the first column that has any, and that column's name or number."""
+    names = _names(X)
+    array: Any = check_array(X, dtype="float64", accept_sparse=True, ensure_all_finite=False)
+    if hasattr(array, "tocoo"):
+        found = array.tocoo()
+        there = wrong(found.data)
+        rows, columns = found.row[there], found.col[there]
+    else:
+        rows, columns = np.nonzero(wrong(array))
+    column = int(columns.min())
+    return sorted(rows[columns == column].tolist()), names[column] if names else column

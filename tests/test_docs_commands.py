@@ -1,0 +1,114 @@
+"""Every command that the docs print is run in a shell, as printed and in its page's order, or it is said why not.
+
+A section of a page starts in a folder that looks like a fresh clone with `.venv` in it, and has the files that its text
+takes for granted.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sottovoce.run.describe import to_toml
+from tests.test_docs import PAGES, ROOT, blocks
+from tests.test_experiment import tiny_tables, write_csv
+
+NOT_RUN = {  # how a command starts, and why it is left out
+    r"make \w+": "sets up .venv from a package index; what comes after is run here (demo) or is this very run (test)",
+    r"python3 -m venv": "as `make` does before any test runs",
+    r"(\.venv/bin/)?pip install": "needs a package index",
+    r"(SOTTOVOCE_NODES=\S+ )?(\.venv/bin/)?sottovoce flower": "nodes that wait for a server: test_flower.py",
+    r"sudo": "needs another account; the gate itself is tested in test_node_gate.py",
+}
+DOCS = [*PAGES, ROOT / "CONTRIBUTING.md"]
+
+
+def sections(page: Path) -> list[tuple[str, list[str]]]:
+    """The headings of a page, with the commands in blocks below them: those indented or fenced as a shell's."""
+    found, fence, block = [("", [])], "", True
+    for line in page.read_text(encoding="utf-8").splitlines():
+        block = not line or (block and line.startswith("    "))  # an indented block starts after an empty line
+        if line.startswith("```"):
+            fence = "" if fence else line
+        elif line.startswith("#") and not fence:
+            found.append((line, []))
+        elif line.strip() and ((block and not fence) or fence in ("```bash", "```sh", "```console")):
+            commands, command = found[-1][1], line.strip().removeprefix("$ ")
+            if commands and commands[-1].endswith("\\"):
+                commands[-1] = commands[-1][:-1] + command
+            else:
+                commands.append(command)
+    return [(heading, commands) for heading, commands in found if commands]
+
+
+def to_run() -> list[tuple[Path, str, list[str]]]:
+    """The sections with commands to run. What an earlier one has run is not run again."""
+    found, seen = [], {""}
+    for page in DOCS:
+        for heading, commands in sections(page):
+            bare = {command: command.split(" #")[0].strip() for command in commands}
+            new = [command for command in commands if bare[command] not in seen and not why_not(command)]
+            seen.update(bare.values())
+            found += [(page, heading, new)] if new else []
+    return found
+
+
+def why_not(command: str) -> str:
+    return next((why for start, why in NOT_RUN.items() if re.match(start, command)), "")
+
+
+def clone_with_a_readers_files(folder: Path, page: Path, commands: list[str]) -> None:
+    """What pages speak of: `.venv`, the examples, own rows, and the run files that a page shows or means."""
+    (folder / ".venv").symlink_to(sys.prefix)
+    (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    write_csv(folder)
+    if page.stem == "index":  # rows as its text shows them, and the file printed there
+        rng = np.random.default_rng(0)
+        rows = zip(rng.uniform(30, 90, 300), rng.normal(130, 15, 300), "abc" * 100, strict=True)
+        lines = [f"{age:.0f},{mmhg:.1f},{'ill' if age + mmhg > 190 else 'well'},{who}" for age, mmhg, who in rows]
+        (folder / "rows.csv").write_text("\n".join(["age,pressure,outcome,hospital", *lines]))
+        (folder / "mine.toml").write_text(blocks(page, "toml")[0])
+        return
+    for name, method in (("a", "dp-admm"), ("b", "dp-sgd")):
+        (folder / f"{name}.toml").write_text(to_toml(tiny_tables(algorithm={"name": method})))
+    hospitals = ROOT / "examples" / "hospitals"
+    shutil.copy(hospitals / "run.toml", folder)
+    if any("sottovoce node" in command for command in commands):
+        shell(".venv/bin/python examples/hospitals/prepare.py .", folder)
+    shown = [block for block in blocks(page, "toml") if "[node]" in block]
+    (folder / "node.toml").write_text(shown[0] if shown else (hospitals / "node.toml").read_text())
+
+
+def shell(command: str, folder: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "commands"),
+    to_run(),
+    ids=lambda value: getattr(value, "stem", value) if not isinstance(value, list) else "",
+)
+def test_commands_run_as_printed(page: Path, heading: str, commands: list[str], tmp_path: Path) -> None:
+    clone_with_a_readers_files(tmp_path, page, commands)
+    for command in commands:
+        shell(command.replace("-...", "-*"), tmp_path)  # a page's word for the name that the last command said
+
+
+def test_no_command_is_missed() -> None:
+    """Every line that starts as a command does was found, every one found is a command, and every reason is needed."""
+    found = [command for page in DOCS for _, commands in sections(page) for command in commands]
+    start = r"(?:SOTTOVOCE_\w+=\S+ |sudo -u \w+ )?(?:\.venv/bin/)?(?:sottovoce|python3?|pip|make)"
+    assert [command for command in found if not re.match(rf"{start} ", command)] == []
+    lines = re.findall(rf"^(?: +|\$ )({start} [a-z-].*?)\\?$", "\n".join(map(Path.read_text, DOCS)), re.MULTILINE)
+    assert len(lines) == len(found)
+    assert all(any(command.startswith(line) for command in found) for line in lines)
+    assert [start for start in NOT_RUN if not any(re.match(start, command) for command in found)] == []

@@ -1,0 +1,108 @@
+"""Tables as they come: what is wrong with one is said by its place, and scaling by private numbers shows."""
+
+import datetime
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, PowerTransformer, StandardScaler
+
+import sottovoce as sv
+from sottovoce.core.check import InvalidInput
+from sottovoce.tables import signs_of_scaling
+
+RNG = np.random.default_rng(0)
+X = np.column_stack([RNG.normal(size=200), RNG.exponential(size=200), np.ones(200)])
+DAY = datetime.date(1871, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [
+        ("Ada", "text .* 0/1 column"),
+        ("1871", "text"),
+        (DAY, "a date or a time .* days since"),
+        (datetime.time(8, 1), "a date"),
+        (np.datetime64("1871-02-03"), "a date"),
+        (datetime.timedelta(days=1871), "a date"),
+    ],
+    ids=repr,
+)
+def test_other_things_than_numbers_are_named_by_their_place(entry: Any, what: str) -> None:
+    pd = pytest.importorskip("pandas")
+    rows = X.astype(object)
+    rows[7:9, 1] = entry
+    frame = pd.DataFrame(rows, columns=["age", "born", 3]).astype({"age": float, 3: float})
+    for table, column in ((rows, "1"), (frame, "'born'"), (frame.set_axis([4, 5, 6], axis=1), "5")):
+        for use in (sv.PublicScaler((0, 1)).fit, sv.PublicScaler((0, 1)).fit(X).transform):
+            message = rf"PublicScaler: column {column} of X must hold numbers, and row 7 holds {what}"
+            with pytest.raises(InvalidInput, match=message) as error:
+                use(table)
+            assert "(2 such entries)" in str(error.value)
+            assert not re.search("Ada|1871|8, 1", str(error.value))
+
+
+def test_columns_of_dates() -> None:
+    """Of which scikit-learn makes nanoseconds in some kinds of table."""
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    days = np.arange("2020-01-01", "2020-01-06", dtype="datetime64[D]")
+    frame = pd.DataFrame({"age": np.arange(5.0), "born": days})
+    zones = frame.assign(born=pd.date_range("2020", periods=5, tz="UTC"))
+    spans = frame.assign(born=days - days[0])
+    arrow = pytest.importorskip("pyarrow").Table.from_pandas(frame)
+    for table in (frame, zones, spans, pl.from_pandas(frame), arrow):
+        with pytest.raises(InvalidInput, match=r"column 'born' .*row 0 holds a date or a time \(5 such entries\)"):
+            sv.PublicScaler((0, 1)).fit(table)
+    with pytest.raises(InvalidInput, match=r"column 0 of X .*row 0 holds a date or a time"):
+        sv.PublicScaler((0, 1)).fit(days[:, None])
+
+
+def test_infinity_is_named_by_its_place() -> None:
+    pd = pytest.importorskip("pandas")
+    rows = X.copy()
+    rows[[3, 5], 1] = [np.inf, -np.inf]
+    for table, column in ((rows, "1"), (pd.DataFrame(rows, columns=list("abc")), "'b'")):
+        with pytest.raises(
+            InvalidInput, match=rf"column {column} of X contains infinity, first in row 3 \(2 such rows"
+        ):
+            sv.PublicScaler((0, 1)).fit(table)
+
+
+# ------------------------------------------------------------------------------------------------ signs of scaling
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_scaling_by_its_own_numbers_shows(kind: Any) -> None:
+    rows = X.astype(kind)
+
+    def signs(scaler: Any, rows: np.ndarray = rows) -> str:
+        return signs_of_scaling(np.asarray(scaler.fit_transform(rows), dtype=np.float64))
+
+    assert signs_of_scaling(X) == ""
+    standard = "column 0 of X has mean 0 and deviation 1 (2 such columns)"
+    assert signs(StandardScaler()) == standard
+    assert signs(PowerTransformer(), rows[:, :2]) == standard
+    assert signs(StandardScaler(with_std=False)) == "column 0 of X has mean 0 (2 such columns)"
+    assert signs(PCA(1)) == "column 0 of X has mean 0 (1 such columns)"
+    assert signs(StandardScaler(with_mean=False)) == "column 0 of X has deviation 1 (2 such columns)"
+    unit = "every column of X has its extremes at the ends of a unit interval"
+    assert signs(MinMaxScaler(), rows[:, :2]) == signs(MinMaxScaler((-1, 1)), rows[:, :2]) == unit
+    assert signs(MaxAbsScaler()) == "every column of X has a largest size of 1"
+
+
+def test_one_standard_score_is_enough() -> None:
+    rows = X.copy()
+    rows[:, 1:2] = StandardScaler().fit_transform(X[:, 1:2])
+    assert signs_of_scaling(rows) == "column 1 of X has mean 0 and deviation 1 (1 such columns)"
+    assert signs_of_scaling(rows, ["age", "height", "one"]).startswith("column 'height' of X has mean 0")
+
+
+def test_what_comes_about_by_itself_is_no_sign() -> None:
+    indicators = (X > 0.5).astype(float)
+    balanced = np.tile([[-1.0], [1.0]], (100, 1))  # mean 0 and deviation 1, as indicators have
+    shares = RNG.uniform(size=(200, 1))
+    shares[:2] = [[0.0], [1.0]]
+    for rows in (X, indicators, balanced, np.column_stack([X, shares]), sv.PublicScaler((-10, 10)).fit_transform(X)):
+        assert signs_of_scaling(rows) == ""
