@@ -16,9 +16,10 @@ from sottovoce.problems.rows import Rows, margins
 
 LOSSES = [Logistic(), Softmax(4), Squared(), Huber(0.5), SmoothedHinge(0.7)]
 SIZES = [3, 1, 1300, 2, 512, 513, 30, 1]  # clients of one row, of an odd number of rows, and of several chunks
-FEATURES = 7
+FEATURES, WIDE = 7, 70  # the kernel takes rows of more than 64 numbers another way
 ODD_ORDER = [5, 0, 7, 2]
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+each_width = pytest.mark.parametrize("features", [FEATURES, WIDE])
 each_engine = pytest.mark.parametrize("engine", ["numpy", "kernel"])
 
 
@@ -28,9 +29,11 @@ def labels(loss: Loss, count: int, rng: np.random.Generator) -> np.ndarray:
     return rng.choice([-1.0, 1.0], count) if loss.classification else rng.standard_normal(count)
 
 
-def make(loss: Loss, engine: str = "numpy", sizes: list[int] = SIZES, scale: str = "mean", seed: int = 0) -> Rows:
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((sum(sizes), FEATURES)) * rng.exponential(1.0, (sum(sizes), 1))
+def make(
+    loss: Loss, engine: str = "numpy", sizes: list[int] = SIZES, scale: str = "mean", features: int = FEATURES
+) -> Rows:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((sum(sizes), features)) * rng.exponential(1.0, (sum(sizes), 1)) * np.sqrt(7 / features)
     X[0] = 0.0  # an empty row has norm 0, which the clip must survive
     return Rows(X, labels(loss, len(X), rng), np.cumsum([0, *sizes]), loss, scale, engine)
 
@@ -53,9 +56,10 @@ def by_hand(rows: Rows, client: int, w: np.ndarray, clip: float, norm: int, keep
 
 
 @every_loss
+@each_width
 @pytest.mark.parametrize("clients", [None, ODD_ORDER])
-def test_engines_agree(loss: Loss, clients: list[int] | None) -> None:
-    slow, fast = make(loss, "numpy"), make(loss, "kernel")
+def test_engines_agree(loss: Loss, clients: list[int] | None, features: int) -> None:
+    slow, fast = make(loss, "numpy", features=features), make(loss, "kernel", features=features)
     n = len(SIZES) if clients is None else len(clients)
     asked = int(slow.sizes[clients].sum()) if clients else len(slow.X)
     rng = np.random.default_rng(2)
@@ -124,8 +128,9 @@ def test_value_is_the_weighted_sum_of_losses(loss: Loss) -> None:
 
 @every_loss
 @each_engine
-def test_a_client_alone_gets_the_same_bits(loss: Loss, engine: str) -> None:
-    rows = make(loss, engine)
+@each_width
+def test_a_client_alone_gets_the_same_bits(loss: Loss, engine: str, features: int) -> None:
+    rows = make(loss, engine, features=features)
     w = points(rows, 3, len(SIZES))
     keep = np.random.default_rng(4).random((3, len(rows.X))) < 0.5
     together = rows.gradient(w, clip=0.8, keep=keep)
@@ -150,7 +155,7 @@ def test_a_client_alone_gets_the_same_bits(loss: Loss, engine: str) -> None:
 @settings(max_examples=25, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=2, max_size=12),
-    features=st.integers(1, 40),
+    features=st.integers(1, 80),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_a_client_never_notices_the_others(engine: str, sizes: list[int], features: int, seed: int) -> None:
@@ -178,11 +183,12 @@ def test_blocks_do_not_show(engine: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @every_loss
-def test_threads_do_not_show(loss: Loss) -> None:
+@each_width
+def test_threads_do_not_show(loss: Loss, features: int) -> None:
     numba = pytest.importorskip("numba")
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("one thread only")
-    rows = make(loss, "kernel")
+    rows = make(loss, "kernel", features=features)
     w = points(rows, 2, len(SIZES))
     before = numba.get_num_threads()
     try:
@@ -193,6 +199,17 @@ def test_threads_do_not_show(loss: Loss) -> None:
     finally:
         numba.set_num_threads(before)
     np.testing.assert_array_equal(*answers)
+
+
+def test_the_exponential_is_the_exponential() -> None:
+    from sottovoce.problems.kernels import _exp
+
+    x = np.concatenate([np.linspace(-708, 709, 5001), np.random.default_rng(0).standard_normal(5000)])
+    found = np.array([_exp(one) for one in x])
+    np.testing.assert_allclose(found, np.exp(x), rtol=5e-16)
+    assert _exp(1e308) == _exp(709.0)
+    assert _exp(-np.inf) == _exp(-708.0)
+    assert np.isnan(_exp(np.nan))
 
 
 def test_plan_covers_every_row_once() -> None:
