@@ -23,6 +23,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
+from sottovoce.algorithms import ADMMSharing
 from sottovoce.privacy.ledger_file import FileLedger
-from sottovoce.run import certificates, experiment, flower, store
+from sottovoce.run import certificates, experiment, flower, store, superlink, wire
 from sottovoce.run.commands.app import write
 from sottovoce.run.describe import to_toml
 from sottovoce.run.flower import _to_records
@@ -118,13 +120,15 @@ class Machines:
         self.parties = write_parties(folder / "parties")
         (folder / "nodes").mkdir()
         self.have(self.rows)
-        self.port, *self.ports = free_ports(4)
+        self.control, self.port, *self.ports = free_ports(5)  # the operator's, the nodes'
         self.cable = Wire(self.port)
-        certificates.make(folder / "keys", ["localhost", "127.0.0.1"], [*NAMES, "stranger"], days=1)
+        certificates.make(folder / "keys", ["server.example"], [*NAMES, "stranger"], days=1)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
-        connection = {"address": f"127.0.0.1:{self.port}", "root-certificates": str(folder / "keys" / "ca.crt")}
-        table = to_toml({"x": connection}).replace("[x]", "[superlink.tls]")
-        (self.home("desk") / "config.toml").write_text(f'[superlink]\ndefault = "tls"\n{table}')
+        tables = ['[superlink]\ndefault = "tls"\n']
+        for name, port in (("tls", self.control), ("outside", self.port)):
+            connection = {"address": f"127.0.0.1:{port}", "root-certificates": str(folder / "keys" / "ca.crt")}
+            tables.append(to_toml({"x": connection}).replace("[x]", f"[superlink.{name}]"))
+        (self.home("desk") / "config.toml").write_text("\n".join(tables))
 
     def have(self, files: list[Path]) -> None:
         """From now on a client's own file is this one: its owner put another in its place."""
@@ -173,19 +177,12 @@ class Machines:
     def start_server(self) -> None:
         self.start(
             "server",
-            *(
-                "superlink",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(self.port),
-                "--database",
-                str(self.folder / "state.db"),
-            ),
+            *("superlink", "--port", str(self.control), "--fleet", f"127.0.0.1:{self.port}"),
+            *("--database", str(self.folder / "state.db")),
             *("--ssl-ca-certfile", self.keys("ca.crt"), "--ssl-certfile", self.keys("server.pem")),
             *("--ssl-keyfile", self.keys("server.key"), "--enable-supernode-auth"),
         )
-        wait(lambda: answers(self.port), "the SuperLink listens")
+        wait(lambda: answers(self.port) and answers(self.control), "the SuperLink listens")
         self.cable.cut(False)
 
     def start_client(self, name: str, key: str | None = None, *more: str) -> subprocess.Popen[bytes]:
@@ -220,16 +217,19 @@ class Machines:
         body = ActivateNodeRequest(public_key=public, heartbeat_interval=30.0).SerializeToString()
         signature = sign_message(keys[1], at.encode())
         headers = {
-            "content-type": "application/protobuf",
             TIMESTAMP_HEADER: at,
             FLEET_HTTP_PUBLIC_KEY_HEADER: base64.b64encode(public).decode(),
             FLEET_HTTP_SIGNATURE_HEADER: base64.b64encode(signature).decode(),
         }
-        request = urllib.request.Request(f"https://127.0.0.1:{self.port}/v1/fleet/activate-node", body, headers)
+        return self.post(self.port, "/v1/fleet/activate-node", body, headers)
+
+    def post(self, port: int, path: str, body: Any = b"", headers: dict[str, str] | None = None) -> int:
+        """How this port answers a request, as an HTTP status. A body that is no bytes is sent without its length."""
+        kind = {"content-type": "application/protobuf"} | (headers or {})
+        request = urllib.request.Request(f"https://127.0.0.1:{port}{path}", body, kind)
+        trusted = ssl.create_default_context(cafile=self.keys("ca.crt"))
         try:
-            with urllib.request.urlopen(
-                request, timeout=60, context=ssl.create_default_context(cafile=self.keys("ca.crt"))
-            ) as reply:
+            with urllib.request.urlopen(request, timeout=60, context=trusted) as reply:
                 return reply.status
         except urllib.error.HTTPError as error:
             return error.code
@@ -255,9 +255,9 @@ class Machines:
         self.experiment = write(self.folder / name, to_toml(made.tables), self.folder / "runs" / name)
         return self.folder / name
 
-    def run(self, app: Path) -> "Run":
+    def run(self, app: Path, tries: int = 6) -> "Run":
         """The app, under way."""
-        return Run(self, app)
+        return Run(self, app, tries)
 
     def done(self, name: str, k: int, answers: int = 0) -> int:
         """The last round on the server's disk, if it is k or later and so many answered in it; else 0."""
@@ -279,7 +279,7 @@ class Machines:
 class Run:
     """`flwr run`, with its output in a file. On a very busy machine too few may answer in time: it is started again."""
 
-    def __init__(self, machines: Machines, app: Path, tries: int = 6) -> None:
+    def __init__(self, machines: Machines, app: Path, tries: int) -> None:
         self._machines, self._app, self._name, self._tries = machines, app, app.name, tries
         self._log = machines.log(f"run-{app.name}-{time.monotonic_ns()}")
         self._process = self._start()
@@ -393,7 +393,7 @@ def test_dp_admm_bit_for_bit_while_strangers_knock(machines: Machines) -> None:
     """Five rounds give the simulator's numbers to the bit. Garbage, strangers and plain connections are refused."""
     made = deployment("dp-admm", SEEDED, 5, deadline=120)
     under_way = machines.run(machines.app("admm", made))
-    for port in (machines.port, machines.ports[0]):
+    for port in (machines.port, machines.control, machines.ports[0]):
         garbage(port)
     with pytest.raises(ssl.SSLError):  # a certificate that nobody known signed
         talk(machines.port, ssl.create_default_context())
@@ -461,6 +461,25 @@ def replayed(machines: Machines) -> None:
     assert machines.signed("stranger", "stranger", minutes=0) != 200
 
 
+def test_who_comes_in_where_nodes_do_is_answered_as_a_node_alone(machines: Machines) -> None:
+    """Starting, stopping and listing runs, registering nodes, tasks of app processes: on the server's loopback only."""
+    for path in ("/v1/control/list-runs", "/v1/control/list-nodes", "/v1/runtime/acquire-task"):
+        assert machines.post(machines.control, path) == 200
+        for way in (path, f"/v1/fleet/..{path[3:]}", f"/{path}", path.replace("/v1", "/v1/fleet/%2e%2e")):
+            assert machines.post(machines.port, way) == 404
+    for path in ("/v1/control/start-run", "/v1/control/stop-run", "/v1/control/register-node", "/docs", "/health"):
+        assert machines.post(machines.port, path) == 404
+    assert machines.command("desk", "ls", "tls").returncode == 0
+    refused = machines.command("desk", "supernode", "register", machines.keys("stranger.pub"), "outside")
+    assert refused.returncode != 0, refused
+    assert machines.signed("stranger", "stranger", minutes=0) != 200
+    assert machines.post(machines.port, "/v1/fleet/pull-messages") == 401  # a node, and who is it?
+    assert machines.post(machines.port, "/v1/fleet/push-object", bytes(superlink.LARGEST)) == 400  # it was read
+    announced = {"content-length": str(superlink.LARGEST + 1)}
+    assert machines.post(machines.port, "/v1/fleet/push-object", b"", announced) == 413
+    assert machines.post(machines.port, "/v1/fleet/push-object", iter([b"no", b"end"])) == 411
+
+
 def test_fed_plt_bit_for_bit_though_server_and_client_are_killed(machines: Machines) -> None:
     """kill -9 of a client in mid-round and of the whole server; both come back, and no client answers or pays twice."""
     before, made = receipts(machines), deployment("fed-plt", SEEDED, 5, deadline=120)
@@ -508,6 +527,28 @@ def test_admm_sharing_bit_for_bit(machines: Machines) -> None:
     assert np.array_equal(got.model, expected.model)
     assert got.guarantee.epsilon_of_client == expected.guarantee.epsilon_of_client
     assert receipts(machines) == [6, 6, 6]  # five rounds, and a model
+
+
+def test_the_label_holder_is_killed_in_mid_round(machines: Machines) -> None:
+    """kill -9 between its scores and its word on labels: the run stops, says why, and ends as if nothing had been."""
+    machines.have(machines.parties)
+    before, made = receipts(machines), column_deployment(ADMMSharing(rho=3.0), COLUMNS, 4, deadline=60)
+    app = machines.app("holder", made)
+    under_way = machines.run(app, tries=1)
+    scores = machines.parties[1].parent / "node" / "experiments" / machines.experiment / "000002.npz"
+    wait(scores.exists, "the label holder has answered in round 2")
+    machines.kill("south")
+    said = under_way.end()
+    reason = r"stopped: round 2: (nothing was heard of the labels|2 of 3 clients answered).*Silent: south: "
+    assert re.search(reason, said), said
+    assert machines.done("holder", 1) == 1
+    restart(machines, "south")
+    said = machines.run(app).end()
+    assert "going on after round 1" in said, said
+    got, expected = result(machines, "holder"), simulated(made)
+    assert np.array_equal(got.model, expected.model)
+    assert got.history["answered"].tolist() == [3] * 4
+    assert receipts(machines) == [count + 5 for count in before]  # four rounds and a model, none twice
 
 
 def spent(machines: Machines, run: str) -> list[Counter[Any]]:
@@ -632,6 +673,48 @@ def test_a_node_that_is_one_reply_behind_is_knocked_at(monkeypatch: pytest.Monke
     for _ in range(2):
         assert post.ask({0: ask}, deadline=2.0)[0].code == "late"
     assert grid.asked == ["query", "query", "train", "query", "train", "query"]
+
+
+def message(said: Any) -> Any:
+    """A reply as Flower brings it, of these records."""
+    return type("Message", (), {"has_content": lambda self: True, "content": said})()
+
+
+def test_a_reply_is_bounded_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its arrays may be small, each of its texts short."""
+    many = {f"{number}": ((100,), bytes(800)) for number in range(10)}
+    assert flower._to_reply(message(_to_records(Reply(up=many)))).code == ""
+    monkeypatch.setattr(wire, "MOST_BYTES", 7999)
+    reply = flower._to_reply(message(_to_records(Reply(up=many))))
+    assert (reply.code, reply.up) == (wire.BAD_ANSWER, {})
+    assert "at most 7999 bytes of arrays, got 8000" in reply.why
+    monkeypatch.setattr(wire, "LONGEST_TEXT", 100)
+    assert flower._to_reply(message(_to_records(Reply("a" * 50, "b" * 51)))).code == wire.BAD_ANSWER
+
+
+def test_what_a_node_says_is_fit_for_a_terminal(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """No escape sequence and no second line, however it is refused, and not without end."""
+    asked = Ask("0" * 32, 0, 1, "", "\x1b[2J")
+    for said in (Reply("busy\x1b[2J", f"come\nback later{'!' * 1000}"), asked, replace(asked, task="\n" * 2**19)):
+        grid: Any = type("Grid", (), {"get_node_ids": lambda self: []})()
+        post = flower.FlowerPost(grid, ("north",), deadline=2.0)
+        monkeypatch.setattr(post, "_exchange", lambda *_, said=said: {7: message(_to_records(said))})
+        assert post._meet([7], 1.0) == {}
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 3
+    assert told[0].startswith("a node was left out: busy?[2J: come?back later!!!")
+    assert all(text.isprintable() and len(text) < 400 for text in told)
+
+
+def test_a_certificate_is_good_on_the_servers_own_machine(tmp_path: Path) -> None:
+    """Its app processes and its operator come by loopback, whatever name the clients know it by."""
+    from cryptography import x509
+
+    certificates.make(tmp_path / "keys", ["server.example", "127.0.0.1"], [], days=1)
+    made = x509.load_pem_x509_certificate((tmp_path / "keys" / "server.pem").read_bytes())
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["server.example", "localhost"]
+    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
 
 
 def test_one_file_knows_flower() -> None:

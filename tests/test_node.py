@@ -345,6 +345,39 @@ def test_a_broadcast_must_be_finite(files: list[Path], value: float) -> None:
     assert Node(files[0]).answer(at(asks()[0], 1, shift=value)).code == wire.BAD_ASK
 
 
+def test_a_refused_question_leaves_no_folder(tmp_path: Path) -> None:
+    """Whatever it is refused for; but a client that was charged remembers that it was asked."""
+    file = write_nodes(tmp_path, epsilon=20.0)[0]
+    ask, experiments = asks("dp-admm", SECURE)[0], file.parent / "node" / "experiments"
+    for change in BAD.values():
+        assert Node(file).answer(replace(ask, **change)).code == wire.BAD_ASK
+    assert not experiments.exists()
+    spent = replace(ask, event=json.dumps(json.loads(ask.event) | {"noise_multiplier": 0.01}))
+    assert Node(file).answer(spent).code == wire.BUDGET
+    assert not experiments.exists()
+    assert Node(file).answer(ask).code == ""
+    assert Node(file).answer(replace(spent, experiment=NAME[::-1])).code == wire.BUDGET
+    assert [path.name for path in experiments.iterdir()] == [NAME]
+
+
+def test_a_charge_without_an_answer_is_remembered_though_the_next_question_is_refused(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = asks("dp-admm", SECURE)[0]
+    _killed_before_the_answer_is_kept(files[0], ask, monkeypatch)
+    assert Node(files[0]).answer(replace(at(ask, 2), down={})).code == wire.BAD_ASK
+    assert Node(files[0]).answer(at(ask, 2)).code == ""
+
+
+def test_words_of_others_are_fit_for_the_owners_terminal(files: list[Path]) -> None:
+    task = '"\\u001b[2J\\n2026 all is well" = 1'
+    assert Node(files[0]).answer(replace(asks()[0], task=task)).code == wire.BAD_ASK
+    Node(files[0]).note(f"\x1b[2J\n2026 all is well{'!' * 10**6}")
+    lines = (files[0].parent / "node" / "node.log").read_text().split("\n")
+    assert len(lines) == 3
+    assert all(line.isprintable() and len(line) < 3000 for line in lines)
+
+
 def test_an_ask_checks_itself() -> None:
     good = asks()[0]
     for change in ({"experiment": "../../etc"}, {"k": 0}, {"client": -1}, {"task": "x" * 2**21}, {"row_bound": np.nan}):

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from sottovoce.algorithms import ADMMSharing
-from sottovoce.core.check import InvalidInput
-from sottovoce.run import store, wire
+from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.privacy.ledger_file import FileLedger
+from sottovoce.problems import columns
+from sottovoce.problems.penalties import L1
+from sottovoce.run import party, store, wire
 from sottovoce.run.node import Node
 from sottovoce.run.remote import Deployment, TooFewAnswers, serve
 from sottovoce.run.wire import Ask, Reply
@@ -76,6 +79,86 @@ def test_labels_are_randomised_once_for_life(tmp_path: Path) -> None:
     other = column_deployment("admm-sharing", replace(SECURE_COLUMNS, label_epsilon=3.0), 2)
     with pytest.raises(TooFewAnswers, match="its labels were randomised before"):
         serve(other, NAME[:16] + NAME[16:][::-1], LocalPost(files), tmp_path / "other")
+
+
+def label_receipts(file: Path) -> int:
+    with FileLedger.open(file.parent / "node" / "labels.ledger") as ledger:
+        assert ledger.epsilon() == pytest.approx(2.0 * sum(ledger.spent().values()))
+        return sum(ledger.spent().values())
+
+
+def test_flips_that_are_lost_are_not_drawn_again(tmp_path: Path) -> None:
+    """They were charged before the first answer; without them nothing is said of labels, and the owner is told why."""
+    files, made = write_parties(tmp_path), column_deployment("admm-sharing", SECURE_COLUMNS, 2)
+    serve(made, NAME, LocalPost(files), tmp_path / "first")
+    assert label_receipts(files[1]) == 1
+    kept = files[1].parent / "node" / "labels.npz"
+    flips = kept.read_bytes()
+    kept.unlink()
+    with pytest.raises(TooFewAnswers, match="south: ledger: its ledger cannot be"):
+        serve(made, NAME[::-1], LocalPost(files), tmp_path / "second")
+    assert not kept.exists()
+    log = (files[1].parent / "node" / "node.log").read_text()
+    assert "labels.npz: is gone, and labels were randomised by it. Put it back. If it is lost for good, move" in log
+    kept.write_bytes(flips)
+    serve(made, NAME[::-1], LocalPost(files), tmp_path / "second")
+    assert kept.read_bytes() == flips
+    assert label_receipts(files[1]) == 1
+
+
+def test_flips_are_charged_before_an_answer_and_killed_in_between_they_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, made = write_parties(tmp_path), column_deployment("admm-sharing", SECURE_COLUMNS, 2)
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(party, "Event", die)  # what is charged: after the file, before the charge
+        with pytest.raises(Killed):
+            serve(made, NAME, LocalPost(files), tmp_path / "run")
+    kept = files[1].parent / "node" / "labels.npz"
+    flips = kept.read_bytes()
+    assert label_receipts(files[1]) == 0
+    serve(made, NAME, LocalPost(files), tmp_path / "run")
+    assert kept.read_bytes() == flips
+    assert label_receipts(files[1]) == 1
+
+
+@pytest.mark.parametrize("reach", [1.0, 1e308], ids=["unfinished", "overflowing"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numbers that overflow
+def test_a_fit_that_its_solver_does_not_finish_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: float
+) -> None:
+    """A refusal would tell something of the columns. Scores are clipped before the noise, whatever they are."""
+    polished = columns.Party._polished
+
+    def never_done(self: Any, x: np.ndarray, *of: Any) -> Any:
+        return (x, np.inf) if self.width > 1 else polished(self, x, *of)  # one column: the rehearsal, without data
+
+    monkeypatch.setattr(columns, "_MOST_STEPS", 50)
+    if reach == 1.0:
+        monkeypatch.setattr(columns.Party, "_polished", never_done)
+    tables = column_tables("admm-sharing", SECURE_COLUMNS, 2)
+    tables["objective"] |= {"penalty": "l1", "lam": 0.05}
+    files, made = write_parties(tmp_path), Deployment.build(tables, "run.toml")
+    post = LocalPost(files)
+    result = serve(made, NAME, post, tmp_path / "run")
+    assert {reply.code for _, _, reply in post.asked} == {""}
+    assert not any("certificates" in text for text in result.guarantee.not_covered)
+    ask = post.asked[0][1]
+    far = {
+        name: (shape, np.full(shape, reach if shape[1] > 1 else 1.0).tobytes()) for name, (shape, _) in ask.down.items()
+    }
+    assert Node(files[0]).answer(replace(ask, experiment=NAME[::-1], down=far)).code == ""
+    assert "did not reach" not in (files[0].parent / "node" / "node.log").read_text()
+    exact = columns.Columns([np.load(files[0].parent / "rows.npz")["X"]], L1(0.05))
+    with pytest.raises(SottovoceError, match="did not reach its certificate"):  # where nothing is to be hidden
+        exact.fit(np.full((1, 40), reach), np.ones((1, 1)), np.array([0]))
 
 
 def test_flips_do_not_move_to_other_samples(tmp_path: Path) -> None:

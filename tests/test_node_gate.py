@@ -123,3 +123,39 @@ def test_a_taken_place_is_not_taken_over(gates: list[Path], files: list[Path]) -
     with pytest.raises(ValueError, match="exists already"):
         gate.serve(Node(files[1]), gates[0])
     assert isinstance(GateClient(gates[0]).status(), Status)
+
+
+def test_limits_that_change_count_from_the_next_question(gates: list[Path], files: list[Path]) -> None:
+    """And a file that cannot be read allows nothing, until it can be."""
+    ask, text, client = asks("dp-admm", SECURE)[0], files[0].read_text(), GateClient(gates[0])
+    files[0].write_text(text.replace("least_noise = 0.0", "").replace("[limits]", "[limits]\nleast_noise = 50.0"))
+    assert "is below 50" in client.answer(ask).why
+    files[0].write_text(text.replace("epsilon = 100.0", "epsilon = 1e2.3"))
+    for said in (client.answer(ask), client.status()):
+        assert said == Reply(wire.FAILED, "its own file cannot be read")
+    assert "no question is answered" in (files[0].parent / "node" / "node.log").read_text()
+    files[0].unlink()
+    assert client.answer(ask).code == wire.FAILED
+    assert not (files[0].parent / "node" / "ledger").exists()
+    files[0].write_text(text.replace("epsilon = 100.0", "epsilon = 30.0"))
+    assert client.answer(ask).code == ""
+    assert client.status().limit == 30.0  # type: ignore[union-attr]
+
+
+def test_a_gate_that_was_killed_leaves_no_hindrance(files: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "gate"
+    command = [str(Path(sys.executable).with_name("sottovoce")), "node", str(files[0]), "--gate", str(path)]
+    for _ in range(2):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+            assert process.stderr is not None
+            assert b"answering at" in process.stderr.readline()
+            assert isinstance(GateClient(path).status(), Status)
+            process.kill()
+    assert path.is_socket()  # left behind; the second gate found the first one's
+
+
+def test_what_is_no_socket_stays_where_it_is(files: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("letters")
+    with pytest.raises(ValueError, match="exists already, and is no socket"):
+        gate.serve(Node(files[0]), tmp_path / "mine")
+    assert (tmp_path / "mine").read_text() == "letters"

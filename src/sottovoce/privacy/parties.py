@@ -30,6 +30,7 @@ class PartyDoor(Door):
     """Exact answers, plain uploads: no privacy. `exact` is a `problems.columns.Columns`."""
 
     exact: Any
+    certified = True  # whether a fit that its solver did not finish is refused
 
     def open(
         self, local: np.ndarray, active: np.ndarray, k: int, public: Sequence[np.ndarray] = ()
@@ -52,7 +53,7 @@ class PartyDoor(Door):
         return oracle, Releases(self, local, active, k, public)
 
     def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
-        return self.exact.predict(self.exact.fit(target, rho, question.local), question.local)
+        return self.exact.predict(self.exact.fit(target, rho, question.local, self.certified), question.local)
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
         """The parties' models as they are behind the door, (runs?, parties, widest): a simulation may look."""
@@ -60,7 +61,7 @@ class PartyDoor(Door):
             return kept.x
         assert kept.target is not None
         assert kept.rho is not None
-        return self.exact.fit(kept.target, kept.rho, local)
+        return self.exact.fit(kept.target, kept.rho, local, self.certified)
 
     def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
         """The parties' models for prediction, made after round k; None where there must be none."""
@@ -108,16 +109,21 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
     """Noisy fits; uploads are post-processing and go out as they are.
 
     Variant "clip": whatever the party did, its scores were clipped to norm C before the noise, so any change of its
-    data moves them by at most 2C. Variant "ridge": see `sensitivity.py`.
+    data moves them by at most 2C. That holds for a fit its solver did not finish, too: it is answered, since a refusal
+    would tell something of the data. Variant "ridge": see `sensitivity.py`; its fits are closed forms.
     """
 
     privacy: ProvenColumns  # type: ignore[assignment]
     counted = True
 
+    @property
+    def certified(self) -> bool:
+        return self.privacy.variant != "clip"
+
     def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
         u, rho = self._projected(target), np.atleast_2d(rho)
         self.charge(question, u, rho)
-        scores = self.exact.predict(self.exact.fit(u, rho, question.local), question.local)
+        scores = self.exact.predict(self.exact.fit(u, rho, question.local, self.certified), question.local)
         if self.privacy.variant == "clip":
             return self._clipped(scores, self.privacy.bound, Purpose.NOISE, question)
         mu, bound = self.exact.penalty.strong / rho, self.privacy.score_bound

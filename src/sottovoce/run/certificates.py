@@ -11,11 +11,13 @@ from sottovoce.core import check
 from sottovoce.run import store
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
+LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
 
 
 def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) -> list[str]:
     """Write them into a new folder, all or none; private keys are readable by their owner alone. Returns the names.
 
+    The certificate is for `hosts`, and for the server's own machine.
     The authority's own key is thrown away: nobody can sign another server with it. New certificate, new authority.
     """
     from cryptography import x509
@@ -23,7 +25,6 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
     from cryptography.hazmat.primitives.asymmetric import ec
 
     check.whole("certificates", days=days)
-    check.require(len(hosts) > 0, "certificates", "needs at least one host")
     for name in clients:
         plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
         check.require(plain, "certificates", "a client's name must be letters, digits, '-' and '_'", name)
@@ -63,7 +64,7 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
             (x509.BasicConstraints(ca=False, path_length=None), True),
             (x509.KeyUsage(True, False, False, False, False, False, False, False, False), True),
             (x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), False),
-            (x509.SubjectAlternativeName([_host(x509, host) for host in hosts]), False),
+            (x509.SubjectAlternativeName([_host(x509, host) for host in dict.fromkeys([*hosts, *LOOPBACK])]), False),
         ),
         SERVER_KEY: private(server, serialization.PrivateFormat.PKCS8),
     }

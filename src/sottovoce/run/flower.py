@@ -70,7 +70,7 @@ def _reply(message: Message, work: Callable[[], Status | Reply]) -> Message:
     try:
         said = work()
     except Exception as error:  # its text may hold data: it stays here
-        log.error("%s: %s", type(error).__name__, error)
+        log.error("%s: %s", type(error).__name__, wire.printable(str(error), 1000))
         readable = isinstance(error, SottovoceError)
         said = Reply(wire.FAILED, "its own file or the question cannot be read" if readable else "it could not answer")
     return Message(_to_records(said), reply_to=message)
@@ -168,7 +168,7 @@ class FlowerPost:
                 alone = other in (None, node) or other not in set(self._grid.get_node_ids())
                 check.require(alone, "app", "two nodes have the same name", status.name)
             except SottovoceError as error:
-                log.warning("a node was left out: %s", str(error)[:300])
+                log.warning("a node was left out: %s", wire.printable(str(error), 300))
                 self._silent[node] += 1 if isinstance(error, _Silent) else _TRIES
                 continue
             self._node_of[client], met[client] = node, status
@@ -252,8 +252,8 @@ def _build(kind: type, records: RecordDict, **more: Any) -> Any:
     said = records.get(_SAID)
     check.require(isinstance(said, ConfigRecord), kind.__name__, f"needs a record {_SAID!r} of values")
     values = {str(name): value for name, value in dict(said).items() if name not in more}  # type: ignore[arg-type]
-    lengths = [len(value) for value in values.values() if isinstance(value, str | bytes | list)]
-    check.require(max(lengths, default=0) <= wire.LONGEST_TEXT, kind.__name__, "holds a text that is too long")
+    length = sum(len(value) for value in values.values() if isinstance(value, str | bytes | list))
+    check.require(length <= wire.LONGEST_TEXT, kind.__name__, "holds texts that are too long")
     return replace(experiment.from_table(kind, values, kind.__name__), **more)
 
 
@@ -265,4 +265,7 @@ def _packed(records: RecordDict) -> wire.Packed:
     for name, array in arrays.items():
         known = isinstance(array, Array) and (array.stype, array.dtype) == (_KIND, "float64")
         check.require(known, "message", f"array {str(name)[:40]!r} must be float64 as this library sends it")
-    return {str(name): (tuple(array.shape), array.data) for name, array in arrays.items()}  # type: ignore[union-attr]
+    packed: Any = {str(name): (tuple(array.shape), array.data) for name, array in arrays.items()}  # type: ignore[union-attr]
+    size = wire.weight(packed)
+    check.require(size <= wire.MOST_BYTES, "message", f"must have at most {wire.MOST_BYTES} bytes of arrays", size)
+    return packed

@@ -3,6 +3,9 @@
 Flower starts whatever app the server sends, under the account of its SuperNode. With a gate that account need not be
 able to read the data: `sottovoce node` runs under another one, and the app only passes bytes through a Unix socket.
 
+A change of the client's own file counts from the next question on; one that cannot be read stops all answers until it
+can be. The rows are read again with it, and at no other time.
+
 A frame is a length (8 bytes), a JSON header, a length, and the arrays' bytes end to end in the header's order.
 """
 
@@ -29,7 +32,7 @@ _PATIENCE = 600.0  # seconds for one answer, or for one frame
 class GateClient:
     """A `Node` as seen through its socket."""
 
-    def __init__(self, path: str | Path, most: int = 2**30) -> None:
+    def __init__(self, path: str | Path, most: int = wire.MOST_BYTES) -> None:
         self._path, self._most = str(path), most
 
     def answer(self, ask: Ask) -> Reply:
@@ -52,7 +55,7 @@ class GateClient:
 
 def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] = lambda: None) -> None:
     """Answer at a new socket, one caller at a time, until interrupted. The socket's `mode` says who may call."""
-    check.require(not path.exists(), str(path), "exists already; another gate may be open there")
+    _make_room(path)
     with socket.socket(socket.AF_UNIX) as door:
         mask = os.umask(0o777)  # nobody may call before `mode` says who
         try:
@@ -69,18 +72,40 @@ def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] =
                 line, _ = door.accept()
                 with line, suppress(OSError):
                     line.settimeout(_PATIENCE)
-                    _answer(node, line)
+                    node = _answer(node, line)
         finally:
             path.unlink(missing_ok=True)
 
 
-def _answer(node: Node, line: socket.socket) -> None:
+def _make_room(path: Path) -> None:
+    """Away with a socket at which nobody answers: a gate that was killed leaves it behind."""
+    if not path.is_socket():
+        check.require(not path.exists(), str(path), "exists already, and is no socket")
+        return
+    with socket.socket(socket.AF_UNIX) as line:
+        try:
+            line.settimeout(_PATIENCE)
+            line.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:
+            raise InvalidInput(
+                f"{path}: exists already, and whether a gate is open there is not known ({error})"
+            ) from None
+    raise InvalidInput(f"{path}: exists already, and another gate is open there")
+
+
+def _answer(node: Node, line: socket.socket) -> Node:
+    """Answer one question, for the client as its file describes it by now, which is returned."""
     try:
         header, arrays = _receive(line, node.limits.message_bytes)
-        if "ask" in header:
-            said = node.answer(replace(experiment.from_table(Ask, header["ask"], "Ask"), down=arrays))
+        ask = replace(experiment.from_table(Ask, header["ask"], "Ask"), down=arrays) if "ask" in header else None
+        node, current = _renewed(node)
+        if not current:
+            said = Reply(wire.FAILED, "its own file cannot be read")
         else:
-            said = node.status()
+            said = node.status() if ask is None else node.answer(ask)
     except SottovoceError as error:  # about the caller's own words
         said = Reply(wire.BAD_ASK, str(error)[:300])
     except (ValueError, TypeError, AttributeError, ArithmeticError):
@@ -89,6 +114,16 @@ def _answer(node: Node, line: socket.socket) -> None:
         _send(line, {"status": asdict(said)}, {})
     else:
         _send(line, {"reply": _without(said, "up")}, said.up)
+    return node
+
+
+def _renewed(node: Node) -> tuple[Node, bool]:
+    """The client of its file as that is now, and whether there is one: limits that cannot be read allow nothing."""
+    try:
+        return node.renewed(), True
+    except SottovoceError as error:
+        node.note(f"no question is answered: {error}")
+        return node, False
 
 
 def _said(header: dict[str, Any], arrays: wire.Packed) -> Status | Reply:

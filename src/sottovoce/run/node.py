@@ -61,7 +61,7 @@ from sottovoce.run.simulate import Simulator
 from sottovoce.run.wire import Ask, Reply, Status
 
 _PATIENCE = 60.0  # seconds to wait for another answer of this client to be finished
-_LARGEST_LOG = 2**24
+_LARGEST_LOG, _LONGEST_LINE = 2**24, 2000
 _SENTENCES = {
     wire.LEDGER: "its ledger cannot be read, written or trusted; its owner has to look at it",
     wire.DISK: "its disk is full or cannot be written; nothing was answered",
@@ -84,7 +84,9 @@ class Node:
     """One client on its own machine, as its file describes it."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser().resolve()
+        self._file = Path(path).expanduser().absolute()
+        self._text = _content(self._file)  # before its tables are read: a change in between is seen by `renewed`
+        self.path = self._file.resolve()
         tables = experiment.read_tables(self.path, known=("node", "data", "limits"))
         kinds = {"node": Identity, "data": Own, "limits": Limits}
         for name in kinds:
@@ -100,6 +102,10 @@ class Node:
         self.limits: Limits = parts["limits"]
         self._own: Own = parts["data"]
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
+
+    def renewed(self) -> "Node":
+        """Itself; or, if its owner has changed its file since it was read, the client that file describes now."""
+        return self if _content(self._file) == self._text else Node(self._file)
 
     # ------------------------------------------------------------------------------------------------ what it is asked
 
@@ -133,13 +139,13 @@ class Node:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._locked():
                 done = work()
-            self._log(f"{what}: answered")
+            self.note(f"{what}: answered")
             return done
         except Exception as error:
             code, why = _said(error)
-            self._log(f"{what}: {code}: {error}")
+            self.note(f"{what}: {code}: {error}")
             if code == wire.FAILED:
-                self._log(traceback.format_exc())
+                self.note(*traceback.format_exc().splitlines())
             return Reply(code, why)
 
     def _answer(self, ask: Ask) -> wire.Packed:
@@ -162,14 +168,20 @@ class Node:
             raise Refused(wire.ANSWERED, "its model was made before, after another round")
         with self._ledger() as ledger:
             place = self._place(ask, task, event, memory, ledger)
+            spent = ledger.spent()
             answers.begin()
-            if memory.state is None:
-                place.start(task.algorithm)
-            else:
-                place.restore(task.algorithm, memory.state)
-            if isinstance(place.ledger, OwnerLedgers):
-                place.ledger.recall(_paid_as(ask))
-            up = self._model(ask, memory, place) if ask.what == wire.MODEL else self._round(ask, task, place)
+            try:
+                if memory.state is None:
+                    place.start(task.algorithm)
+                else:
+                    place.restore(task.algorithm, memory.state)
+                if isinstance(place.ledger, OwnerLedgers):
+                    place.ledger.recall(_paid_as(ask))
+                up = self._model(ask, memory, place) if ask.what == wire.MODEL else self._round(ask, task, place)
+            except Exception:
+                if ledger.spent() == spent:
+                    answers.forget()
+                raise
             answers.keep(ask, up, place.snapshot())
         return wire.pack(up)
 
@@ -206,7 +218,7 @@ class Node:
         """The labels as they may be asked about."""
         y = self._coded(task)
         of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
-        return party.usable_labels(y, task, _behind(task, event), self.folder / "labels.npz", of)
+        return party.usable_labels(y, task, _behind(task, event), party.Flips(self.folder, self.name, of))
 
     def _coded(self, task: Task) -> np.ndarray:
         return coded(self._rows.labels, self._own.labels, task.objective.loss, "data")[0]
@@ -248,12 +260,7 @@ class Node:
         known = path.exists() or path.with_name("ledger.head").exists()
         if not known and (self.folder / "experiments").exists():
             raise LedgerError(f"{path}: is gone, and answers were given. Put it back: without it nothing may be asked")
-        ledger = (
-            FileLedger.open(path, owner=self.name, dataset=print_)
-            if known
-            else FileLedger.create(path, self.name, print_, budget)
-        )
-        with ledger:
+        with party.open_ledger(path, self.name, print_, budget) as ledger:
             if ledger.budget != budget:
                 ledger.change_budget(budget, "limits of the node's file")
             yield ledger
@@ -287,14 +294,24 @@ class Node:
                     time.sleep(0.05)
             yield
 
-    def _log(self, text: str) -> None:
-        """For the owner's eyes; a log that cannot be written stops nothing."""
+    def note(self, *lines: str) -> None:
+        """For the owner's eyes, who may look at it in a terminal; a log that cannot be written stops nothing."""
         with suppress(OSError):
             path = self.folder / "node.log"
             if path.exists() and path.stat().st_size > _LARGEST_LOG:
                 os.replace(path, path.with_suffix(".log.1"))
             with path.open("a", encoding="utf-8") as file:
-                file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n")
+                for line in lines:
+                    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                    file.write(f"{at} {wire.printable(line, _LONGEST_LINE)}\n")
+
+
+def _content(file: Path) -> bytes:
+    """Nothing if it cannot be read: what is wrong with it is said by who reads its tables."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 def alone(

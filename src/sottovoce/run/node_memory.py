@@ -16,6 +16,7 @@ class Memory:
 
     def __init__(self, folder: Path, identity: str) -> None:
         self._folder, self._identity = folder, identity
+        self._made: list[Path] = []
         self.new = not folder.exists()
         self._rounds = sorted(int(path.stem) for path in folder.glob("*.npz") if path.stem.isdigit())
         self.state = self._read(self._rounds[-1]) if self._rounds else None  # after its last answer
@@ -40,7 +41,13 @@ class Memory:
 
     def begin(self) -> None:
         """Before the first charge: a client that lost its first answer is not one that lost its memory."""
+        self._made = [folder for folder in (self._folder, *self._folder.parents) if not folder.exists()]
         self._folder.mkdir(parents=True, exist_ok=True)
+
+    def forget(self) -> None:
+        """The question that it was begun for was refused, and nothing charged: leave no empty folders."""
+        for folder in self._made:
+            folder.rmdir()
 
     def keep(self, ask: Ask, up: Any, states: dict[str, np.ndarray]) -> None:
         """Answer and state, as one file: both or neither."""

@@ -15,7 +15,8 @@ from sottovoce.core.algorithm import LabelOracle, VerticalAlgorithm
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.streams import Streams
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.ledger import MemoryLedger
+from sottovoce.privacy.ledger import Budget, LedgerError, MemoryLedger
+from sottovoce.privacy.ledger_file import FileLedger
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns
 from sottovoce.privacy.owners import OwnerLedgers
 from sottovoce.privacy.parties import RELATIONS, bounded, check_parties, label_oracle, open_parties, randomised_labels
@@ -135,24 +136,63 @@ def _read(ask: Ask, labels: LabelOracle) -> Prox | Slope | SlopeAt:
     return asked
 
 
-def usable_labels(y: np.ndarray, task: Task, behind: Streams, file: Path, of: str) -> np.ndarray:
-    """The labels that may be asked about: as they are, or randomised.
-
-    With secure noise they are randomised once for life: flips drawn anew for another experiment (or, worse, another
-    question) would average out. `file` keeps the flips, which say nothing of the labels; `of` names the rows.
-    """
+def usable_labels(y: np.ndarray, task: Task, behind: Streams, flips: "Flips") -> np.ndarray:
+    """The labels that may be asked about: as they are, or randomised; with secure noise once for life."""
     privacy = task.privacy
     if not isinstance(privacy, ProvenColumns) or privacy.label_epsilon is None:
         return y
     if privacy.noise == "seeded":
         return randomised_labels(y, privacy.label_epsilon, behind, secure=False)
-    named = np.asarray(f"{privacy.label_epsilon!r} {of}")
-    if not file.exists():
-        flips = randomised_labels(np.ones(len(y)), privacy.label_epsilon, behind, secure=True)
-        store.replace_arrays(file, {"flips": flips, "of": named})
-    kept = store.read_arrays(file)
-    if kept["of"].item() != named.item():
-        raise Refused(wire.STATE, "its labels were randomised before, for other rows or with another label_epsilon")
     if not np.isin(y, (-1.0, 1.0)).all():
         raise Refused(wire.BAD_ASK, "randomised response is for labels -1 and +1")
-    return y * kept["flips"]
+    return y * flips.drawn(len(y), privacy.label_epsilon)
+
+
+@dataclass(frozen=True)
+class Flips:
+    """Which labels are flipped, for life: flips drawn anew for another experiment would average out.
+
+    They are kept in a file (they say nothing of the labels) and charged, as in a simulation, to a ledger of the labels
+    alone. File first, then charge, then answers: killed in between, the same flips are found and charged the next time.
+
+    Parameters
+    ----------
+    folder, owner
+        Of the label holder.
+    of
+        Names its samples in their order.
+    """
+
+    folder: Path
+    owner: str
+    of: str
+
+    def drawn(self, count: int, epsilon: float) -> np.ndarray:
+        """The flips; drawn if they never were, and charged before they are given out."""
+        file, named = self.folder / "labels.npz", f"{epsilon!r} {self.of}"
+        kept = store.read_arrays(file) if file.exists() else None
+        if kept is not None and kept["of"].item() != named:
+            raise Refused(wire.STATE, "its labels were randomised before, for other rows or with another label_epsilon")
+        with open_ledger(self.folder / "labels.ledger", self.owner, self.of, Budget(epsilon, 0.0)) as ledger:
+            charged = bool(ledger.spent())
+            if kept is None and charged:
+                raise LedgerError(
+                    f"{file}: is gone, and labels were randomised by it. Put it back. If it is lost for good, move "
+                    f"{ledger.path.name} and {ledger.path.name}.head away too: the labels are then randomised once "
+                    f"more, and both draws together give away twice label_epsilon = {epsilon:g}"
+                )
+            if kept is None:
+                flips = randomised_labels(np.ones(count), epsilon, Streams.unpredictable(), secure=True)
+                kept = {"flips": flips, "of": np.asarray(named)}
+                store.replace_arrays(file, kept)
+            if not charged:
+                event = Event("randomized-response", 1 / epsilon)
+                ledger.charge(event, run="labels", round=0, question=0, purpose="labels, randomised once for life")
+        return kept["flips"]
+
+
+def open_ledger(path: Path, owner: str, dataset: str, budget: Budget) -> FileLedger:
+    """The ledger there, which must be this owner's of this data set; a new one if there never was one."""
+    if path.exists() or path.with_name(f"{path.name}.head").exists():
+        return FileLedger.open(path, owner=owner, dataset=dataset)
+    return FileLedger.create(path, owner, dataset, budget)

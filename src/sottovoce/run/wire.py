@@ -18,7 +18,8 @@ from sottovoce.core import check, codec
 Packed = dict[str, tuple[tuple[int, ...], bytes]]  # by name: shape, and little-endian float64
 Message = TypeVar("Message")
 MOST_ARRAYS = 64
-LONGEST_TEXT = 2**20  # of one text in a message
+MOST_BYTES = 2**30  # of all arrays of a message
+LONGEST_TEXT = 2**20  # of all texts in a message
 
 # What is asked: one round of the algorithm; and where columns are split, a party's model after the last round, or one
 # of the two questions about labels.
@@ -97,9 +98,8 @@ class Reply:
     up: Packed = field(default_factory=dict, repr=False)
 
     def told(self) -> str:
-        """Code and reason for a log, however long they are and whatever characters they hold."""
-        text = f"{self.code[:40]}: {self.why[:300]}"
-        return "".join(letter if letter.isprintable() else "?" for letter in text)
+        """Code and reason for a log."""
+        return f"{printable(self.code, 40)}: {printable(self.why, 300)}"
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,11 @@ def unpack(packed: Packed, like: Message) -> Message:
         for name, (shape, data) in packed.items()
     }
     return codec.from_arrays(type(like), arrays, like=like)
+
+
+def printable(text: str, longest: int) -> str:
+    """Words of others for a log or a terminal, however long they are and whatever characters they hold."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:longest])
 
 
 def weight(packed: Mapping[str, tuple[Any, bytes]]) -> int:

@@ -25,7 +25,7 @@ def certificates(
     with terminal.exit_codes():
         from sottovoce.run import certificates as making
 
-        names = making.make(folder, host or ["localhost", "127.0.0.1"], client or [], days)
+        names = making.make(folder, host or [], client or [], days)
         if as_json:
             show.print_json({"folder": str(folder), "files": names})
         else:

@@ -9,7 +9,6 @@ import typer
 
 from sottovoce.run import terminal
 
-_PROGRAMS = {"superlink": "flower-superlink", "supernode": "flower-supernode"}
 _DEFAULTS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -22,6 +21,9 @@ def flower(context: typer.Context) -> None:
     """Run a Flower command with telemetry, update checks and downloads off: superlink, supernode, run, ls, log, ...
 
     Everything after its name goes to Flower as it is. Variables you have set yourself are left alone.
+
+    superlink has one option more, --fleet HOST:PORT: nodes of other machines come in there, and reach nothing but what
+    nodes need. All else (starting runs, registering nodes) stays on this machine's loopback, at --host and --port.
     """
     with terminal.exit_codes():
         from sottovoce.core import check
@@ -29,14 +31,20 @@ def flower(context: typer.Context) -> None:
 
         check.require(len(context.args) > 0, "flower", "needs a command of Flower, such as superlink, supernode or run")
         name, *rest = context.args
-        # `flwr` has a command group of the same name: supernode register, list, ...
-        command = rest[:1] and not rest[0].startswith("-")
-        program = "flwr" if command else _PROGRAMS.get(name, "flwr")
-        beside = Path(sys.executable).with_name(program)
-        found = str(beside) if beside.exists() else shutil.which(program)
+        beside = str(Path(sys.executable).parent)
+        folders = os.pathsep.join([beside, os.environ.get("PATH", "")])  # it starts programs of its own
+        environment = {**_DEFAULTS, **os.environ, "PATH": folders}
+        # `flwr` has command groups of these names: supernode register, list, ...
+        alone = not rest or rest[0].startswith("-")
+        if name == "superlink" and alone:
+            from sottovoce.run import superlink
+
+            os.environ.update(environment)
+            superlink.start(rest)
+            return
+        program = "flower-supernode" if name == "supernode" and alone else "flwr"
+        found = shutil.which(program, path=folders)
         if found is None:
             raise MissingData(f"{program} is not installed. Install it with: pip install 'sottovoce[flower]'")
-        folder = os.pathsep.join([str(beside.parent), os.environ.get("PATH", "")])  # it starts programs of its own
-        environment = {**_DEFAULTS, **os.environ, "PATH": folder}
         sys.stdout.flush()
         os.execve(found, [program, *(context.args if program == "flwr" else rest)], environment)

@@ -1,0 +1,110 @@
+"""Flower's SuperLink with a door of its own for nodes: what comes in by it reaches what nodes use, and nothing else.
+
+Flower 1.41 serves three things on one port: what nodes use (Fleet), what the operator uses (Control: start and stop
+runs, register nodes) and what app processes use (Runtime), and asks keys of nodes alone. So that port stays on
+loopback, and nodes of other machines come in by a second one, `--fleet HOST:PORT`, whose requests are looked at first.
+"""
+
+import ipaddress
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from sottovoce.core import check
+from sottovoce.core.check import MissingData
+
+FLEET = "/v1/fleet/"
+LARGEST = 2**23  # bytes of one request; Flower cuts arrays into pieces of 5 MiB
+_LISTS, LARGEST_LIST = f"{FLEET}push-messages", 2**15  # which names a message's pieces, 70 bytes for each
+
+Application = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
+
+
+def fleet_only(app: Application, port: int) -> Application:
+    """The ASGI application `app`; what comes in by `port` reaches the nodes' part of it alone, and is not too large."""
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        outside = scope["type"] != "lifespan" and scope["server"][1] == port
+        refused = _refusal(scope) if outside else 0
+        if not refused:
+            await app(scope, receive, send)
+        elif scope["type"] == "http":
+            await send({"type": "http.response.start", "status": refused, "headers": [(b"connection", b"close")]})
+            await send({"type": "http.response.body"})
+
+    return guarded
+
+
+def _refusal(scope: Any) -> int:
+    """An HTTP status if this is nothing a node asks, else 0."""
+    if scope["type"] != "http" or not scope["path"].startswith(FLEET):
+        return 404
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    if len(lengths) != 1 or not lengths[0].isdigit():
+        return 411  # without it a request has no end that could be known
+    return 413 if int(lengths[0]) > (LARGEST_LIST if scope["path"] == _LISTS else LARGEST) else 0
+
+
+def start(arguments: list[str]) -> None:
+    """Run Flower's own command with these arguments, `--fleet` taken out of them and seen to here."""
+    from importlib.metadata import entry_points
+
+    fleet, rest = _without_fleet(arguments)
+    found = entry_points(group="console_scripts", name="flower-superlink")
+    if not found:
+        raise MissingData("flower-superlink is not installed. Install it with: pip install 'sottovoce[flower]'")
+    import uvicorn
+
+    def run(app: Any, host: str, port: int, **settings: Any) -> None:
+        check.require(
+            _is_loopback(host),
+            "flower superlink",
+            "--host must be this machine's loopback: whoever reaches it can start any app, here and on every node",
+            host,
+            "Leave --host out, and let nodes in by --fleet 0.0.0.0:PORT",
+        )
+        sockets = [_listening(host, port)]
+        if fleet is not None:
+            known, apart = app.state.enable_supernode_auth, fleet[1] != port
+            check.require(known, "flower superlink", "--fleet needs --enable-supernode-auth: else any node may join")
+            check.require(apart, "flower superlink", "--fleet must have another port than --port", port)
+            sockets.append(_listening(*fleet))
+            app = fleet_only(app, fleet[1])
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(uvicorn.Config(app, host=host, port=port, **settings)).run(sockets)
+
+    uvicorn.run = run  # which is how Flower 1.41 starts to serve
+    sys.argv = ["flower-superlink", *rest]
+    next(iter(found)).load()()
+
+
+def _without_fleet(arguments: list[str]) -> tuple[tuple[str, int] | None, list[str]]:
+    """The address that --fleet names, and the other arguments."""
+    import argparse
+
+    parser = argparse.ArgumentParser("sottovoce flower superlink", add_help=False, allow_abbrev=False)
+    parser.add_argument("--fleet")
+    known, rest = parser.parse_known_args(arguments)
+    if known.fleet is None:
+        return None, rest
+    host, _, port = known.fleet.rpartition(":")
+    good = host != "" and port.isdigit() and 0 < int(port) < 2**16
+    check.require(good, "flower superlink", "--fleet must be HOST:PORT, such as 0.0.0.0:8700", known.fleet)
+    return (host.strip("[]"), int(port)), rest
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise check.InvalidInput(f"flower superlink: cannot listen at {host}:{port} ({error})") from None
