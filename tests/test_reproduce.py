@@ -9,25 +9,22 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from sottovoce.core.check import MissingData
+from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.problems import datasets
-from sottovoce.reproduce import admm_sharing, comparison, fedepm, fedspd_dp, figure, page, runner
-from sottovoce.reproduce.experiment import (
-    Cell,
-    Claim,
-    Columns,
-    Experiment,
-    Finding,
-    Mean,
-    Panel,
-    Table,
-    falls,
-    highest,
-    lowest,
-    mean,
-    rises,
+from sottovoce.reproduce import (
+    admm_sharing,
+    admm_sharing_runs,
+    comparison,
+    comparison_runs,
+    fedepm,
+    figure,
+    page,
+    runner,
+    verdicts,
 )
+from sottovoce.reproduce.experiment import Cell, Claim, Columns, Experiment, Finding, Panel, Table
 from sottovoce.reproduce.registry import EXPERIMENTS
+from sottovoce.reproduce.verdicts import Mean, falls, highest, lowest, mean, rises
 from sottovoce.run.cli import app
 
 HERE = Path(__file__).parents[2] / "shared" / "data"
@@ -71,6 +68,7 @@ def test_a_winner_must_win_clearly() -> None:
     assert not lowest("y", "x", 2.0)(table).same
     assert not highest("y", "x", 3.0)(table).same  # 2 is as good
     assert not lowest("y", "x", 1.0)(trials({1.0: [0.0, 1.0], 2.0: [0.5, 1.5]})).same
+    assert not lowest("y", "x", 1.0)(trials({1.0: [0.0, 0.1]})).same  # against nobody
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ def test_a_winner_must_win_clearly() -> None:
 )
 def test_what_declines_does_not_rise_again(path: Any, same: bool) -> None:
     rounds, values = zip(*((k, value) for k, pair in enumerate(path) for value in pair), strict=True)
-    found = fedspd_dp._declines("total")(Table.of({"round": rounds, "alfv": values, "total": 0.5}))
+    found = verdicts.declines("alfv", each=("total",))(Table.of({"round": rounds, "alfv": values, "total": 0.5}))
     assert found.same is same
     assert "least" in found.measured
 
@@ -105,25 +103,110 @@ def epm(values: dict[str, list[float]], k0: float = 4.0) -> dict[str, list[Any]]
 )
 def test_the_fewest_rounds_are_fewer_between_partitions(ours: Any, others: Any, by_mean: bool, by_median: bool) -> None:
     table = Table.of(epm({"FedEPM": ours, "SFedAvg": others, "SFedProx": [50.0, 52.0]}))
-    assert fedepm._fewest("CR", ("k0",))(table).same is by_mean
-    found = fedepm._fewest("CR", ("k0",), median=True)(table)
+    assert lowest("CR", "method", "FedEPM", each=("k0",), draw=fedepm._partition)(table).same is by_mean
+    found = lowest("CR", "method", "FedEPM", each=("k0",), median=True)(table)
     assert found.same is by_median
     assert "no tolerance" in found.measured
 
 
 @pytest.mark.parametrize(
-    ("last", "falls", "rises"),
+    ("last", "down", "up"),
     [
         ([9.0] * 10 + [11.0] * 10, True, False),
         ([59.0] * 10 + [61.0] * 10, False, True),
         ([15.0] * 10 + [25.0] * 10, False, False),  # two partitions are not twenty trials
     ],
 )
-def test_a_trend_is_one_between_partitions(last: Any, falls: bool, rises: bool) -> None:
+def test_a_trend_is_one_between_partitions(last: Any, down: bool, up: bool) -> None:
     first, end = epm({"FedEPM": [29.0] * 10 + [31.0] * 10}), epm({"FedEPM": last}, k0=20.0)
     table = Table.of({name: first[name] + end[name] for name in first})
-    assert fedepm._trend("CR", "k0", up=False)(table).same is falls
-    assert fedepm._trend("CR", "k0", up=True)(table).same is rises
+    assert falls("CR", "k0", draw=fedepm._partition)(table).same is down
+    assert rises("CR", "k0", draw=fedepm._partition)(table).same is up
+
+
+def on_data_sets(levels: dict[str, list[float]]) -> Table:
+    """`y` of each method on data sets 0, 1, .."""
+    rows = [(name, number, value) for name, values in levels.items() for number, value in enumerate(values)]
+    return Table.of(dict(zip(("x", "dataset", "y"), zip(*rows, strict=True), strict=True)))
+
+
+def test_differences_are_taken_on_the_same_data() -> None:
+    """b is always one more than a, give or take 0.1, where data sets differ by ten."""
+    table = on_data_sets({"a": [0.0, 10.0, 20.0, 30.0], "b": [1.0, 11.1, 21.0, 30.9]})
+    by_dataset: verdicts.Which = {"paired": lambda rows: rows["dataset"]}
+    assert not lowest("y", "x", "a")(table).same
+    assert lowest("y", "x", "a", **by_dataset)(table).same
+    assert rises("y", "x", **by_dataset)(table).same
+    assert not lowest("y", "x", "b", **by_dataset)(table).same
+    error = np.std([1.0, 1.1, 1.0, 0.9], ddof=1) / 2
+    assert f"ends {1 / error:.1f} standard errors" in rises("y", "x", **by_dataset)(table).measured
+    with pytest.raises(InvalidInput, match="no draw of the data in common"):
+        rises("y", "x", paired=lambda rows: np.arange(len(rows)))(table)
+    both = Table.of({**table.columns, "m": 1})
+    said = lowest("y", "x", "a", each=("m",), paired=lambda rows: rows["dataset"])(both).measured
+    assert said.startswith(f"m = 1: 15 against 16 of b ({1 / error:.1f}) (against whom it is least clear")
+
+
+def test_a_rule_for_each_setting_holds_in_all() -> None:
+    good, bad = {1.0: [0.0, 0.1], 2.0: [1.0, 1.1]}, {1.0: [2.0, 2.1], 2.0: [1.0, 1.1]}
+    for second, same in ((good, True), (bad, False)):
+        parts = [trials(good), trials(second)]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in ("x", "y", "round")}
+        table = Table.of({**columns, "m": [1] * 4 + [2] * 4})
+        assert rises("y", "x", each=("m",))(table).same is same
+        assert lowest("y", "x", 1.0, each=("m",))(table).same is same
+        assert rises("y", "x", where={"m": 1})(table).same
+
+
+def test_numbers_are_met_within_the_spread_between_data_sets() -> None:
+    table = on_data_sets({"a": [1.0, 2.0, 3.0], "b": [5.0, 5.0, 5.0]})  # sd 1 and 0
+    for numbers, same in (({"a": 3.9}, True), ({"a": 4.1}, False), ({"b": 5.0}, True), ({"a": 2.0, "b": 5.1}, False)):
+        assert verdicts.meets("y", "x", numbers)(table).same is same
+    runs = Table.of({"x": 1.0, "dataset": [0, 0, 1, 1], "y": [0.0, 4.0, 1.9, 2.1]})  # on either, 2 on average
+    assert verdicts.meets("y", "x", {1.0: 2.0}, draw=lambda rows: rows["dataset"])(runs).measured == "2 (sd 0)"
+
+
+def test_levels() -> None:
+    table = trials({1.0: [1.0], 2.0: [1.1], 3.0: [1.19]})
+    assert verdicts.alike("y", "x", 0.2)(table).same
+    assert not verdicts.alike("y", "x", 0.18)(table).same
+    assert not verdicts.alike("y", "x", 0.2)(table.where(x=1.0)).same  # nothing to be like
+    ten_times = Table.of({**table.columns, "y": 10 * table["y"]})
+    assert not verdicts.alike("y", "x", 0.2)(ten_times).same
+    assert verdicts.alike("y", "x", 0.2, relative=True)(ten_times).same
+    assert verdicts.above("y", "x", 0.9)(table).same
+    assert not verdicts.above("y", "x", 1.0)(table).same
+    assert verdicts.above("y", "x", 0.9, paper={1.0: 7.0})(table).measured.startswith("1: 1 (7), 2: 1.1,")
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "both_ways"),
+    [
+        ([3.0, 1.0, 2.0], 2.0, True),
+        ([1.0, 2.0, 3.0], 1.0, False),  # no way down
+        ([3.0, 1.0, 1.05], 2.0, False),  # within the noise
+        ([3.0, 4.0, 1.0, 2.0], 3.0, False),  # a hump on the way
+    ],
+)
+def test_a_valley(values: Any, least: float, both_ways: bool) -> None:
+    table = trials({float(x): [y - 0.05, y + 0.05] for x, y in enumerate(values, start=1)})
+    assert verdicts.least_at("y", "x", least, least)(table).same
+    assert not verdicts.least_at("y", "x", least + 0.5, 9.0)(table).same
+    assert verdicts.rises_both_ways("y", "x")(table).same is both_ways
+
+
+def test_the_best_of_what_was_tuned_counts_where_it_ends() -> None:
+    table = Table.of(
+        {
+            "method": ["a", "a", "a", "a", "b", "b"],
+            "step": [1, 1, 2, 2, 1, 1],
+            "epoch": [1, 2, 1, 2, 1, 2],
+            "y": [0.0, 5.0, 9.0, 4.0, 9.0, 8.0],
+        }
+    )
+    best = verdicts.tuned("y", "step", "method")(table)
+    assert best["y"].tolist() == [9.0, 4.0, 9.0, 8.0]
+    assert lowest("y", "method", "a", of=verdicts.tuned("y", "step", "method"))(table) == Finding("a: 4, b: 8", True)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +250,10 @@ def test_tables() -> None:
     table = Table.of({"a": ["x", "x", "y"], "b": [1, 2, 2], "c": 5.0})
     assert len(table.where(a="x", b=[2, 3])) == 1
     assert [key for key, _ in table.each("a", "b")] == [("x", 1), ("x", 2), ("y", 2)]
-    assert table.at_end("b")["a"].tolist() == ["x", "y"]
+    assert [key for key, _ in table.each()] == [()]
+    for name in ("round", "epoch"):
+        assert Table.of({**table.columns, name: table["b"]}).at_end()["a"].tolist() == ["x", "y"]
+    assert len(table.at_end()) == 3
 
 
 # ------------------------------------------------------------------------------------------------- running and resuming
@@ -263,6 +349,23 @@ def test_page_and_figure_are_the_same_for_the_same_data(tmp_path: Path) -> None:
     assert "Not run" in page.text({"toy": toy()}, tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize(("lines", "spread", "beside"), [(2, 0.0, False), (7, 0.0, True), (2, 2.0, True)])
+def test_no_legend_stands_on_data(lines: int, spread: float, beside: bool) -> None:
+    """Two lines leave room; seven levels do not, nor do broad bands, and the figure grows by what goes beside it."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(4.6, 3.5), layout="constrained")
+    levels = np.repeat(np.arange(float(lines)), 6)
+    up_and_down = np.tile([-spread, spread], 3 * lines)  # two runs in each of three rounds
+    table = Table.of({"round": np.tile([1, 1, 2, 2, 3, 3], lines), "x": levels, "y": levels + up_and_down})
+    figure._panel(drawn.add_subplot(), Panel("y", lines=("x",)), table, {})
+    figure._free_the_view(drawn, columns=1)
+    drawn.draw_without_rendering()
+    (axes,) = drawn.axes
+    assert bool(drawn.get_figwidth() > 4.6) is beside
+    assert not figure._covers(axes.get_legend(), axes)
+
+
 # ---------------------------------------------------------------------------------------------------- the experiments
 
 
@@ -291,7 +394,7 @@ def test_quick(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_synthetic_rows_have_the_public_shape() -> None:
-    rows, (X, y) = comparison.synthetic()
+    rows, (X, y) = comparison_runs.synthetic()
     assert rows.X.shape == (40000, 104)
     assert rows.n == 100
     assert X.shape == (5222, 104)
@@ -329,7 +432,7 @@ def test_command_refuses() -> None:
 
 def test_missing_data_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(datasets.FOLDER_VARIABLE, raising=False)
-    admm_sharing.load.cache_clear()  # another test may have had it
+    admm_sharing_runs.load.cache_clear()  # another test may have had it
     with pytest.raises(MissingData, match="madelon: not found"):
         runner.run(EXPERIMENTS["admm-sharing-madelon"], tmp_path, quick=True)
 

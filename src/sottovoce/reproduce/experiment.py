@@ -7,7 +7,6 @@ the same.
 
 import hashlib
 import inspect
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -48,12 +47,16 @@ class Table:
             keep &= np.isin(self[name], list(value) if isinstance(value, list | tuple) else [value])
         return self.rows(keep)
 
-    def at_end(self, of: str = "round") -> "Table":
-        """Rows of the last round."""
-        return self.rows(self[of] == self[of].max()) if len(self) else self
+    def at_end(self) -> "Table":
+        """Rows of the last round or epoch; all, if there is neither."""
+        of = next((name for name in ("round", "epoch") if name in self.columns), None)
+        return self if of is None or len(self) == 0 else self.rows(self[of] == self[of].max())
 
     def each(self, *names: str) -> Iterator[tuple[tuple[Any, ...], "Table"]]:
-        """The rows of every combination of the named columns' values, in the order they came."""
+        """The rows of every combination of the named columns' values, in the order they came; of none: all rows."""
+        if not names:
+            yield (), self
+            return
         keys = list(zip(*(self[name].tolist() for name in names), strict=True))
         for key in dict.fromkeys(keys):
             yield key, self.rows(np.array([other == key for other in keys]))
@@ -63,7 +66,12 @@ class Table:
         same draw are not independent."""
         groups = list(Table({**self.columns, "draw": draw}).each(*names, "draw"))
         columns: dict[str, list[Any]] = {name: [key[at] for key, _ in groups] for at, name in enumerate(names)}
-        return Table.of({**columns, y: [np.mean(rows[y]) for _, rows in groups]})
+        return Table.of(
+            {**columns, "draw": [key[-1] for key, _ in groups], y: [np.mean(rows[y]) for _, rows in groups]}
+        )
+
+
+Draw = Callable[[Table], np.ndarray]  # which draw of the data each row was run on
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class Claim:
     paper
         Its number or order.
     measure
-        From the experiment's table to what we measure, and whether that is the same.
+        From the experiment's table to what we measure, and whether that is the same: mostly a rule of `verdicts.py`.
     why
         Where the two differ: why they do. Printed only then.
     robust
@@ -130,7 +138,7 @@ class Panel:
     log: Literal["", "x", "y", "xy"] = ""
     kind: Literal["line", "box"] = "line"
     references: Callable[[Table], Mapping[str, float]] = lambda table: {}  # the whole table -> levels to draw
-    draw: Callable[[Table], np.ndarray] | None = None  # whose rows are averaged first, see `Table.averaged`
+    draw: Draw | None = None  # whose rows are averaged first, see `Table.averaged`
     paper: Mapping[float, float] = field(default_factory=dict)  # x -> y, where it prints numbers
 
 
@@ -165,77 +173,3 @@ class Experiment:
     notes: str = ""
     needs: Sequence[str] = ()
     summary: Callable[[Table], str] | None = None
-
-
-# What claims are measured with. A mean over trials is known up to its standard error; the rules below speak in those.
-
-
-@dataclass(frozen=True)
-class Mean:
-    value: float
-    error: float  # standard error
-
-    def __str__(self) -> str:
-        return f"{self.value:.4g}" + (f" ± {self.error:.1g}" if self.error else "")
-
-    def beyond(self, other: "Mean") -> float:
-        """How many standard errors of the difference this mean lies above the other."""
-        difference, error = self.value - other.value, float(np.hypot(self.error, other.error))
-        return difference / error if error > 0 else float(np.sign(difference)) * np.inf if difference else 0.0
-
-
-def mean(table: Table, y: str) -> Mean:
-    """Over all rows, which are trials."""
-    values = np.asarray(table[y], dtype=np.float64)
-    check.require(len(values) > 0, "mean", f"there is no row with {y!r}")
-    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    return Mean(float(values.mean()), spread / np.sqrt(len(values)))
-
-
-def means(table: Table, y: str, by: str) -> dict[Any, Mean]:
-    return {key[0]: mean(rows, y) for key, rows in table.each(by)}
-
-
-def listed(found: Mapping[Any, Mean]) -> str:
-    return ", ".join(
-        f"{key:g}: {value}" if isinstance(key, float) else f"{key}: {value}" for key, value in found.items()
-    )
-
-
-def rises(y: str, by: str, where: Mapping[str, Any] | None = None, falls: bool = False) -> Callable[[Table], Finding]:
-    """Whether the mean of `y` in the last round rises with `by`.
-
-    The ends must be more than three standard errors apart, and no two neighbours more than two the wrong way round:
-    with k neighbours that share one mean the chance of a wrong "yes" is that of a 3-sigma event.
-    """
-
-    def measure(table: Table) -> Finding:
-        table = table.where(**(where or {}))
-        found = dict(sorted(means(table.at_end() if "round" in table.columns else table, y, by).items()))
-        inside = list(found.values())[:: -1 if falls else 1]
-        apart = inside[-1].beyond(inside[0]) > 3
-        steady = all(high.beyond(low) > -2 for low, high in itertools.pairwise(inside))
-        return Finding(listed(found), apart and steady)
-
-    return measure
-
-
-def falls(y: str, by: str, where: Mapping[str, Any] | None = None) -> Callable[[Table], Finding]:
-    return rises(y, by, where, falls=True)
-
-
-def lowest(y: str, by: str, winner: Any, where: Mapping[str, Any] | None = None, highest: bool = False):
-    """Whether `winner` has the lowest mean of `y` in the last round, by more than three standard errors."""
-
-    def measure(table: Table) -> Finding:
-        table = table.where(**(where or {}))
-        found = means(table.at_end() if "round" in table.columns else table, y, by)
-        sign = -1 if highest else 1
-        same = all(sign * other.beyond(found[winner]) > 3 for key, other in found.items() if key != winner)
-        return Finding(listed(found), same)
-
-    return measure
-
-
-def highest(y: str, by: str, winner: Any, where: Mapping[str, Any] | None = None):
-    return lowest(y, by, winner, where, highest=True)

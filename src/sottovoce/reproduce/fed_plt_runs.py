@@ -1,9 +1,8 @@
-"""Fed-PLT (Bastianello et al. 2024), section VII: rates by method, solver, participation, rho and N_e; and noise.
+"""How the trials of Fed-PLT's section VII are run: its data, as far as it is known, errors over rounds, and rates.
 
 The paper gives neither its data nor what a rate is. Here: scikit-learn's `make_classification`, and the slope of
 the logarithm of the error (`rate`). Its numbers fit the *sum* over an agent's 20 rows, not the printed mean, and
-one step size for all agents. The paper's data is one draw, ours are several: a number of the paper is met if it
-lies within two standard deviations, between data sets, of our mean.
+one step size for all agents.
 """
 
 import warnings

@@ -11,7 +11,7 @@ import numpy as np
 from sottovoce.reproduce.experiment import Experiment, Panel, Table
 from sottovoce.run import plot, store
 
-MANY = 8  # lines: from here on bands are faint, and the legend stands beside the plot
+MANY = 8  # lines: from here on bands are faint
 
 
 def draw(experiment: Experiment, table: Table, out: Path) -> None:
@@ -28,6 +28,7 @@ def draw(experiment: Experiment, table: Table, out: Path) -> None:
     for place, panel in enumerate(panels, start=1):
         axes = figure.add_subplot(rows, columns, place)
         _panel(axes, panel, table.where(**panel.where), panel.references(table))
+    _free_the_view(figure, columns)
     figure.suptitle(_title(f"{experiment.paper}: {experiment.shows}", 55 * columns), fontsize="medium")
     with rc_context({"svg.hashsalt": experiment.name}):
         for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
@@ -45,7 +46,7 @@ def _title(text: str, width: int) -> str:
 def _panel(axes: Any, panel: Panel, table: Table, references: Mapping[str, float]) -> None:
     if panel.draw is not None:
         table = table.averaged(panel.y, panel.x, *panel.lines, draw=panel.draw(table))
-    groups = list(table.each(*panel.lines)) if panel.lines else [((), table)]
+    groups = list(table.each(*panel.lines))
     for number, (key, rows) in enumerate(groups):
         label = ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in key)
         colour = plot.COLOURS[number % len(plot.COLOURS)]
@@ -65,11 +66,29 @@ def _panel(axes: Any, panel: Panel, table: Table, references: Mapping[str, float
     axes.grid(True, color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    entries = len(axes.get_legend_handles_labels()[0])
-    if entries:
+    if axes.get_legend_handles_labels()[0]:
         named = ", ".join(panel.lines) if panel.lines != ("method",) else None
-        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if entries > MANY else {}
-        axes.legend(frameon=False, fontsize="x-small", title=named, title_fontsize="x-small", **beside)
+        axes.legend(frameon=False, fontsize="x-small", title=named, title_fontsize="x-small")
+
+
+def _free_the_view(figure: Any, columns: int) -> None:
+    """Where a legend covers data even in its best place, all go beside their plots, and the figure grows by them."""
+    figure.draw_without_rendering()
+    legends = {axes: axes.get_legend() for axes in figure.axes if axes.get_legend()}
+    if any(_covers(legend, axes) for axes, legend in legends.items()):
+        for legend in legends.values():
+            legend.set_loc("center left")
+            legend.set_bbox_to_anchor((1.0, 0.5))
+        width = max(legend.get_window_extent().width for legend in legends.values()) / figure.dpi
+        figure.set_size_inches(figure.get_figwidth() + columns * width, figure.get_figheight())
+
+
+def _covers(legend: Any, axes: Any) -> bool:
+    """Whether it stands on a line, a box or a band."""
+    box = legend.get_window_extent()
+    lines = [(thing.get_path(), thing.get_transform(), False) for thing in (*axes.lines, *axes.patches)]
+    bands = [(path, band.get_transform(), True) for band in axes.collections for path in band.get_paths()]
+    return any(path.transformed(to).intersects_bbox(box, filled) for path, to, filled in lines + bands if len(path))
 
 
 def _few_ticks(axis: Any) -> None:

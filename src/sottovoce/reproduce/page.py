@@ -75,8 +75,8 @@ def text(experiments: Mapping[str, Experiment], out: Path) -> str:
 _HEAD = """# Results
 
 Each table and figure of the papers, made again from this library's algorithms by `sottovoce reproduce all`, which also
-writes this page. "Same" means: within the tolerance that the experiment's file states, which comes from the spread of
-the trials. What is not the same is reported, never tuned away. `A ± B`: mean and its standard error.
+writes this page. "Same" means: by the rule that the experiment's file names, with a tolerance that comes from the
+spread of the trials. What is not the same is reported, never tuned away. `A ± B`: mean and its standard error.
 
 A paper's own figures use `Published` noise, which is what the paper states. It is not a guarantee: four of the five
 proofs do not hold, and every such run prints why. Only the comparison at the end is `Proven`.

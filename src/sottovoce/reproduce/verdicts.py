@@ -1,0 +1,271 @@
+"""How claims are decided: a few rules that all papers share, each from an experiment's table to a finding.
+
+A mean over trials is known up to its standard error, and the rules speak in those: a difference counts beyond `CLEAR`
+of them. Rows are trials; several on the same draw of the data are not independent, and are averaged first (`draw`).
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.reproduce.experiment import Draw, Finding, Table
+
+Rule = Callable[[Table], Finding]
+CLEAR, SLIGHT = 3, 2  # standard errors: a difference that counts; one that does not
+
+
+@dataclass(frozen=True)
+class Mean:
+    value: float
+    error: float  # standard error
+
+    @classmethod
+    def of(cls, values: Sequence[float] | np.ndarray) -> "Mean":
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        return cls(float(np.mean(values)), spread / np.sqrt(len(values)))
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g}" + (f" ± {self.error:.1g}" if self.error else "")
+
+    def beyond(self, other: "Mean") -> float:
+        """How many standard errors of the difference this mean lies above the other."""
+        difference, error = self.value - other.value, float(np.hypot(self.error, other.error))
+        return difference / error if error > 0 else float(np.sign(difference)) * np.inf if difference else 0.0
+
+
+def mean(table: Table, y: str) -> Mean:
+    """Over all rows, which are trials."""
+    check.require(len(table) > 0, "mean", f"there is no row with {y!r}")
+    return Mean.of(np.asarray(table[y], dtype=np.float64))
+
+
+def means(table: Table, y: str, by: str) -> dict[Any, Mean]:
+    return {key: mean(rows, y) for (key,), rows in table.each(by)}
+
+
+def tuned(y: str, over: str, *each: str) -> Callable[[Table], Table]:
+    """Of every combination of the columns `each` only the value of `over` with the least mean of `y` at the end."""
+
+    def best(table: Table) -> Table:
+        numbered, kept = Table({**table.columns, "row": np.arange(len(table))}), []
+        for _, rows in numbered.each(*each):
+            found = means(rows.at_end(), y, over)
+            kept += rows.where(**{over: min(found, key=lambda value: found[value].value)})["row"].tolist()
+        return table.rows(np.array(sorted(kept), dtype=int))
+
+    return best
+
+
+class Which(TypedDict, total=False):
+    """What a rule compares: `y` in the last round (or whichever `where` names), for each value of `by`."""
+
+    of: Callable[[Table], Table]  # done first, see `tuned`
+    where: Mapping[str, Any]  # only rows that have these values
+    each: Sequence[str]  # the rule must hold for every combination of these columns' values
+    draw: Draw  # rows on the same draw of the data are averaged first
+    paired: Draw  # so too, and all are run on the same draws: differences are taken draw by draw
+    median: bool  # medians, which have no tolerance here
+
+
+class Compared:
+    """`y` for each value of `by`, in one setting."""
+
+    def __init__(self, table: Table, y: str, by: Sequence[str], which: Which) -> None:
+        check.require(len(table) > 0, "verdict", f"there is no row with {y!r}")
+        draw = which.get("paired", which.get("draw"))
+        table = table if draw is None else table.averaged(y, *by, draw=draw(table))
+        groups = {key if len(by) > 1 else key[0]: rows for key, rows in table.each(*by)}
+        names = {key: rows["draw"].tolist() if draw else range(len(rows)) for key, rows in groups.items()}
+        self.draws = {key: dict(zip(names[key], rows[y].tolist(), strict=True)) for key, rows in groups.items()}
+        self.paired = "paired" in which
+        self.means = {key: mean(rows, y) for key, rows in groups.items()}
+        if which.get("median"):
+            self.means = {key: Mean(float(np.median(rows[y])), 0.0) for key, rows in groups.items()}
+
+    def apart(self, high: Any, low: Any) -> float:
+        """How many standard errors of the difference `high` lies above `low`."""
+        if not self.paired:
+            return self.means[high].beyond(self.means[low])
+        pairs = [(self.draws[high][draw], value) for draw, value in self.draws[low].items() if draw in self.draws[high]]
+        check.require(bool(pairs), "verdict", f"{high!r} and {low!r} have no draw of the data in common")
+        return Mean.of([above - below for above, below in pairs]).beyond(Mean(0.0, 0.0))
+
+    def climbs(self, keys: Sequence[Any]) -> bool:
+        """The ends are clearly apart, and no two neighbours more than slightly the wrong way round: where all share
+        one mean, a wrong "yes" is a 3-sigma event (with two or three trials, for which errors are not well known,
+        a more likely one)."""
+        steady = all(self.apart(high, low) > -SLIGHT for low, high in itertools.pairwise(keys))
+        return steady and self.apart(keys[-1], keys[0]) > CLEAR
+
+    def least(self) -> Any:
+        return min(self.means, key=lambda key: self.means[key].value)
+
+    def values(self) -> list[float]:
+        return [one.value for one in self.means.values()]
+
+    def listed(self) -> str:
+        return ", ".join(f"{_named(key)}: {value}" for key, value in self.means.items())
+
+
+def rises(y: str, by: str, **which: Unpack[Which]) -> Rule:
+    """The mean of `y` rises with `by`."""
+    return _rule(y, by, which, lambda found: found.climbs(sorted(found.means)), _in_order)
+
+
+def falls(y: str, by: str, **which: Unpack[Which]) -> Rule:
+    return _rule(y, by, which, lambda found: found.climbs(sorted(found.means)[::-1]), _in_order)
+
+
+def lowest(y: str, by: str, winner: Any, **which: Unpack[Which]) -> Rule:
+    """The mean of `y` is clearly lower for `winner` than for any other value of `by`."""
+    return _first(y, by, winner, which, lambda found, other: found.apart(other, winner))
+
+
+def highest(y: str, by: str, winner: Any, **which: Unpack[Which]) -> Rule:
+    return _first(y, by, winner, which, lambda found, other: found.apart(winner, other))
+
+
+def alike(y: str, by: str, within: float, relative: bool = False, **which: Unpack[Which]) -> Rule:
+    """The means of `y` differ by less than `within`, or by less than that share of the least."""
+
+    def decide(found: Compared) -> bool:
+        values = found.values()
+        return len(values) > 1 and max(values) - min(values) < within * (min(values) if relative else 1)
+
+    def say(found: Compared) -> str:
+        return f"{min(found.values()):.4g} to {max(found.values()):.4g}" if which.get("each") else found.listed()
+
+    return _rule(y, by, which, decide, say)
+
+
+def above(
+    y: str, by: str | Sequence[str], level: float, paper: Mapping[Any, float] | None = None, **which: Unpack[Which]
+) -> Rule:
+    """Every mean of `y` is above `level`; printed next to the paper's own numbers, if given."""
+    columns = () if isinstance(by, str) else by
+    own = {key: f" ({number:.2g})" for key, number in (paper or {}).items()}
+
+    def say(found: Compared) -> str:
+        each = (f"{_named(key, columns)}: {one.value:.2g}{own.get(key, '')}" for key, one in found.means.items())
+        return ", ".join(each) + (" (in brackets the paper's)" if own else "")
+
+    return _rule(y, by, which, lambda found: min(found.values()) > level, say)
+
+
+def meets(y: str, by: str | Sequence[str], numbers: Mapping[Any, float], **which: Unpack[Which]) -> Rule:
+    """Each of the paper's numbers, from one draw of the data, lies within two standard deviations between draws."""
+
+    def spread(found: Compared, key: Any) -> float:
+        return float(np.std(list(found.draws[key].values()), ddof=1))
+
+    def decide(found: Compared) -> bool:
+        return all(abs(found.means[key].value - number) <= 2 * spread(found, key) for key, number in numbers.items())
+
+    def say(found: Compared) -> str:
+        return ", ".join(f"{found.means[key].value:.3g} (sd {spread(found, key):.2g})" for key in numbers)
+
+    return _rule(y, by, which, decide, say)
+
+
+def least_at(y: str, by: str, low: float, high: float, **which: Unpack[Which]) -> Rule:
+    """The least mean of `y` is that of a value of `by` from `low` to `high`."""
+
+    def say(found: Compared) -> str:
+        return f"least at {found.least():g} ({found.means[found.least()]})"
+
+    return _rule(y, by, which, lambda found: low <= found.least() <= high, say)
+
+
+def rises_both_ways(y: str, by: str, **which: Unpack[Which]) -> Rule:
+    """The mean of `y` rises from its least towards both ends of `by`."""
+
+    def decide(found: Compared) -> bool:
+        keys = sorted(found.means)
+        best = keys.index(found.least())
+        return found.climbs(keys[best:]) and found.climbs(keys[best::-1])
+
+    def say(found: Compared) -> str:
+        keys = (min(found.means), found.least(), max(found.means))
+        return ", ".join(f"{found.means[key]} at {key:g}" for key in keys)
+
+    return _rule(y, by, which, decide, say)
+
+
+def declines(y: str, **which: Unpack[Which]) -> Rule:
+    """The mean of `y` ends clearly below its first record, and not clearly above its least."""
+
+    def decide(found: Compared) -> bool:
+        first, last = min(found.means), max(found.means)
+        return found.apart(first, last) > CLEAR and not found.apart(last, found.least()) > CLEAR
+
+    def say(found: Compared) -> str:
+        first, last, least = (found.means[k].value for k in (min(found.means), max(found.means), found.least()))
+        return f"{first:.4g} to {last:.4g}, least {least:.4g} after {found.least():g} rounds"
+
+    return _rule(y, "round", which, decide, say)
+
+
+def _first(y: str, by: str, winner: Any, which: Which, lead: Callable[[Compared, Any], float]) -> Rule:
+    def others(found: Compared) -> list[Any]:
+        return [key for key in found.means if key != winner]
+
+    def say(found: Compared) -> str:
+        """All in one setting; in each of several, against whom it is least clear."""
+        if not which.get("each"):
+            return found.listed()
+        ours = found.means[winner].value
+        other = min(others(found), key=lambda key: (lead(found, key), abs(found.means[key].value - ours)))
+        errors = lead(found, other)
+        clear = f" ({errors:.1f})" if np.isfinite(errors) else ""
+        return f"{ours:.3g} against {found.means[other].value:.3g} of {other}{clear}"
+
+    def decide(found: Compared) -> bool:
+        return len(found.means) > 1 and all(lead(found, other) > CLEAR for other in others(found))
+
+    note = ""
+    if which.get("median"):
+        note = " (medians, against the nearest: no tolerance)"
+    elif which.get("each"):
+        difference = "paired differences" if "paired" in which else "the difference"
+        note = f" (against whom it is least clear; in brackets: standard errors of {difference})"
+    return _rule(y, by, which, decide, say, note)
+
+
+def _rule(
+    y: str,
+    by: str | Sequence[str],
+    which: Which,
+    decide: Callable[[Compared], bool],
+    say: Callable[[Compared], str] = Compared.listed,
+    note: str = "",
+) -> Rule:
+    columns = (by,) if isinstance(by, str) else tuple(by)
+    each = which.get("each", ())
+
+    def measure(table: Table) -> Finding:
+        table = which.get("of", lambda all_: all_)(table).where(**which.get("where", {}))
+        table = table if "round" in columns else table.at_end()
+        settings = [(key, Compared(rows, y, columns, which)) for key, rows in table.each(*each)]
+        said = "; ".join(f"{_named(key, each)}: {say(found)}" if each else say(found) for key, found in settings)
+        return Finding(said + note, bool(settings) and all(decide(found) for _, found in settings))
+
+    return measure
+
+
+def _in_order(found: Compared) -> str:
+    keys = sorted(found.means)
+    said = ", ".join(f"{_named(key)}: {found.means[key]}" for key in keys)
+    errors = abs(found.apart(keys[-1], keys[0]))
+    return said + (f" (ends {errors:.1f} standard errors of paired differences apart)" if found.paired else "")
+
+
+def _named(key: Any, columns: Sequence[str] = ()) -> str:
+    """A value, or several: numbers with the names of their columns, where those are given."""
+    values = key if isinstance(key, tuple) else (key,)
+    names = [f"{name} = " for name in columns] or [""] * len(values)
+    pairs = zip(names, values, strict=True)
+    return ", ".join(value if isinstance(value, str) else f"{name}{value:g}" for name, value in pairs)
