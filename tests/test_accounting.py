@@ -118,6 +118,12 @@ def test_gaussian_inverses(log_mu, log_delta):
     assert gaussian_mu(eps, delta) == pytest.approx(mu, rel=1e-9, abs=0)
 
 
+def test_gaussian_epsilon_ends_at_zero():
+    for mu in np.random.default_rng(0).uniform(0.01, 3.0, 300):
+        at_zero = gaussian_delta(mu, 0.0)
+        assert all(gaussian_epsilon(mu, at_zero * (1 - k * 2**-53)) >= 0 for k in range(1, 8))
+
+
 def test_gaussian_epsilon_against_a_privacy_loss_distribution():
     for mu in (0.1, 1.0, 3.0):
         exact = gaussian_epsilon(mu, 1e-5)

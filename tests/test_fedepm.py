@@ -394,8 +394,8 @@ def test_runs_stop_together() -> None:
 def test_nothing_but_the_servers_state_decides_when_to_stop() -> None:
     """In a private run the rule reads noisy models: the same whatever the private rows measured."""
     options: dict[str, Any] = {"rounds": 60, "privacy": sv.Proven(3e3, 1e-3, 1.0), "seed": 2}
-    measured = fit(exact(tolerance=0.05), **options)
-    unmeasured = fit(exact(tolerance=0.05), measure_training=False, **options)
+    measured = fit(exact(tolerance=0.1), **options)
+    unmeasured = fit(exact(tolerance=0.1), measure_training=False, **options)
     assert measured.stopped
     assert measured.rounds == unmeasured.rounds < 60
 

@@ -875,6 +875,7 @@ def test_memory_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
         ([-1], None, r"in 0\.\.2"),
         ([0.0], None, "whole numbers"),
         ([True, False, True], None, "whole numbers"),
+        ([0.0, 1.0, 2.0], None, "whole numbers"),
         (None, [True, True], r"mask of shape \(3,\)"),
         ([1], [1], "must be a mask"),
     ],

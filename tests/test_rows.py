@@ -485,3 +485,13 @@ def test_bad_questions_are_refused(question: dict[str, Any], message: str) -> No
 
 def test_data_stay_out_of_print() -> None:
     assert repr(make(Logistic())) == "Rows(8 clients, 2362 x 7, Logistic(), engine='numpy')"
+
+
+@each_engine
+@each_width
+def test_clip_holds_where_a_reordered_product_overflows(engine: str, features: int) -> None:
+    X = np.zeros((1, features))
+    X[0, 0] = 0.1
+    rows = Rows(X, np.zeros(1), [0, 1], Squared(), engine=engine)
+    w = np.full((1, features), 1.7e308)
+    assert rows.gradient(w, clip=100.0)[0, 0] == pytest.approx(100.0)

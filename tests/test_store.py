@@ -569,3 +569,11 @@ def test_what_was_read_off_private_rows_is_marked_in_the_history(tmp_path: Path)
     schema = parquet.read_schema(result.save(tmp_path / "run") / "history.parquet")
     assert b"no" in schema.field("objective").metadata[b"released"]
     assert schema.field("epsilon").metadata is None
+
+
+def test_a_row_of_history_has_one_value_for_each_run() -> None:
+    history = History()
+    history.add(3, run=np.arange(3), round=7, loss=np.array([0.5]))
+    assert history.columns == {"run": [0, 1, 2], "round": [7, 7, 7], "loss": [0.5, 0.5, 0.5]}
+    with pytest.raises(ValueError, match="broadcast"):
+        history.add(3, loss=np.array([0.5, 0.2]))

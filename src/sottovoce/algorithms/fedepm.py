@@ -100,9 +100,9 @@ def ens(a: Array, lam: float, eta: float, penalty: Penalty | None = None, among:
     return np.minimum(w[..., -1:, :], np.maximum(a, w[..., -2::-1, :]).min(axis=-2, keepdims=True))
 
 
-def growing_mu(start: Array | float, c: float, alpha: float, k: int, away: Array) -> Array:
-    """μ_{i,k} of (20), where `away` = |w_i − w|². Its growth ends at 1e100: steps are 0 by then."""
-    return start * (1 + c * away) * exp(min(k * log(alpha), 230.0))
+def growing_mu(start: Array | float, c: float, alpha: float, k: int, distance_squared: Array) -> Array:
+    """μ_{i,k} of (20), where |w_i − w|² is given. Its growth ends at 1e60: steps are 0 by then."""
+    return start * (1 + c * distance_squared) * exp(min(k * log(alpha), 138.0))
 
 
 def laplace_noise(equation: Literal[27, 39], g: Array, mu: Array, site: Site) -> Noise | None:
@@ -207,15 +207,15 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
             return Client(z), Up(z)
         g = site.f.grad(down.w) + self.regular(down.w, site)  # (18)
         start = mu = self.first_mu(site)
-        away, over = state.w - down.w, 1.0  # w_i − w is away / over: so the quotient of (20) costs nothing in a step
+        away, divisor = state.w - down.w, 1.0  # w_i − w is away / divisor: a division less in every step
         for step in range(self.k0):
-            mu = self.mu_in(step, start, square(away) / over**2, site)  # that of the last step sets the noise
+            mu = self.mu_in(step, start, square(away) / divisor**2, site)  # that of the last step sets the noise
             pull = self.in_step(mu, site)
-            away = pull / over * away
+            away = pull / divisor * away
             away -= g
             away -= away.clip(-self.threshold, self.threshold)  # argmin_x (x − away)²/2 + λ|x| (2)
-            over = self.eta + pull  # (20)
-        w = down.w + away / over
+            divisor = self.eta + pull  # (20)
+        w = down.w + away / divisor
         return Client(w), Up(site.release(w, laplace_noise(self.noise, g, mu, site), centre=down.w))  # (21)
 
     def end_of_round(self, w: Array, centre: Array, site: Site) -> Array:
@@ -260,9 +260,9 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
             )
         return self.k0 * bend
 
-    def mu_in(self, step: int, start: Array, away: Array, site: Site) -> Array:
+    def mu_in(self, step: int, start: Array, distance_squared: Array, site: Site) -> Array:
         """μ_{i,k+1} in a step (from 0) of this round."""
-        return growing_mu(start, self.c, self.alpha, (site.k - 1) * self.k0 + step + 1, away)
+        return growing_mu(start, self.c, self.alpha, (site.k - 1) * self.k0 + step + 1, distance_squared)
 
     def in_step(self, mu: Array, site: Site) -> Array:
         return mu / site.f.size if self.by_size else mu

@@ -256,7 +256,7 @@ class Hub:
         return total / np.maximum(self.answered.sum(axis=-2, keepdims=True), 1)
 
     def fresh(self, new: Array, old: Array | float) -> Array:
-        """Row by row: the new message of those who answered, the old one of the others."""
+        """Row by row: the new message of those who answered, the old one of the others. Not to be written to."""
         if new.shape[:-1] == self.answered.shape[:-1] and self.answered.all():
             return new
         return np.where(self.answered, new, old)

@@ -58,8 +58,9 @@ class History:
     def add(self, runs: int, **row: Any) -> None:
         """Append one value per run for every name; a single number stands for all runs."""
         for name, value in row.items():
-            values = np.asarray(value).tolist()
-            self.columns.setdefault(name, []).extend(values if np.ndim(value) else [values] * runs)
+            values = np.asarray(value)
+            several = np.broadcast_to(values, (runs,)).tolist() if values.ndim else [values.item()] * runs
+            self.columns.setdefault(name, []).extend(several)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))

@@ -168,9 +168,11 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     while (log_delta := _log_gaussian_delta(mu, x)) <= goal:
         good, step = x, (log_delta - goal) / _log_delta_slope(mu, x, log_delta)
         if step <= tolerance:
-            return mu * (good + mu / 2)
+            break
         x -= step
-    return mu * (_last_good(lambda x: _log_gaussian_delta(mu, x) - goal, good, x, tolerance) + mu / 2)
+    else:
+        good = _last_good(lambda x: _log_gaussian_delta(mu, x) - goal, good, x, tolerance)
+    return max(0.0, mu * (good + mu / 2))
 
 
 @lru_cache(maxsize=1024)

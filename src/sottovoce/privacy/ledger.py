@@ -234,9 +234,9 @@ class MemoryLedger:
         if clients is None:
             return slice(None)
         n, clients = self.shape[-1], np.asarray(clients)
-        if clients.shape == (n,) and (clients == self._everyone).all():
-            return slice(None)  # the common case, and the cheapest
         whole = clients.ndim == 1 and (clients.dtype.kind in "iu" or clients.size == 0)
+        if whole and len(clients) == n and (clients == self._everyone).all():
+            return slice(None)  # the common case, and the cheapest
         inside = whole and bool(((clients >= 0) & (clients < n)).all())
         check.require(inside, "MemoryLedger", f"clients must be whole numbers in 0..{n - 1}", clients)
         clients = clients.astype(np.intp)

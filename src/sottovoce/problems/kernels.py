@@ -20,7 +20,8 @@ TASKS = 64  # more than any sensible number of threads; equal work, so a static 
 _LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6  # together log 2; k times the first is exact
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
 
-# The flags that assume no NaN and no infinity stay off: the clip must notice a margin that has overflowed.
+# The flags that assume no NaN and no infinity stay off: the clip must notice a margin that has overflowed. Every function
+# says which it has: one that does not may be compiled with those of whoever calls it first.
 _FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
 
 
@@ -61,7 +62,7 @@ def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
     )
 
 
-@njit(fastmath={"contract"})
+@njit(fastmath={"contract"}, error_model="numpy")
 def _exp(x):
     """e^x to the last digit but one: a call to the C library would keep a loop from taking several numbers at once.
 
@@ -127,11 +128,12 @@ def _softmax_slopes(label, margin, which):
     margin[which, label] = -rivals / total
 
 
-@njit(fastmath=_FAST, error_model="numpy")
+@njit(fastmath={"contract"}, error_model="numpy")
 def _clipped(slope, size, clip):
     """`slope` scaled so that a gradient of norm `size` gets norm `clip` if it had more.
 
-    A size that is infinite or no number drops the row: the bound is a promise, whatever the point was.
+    A size that is infinite or no number drops the row: the bound is a promise, whatever the point was. In another order
+    the product might overflow, so it must not be reordered.
     """
     if size <= clip:
         return slope
