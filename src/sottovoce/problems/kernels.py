@@ -14,7 +14,7 @@ from numba import njit, prange, types
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so that its sums never depend on company or threads
 NUMBERS_PER_BLOCK = 2048  # of rows that stay in the nearest cache while all runs use them
-WIDE = 64  # numbers in a row from which on memory is what a row waits for
+WIDE = 512  # bytes of a row from which on memory is what it waits for
 TASKS = 64  # more than any sensible number of threads; equal work, so a static schedule is balanced
 
 _LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6  # together log 2; k times the first is exact
@@ -266,7 +266,7 @@ def _sum_chunks(X, y, norms, code, parameter, clip, norm, weights, w, keep, chun
                 to = (run, place)
                 if code == 1:
                     _sum_softmax(X, y, norms, clip, norm, w, at, keep, sample, to_keep, rows, of_outputs, sums, to)
-                elif X.shape[1] > WIDE:
+                elif X.shape[1] * X.itemsize > WIDE:
                     _sum_wide(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, sums, to)
                 else:
                     _sum_narrow(
