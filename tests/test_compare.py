@@ -115,7 +115,8 @@ def test_compare_tells_what_separate_runs_tell(here: Path) -> None:
     same = said["runs"][2]["measures"]["test_loss"]["difference"]  # the same settings, so the same numbers
     assert same == {"mean": 0.0, "low": 0.0, "high": 0.0}
     assert said["runs"][0]["measures"]["test_loss"]["difference"] is None
-    assert not said["runs"][0]["measures"]["objective"]["released"]
+    for column in ("objective", "test_loss", "test_accuracy"):  # the test rows are the owners' own
+        assert not said["runs"][0]["measures"][column]["released"]
     assert json.loads((here / "out" / compare.NUMBERS).read_text())["runs"] == said["runs"]
     assert store.load_result(here / "out" / "a-2").config["run"]["runs"] == 4
     assert (here / "out" / compare.FIGURE).read_bytes().startswith(b"\x89PNG")
@@ -132,6 +133,7 @@ def test_the_table(here: Path) -> None:
     assert f"{told['mean']:.4g} {told['low']:.4g} to {told['high']:.4g} {told['difference']['mean']:+.4g}" in flat
     assert "They differ in algorithm.rho: 0.1, 0.5" in flat
     assert "training objective (simulation only, not released)" in flat
+    assert "test loss (simulation only, not released)" in flat
     assert "ε is of one run alone" in flat
     assert max(map(len, outcome.stdout.splitlines())) <= 80
 

@@ -27,9 +27,11 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
+GUARANTEES = (("result", "guarantee"), ("model", "guarantee_"))
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 
 
+@pytest.mark.filterwarnings("ignore:.*was fitted before")  # as the page on cross-validation says
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 def test_python_runs_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page, one after the other; they expect the reader's own X, y, groups and X_new, or a file."""
@@ -45,7 +47,9 @@ def test_python_runs_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.
     module.__dict__.update(names)
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), module.__dict__)  # our own text
-    assert module.__dict__["result"].guarantee.epsilon <= 2.0
+    said = [getattr(module.__dict__.get(name), where, None) for name, where in GUARANTEES]
+    assert all(each.epsilon <= 4.0 for each in said if each is not None)
+    assert any(said) or page.stem == "sharp-edges"  # which has no result of its own
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")], ids=lambda page: page.stem)

@@ -1,5 +1,6 @@
 """TOML <-> dataclasses, and rows from a user's own CSV file."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -440,7 +441,8 @@ def test_the_order_of_labels_can_be_given(folder: Path) -> None:
     turned = load(write_toml(folder, data={**DATA, "labels": ["yes", "no"]})).data()
     np.testing.assert_array_equal(turned.federation.y, -before)
     with pytest.raises(
-        InvalidInput, match=r"must hold the labels \['maybe', 'no'\], got 'yes'\. Name it in labels too"
+        InvalidInput,
+        match=r"must hold the labels \['maybe', 'no'\], and row \d+ below the header \(\d+ such rows\) has",
     ):
         load(write_toml(folder, data={**DATA, "labels": ["maybe", "no"]})).data()
 
@@ -457,6 +459,35 @@ def test_labels_that_were_found_and_not_declared_are_not_covered(folder: Path) -
     assert "labels = [...] in a run file" in str(found.train().guarantee)
 
 
+def test_no_error_of_a_csv_quotes_an_entry(folder: Path) -> None:
+    """Messages travel further than rows do."""
+    named = {**DATA, "labels": ["no", "yes"]}
+    squared = {"loss": "squared"}
+    for line, changes in (
+        ("HIV positive Anna Rossi,a,no,1", {}),
+        ("1,a,HIV positive Anna Rossi,1", {"data": named}),
+        ("1,a,HIV positive Anna Rossi,1", {}),
+        ("1,a,HIV positive Anna Rossi,1", {"objective": squared}),
+    ):
+        write_csv(folder, bad={5: line})
+        with pytest.raises(InvalidInput, match=r"rows\.csv, (line 5, )?column '(age|outcome)': must") as error:
+            load(write_toml(folder, **changes)).data()
+        assert "Rossi" not in str(error.value)
+    write_csv(folder, bad={1: "Anna Rossi,HIV,1871,3"})  # no header
+    with pytest.raises(InvalidInput, match="the first line must name the columns") as error:
+        load(write_toml(folder)).data()
+    assert "Rossi" not in str(error.value)
+
+
+def test_test_rows_of_the_owners_are_not_covered(folder: Path) -> None:
+    words = "losses and accuracies on test rows: these were set aside from the owners' own rows"
+    without = {name: value for name, value in DATA.items() if name != "test"}
+    for data, said in ((DATA, True), (without, False)):
+        guarantee = load(write_toml(folder, data=data)).train().guarantee
+        assert any(text.startswith(words) for text in guarantee.not_covered) == said
+        assert (words in str(guarantee)) == said
+
+
 def test_softmax_numbers_its_classes(folder: Path) -> None:
     relabelled(folder, "2", "10", third="1.5")
     table = {"loss": "softmax", "classes": 3}
@@ -468,10 +499,10 @@ def test_softmax_numbers_its_classes(folder: Path) -> None:
 
 
 CSV_FAULTS: dict[str, tuple[dict[int, str], dict[str, Any], str]] = {
-    "not a number": ({5: "much,a,no,1"}, {}, "rows.csv, line 5, column 'age': must be a finite number, got 'much'"),
-    "nothing": ({5: "1,a,no,"}, {}, "rows.csv, line 5, column 'income': must be a finite number, got ''"),
-    "NaN": ({7: "nan,a,no,1"}, {}, "line 7, column 'age': must be a finite number, got 'nan' (1 such entries)"),
-    "infinite": ({7: "1,a,no,inf"}, {}, "line 7, column 'income': must be a finite number, got 'inf'"),
+    "not a number": ({5: "much,a,no,1"}, {}, "rows.csv, line 5, column 'age': must be a finite number (1 such"),
+    "nothing": ({5: "1,a,no,"}, {}, "rows.csv, line 5, column 'income': must be a finite number (1 such"),
+    "NaN": ({7: "nan,a,no,1"}, {}, "line 7, column 'age': must be a finite number (1 such entries)"),
+    "infinite": ({7: "1,a,no,inf"}, {}, "line 7, column 'income': must be a finite number (1 such"),
     "ragged": ({4: "1,a,no"}, {}, "rows.csv, line 4: must have 4 fields, like the header, got 3"),
     "no such label": ({}, {"label": "outcom"}, "unknown column 'outcom'. Did you mean 'outcome'?"),
     "no such owner": ({}, {"owner": "owners"}, "unknown column 'owners'. Did you mean 'owner'?"),
@@ -479,22 +510,24 @@ CSV_FAULTS: dict[str, tuple[dict[int, str], dict[str, Any], str]] = {
     "no owner": (
         {5: "1,,no,1", 8: "1, ,no,1"},
         {},
-        "rows.csv, line 5, column 'owner': must have a value in every row, ",
+        "rows.csv, line 5, column 'owner': must have a value in every row (2 such entries)",
     ),
-    "owner NaN": ({5: "1,NaN,no,1"}, {}, "rows.csv, line 5, column 'owner': must have a value in every row, got 'NaN'"),
+    "owner NaN": ({5: "1,NaN,no,1"}, {}, "rows.csv, line 5, column 'owner': must have a value in every row (1 such"),
     "no label": (
         {6: "1,a,,1"},
         {},
-        "line 6, column 'outcome': must have a value in every row, got '' (1 such entries)",
+        "line 6, column 'outcome': must have a value in every row (1 such entries)",
     ),
     "label nan": (
         {6: "1,a,nan,1"},
         {},
-        "rows.csv, line 6, column 'outcome': must have a value in every row, got 'nan'",
+        "rows.csv, line 6, column 'outcome': must have a value in every row (1 such",
     ),
     "three classes": ({3: "1,a,maybe,1"}, {}, "column 'outcome': must hold two classes for the logistic loss, got 3"),
     "semicolons": ({1: "age;owner;outcome;income"}, {}, "rows.csv: fields must be separated by commas"),
-    "owner not said": ({}, {"owner": "age"}, "leave it out, or say owner = 'owner' if it names owners"),
+    "owner not said": ({}, {"owner": "age"}, "leave it out, or name it in label = or owner = if it holds labels or"),
+    "label not said": ({}, {"label": "income"}, "column 'outcome': must be a finite number (60 such entries). Make"),
+    "no header": ({1: "0.5,a,no,1.871"}, {}, "rows.csv: the first line must name the columns, 'outcome' among them"),
     "an unbalanced quote": ({3: '"1,a,no,1'}, {}, "must be a CSV file"),
 }
 
@@ -570,12 +603,12 @@ def test_known_keys_are_named_in_the_order_they_are_declared(folder: Path) -> No
 def test_one_class_only(folder: Path) -> None:
     path = folder / "rows.csv"
     path.write_text(path.read_text().replace("yes", "no"))
-    with pytest.raises(InvalidInput, match=re.escape("'outcome': holds one class only ('no'); two are needed")):
+    with pytest.raises(InvalidInput, match=re.escape("'outcome': holds one class only; two are needed")):
         load(write_toml(folder)).data()
 
 
 def test_labels_of_a_regression_must_be_numbers(folder: Path) -> None:
-    with pytest.raises(InvalidInput, match="column 'outcome': must hold finite numbers for this loss, got"):
+    with pytest.raises(InvalidInput, match="column 'outcome': must hold finite numbers for this loss, and row 1 below"):
         load(write_toml(folder, objective={"loss": "squared"})).data()
 
 
@@ -694,10 +727,15 @@ def test_rows_prepared_otherwise_get_other_noise(folder: Path) -> None:
         {"ranges": wider, "labels": ["no", "yes"]},
         {"ranges": wide, "labels": ["yes", "no"]},
         {"ranges": wide, "labels": ["no", "yes"], "row_bound": 1.4, "shorten": True},
+        {"ranges": wide, "labels": ["no", "yes"], "row_bound": 1.5},
+        {"ranges": wide, "labels": ["no", "yes"], "row_bound": 1.5000001},
+        {"ranges": wide, "labels": ["no", "yes"], "clients": 3},
+        {"ranges": wide, "labels": ["no", "yes"], "clients": 3, "seed": 1},
+        {"ranges": wide, "labels": ["no", "yes"], "test": 0.1},
     )
     runs = [load(write_toml(folder, data={**plain, **each}), rounds=1).train().model for each in told]
     again = load(write_toml(folder, data={**plain, **told[0]}), rounds=1).train().model
     np.testing.assert_array_equal(again, runs[0])
-    for other in runs[1:]:
+    for one, other in itertools.combinations(runs, 2):
         for sign in (1.0, -1.0):
-            assert np.abs(other - sign * runs[0]).min() > 1e-6
+            assert np.abs(other - sign * one).min() > 1e-6

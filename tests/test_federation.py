@@ -181,3 +181,24 @@ def test_theorem_4_needs_a_public_row_bound() -> None:
     with pytest.raises(InvalidInput, match="row_bound"):
         train(algorithm=sv.DPADMM(theorem=4), fed=promise_free, privacy=proven)
     assert np.isfinite(train(fed=promise_free, privacy=proven).model).all()  # "auto" falls back on Theorem 3
+
+
+def test_no_error_quotes_an_entry() -> None:
+    """Messages travel further than rows do."""
+    rows = [[0.1, 0.2], [0.3, "Anna Rossi"]]
+    cases = (
+        (rows, [1, -1], ["a", "b"], r"X must be numbers, and there is str at \(1, 1\)\. Drop such rows"),
+        ([[0.1], [b"Anna Rossi"]], [1, -1], ["a", "b"], r"X must be numbers, and there is bytes at \(1, 0\)"),
+        ([[0.1], [0.2, 0.3]], [1, -1], ["a", "b"], "X must be numbers in rows of equal length"),
+        ([[0.1], [0.2]], ["1", "Anna Rossi"], ["b", "a"], r"y must be numbers, and there is str at \(1,\)"),
+        ([[0.1], [0.2]], [1, -1], np.array(["Anna Rossi", 1], dtype=object), "groups must be all text or all numbers"),
+    )
+    for X, y, groups, words in cases:
+        with pytest.raises(InvalidInput, match=words) as error:
+            sv.Federation.from_arrays(X, y, groups)
+        assert "Rossi" not in str(error.value)
+    for loss in (sv.Logistic(), sv.Softmax(3)):
+        federation = sv.Federation.from_arrays([[0.1], [0.2]], [1, 233.4], ["a", "b"])
+        with pytest.raises(InvalidInput, match="and 1 of 2 are") as error:
+            sv.train(sv.DPADMM(), federation, sv.Objective(loss), rounds=1, privacy=sv.NoPrivacy())
+        assert "233" not in str(error.value)

@@ -81,10 +81,11 @@ def test_training_ends_where_float64_does() -> None:
                 warnings.simplefilter("error")
                 result = sv.train(FedAvg(step=1.0), rows, goal, rounds=50, privacy=privacy, seed=0, engine="numpy")
             ends[privacy.mode, rows.X.dtype.name] = result
-    for mode in ("none", "proven"):
+    # With noise of its own: in common it would cancel, and leave what rounding takes off private rows.
+    for mode, least, most in (("none", 0.0, 1e-6), ("proven", 1e-3, np.inf)):
         wide, narrow = ends[mode, "float64"], ends[mode, "float32"]
-        assert 0 < np.abs(wide.model - narrow.model).max() < 1e-6
-        assert abs(wide.history["objective"][-1] - narrow.history["objective"][-1]) < 1e-7
+        assert least < np.abs(wide.model - narrow.model).max() < most
+        assert abs(wide.history["objective"][-1] - narrow.history["objective"][-1]) <= most / 10
         assert str(wide.guarantee) == str(narrow.guarantee)
     assert ends["none", "float32"].config["data"]["stored"] == "float32"
     assert "stored" not in ends["none", "float64"].config["data"]

@@ -201,6 +201,10 @@ def test_the_command_writes_what_it_says(tmp_path: Path) -> None:
     assert "without privacy" in shown.output
     for text in (" ".join(shown.output.split()), (out / "run.toml").read_text()):
         assert "ranges = { column = [low, high] }" in text
+        assert "csv is looked for from the folder of the run file" in text
+        assert "name all labels there can be" in text
+    assert tomllib.loads((out / "run.toml").read_text())["data"]["labels"] == ["no", "yes"]
+    assert "without privacy is assumed (--best, 0.85 unless stated)" in " ".join(shown.output.split())
 
 
 def test_the_run_file_runs_on_a_table_of_one_s_own(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -221,7 +222,9 @@ def test_secure_noise_and_unequal_owners() -> None:
 def test_a_seed_draws_other_noise_for_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the folds of a cross-validation."""
     drawn: list[int] = []
-    monkeypatch.setattr(ranges, "find_ranges", lambda X, _, __, ___, own, ____: drawn.append(own.seed) or np.eye(1, 2))
+    monkeypatch.setattr(
+        ranges, "find_ranges", lambda X, _, __, ___, ____, own, _____: drawn.append(own.seed) or np.eye(1, 2)
+    )
     X = RNG.normal(size=(1000, 1))
     for rows, groups in ((X, None), (X, None), (X[1:], None), (X, np.arange(1000) % 2)):
         sv.PrivateScaler(1.0, random_state=0).fit(rows, groups=groups)
@@ -235,6 +238,27 @@ def test_a_pickle_of_it_holds_no_seed() -> None:
     stored = pickle.dumps(scaler.fit(RNG.normal(size=(100, 1))))
     assert seed not in stored
     assert np.array_equal(pickle.loads(stored).ranges_, scaler.ranges_)
+
+
+def test_one_owner_of_all_rows_is_said() -> None:
+    """As in a pipeline whose groups went to the estimator alone."""
+    X, scaler = RNG.normal(size=(1000, 1)), sv.PrivateScaler(1.0)
+    for groups, said in ((None, True), (np.arange(1000) % 2, False)):
+        guarantee = scaler.fit(X, groups=groups).guarantee_
+        assert ("owners among themselves: groups was not given" in str(guarantee)) == said
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_the_epsilon_it_recommends_is_enough(delta: float) -> None:
+    X = RNG.normal(size=(900, 13))
+    with pytest.raises(InvalidInput, match=r"Give it epsilon = [\d.e+]+, scale fewer") as error:
+        sv.PrivateScaler(0.1, delta).fit(X)
+    found = re.search(r"epsilon = ([\d.e+]+)", str(error.value))
+    assert found
+    enough = float(found[1])
+    sv.PrivateScaler(enough, delta).fit(X)
+    with pytest.raises(InvalidInput, match="noise would drown"):
+        sv.PrivateScaler(0.8 * enough, delta).fit(X)
 
 
 def test_gaps_are_not_to_be_imputed() -> None:

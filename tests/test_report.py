@@ -176,14 +176,30 @@ def test_private_columns_are_marked_or_left_out(place: Path, tmp_path: Path) -> 
     result.history.columns["objective"] = [7531.0 + step for step in range(6)]  # numbers that are nowhere else
     path = store.save(result, tmp_path / "run")
     page = page_of(path)
-    assert [name for name, chart in charts_of(page).items() if chart["private"]] == list(NOT_RELEASED)
+    told = [name for name, chart in charts_of(page).items() if chart["private"]]
+    assert told == ["test_accuracy", "test_loss", *NOT_RELEASED]  # its test rows are the owners' own
     assert page.count("simulation only, not released") >= 2  # its chart and its number
     assert call("report", path, "--released-only").exit_code == 0
     left = (path / "report.html").read_text()
-    assert "objective" not in charts_of(left)
+    assert not {"objective", "test_loss", "test_accuracy"} & charts_of(left).keys()
     assert "simulation only, not released" not in left
     assert "753" in words_of(page)
     assert "753" not in left.replace(library(), "")
+
+
+def test_test_rows_are_called_public_where_they_are(place: Path, tmp_path: Path) -> None:
+    aside = store.load_result(place / "one")
+    mine = "losses and accuracies on test rows: these were set aside from the owners' own rows"
+    assert [text for text in aside.guarantee.not_covered if text.startswith(mine)]
+    data = {name: value for name, value in aside.config["data"].items() if name not in ("csv", "label", "owner")}
+    public = replace(aside, config=aside.config | {"data": data | {"name": "heart"}})
+    for result, called in ((aside, False), (public, True)):
+        path = store.save(result, tmp_path / f"{called}")
+        page = words_of(page_of(path))
+        assert ("on public test rows" in page) == called
+        assert ("Test rows were set aside from the owners' own" in page) == (not called)
+        assert call("report", path, "--released-only").exit_code == 0
+        assert ("test_accuracy" in charts_of((path / "report.html").read_text())) == called
 
 
 def test_folders_of_this_machine_are_not_told(place: Path) -> None:

@@ -14,6 +14,7 @@ from tests.test_cli import assert_refused, call
 from tests.test_experiment import tiny_tables, write_csv, write_toml
 
 RUN = tiny_tables()["run"]
+PUBLIC = {"name": "heart", "test": 0.25}  # a data set that everybody has
 pytestmark = pytest.mark.xdist_group("mlflow")
 
 
@@ -42,7 +43,7 @@ def tracked(here: Path, **changes: Any) -> tuple[Any, Any, Path]:
 
 
 def test_settings_numbers_and_files_arrive(here: Path) -> None:
-    client, run, folder = tracked(here)
+    client, run, folder = tracked(here, data=PUBLIC)
     result = store.load_result(here / "saved")
     assert client.get_experiment(run.info.experiment_id).name == track.EXPERIMENT
     assert (run.info.run_name, run.info.status) == ("saved", "FINISHED")
@@ -86,7 +87,7 @@ def test_nothing_private_and_no_folder_leaves(here: Path, runs: int) -> None:
 
 
 def test_several_runs_are_told_by_mean_and_spread(here: Path) -> None:
-    client, run, _ = tracked(here, run=RUN | {"runs": 3}, participation={"name": "k-of-n", "k": 2})
+    client, run, _ = tracked(here, data=PUBLIC, run=RUN | {"runs": 3}, participation={"name": "k-of-n", "k": 2})
     result = store.load_result(here / "saved")
     values = result.history["test_loss"].reshape(-1, 3)
     told = client.get_metric_history(run.info.run_id, "test_loss_std")
@@ -95,10 +96,13 @@ def test_several_runs_are_told_by_mean_and_spread(here: Path) -> None:
     assert run.data.metrics["epsilon"] == pytest.approx(result.guarantee.epsilon)  # the most, not the mean
 
 
-def test_without_test_rows_there_is_no_picture(here: Path) -> None:
-    table = {name: value for name, value in tiny_tables()["data"].items() if name != "test"}
+@pytest.mark.parametrize("aside", [False, True])
+def test_without_public_test_rows_there_is_no_picture(here: Path, aside: bool) -> None:
+    table = {name: value for name, value in tiny_tables()["data"].items() if name != "test" or aside}
     _, run, folder = tracked(here, data=table)
+    assert ("test_loss" in store.load_result(here / "saved").history.columns) == aside
     assert not (folder / "artifacts" / "run" / store.FIGURE).exists()
+    assert not [name for name in run.data.metrics if name.startswith("test")]
     assert set(run.data.metrics) >= {"bytes_up", "epsilon"}
 
 

@@ -117,7 +117,8 @@ def a_round(peer: Peer, steps: int, *shape: str) -> dict[str, float]:
     families = [watch([*command, *some], SCRIPTS, LONGEST) for some in runs]
     results = [line for done in families for line in done.output.splitlines() if line.startswith("RESULT ")]
     if len(results) < 2:
-        raise Unavailable(f"{peer.name} ended with {families[-1].code}: {families[-1].errors.strip()[-400:]}")
+        last = (families[-1].errors.strip().splitlines() or ["nothing"])[-1]
+        raise Unavailable(f"it ended with {families[-1].code} and said: {last[:200]}")
     short, long = (json.loads(line.removeprefix("RESULT ")) for line in results[-2:])
     if peer.family:
         short["cpu"], long["cpu"] = (done.cpu for done in families)
@@ -133,8 +134,8 @@ def a_round(peer: Peer, steps: int, *shape: str) -> dict[str, float]:
 def many_clients(clients: int) -> dict[str, float]:
     """So many clients x 20 x 20: the NumPy loop against ours, with the ledger and proven noise on."""
     shape = ("--clients", str(clients), "--rows", "20", "--features", "20")
-    loop = a_round(Peer("NumPy loop", "numpy_loop.py", rounds=(1, 3)), 1, *shape)["ms"]
-    mine = a_round(Peer("sottovoce", "run_sottovoce.py", rounds=(2, 12)), 1, *shape)["ms"]
+    loop = a_round(Peer("NumPy loop", "numpy_loop.py", rounds=(1, 6)), 1, *shape)["ms"]
+    mine = a_round(Peer("sottovoce", "run_sottovoce.py", rounds=(2, 62)), 1, *shape)["ms"]
     return {"clients": clients, "NumPy loop ms": loop, "sottovoce ms": mine, "gain": loop / mine}
 
 

@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
 from sottovoce.core.streams import Streams
+from sottovoce.fits import Counted
 from sottovoce.privacy import accounting, ranges
-from sottovoce.privacy.guarantee import state_guarantee
+from sottovoce.privacy.guarantee import ONE_OWNER, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.mechanisms import clip_rows
 from sottovoce.privacy.modes import Proven
@@ -170,7 +171,7 @@ class RowClipper(_Preparation):
         return clip_rows(X, self.row_bound_)
 
 
-class PrivateScaler(_Scaler):
+class PrivateScaler(Counted, _Scaler):
     """Scale features by ranges that every owner told through noise, to [-1, 1].
 
     What is asked, and why it is private, is said in `sottovoce.privacy.ranges`. The ranges are rough (to an eighth of
@@ -190,8 +191,8 @@ class PrivateScaler(_Scaler):
     noise
         "seeded" (simulation) or "secure", as in `Proven`.
     random_state
-        Seed of seeded noise, which is the same for the same rows only. None: a fresh one that is not kept. A pickled
-        scaler that was fitted does not contain it.
+        Seed of seeded noise, which is the same for the same rows only. None: a fresh one that is not kept. The
+        pickle of a scaler that was fitted, or of its copies, does not contain it.
 
     Attributes
     ----------
@@ -241,26 +242,25 @@ class PrivateScaler(_Scaler):
         ledger = MemoryLedger(Budget(self.epsilon, self.delta), (federation.n,))
         self.ask(federation, alone, ledger, seeded(self.random_state, *federation_parts(federation)))
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
-        self.guarantee_ = state_guarantee(alone, "ranges", 1, ledger.epsilons(), accountant)
+        said = state_guarantee(alone, "ranges", 1, ledger.epsilons(), accountant)
+        self.guarantee_ = said.leaving_out(*([ONE_OWNER] if groups is None else []))
         return self
 
     def must_leave_enough(self, privacy: Proven) -> None:
         """Refuse to take nearly all of a budget that is for more than ranges."""
         ranges.must_leave_enough(ranges.plan_counts(self.epsilon, self.delta, privacy), privacy)
 
+    def leaves(self, privacy: Proven) -> float:
+        """The epsilon that is left of a budget for training."""
+        return ranges.left_for_training(ranges.plan_counts(self.epsilon, self.delta, privacy), privacy)
+
     def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, streams: Streams) -> None:
         """Find the ranges of a federation's features; what it costs is charged to `ledger`."""
+        self.fits.seed_used = True
         event = ranges.plan_counts(self.epsilon, self.delta, privacy)
         own = streams.derived(f"ranges {event} {federation.X.shape[1]}")
         secure = privacy.noise == "secure"
-        self.settle(ranges.find_ranges(federation.X, federation.offsets, event, ledger, own, secure))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the seed once it has been used: with it, anybody could draw the same noise and take it off."""
-        state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
-        if hasattr(self, "ranges_"):
-            state["random_state"] = None
-        return state
+        self.settle(ranges.find_ranges(federation.X, federation.offsets, event, self.delta, ledger, own, secure))
 
 
 def seeded(random_state: Any, *data: np.ndarray) -> Streams:

@@ -14,8 +14,9 @@ from sklearn.utils.validation import check_array, validate_data
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.problems.federation import rows_without
+from sottovoce.problems.federation import one_kind, rows_without
 
+_TEXT = (str, bytes)
 _TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 _EXACT = 1e-6  # what rounding leaves of a mean of 0 or a deviation of 1, in single precision too
 
@@ -36,6 +37,8 @@ def validated(estimator: BaseEstimator, X: Any, y: Any = "no_validation", **opti
         with np.errstate(invalid="ignore"):  # infinities of both signs are summed up there
             return validate_data(estimator, X, y, **options)
     except ValueError as error:
+        if "could not convert" in str(error):  # of another kind of table; an entry would follow
+            raise InvalidInput(f"{who}: X must hold numbers, and some entries are not. Make numbers of them") from None
         what = next((word for word in ("NaN", "infinity") if f"Input X contains {word}" in str(error)), "")
         if not what:
             raise
@@ -74,7 +77,13 @@ def _columns(X: Any) -> Iterator[tuple[Any, np.ndarray]]:
     names = _names(X)
     if names:
         yield from ((name, np.asarray(X[name])) for name in names)
-    elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUTmM":
+        return
+    if isinstance(X, list | tuple):
+        try:
+            X = np.asarray(X, dtype=object)
+        except ValueError:  # rows of unequal length, of which scikit-learn says enough
+            return
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OSUTmM":
         yield from enumerate(X.T)
 
 
@@ -84,7 +93,7 @@ def _names(X: Any) -> list[Any]:
 
 def _refuse_words(who: str, X: Any) -> None:
     for name, column in _columns(X):
-        text, times = _rows_of(column, str), _rows_of(column, _TIMES)
+        text, times = _rows_of(column, _TEXT), _rows_of(column, _TIMES)
         if not (text or times):
             continue
         rows, what = (text, "text") if text else (times, "a date or a time")
@@ -101,7 +110,8 @@ def _refuse_labels(who: str, y: np.ndarray, numbers: bool) -> None:
         if rows:
             where = f"first in row {rows[0]} ({len(rows)} such rows)"
             raise InvalidInput(f"{who}: y contains {what}, {where}. Drop these rows")
-    text = _rows_of(y, str) if numbers else []
+    check.require(numbers or one_kind(y), who, "labels must be all text or all numbers, and y holds both")
+    text = _rows_of(y, _TEXT) if numbers else []
     if text:
         raise InvalidInput(
             f"{who}: y must hold numbers, and row {text[0]} holds text ({len(text)} such rows). Make numbers of it, or "

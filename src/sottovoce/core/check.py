@@ -56,20 +56,25 @@ def require(holds: bool, who: str, rule: str, got: object = _NOTHING, hint: str 
 def positive(who: str, **values: float) -> None:
     """Each value must be a finite number > 0."""
     for name, value in values.items():
-        require(_is_number(value) and math.isfinite(value) and value > 0, who, f"{name} must be > 0", value)
+        require(_is_number(value) and math.isfinite(value) and value > 0, who, _rule(name, "> 0", value), value)
 
 
 def non_negative(who: str, **values: float) -> None:
     """Each value must be a finite number >= 0."""
     for name, value in values.items():
-        require(_is_number(value) and math.isfinite(value) and value >= 0, who, f"{name} must be >= 0", value)
+        require(_is_number(value) and math.isfinite(value) and value >= 0, who, _rule(name, ">= 0", value), value)
 
 
 def between(who: str, low: float, high: float, **values: float) -> None:
     """Each value must lie strictly between `low` and `high`."""
     for name, value in values.items():
         inside = _is_number(value) and low < value < high
-        require(inside, who, f"{name} must lie in ({low:g}, {high:g})", value)
+        require(
+            inside,
+            who,
+            f"{name} must {'' if _is_number(value) else 'be a number and '}lie in ({low:g}, {high:g})",
+            value,
+        )
 
 
 def whole(who: str, at_least: int = 1, **values: int) -> None:
@@ -91,13 +96,15 @@ def one_of(who: str, what: str, value: str, known: Iterable[str]) -> str:
 
 def finite_array(who: str, name: str, value: ArrayLike, ndim: int, dtype: type = np.float64) -> np.ndarray:
     """`value` as an array of `ndim` axes with finite entries; the error says where the first bad one is."""
-    if np.iscomplexobj(value):
-        raise InvalidInput(f"{who}: {name} must be real numbers, got complex ones")
     try:
+        if np.iscomplexobj(value):
+            raise InvalidInput(f"{who}: {name} must be real numbers, got complex ones")
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused below
             array = np.asarray(value, dtype=dtype)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{who}: {name} must be numbers ({error})") from None
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{who}: {name} must be numbers{_first_other(value)}") from None
     require(array.ndim == ndim, who, f"{name} must have {ndim} axes", array.shape)
     finite = np.isfinite(array)
     if not finite.all():
@@ -108,6 +115,26 @@ def finite_array(who: str, name: str, value: ArrayLike, ndim: int, dtype: type =
             "Drop these rows, or fill in numbers that are known without looking at them"
         )
     return array
+
+
+def _rule(name: str, rule: str, value: object) -> str:
+    return f"{name} must be {rule}" if _is_number(value) else f"{name} must be a number {rule}"
+
+
+def _first_other(value: ArrayLike) -> str:
+    """Where the first entry is that no number can be made of. What it is may be private, and errors travel far."""
+    try:
+        entries = np.asarray(value, dtype=object)
+    except ValueError:
+        return " in rows of equal length"
+    for where, entry in np.ndenumerate(entries):
+        try:
+            float(entry)
+        except (TypeError, ValueError):
+            if isinstance(entry, list | tuple | np.ndarray):
+                return " in rows of equal length"
+            return f", and there is {type(entry).__name__} at {where}. Drop such rows, or make numbers of them"
+    return ""
 
 
 def _is_number(value: object) -> bool:

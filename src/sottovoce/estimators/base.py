@@ -2,17 +2,17 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.algorithm import Algorithm, VerticalAlgorithm
 from sottovoce.core.check import BudgetSpent, InvalidInput, PrivacyWarning
+from sottovoce.fits import Counted
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems.losses import Loss
@@ -20,25 +20,13 @@ from sottovoce.problems.penalties import L2, Penalty
 from sottovoce.tables import signs_of_scaling
 
 CLASSIFICATION = ("logistic", "softmax", "smoothed-hinge")  # names of losses
-ONE_OWNER = (
-    "owners among themselves: groups was not given, so all rows were taken to be one owner's, who adds noise once for "
-    "all of them"
-)
 EARLIER_STEPS = (
     "what was done to X before it came here, of which nothing is known: scaling by private maxima, means or deviations "
     "is a leak (use PublicScaler or PrivateScaler, or declare earlier_steps='public' if no private number was used)"
 )
 
 
-@dataclass
-class Fits:
-    """How often an estimator and its copies have spent a budget, as far as this process knows."""
-
-    count: int = 0
-    elsewhere: bool = False  # this is a copy, by pickle, and nobody here knows of the other ones
-
-
-class PrivateEstimator(BaseEstimator):
+class PrivateEstimator(Counted):
     """An estimator whose every fit costs."""
 
     # Declared here, set by the classes themselves.
@@ -98,12 +86,14 @@ class PrivateEstimator(BaseEstimator):
 
     def _count_fit(self, mode: Any) -> None:
         """Say that budgets add up, from the second fit on: nobody else sees that the rows are the same."""
-        if mode.mode != "proven" or self.ledgers is not None:  # ledgers on disk count by themselves
+        if mode.mode != "proven":
             return
-        self._fits = getattr(self, "_fits", None) or Fits()
-        self._fits.count += 1
-        again = self._fits.count > 1
-        if again or self._fits.elsewhere:
+        self.fits.seed_used = True
+        if self.ledgers is not None:  # on disk they count by themselves
+            return
+        self.fits.count += 1
+        again = self.fits.count > 1
+        if again or self.fits.elsewhere:
             how = "or a copy of it was fitted before" if again else "is a copy, and others may be fitted elsewhere"
             warnings.warn(
                 f"{self._name}: this estimator {how}, each fit spends epsilon = {mode.epsilon:g} of its own, and a "
@@ -155,23 +145,10 @@ class PrivateEstimator(BaseEstimator):
     def _name(self) -> str:
         return type(self).__name__
 
-    def __sklearn_clone__(self) -> Any:
-        """Copies share the count of fits: cross-validation fits a copy for every fold."""
-        clone: Any = super().__sklearn_clone__()
-        clone._fits = self._fits = getattr(self, "_fits", None) or Fits()
-        return clone
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the seed of a proven run: with it, anybody could draw the same noise and take it off the model.
-
-        Workers of `cross_val_score(..., n_jobs=2)` get such copies, whose fits are not counted together: each warns.
-        """
-        state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
-        if "_fits" in state:
-            state["_fits"] = Fits(elsewhere=True)
-        if hasattr(self, "guarantee_") and self.guarantee_.mode == "proven":
-            state["random_state"] = None
-        return state
+    @property
+    def _noisy(self) -> bool:
+        """Few rows under a real budget make a poor model, and scikit-learn's checks have few rows."""
+        return not (isinstance(self.privacy, NoPrivacy) or (isinstance(self.privacy, str) and self.privacy == "none"))
 
 
 def _has_probabilities(estimator: "LinearClassifier") -> bool:
@@ -184,6 +161,11 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
     """What follows from scores."""
 
     classes_: np.ndarray
+
+    def __sklearn_tags__(self) -> Any:
+        tags: Any = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = self._noisy
+        return tags
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores: positive for the second of two classes; one column per class if there are more."""
@@ -202,6 +184,15 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         scores = self._margins(X)
         return self.classes_[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.intp)]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy. scikit-learn's error about labels of another kind would quote them."""
+        try:
+            return float(super().score(X, y, sample_weight))
+        except ValueError as error:
+            if "Mix of label" not in str(error):
+                raise
+            raise InvalidInput(f"{self._name}: labels in y must be of the kind of classes_, text or numbers") from None
+
 
 def numbered(who: str, y: np.ndarray, declared: Any) -> tuple[np.ndarray, np.ndarray]:
     """The classes, sorted, and the number of each label's class among them."""
@@ -210,6 +201,8 @@ def numbered(who: str, y: np.ndarray, declared: Any) -> tuple[np.ndarray, np.nda
     check.require(len(found) > 1, who, "two classes are needed, and y holds one class only", hint=hint)
     if declared is None:
         return found, number
+    listed = isinstance(declared, list | tuple | np.ndarray) or hasattr(declared, "to_numpy")
+    check.require(listed, who, "classes must be a list of labels, such as ['ill', 'well']", declared)
     classes = np.unique(np.asarray(declared))
     check.require(len(classes) > 1, who, "classes must name two labels or more", classes.tolist())
     place = {label: index for index, label in enumerate(classes.tolist())}

@@ -1,6 +1,7 @@
 """A linear classifier over columns of many parties, as a scikit-learn estimator."""
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from sottovoce.run.describe import stable_text
 from sottovoce.run.simulate import train
 from sottovoce.tables import validated
 
+_LISTED = 10  # names in an error
+
 
 class VerticalClassifier(LinearClassifier):
     """A linear classifier for two classes over columns of many parties, row i being the same sample at each of them.
@@ -34,7 +37,7 @@ class VerticalClassifier(LinearClassifier):
         "admm-sharing", "fdml", or an object.
     privacy
         `ProvenColumns(...)`, `Published(...)` or "none". It has to be said: what a record, a column and a party cost
-        differs by orders of magnitude.
+        differs by orders of magnitude. The page "Choose a method" has an example.
     loss
         "logistic" (the default), "smoothed-hinge", or an object.
     penalty
@@ -156,7 +159,8 @@ class VerticalClassifier(LinearClassifier):
             return NoPrivacy()
         example = "ProvenColumns(epsilon=1.0, delta=1e-6, unit='record', ...), Published(...) or 'none'"
         fits = isinstance(self.privacy, VerticalPrivacy)
-        check.require(fits, self._name, f"privacy must be said: {example}", self.privacy)
+        hint = "docs/choose.md has an example for split columns"
+        check.require(fits, self._name, f"privacy must be said: {example}", self.privacy, hint)
         model = not isinstance(self.privacy, ProvenColumns) or self.privacy.model
         check.require(model, self._name, "a model is needed to predict: ProvenColumns(model=True)", self.privacy)
         return self.privacy
@@ -169,7 +173,12 @@ class VerticalClassifier(LinearClassifier):
             place |= {number: number for number in range(columns)}
             known = [column for own in given.values() for column in own]
             unknown = [column for column in known if column not in place]
-            check.require(not unknown, self._name, "parties must name columns of X; there is no", unknown[:1])
+            if unknown:
+                known = place if len(place) <= 2 * _LISTED else list(place)[:_LISTED]
+                raise InvalidInput(
+                    f"{self._name}: parties must name columns of X, and there is no {unknown[0]!r}. There are: "
+                    f"{', '.join(map(repr, known))}{', ...' if len(known) < len(place) else ''}"
+                )
             names, shares = list(given), [[place[column] for column in own] for own in given.values()]
         else:
             check.require(
@@ -178,12 +187,20 @@ class VerticalClassifier(LinearClassifier):
             check.whole(self._name, **{f"parties[{m}]": width for m, width in enumerate(given)})
             ends = np.cumsum([0, *given]).tolist()
             names, shares = list(range(len(given))), [list(range(a, b)) for a, b in itertools.pairwise(ends)]
-        held = sorted(column for own in shares for column in own)
-        fits = held == list(range(columns)) and all(shares)
-        check.require(
-            fits, self._name, f"each of the {columns} columns of X must be one party's, and each party's", given
-        )
+        self._one_holder_each(columns, dict(zip(names, shares, strict=True)))
         return names, shares
+
+    def _one_holder_each(self, columns: int, shares: dict[Any, list[int]]) -> None:
+        """Refuse columns that are held twice or by nobody, and parties that hold none."""
+        names = getattr(self, "feature_names_in_", range(columns))
+        held = Counter(column for own in shares.values() for column in own)
+        rule = f"each of the {columns} columns of X must be one party's"
+        check.require(max(held) < columns, self._name, f"{rule}, and the parties have {len(held)}")
+        for column in range(columns):
+            what = "held twice" if held[column] > 1 else "held by nobody"
+            check.require(held[column] == 1, self._name, f"{rule}, and {names[column]!r} is {what}")
+        for name, own in shares.items():
+            check.require(bool(own), self._name, f"each party must hold a column, and {name!r} holds none")
 
     def _margins(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")

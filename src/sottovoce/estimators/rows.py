@@ -17,7 +17,6 @@ from sottovoce.core.participation import Everyone
 from sottovoce.core.streams import Streams
 from sottovoce.estimators.base import (
     CLASSIFICATION,
-    ONE_OWNER,
     LinearClassifier,
     PrivateEstimator,
     numbered,
@@ -29,7 +28,7 @@ from sottovoce.preparation import (
     federation_parts,
     seeded,
 )
-from sottovoce.privacy.guarantee import LABELS_FOUND
+from sottovoce.privacy.guarantee import LABELS_FOUND, ONE_OWNER
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.owners import OwnerLedgers
@@ -67,7 +66,8 @@ class _FederatedLinear(PrivateEstimator):
         left_out = (*left_out, *self._look_for_scaling(X, mode), *([ONE_OWNER] if groups is None else []))
         participation = Everyone() if self.participation is None else self.participation
         # Other settings or data, other noise: here those settings that `train` does not know of.
-        settings = (X.shape[1], self.fit_intercept, self.y_range, *map(_text, self._steps))
+        bound = self._bound(X.shape[1])
+        settings = (X.shape[1], bound, self.fit_intercept, self.y_range, *map(_text, self._steps))
         streams = seeded(self.random_state, *federation_parts(federation)).derived(stable_text(settings))
         run = stable_text((streams.seed, algorithm, objective, mode, participation, rounds))
         self._count_fit(mode)
@@ -115,10 +115,15 @@ class _FederatedLinear(PrivateEstimator):
             )
         if self.fit_intercept:
             columns, bound = columns + 1, float(np.hypot(bound, 1.0))
+        epsilon = mode.epsilon
+        for step in self._steps:
+            if isinstance(step, PrivateScaler):
+                step.must_leave_enough(mode)
+                epsilon = step.leaves(mode)
         chosen = plan.choose(
             federation.sizes.tolist(),
             columns,
-            epsilon=mode.epsilon,
+            epsilon=epsilon,
             delta=mode.delta,
             objective=objective,
             unit=mode.unit,
@@ -255,7 +260,8 @@ class FederatedClassifier(LinearClassifier, _FederatedLinear):
         "auto", "numpy" or "kernel".
     random_state
         Seed of the noise: the same for the same rows and settings, other noise for others (such as the folds of a
-        cross-validation). None: a fresh one that is not kept. A pickled model does not contain it.
+        cross-validation). None: a fresh one that is not kept. Once the model or a copy of it has been fitted in
+        "proven" mode, pickles of either do not contain it: a search that is pickled holds an unfitted copy.
 
     Attributes
     ----------
@@ -433,6 +439,11 @@ class FederatedRegressor(RegressorMixin, _FederatedLinear):
     def predict(self, X: Any) -> np.ndarray:
         """The value of each row."""
         return self._margins(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags: Any = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self._noisy
+        return tags
 
 
 def _pair(who: str, y_range: Any) -> tuple[float, float]:

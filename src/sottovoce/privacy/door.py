@@ -167,8 +167,9 @@ class Door:
         return oracle, Releases(self, local, active, k, public)
 
     def _constants(self, local: np.ndarray) -> dict[str, Any]:
-        """The numbers that an oracle shows, kept until other clients are asked."""
-        if self._shown is None or not np.array_equal(local, self._shown[0]):
+        """The numbers that an oracle shows, kept until other clients are asked: of a door, only they change."""
+        shown = self._shown
+        if shown is None or not np.array_equal(local, shown[0]):
             constants: dict[str, Any] = {
                 "size": self.exact.sizes[local][:, None].astype(np.float64),
                 "weight": self.exact.weights[local],
@@ -179,8 +180,8 @@ class Door:
             for numbers in constants.values():
                 if isinstance(numbers, np.ndarray):
                     numbers.flags.writeable = False  # the next round sees the same
-            self._shown = local.copy(), constants
-        return self._shown[1]
+            shown = self._shown = local.copy(), constants
+        return shown[1]
 
     def questions(self, local: np.ndarray, active: np.ndarray, k: int) -> Callable[[str], Question]:
         """Numbers the questions of a round; behind a door that counts, no more and no others than were declared."""
@@ -207,7 +208,7 @@ class Door:
             return self.exact.gradient(w, local, clip, norm, None)
         rate = self.rates[local]
         sizes = self.exact.sizes[local]
-        draws = self.streams.uniform_rows(self.clients[local], sizes, question.k, Purpose.BATCH, question.number)
+        draws = self.behind.uniform_rows(self.clients[local], sizes, question.k, Purpose.BATCH, question.number)
         if self.poisson:
             keep = draws < np.repeat(rate[:, 0], sizes)
         else:
@@ -233,7 +234,7 @@ class Door:
 
     def seeded(self, purpose: Purpose, question: Question, count: int, kind: str = "gaussian") -> np.ndarray:
         """Seeded noise of deviation 1 (Laplace: of scale 1), `count` numbers per client."""
-        draw = self.streams.laplace if kind == "laplace" else self.streams.normal
+        draw = self.behind.laplace if kind == "laplace" else self.behind.normal
         return draw(self.clients[question.local], question.k, purpose, count, question.number)
 
     def noisy(
@@ -242,6 +243,11 @@ class Door:
         """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
         noise = self.seeded(purpose, question, exact.shape[-1], kind)
         return self.intercept(exact + scale * noise, exact, scale, kind)
+
+    @property
+    def behind(self) -> Streams:
+        """Where noise and batches come from."""
+        return self.streams
 
     def shape(self, clients: int) -> tuple[int, ...]:
         return (clients,) if self.streams.runs is None else (self.streams.runs, clients)

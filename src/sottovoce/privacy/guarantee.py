@@ -22,6 +22,14 @@ LABELS_FOUND = (
     "the set of class labels: it was read off the private labels; declare it (classes=[...] of an estimator, labels = "
     "[...] in a run file)"
 )
+ONE_OWNER = (
+    "owners among themselves: groups was not given, so all rows were taken to be one owner's, who adds noise once for "
+    "all of them"
+)
+TEST_SET_ASIDE = (
+    "losses and accuracies on test rows: these were set aside from the owners' own rows, and the numbers are exact and "
+    "in no budget"
+)
 _NOISE = {
     "seeded": "simulation: pseudo-random, repeatable, in floating point; this holds for the mechanism, not against "
     "someone who knows the seed, and not for several runs of the same settings and seed on different data",

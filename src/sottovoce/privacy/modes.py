@@ -119,6 +119,18 @@ class Proven:
             check.whole("Proven", participations=self.participations)
 
 
+_BOUNDS = {  # what each is, and what is sensible
+    "bound": "the norm to which the numbers of a party's fit, one per sample, are cut. The square root of the number "
+    "of samples suits scores of about 1",
+    "column_bound": "the length to which longer columns are scaled down. The square root of the number of samples "
+    "suits columns in [-1, 1]",
+    "row_bound": "the length to which longer rows of a party are scaled down. The square root of its number of columns "
+    "suits columns in [-1, 1]",
+    "score_bound": "the size to which a party's score of a sample is clipped. Try 0.3; noise grows with it",
+    "model_bound": "the norm to which a party's model is clipped before it is released. Try 1; noise grows with it",
+}
+
+
 @dataclass(frozen=True)
 class ProvenColumns:
     """As `Proven`, where columns are split between parties: a total (epsilon, delta) for each party's features.
@@ -132,13 +144,15 @@ class ProvenColumns:
         one party: a person). There is no default: they cost very differently. Noise on N samples that hides a column
         or a party must be as large as the whole vector of scores, noise that hides a record only as large as one score.
     bound
-        Variant "ridge": U, targets of a party's fit are projected on |u| <= U. Variant "clip": C, each vector of scores
-        is clipped to that norm.
+        Variant "ridge": U, targets of a party's fit (one number per sample) are projected on |u| <= U. Variant "clip":
+        C, each vector of scores is clipped to that norm. The square root of the number of samples suits scores of
+        about 1.
     variant
         "ridge": the sensitivity of a ridge fit, for an L2 penalty only. "clip": any penalty, whatever the unit.
     column_bound, row_bound, score_bound
         Variant "ridge": for unit "column" columns longer than `column_bound` are scaled down to it; for unit "record"
-        rows longer than `row_bound` are, and each score is clipped to `score_bound` in size.
+        rows longer than `row_bound` are, and each score is clipped to `score_bound` in size. Sensible: the square
+        root of the number of samples, of a party's number of columns (where these lie in [-1, 1]), and 0.3.
     model
         Whether a noisy copy of each party's model is made after the last round, one more answer: scores of new rows
         then cost nothing. Without it a result cannot predict.
@@ -160,8 +174,8 @@ class ProvenColumns:
 
     epsilon: float
     delta: float
-    unit: Literal["party", "column", "record"]
-    bound: float
+    unit: Literal["party", "column", "record"] = None  # type: ignore[assignment]  (as the next one)
+    bound: float = None  # type: ignore[assignment]  (refused below, with what it means)
     variant: Literal["ridge", "clip"] = "ridge"
     column_bound: float | None = None
     row_bound: float | None = None
@@ -174,9 +188,12 @@ class ProvenColumns:
 
     def __post_init__(self) -> None:
         who = "ProvenColumns"
-        check.positive(who, epsilon=self.epsilon, bound=self.bound)
+        check.positive(who, epsilon=self.epsilon)
         check.between(who, 0, 1, delta=self.delta)
+        check.require(self.unit is not None, who, "needs unit, what is hidden: 'record', 'column' or 'party'")
         check.one_of(who, "unit", self.unit, ("party", "column", "record"))
+        check.require(self.bound is not None, who, f"needs bound, {_BOUNDS['bound']}")
+        check.positive(who, bound=self.bound)
         check.one_of(who, "variant", self.variant, ("ridge", "clip"))
         check.one_of(who, "noise", self.noise, ("seeded", "secure"))
         needs = {
@@ -188,9 +205,8 @@ class ProvenColumns:
         given = f"unit {self.unit!r}, variant {self.variant!r}"
         for name, needed in needs.items():
             value = getattr(self, name)
-            check.require(
-                (value is not None) == needed, who, f"{given} {'needs' if needed else 'has no'} {name}", value
-            )
+            check.require(not needed or value is not None, who, f"{given} needs {name}, {_BOUNDS[name]}")
+            check.require(needed or value is None, who, f"{given} has no {name}", value, "Leave it out")
             if value is not None:
                 check.positive(who, **{name: value})
         if self.label_epsilon is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.algorithm import Asks, Descent, Noise, ProxSteps
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.streams import Purpose
+from sottovoce.core.streams import Purpose, Streams
 from sottovoce.privacy import local_runs, mechanisms
 from sottovoce.privacy.door import ARGMIN_TOL, Door, ExactOracle, PublishedDoor, Question, batch_rates
 from sottovoce.privacy.events import Event
@@ -41,10 +41,17 @@ class ProvenDoor(Door):
 
     def charge(self, question: Question, *about: np.ndarray) -> None:
         """Before the answer is computed: refuses when the budget does not hold it. `about`: the content asked about."""
+        if self.row_bound is not None:  # steps follow from it, so with another bound it is another question
+            about = (*about, np.array([[self.row_bound]]))
         for event, places in self.events(question.local):
             active = question.active[..., places]
             rows = [part if np.shape(part)[-2] == 1 else part[..., places, :] for part in about]
             self.ledger.charge(event, question.local[places], active, question.k, question.number, rows)
+
+    @property
+    def behind(self) -> Streams:
+        key = rows_key(self.row_bound, getattr(self.exact, "X", None))
+        return self.streams.derived(key) if key else self.streams
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
         able, answers = np.empty(self.shape(len(local)), dtype=bool), costs(self.privacy, self.asks)
@@ -312,6 +319,17 @@ def kind_of_answer(privacy: Proven, asks: Asks, sizes: np.ndarray) -> dict[str, 
                 size = int(sizes[worst])
                 kind |= {"sampling": "fixed-size", "batch": round(rates[worst] * size), "size": size}
     return kind
+
+
+def rows_key(row_bound: float | None, X: np.ndarray | None) -> str:
+    """What noise is bound to besides the settings of a run: what is known of the rows, and how they are stored.
+
+    Either changes what is asked. With the noise of another bound, or of rows that are not rounded, a difference of
+    two runs would have none.
+    """
+    bound = "" if row_bound is None else f" no longer than {float(row_bound)!r}"
+    stored = " in float32" if getattr(X, "dtype", None) == np.float32 else ""
+    return f"rows{bound}{stored}" if bound or stored else ""
 
 
 def open_door(

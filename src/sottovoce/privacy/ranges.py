@@ -12,6 +12,7 @@ are post-processing. Each owner's records enter its own counts alone: one event 
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,14 +50,7 @@ def plan_counts(epsilon: float, delta: float, privacy: Proven) -> Event:
 
 def must_leave_enough(event: Event, privacy: Proven) -> None:
     """Refuse ranges for which so much of the whole budget goes that training would be little but noise."""
-    secure = privacy.noise == "secure" and privacy.mechanism == "gaussian"
-    kind: dict[str, Any] = {"mechanism": "discrete-gaussian" if secure else privacy.mechanism}
-    whole: dict[str, Any] = {"epsilon": privacy.epsilon, "delta": privacy.delta, "answers": 1}
-    try:
-        left = accounting.calibrate(**whole, **kind, relation=event.relation, spent={event: ANSWERS})
-    except BudgetSpent:
-        left = math.inf
-    if left > MOST_NOISE * accounting.calibrate(**whole, **kind, relation=event.relation):
+    if _noise_of_one_answer(privacy, event) > MOST_NOISE * _noise_of_one_answer(privacy):
         raise InvalidInput(
             f"PrivateScaler: ranges would take nearly all of epsilon = {privacy.epsilon:g}, and training would have "
             f"more than {MOST_NOISE:g} times the noise. Give ranges a part of it, such as PrivateScaler(epsilon="
@@ -64,8 +58,30 @@ def must_leave_enough(event: Event, privacy: Proven) -> None:
         )
 
 
+def left_for_training(event: Event, privacy: Proven) -> float:
+    """The epsilon whose noise training will have, once ranges are paid for."""
+    noise = _noise_of_one_answer(privacy, event)
+    answer = Event(noise_multiplier=noise, mechanism=_mechanism(privacy), relation=privacy.relation)
+    return accounting.epsilon({answer: 1}, privacy.delta)
+
+
+def _noise_of_one_answer(privacy: Proven, ranges: Event | None = None) -> float:
+    """The noise multiplier if training were one answer; with `ranges`, out of what these leave of the budget."""
+    kind: dict[str, Any] = {"mechanism": _mechanism(privacy), "relation": privacy.relation}
+    spent = {} if ranges is None else {ranges: ANSWERS}
+    try:
+        return accounting.calibrate(privacy.epsilon, privacy.delta, 1, **kind, spent=spent)
+    except BudgetSpent:
+        return math.inf
+
+
+def _mechanism(privacy: Proven) -> Any:
+    secure = privacy.noise == "secure" and privacy.mechanism == "gaussian"
+    return "discrete-gaussian" if secure else privacy.mechanism
+
+
 def find_ranges(
-    X: np.ndarray, offsets: np.ndarray, event: Event, ledger: Ledger, streams: Streams, secure: bool
+    X: np.ndarray, offsets: np.ndarray, event: Event, delta: float, ledger: Ledger, streams: Streams, secure: bool
 ) -> np.ndarray:
     """Lower and upper end of each feature, (features, 2): records beyond are few, or drowned by noise.
 
@@ -75,10 +91,12 @@ def find_ranges(
     spread = math.sqrt(2) if event.mechanism == "laplace" else 1.0  # deviation of noise of scale 1
     believed = _STANDS_OUT[event.mechanism] * spread * math.sqrt(clients) * noise_scale(event, features)
     if believed > len(X) / 4:
+        quieter = replace(event, noise_multiplier=event.noise_multiplier * len(X) / (4 * believed))
+        enough = _up(accounting.epsilon({quieter: ANSWERS}, delta))
         raise InvalidInput(
             f"PrivateScaler: noise would drown the counts: {features} features, {clients} owners with {len(X)} records "
-            f"together, and only cells of more than about {believed:.0f} would stand out. Give it about "
-            f"{4 * believed / len(X):.1f} times the epsilon, scale fewer features, or state ranges (PublicScaler)"
+            f"together, and only cells of more than about {believed:.0f} would stand out. Give it "
+            f"epsilon = {enough:g}, scale fewer features, or state ranges (PublicScaler)"
         )
     if not ledger.afford(event, ANSWERS, np.arange(clients), 0).all():
         raise BudgetSpent(
@@ -133,6 +151,12 @@ def sensitivity(event: Event, features: int) -> float:
     """How far one record moves the counts of one owner, in the norm of the event's noise."""
     moved = features * (2 if event.relation == "replace-one" else 1)
     return float(moved) if event.mechanism == "laplace" else math.sqrt(moved)
+
+
+def _up(value: float) -> float:
+    """Rounded up to two digits, and not down by accident: what is recommended must be enough."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.ceil(1.001 * value / unit) * unit:.3g}")
 
 
 def _last(seen: np.ndarray) -> np.ndarray:

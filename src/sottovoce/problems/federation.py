@@ -70,6 +70,8 @@ class Federation:
             raise InvalidInput(f"Federation: every row must have an owner; {where}. Fill it in, or drop these rows")
         check.require(X.shape[1] > 0, "Federation", "X must have at least one column", X.shape)
         check.require(y.ndim == 1, "Federation", "y must have one axis", y.shape)
+        if y.dtype.kind not in "biuf":  # here, where row i is still the caller's own
+            y = check.finite_array("Federation", "y", y, ndim=1)
         for name, column in (("y", y), ("groups", groups)):
             check.require(
                 column.shape[:1] == X.shape[:1],
@@ -77,6 +79,7 @@ class Federation:
                 f"{name} must have one entry per row of X ({len(X)})",
                 len(column),
             )
+        check.require(one_kind(groups), "Federation", "groups must be all text or all numbers", hint="Use str(...)")
         present, owner = np.unique(groups, return_inverse=True)
         if owners is not None:
             owner = _renumber(present, owner, list(owners))
@@ -187,6 +190,11 @@ def rows_without(column: np.ndarray) -> list[int]:
     if column.dtype.kind == "f":
         return np.flatnonzero(np.isnan(column)).tolist()
     return [row for row, entry in enumerate(column.tolist()) if entry is None or not _is_itself(entry)]
+
+
+def one_kind(column: np.ndarray) -> bool:
+    """Whether entries can be sorted: text and numbers side by side cannot."""
+    return column.dtype.kind != "O" or len({isinstance(entry, str) for entry in column.tolist()}) <= 1
 
 
 def _is_itself(entry: object) -> bool:

@@ -20,8 +20,8 @@ TASKS = 64  # more than any sensible number of threads; equal work, so a static 
 _LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6  # together log 2; k times the first is exact
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
 
-# The flags that assume no NaN and no infinity stay off: the clip must notice a margin that has overflowed. Every function
-# says which it has: one that does not may be compiled with those of whoever calls it first.
+# The flags that assume no NaN and no infinity stay off: the clip must notice a margin that has overflowed. Every
+# function says which it has: one that does not may be compiled with those of whoever calls it first.
 _FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
 
 

@@ -81,7 +81,7 @@ class Loss(ABC):
     def check_both_classes(self, y: np.ndarray) -> None:
         """Refuse labels of a single class: the loss then has no minimiser worth training for."""
         if self.classification and (len(y) == 0 or bool(np.all(y == y[0]))):
-            found = f"all {len(y)} labels are {y[0]:g}" if len(y) else "there are no labels"
+            found = f"all {len(y)} labels are the same" if len(y) else "there are no labels"
             raise InvalidInput(
                 f"{type(self).__name__}: labels hold one class only, {found}. Add rows of another class, or shuffle "
                 "before taking a subset"
@@ -125,8 +125,8 @@ class _Signed(Loss):
             zero_one = bool(np.isin(labels, (0.0, 1.0)).all())
             way_out = "Use 2*y-1 for 0/1 labels" if zero_one else "Code one class as -1 and the other as +1"
             raise InvalidInput(
-                f"{type(self).__name__}: labels must be -1 or +1, got {others[0]:g} ({others.size} of {labels.size} "
-                f"labels are neither). {way_out}"
+                f"{type(self).__name__}: labels must be -1 or +1, and {others.size} of {labels.size} are neither. "
+                f"{way_out}"
             )
         return labels
 
@@ -147,7 +147,7 @@ class Logistic(_Signed):
     >>> Logistic().check_labels([0, 1])
     Traceback (most recent call last):
         ...
-    sottovoce.core.check.InvalidInput: Logistic: labels must be -1 or +1, got 0 ... Use 2*y-1 for 0/1 labels
+    sottovoce.core.check.InvalidInput: Logistic: labels must be -1 or +1, and 1 of 2 are neither. ...
     """
 
     name = "logistic"
@@ -208,8 +208,8 @@ class Softmax(Loss):
         bad = labels[(labels != np.floor(labels)) | (labels < 0) | (labels >= self.classes)]
         if bad.size:
             raise InvalidInput(
-                f"Softmax: labels must be whole numbers 0..{self.classes - 1}, got {bad[0]:g} ({bad.size} of "
-                f"{labels.size} labels are not). Number the classes from 0, e.g. np.unique(y, return_inverse=True)[1], "
+                f"Softmax: labels must be whole numbers 0..{self.classes - 1}, and {bad.size} of "
+                f"{labels.size} are not. Number the classes from 0, e.g. np.unique(y, return_inverse=True)[1], "
                 "or raise `classes`"
             )
         return labels

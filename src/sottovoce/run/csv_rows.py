@@ -1,4 +1,7 @@
-"""Rows from a user's own CSV file, and its labels as a loss wants them."""
+"""Rows from a user's own CSV file, and its labels as a loss wants them.
+
+What is wrong is said by its place, never by what stands there: see `tables.py`.
+"""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -23,13 +26,17 @@ def read_csv(
     header, rows, lines = _csv_rows(path)
     for column in (label, owner):
         if column:
+            # Numbers there look like a row: a file without a header must not have its first record told.
+            named = column in header or not any(np.isfinite(_float(name)) for name in header)
+            hint = "Put the columns' names there" if not named else ""
+            check.require(named, path.name, f"the first line must name the columns, {column!r} among them", hint=hint)
             check.one_of(path.name, "column", column, header)
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
     for column in (label, owner):
         if column:
             _all_given(columns[column], path, column, lines)
     features = [name for name in header if name not in (label, owner)]
-    check.require(bool(features), path.name, "needs at least one column besides label and owner", header)
+    check.require(bool(features), path.name, "needs at least one column besides label and owner")
     X = np.column_stack([_numbers(columns[name], path, name, lines) for name in features])
     if ranges:
         from sottovoce.preparation import PublicScaler
@@ -50,7 +57,7 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
             reader = csv.reader(file, strict=True)
             header = [name.strip() for name in next(reader, [])]
             commas = len(header) != 1 or not any(mark in header[0] for mark in ";\t|")
-            check.require(commas, path.name, "fields must be separated by commas; the first line has none", header)
+            check.require(commas, path.name, "fields must be separated by commas; the first line has none")
             for row in reader:
                 if row:
                     rule = f"must have {len(header)} fields, like the header"
@@ -63,10 +70,12 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
         ) from None
     except OSError as error:
         raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
-    except (csv.Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: must be a CSV file in UTF-8, and byte {error.start} is not") from None
+    except csv.Error as error:
         raise InvalidInput(f"{path}: must be a CSV file in UTF-8 ({error})") from None
     check.require(len(rows) > 0, path.name, "needs a header and at least one row")
-    check.require(len(set(header)) == len(header), path.name, "column names must be distinct", header)
+    check.require(len(set(header)) == len(header), path.name, "column names must be distinct")
     return header, rows, lines
 
 
@@ -75,8 +84,9 @@ def _all_given(column: Sequence[str], path: Path, name: str, lines: Sequence[int
     gaps = [place for place, text in enumerate(column) if text.lower().lstrip("+-") in ("", "nan")]
     if gaps:
         where = f"{path.name}, line {lines[gaps[0]]}, column {name!r}"
-        got = f"got {column[gaps[0]]!r} ({len(gaps)} such entries)"
-        raise InvalidInput(f"{where}: must have a value in every row, {got}. Fill it in, or drop these rows")
+        raise InvalidInput(
+            f"{where}: must have a value in every row ({len(gaps)} such entries). Fill it in, or drop these rows"
+        )
 
 
 def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> np.ndarray:
@@ -88,11 +98,9 @@ def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int])
     if not good.all():
         first = int(np.flatnonzero(~good)[0])
         where = f"{path.name}, line {lines[first]}, column {name!r}"
-        got = f"got {column[first]!r} ({int((~good).sum())} such entries)"
-        way_out = (
-            FILL_IN if good.any() else f"Make numbers of it, leave it out, or say owner = {name!r} if it names owners"
-        )
-        raise InvalidInput(f"{where}: must be a finite number, {got}. {way_out}")
+        other = "Make numbers of it, leave it out, or name it in label = or owner = if it holds labels or names owners"
+        way_out = FILL_IN if good.any() else other
+        raise InvalidInput(f"{where}: must be a finite number ({int((~good).sum())} such entries). {way_out}")
     return numbers
 
 
@@ -109,28 +117,35 @@ def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) ->
     numeric = bool(np.isfinite(numbers).all())
     if not loss.classification:
         if not numeric:
-            bad = texts[int(np.flatnonzero(~np.isfinite(numbers))[0])]
-            raise InvalidInput(f"{where}: must hold finite numbers for this loss, got {bad!r}")
+            bad = np.flatnonzero(~np.isfinite(numbers)).tolist()
+            rule = f"must hold finite numbers for this loss, and {_first(bad)} holds none"
+            raise InvalidInput(f"{where}: {rule}. {FILL_IN}")
         return numbers, ()
     names = [label_text(number) for number in numbers.tolist()] if numeric else list(texts)
     found = sorted(set(names), key=float) if numeric else sorted(set(names))
     if order:
-        unknown = [name for name in found if name not in order]
-        hint = "Name it in labels too, or drop these rows"
-        check.require(not unknown, where, f"must hold the labels {list(order)}", unknown[0] if unknown else None, hint)
+        unknown = [row for row, name in enumerate(names) if name not in order]
+        if unknown:
+            raise InvalidInput(
+                f"{where}: must hold the labels {list(order)}, and {_first(unknown)} has another. Name it in labels "
+                "too, or drop these rows"
+            )
         found = list(order)
-    shown = ", ".join(repr(name) for name in found[:5]) + (", ..." if len(found) > 5 else "")
-    check.require(len(found) > 1, where, f"holds one class only ({shown}); two are needed")
+    check.require(len(found) > 1, where, "holds one class only; two are needed")
     two = loss.outputs == 1
     check.require(
         len(found) == 2 if two else len(found) <= loss.outputs,
         where,
         f"must hold {'two' if two else f'at most {loss.outputs}'} classes for the {loss.name} loss",
         len(found),
-        f"They are {shown}; use loss = 'softmax' with classes = {len(found)}",
+        f"Use loss = 'softmax' with classes = {len(found)}",
     )
     code = {name: 2.0 * place - 1.0 if two else float(place) for place, name in enumerate(found)}
     return np.array([code[name] for name in names]), tuple(found)
+
+
+def _first(rows: Sequence[int]) -> str:
+    return f"row {rows[0] + 1} below the header ({len(rows)} such rows)"
 
 
 def label_text(label: object) -> str:

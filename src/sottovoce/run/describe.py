@@ -131,7 +131,10 @@ def noise_settings(
     rounds: int,
     event: Event | None,
 ) -> str:
-    """Everything that decides what is asked and how much noise there is: other settings, other noise."""
+    """Everything that decides what is asked and how much noise there is: other settings, other noise.
+
+    What is known of the rows is not in here, for it is known where they are: see `rows_key` of the proven door.
+    """
     return stable_text((algorithm, objective, privacy, participation, rounds, event))
 
 

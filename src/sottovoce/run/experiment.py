@@ -39,7 +39,7 @@ from sottovoce.core.check import InvalidInput, MissingData, NoGuarantee
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.round import Checkpoint
 from sottovoce.core.streams import Streams
-from sottovoce.privacy.guarantee import LABELS_FOUND
+from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, ProvenColumns, Published
 from sottovoce.problems import datasets
 from sottovoce.problems.federation import Federation
@@ -143,7 +143,10 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Rows, shared out; public test rows; and which label stands for -1, +1 (or 0, 1, ...) when they were mapped."""
+    """Rows, shared out; test rows; and which label stands for -1, +1 (or 0, 1, ...) when they were mapped.
+
+    Test rows that `[data] test` sets aside from a CSV file are the owners' own; those of a named data set are public.
+    """
 
     federation: Any  # a Federation, or a VerticalFederation where columns are split
     test: tuple[Any, np.ndarray] | None
@@ -228,6 +231,7 @@ class Experiment:
                 after_round=after_round,
             )
         not_covered = [LABELS_FOUND] if self._labels_found() else []
+        not_covered += [TEST_SET_ASIDE] if self.source.csv and self.source.test is not None else []
         return replace(result, config=self.described(), guarantee=result.guarantee.leaving_out(*not_covered))
 
     def _labels_found(self) -> bool:
@@ -235,12 +239,14 @@ class Experiment:
         return self.source.labels_found or (bool(self.data().labels) and not self.source.labels)
 
     def seed(self) -> int | None:
-        """What `train` is given. Rows prepared otherwise are asked about with other noise: the same would cancel."""
+        """What `train` is given. Rows prepared or shared out otherwise get other noise: the same would cancel."""
         source, seed = self.source, self.settings.seed
+        if seed is None:
+            return None
         prepared = (sorted(source.ranges.items()), self.data().labels, source.row_bound if source.shorten else None)
-        if seed is None or not any(prepared):
-            return seed
-        return Streams(seed).derived(stable_text(prepared)).seed
+        shared = (source.label, source.owner, source.clients, source.partition, source.test, source.seed, source.split)
+        options = (sorted(self.loader_options.items()), sorted(self.partition_options.items()))
+        return Streams(seed).derived(stable_text((*prepared, *shared, *options))).seed
 
 
 # ------------------------------------------------------------------------------------------------------ file -> objects

@@ -35,8 +35,8 @@ Method = Algorithm[Any, Any, Any, Any]
 Progress = Callable[[str, int, int], None]
 
 TO_DO = (
-    "Before it runs, put your own file and columns in [data], and add the ranges that everybody knows: "
-    "ranges = { column = [low, high] }"
+    "Before it runs, put your own file and columns in [data] (csv is looked for from the folder of the run file), name "
+    "all labels there can be, and add the ranges that everybody knows: ranges = { column = [low, high] }"
 )
 GOAL = Objective(Logistic(), L2(1e-6))
 ROUNDS = (10, 30, 100, 300)
@@ -178,12 +178,14 @@ class Plan:
 
     def tables(self) -> Tables:
         """A run file: everything but whose rows."""
-        goal = self.problem.objective
+        goal, classes = self.problem.objective, max(2, self.problem.objective.loss.outputs)
+        labels = ["no", "yes"] if classes == 2 else [f"class {number}" for number in range(classes)]
         return {
             "data": {
                 "csv": "rows.csv",
                 "label": "label",
                 "owner": "owner",
+                **({"labels": labels} if goal.loss.classification else {}),
                 "row_bound": self.problem.row_bound,
                 "shorten": True,
             },

@@ -11,7 +11,7 @@ from sottovoce.run.plan import LEFT_AFTER, REPEATS, Plan
 CANNOT_KNOW = (
     "The rows were made up: columns without meaning, labels that follow a model of the chosen kind, clients that are "
     "alike. Yours may be easier (a few columns decide) or harder (clients disagree, labels follow no such model).",
-    "The accuracy without privacy is what was stated with --best, not what your data allow.",
+    "The accuracy without privacy is assumed (--best, 0.85 unless stated); what your data allow is not known.",
     "The constants cost no privacy because no private row was read. Trying several on private rows and keeping the "
     "best would, and no guarantee here covers that.",
 )

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.round import NOT_RELEASED, History
+from sottovoce.core.round import History
 
 if TYPE_CHECKING:
     from sottovoce.run.repetitions import Interval, Repetitions
@@ -72,6 +72,7 @@ def differences(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    from sottovoce.run.released import private_columns
     from sottovoce.run.repetitions import interval, paired
 
     figure = Figure(figsize=(9.6, len(measures) * (0.9 + 0.32 * len(groups))), dpi=120, layout="constrained")
@@ -80,7 +81,8 @@ def differences(
         scale = 100.0 if column == "test_accuracy" else 1.0
         ends = [interval(scale * group.last(column)) for group in groups]
         apart = [paired(groups[0], group, column) for group in groups[1:]]
-        unit = f"{words}{', %' if scale > 1 else ''}{' (not released)' if column in NOT_RELEASED else ''}"
+        private = any(column in private_columns(group.first) for group in groups)
+        unit = f"{words}{', %' if scale > 1 else ''}{' (not released)' if private else ''}"
         left, right = (figure.add_subplot(len(measures), 2, 2 * row + side) for side in (1, 2))
         _whiskers(left, ends, [group.name for group in groups], 1.0, first=0)
         left.set_xlabel(unit)

@@ -1,5 +1,6 @@
 """A run as it may leave the house: without what was read off private rows, and without the names of folders."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,17 @@ _OF_MODELS = ("test_loss", "test_accuracy")
 def private_columns(result: Result) -> set[str]:
     """Columns of a run's history that a simulation may look at and nobody else.
 
-    Where columns are split and private, test losses are among them: all but the last belong to models that nobody was
-    given, and that no budget was charged for.
+    Test losses are among them where test rows were set aside from the owners' own; and where columns are split and
+    private: all but the last belong to models that nobody was given, and that no budget was charged for.
     """
     vertical = isinstance(result, VerticalResult) and result.guarantee.mode == "proven"
-    return {*NOT_RELEASED, *(_OF_MODELS if vertical else ())}
+    return {*NOT_RELEASED, *(_OF_MODELS if vertical or tested_on_owners(result.config) else ())}
+
+
+def tested_on_owners(config: Mapping[str, Any]) -> bool:
+    """Whether a run was tested on rows set aside from a file of the owners; data sets that have a name are public."""
+    data = config.get("data", {})
+    return bool(data.get("csv")) and data.get("test") is not None
 
 
 def released(result: Result) -> Result:

@@ -20,7 +20,7 @@ from sottovoce.run import report_charts as charts
 from sottovoce.run import report_words as words
 from sottovoce.run import store
 from sottovoce.run.describe import to_toml
-from sottovoce.run.released import private_columns, released, without_folders
+from sottovoce.run.released import private_columns, released, tested_on_owners, without_folders
 from sottovoce.run.repetitions import MEASURES, Repetitions, interval, paired, pool, told
 from sottovoce.run.report_html import Markup, allowed, data, element, joined, script, table
 from sottovoce.run.simulate import Result
@@ -353,6 +353,11 @@ def _bands(groups: Sequence[Repetitions]) -> Markup:
         said.append(
             "The training objective is read off private rows. A simulation may look at it; no guarantee covers it, and "
             "a page that leaves the house is better made with --released-only."
+        )
+    if any(tested_on_owners(group.first.config) and group.has("test_loss") for group in groups):
+        said.append(
+            "Test rows were set aside from the owners' own: what is measured on them is exact, and no guarantee covers "
+            "it. --released-only leaves it out."
         )
     return joined(element("p", each, class_="quiet") for each in said)
 

@@ -22,7 +22,7 @@ from sottovoce.privacy.guarantee import Guarantee, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns, Published, VerticalPrivacy
 from sottovoce.privacy.owners import OwnerLedgers
-from sottovoce.privacy.proven import open_door, plan
+from sottovoce.privacy.proven import open_door, plan, rows_key
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.rows import Rows
@@ -374,7 +374,8 @@ def assemble(
             check.require(
                 streams.runs is None, "train", "ledgers are for one run at a time, not for runs", streams.runs
             )
-            owners, name = federation.names, hashlib.sha256(f"{streams.seed} {settings}".encode()).hexdigest()[:32]
+            followed = f"{streams.seed} {settings}{rows_key(federation.row_bound, federation.X)}"
+            owners, name = federation.names, hashlib.sha256(followed.encode()).hexdigest()[:32]
             ledger = OwnerLedgers.open(ledgers, owners, federation.data(), budget, name, privacy.noise == "seeded")
     elif ledgers is not None:
         raise InvalidInput(

@@ -28,7 +28,7 @@ import sottovoce
 from sottovoce.core import check, codec
 from sottovoce.core.algorithm import Algorithm, Hub
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
-from sottovoce.core.round import NOT_RELEASED, Checkpoint, History
+from sottovoce.core.round import Checkpoint, History
 from sottovoce.core.streams import SERVER, Draw, Streams
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.ledger import fingerprint
@@ -37,6 +37,7 @@ from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.run import experiment
 from sottovoce.run.describe import Tables, to_toml
+from sottovoce.run.released import private_columns
 from sottovoce.run.simulate import Result
 
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
@@ -123,7 +124,7 @@ def _contents(result: Result, figure: bool) -> dict[str, bytes]:
     """Every file of a finished run, in memory: what cannot be said is found out before anything is written."""
     contents = {
         CONFIG: to_toml(result.config).encode(),
-        HISTORY: _parquet(result.history),
+        HISTORY: _parquet(result.history, private_columns(result)),
         MODEL: _npz({"model": result.model}),
         GUARANTEE: _dumps(result.guarantee.to_dict()),
         GUARANTEE_TEXT: f"{result.guarantee.text}\n".encode(),
@@ -461,14 +462,14 @@ def _text(path: Path) -> str:
         raise InvalidInput(f"{path}: must be UTF-8 text ({error})") from None
 
 
-def _parquet(history: History) -> bytes:
+def _parquet(history: History, private: set[str]) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
     sink = io.BytesIO()
     table = pa.table({name: pa.array(column) for name, column in history.columns.items()})
     marked = [
-        field.with_metadata({"released": "no: read off private rows"}) if field.name in NOT_RELEASED else field
+        field.with_metadata({"released": "no: read off private rows"}) if field.name in private else field
         for field in table.schema
     ]
     parquet.write_table(table.cast(pa.schema(marked)), sink)

@@ -29,8 +29,10 @@ def run(
         tracker = None if track is None else _tracker(track)
         path, result = _train(file, out, resume, {"seed": seed, "rounds": rounds}, every, quiet)
         from sottovoce.run import store
+        from sottovoce.run.released import private_columns, tested_on_owners
 
         summary, guarantee = store.summary(result), result.guarantee
+        summary["not_released"] = sorted(private_columns(result) & result.history.columns.keys())
         tracked = {} if tracker is None else {"tracked": {"where": tracker.where, "run": tracker.log(result, path)}}
         if as_json:
             show.print_json({"folder": str(path), **summary, "guarantee": guarantee.to_dict(), **tracked})
@@ -39,6 +41,8 @@ def run(
         else:
             show.print_table(f"{result.config['run'].get('name', 'run')}", [summary])
             show.note(f"Privacy: {guarantee}")
+            if "test_loss" in result.history.columns and tested_on_owners(result.config):
+                show.note("Test rows were set aside from the owners' own: test numbers are exact, and not for release.")
             if result.stopped:
                 show.note(f"Stopped early, {result.stopped}.")
             show.note(f"Saved in {path}")
