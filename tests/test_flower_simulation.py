@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ pytest.importorskip("ray", reason="needs the extra 'simulation'")
 
 from sottovoce.run import experiment, store
 from tests.deployments import charged
-from tests.test_flower import LONG, SOTTOVOCE, answers, end_all, free_ports, wait
+from tests.test_flower import LONG, SOTTOVOCE, answers, end_all, free_ports, processes_of, wait
+from tests.test_superlink_process import listening
 
 pytestmark = pytest.mark.xdist_group("flower")
 RUN = """
@@ -37,6 +39,26 @@ rounds = 2
 seed = 3
 engine = "numpy"
 """
+
+
+class Listeners:
+    """Looks now and then, while it is entered, where all processes of this home listen."""
+
+    def __init__(self, home: Path) -> None:
+        self._home, self._over, self.at = home, threading.Event(), set[tuple[str, int]]()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> "Listeners":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        self._over.set()
+        self._thread.join(60)
+
+    def _look(self) -> None:
+        while not self._over.wait(1.0):
+            self.at |= listening(processes_of(self._home))
 
 
 def test_a_hundred_clients(tmp_path: Path) -> None:
@@ -64,10 +86,13 @@ def test_a_hundred_clients(tmp_path: Path) -> None:
     try:
         wait(lambda: answers(port), "the SuperLink listens")
         size = "num-supernodes=100 client-resources-num-cpus=1"
-        said = command("flower", "run", "study", "sim", "--stream", "--federation-config", size)
+        with Listeners(tmp_path / "home") as seen:
+            said = command("flower", "run", "study", "sim", "--stream", "--federation-config", size)
     finally:
         end_all(tmp_path / "home", link)
     assert "round 2 of 2 done" in said, said
+    assert len(seen.at) > 1  # Ray's, beside the SuperLink's
+    assert {address for address, _ in seen.at} <= {"0100007F", "0000000000000000FFFF00000100007F"}, seen.at  # loopback
     got, expected = store.load_result(tmp_path / "runs" / "study"), experiment.load(tmp_path / "run.toml").train()
     assert got.history["answered"].tolist() == [100, 100]
     assert np.array_equal(got.model, expected.model)

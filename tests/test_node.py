@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from sottovoce.core import codec
+from sottovoce.core.check import InvalidInput
 from sottovoce.core.streams import Streams
 from sottovoce.run import node as module
 from sottovoce.run import store, wire
@@ -453,3 +454,30 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(files: list[Path]) -> None:
         (files[0].parent / "node" / name).unlink()
     assert Node(files[0]).answer(at(asks()[0], 2)).code
     assert Node(files[0]).status().code  # type: ignore[union-attr]
+
+
+def test_an_arg_min_that_misses_its_certificate_is_answered_where_all_of_it_is_clipped(tmp_path: Path) -> None:
+    """A refusal would tell something of the rows, and cost nothing: with w far away rounding decides, row by row."""
+    files = write_nodes(tmp_path, relations=["replace-client"])
+    whole = replace(SECURE, unit="client")
+    ask = asks(replace(CASES["admm"].algorithm, rho=1.0), whole)[0]
+    for number, direction in enumerate(np.random.default_rng(0).normal(size=(4, 1, 4))):
+        far = {"w": ((1, 4), (1e8 * direction).astype("<f8").tobytes())}
+        for client, file in enumerate(files):
+            said = Node(file).answer(replace(ask, client=client, experiment=f"{number:032x}", down=far))
+            assert said.code == "", said.why
+    assert [charged(file) for file in files] == [4, 4, 4]
+
+
+def test_a_folder_that_others_can_look_into_is_refused(files: list[Path]) -> None:
+    """Its files would be theirs to read: states, flips, the log. What to do is said to its owner alone."""
+    assert Node(files[0]).inspect().epsilon == 0.0
+    folder = files[0].parent / "node"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for mode in (0o750, 0o701, 0o704):
+        folder.chmod(mode)
+        with pytest.raises(InvalidInput, match=rf"nobody but its owner.*got 'mode {mode:o}'. Close it with: chmod 700"):
+            Node(files[0]).inspect()
+        assert Node(files[0]).answer(asks("dp-admm", SECURE)[0]).code == wire.FAILED
+    folder.chmod(0o700)
+    assert Node(files[0]).answer(asks("dp-admm", SECURE)[0]).code == ""

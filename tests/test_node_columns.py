@@ -129,11 +129,13 @@ def test_flips_are_charged_before_an_answer_and_killed_in_between_they_stay(
     assert label_receipts(files[1]) == 1
 
 
-@pytest.mark.parametrize("reach", [1.0, 1e308], ids=["unfinished", "overflowing"])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numbers that overflow
-def test_a_fit_that_its_solver_does_not_finish_is_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: float
-) -> None:
+def with_penalty(**objective: Any) -> Deployment:
+    tables = column_tables("admm-sharing", SECURE_COLUMNS, 2)
+    tables["objective"] = {name: value for name, value in tables["objective"].items() if name != "lam"} | objective
+    return Deployment.build(tables, "run.toml")
+
+
+def test_a_fit_that_its_solver_does_not_finish_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal would tell something of the columns. Scores are clipped before the noise, whatever they are."""
     polished = columns.Party._polished
 
@@ -141,24 +143,64 @@ def test_a_fit_that_its_solver_does_not_finish_is_answered(
         return (x, np.inf) if self.width > 1 else polished(self, x, *of)  # one column: the rehearsal, without data
 
     monkeypatch.setattr(columns, "_MOST_STEPS", 50)
-    if reach == 1.0:
-        monkeypatch.setattr(columns.Party, "_polished", never_done)
-    tables = column_tables("admm-sharing", SECURE_COLUMNS, 2)
-    tables["objective"] |= {"penalty": "l1", "lam": 0.05}
-    files, made = write_parties(tmp_path), Deployment.build(tables, "run.toml")
+    monkeypatch.setattr(columns.Party, "_polished", never_done)
+    files, made = write_parties(tmp_path), with_penalty(penalty="l1", lam=0.05)
     post = LocalPost(files)
     result = serve(made, NAME, post, tmp_path / "run")
     assert {reply.code for _, _, reply in post.asked} == {""}
     assert not any("certificates" in text for text in result.guarantee.not_covered)
-    ask = post.asked[0][1]
-    far = {
-        name: (shape, np.full(shape, reach if shape[1] > 1 else 1.0).tobytes()) for name, (shape, _) in ask.down.items()
-    }
-    assert Node(files[0]).answer(replace(ask, experiment=NAME[::-1], down=far)).code == ""
     assert "did not reach" not in (files[0].parent / "node" / "node.log").read_text()
     exact = columns.Columns([np.load(files[0].parent / "rows.npz")["X"]], L1(0.05))
     with pytest.raises(SottovoceError, match="did not reach its certificate"):  # where nothing is to be hidden
-        exact.fit(np.full((1, 40), reach), np.ones((1, 1)), np.array([0]))
+        exact.fit(np.ones((1, 40)), np.ones((1, 1)), np.array([0]))
+
+
+PENALTIES: dict[str, Any] = {
+    "none": {},
+    "l1": {"lam": 0.05},
+    "l2": {"lam": 0.05},
+    "elastic-net": {"l1": 0.05, "l2": 0.05},
+    "box": {"low": -1.0, "high": 1.0},
+}
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_no_number_of_a_server_makes_a_party_refuse_by_its_data(
+    penalty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the columns are, the same code; out of range before the charge, within it an answer and a model."""
+    monkeypatch.setattr(columns, "_MOST_STEPS", 50)
+    parties = write_parties(tmp_path / "as they are", relations=RELATIONS)
+    post = LocalPost(parties)
+    serve(with_penalty(penalty=penalty, **PENALTIES[penalty]), NAME, post, tmp_path / "run")
+    asked, model = (next(ask for i, ask, _ in post.asked if (i, ask.what) == (0, what)) for what in ("round", "model"))
+    files = [parties[0]]
+    for scale in (1e99, 1e-155):  # a square of the latter, times rho, is 0
+        files.append(write_parties(tmp_path / f"{scale}", relations=RELATIONS)[0])
+        np.savez(files[-1].parent / "rows.npz", X=np.load(files[-1].parent / "rows.npz")["X"] * scale)
+    X, largest = np.load(files[0].parent / "rows.npz")["X"], np.finfo(np.float64).max
+    top = np.linalg.eigvalsh(X.T @ X)[-1]
+    for number, (rho, size, code) in enumerate(
+        [
+            (largest / top / 2, 1.0, wire.BAD_ASK),  # times the largest eigenvalue of D'D it overflows, or not
+            (largest / top * 2, 1.0, wire.BAD_ASK),
+            (5e-324, 1.0, wire.BAD_ASK),
+            (1.0, 1e308, wire.BAD_ASK),
+            (1e60, 1.0, ""),
+            (1e-60, 1.0, ""),
+        ]
+    ):
+        down = {
+            name: (shape, np.full(shape, {"rho": rho, "excess": size, "y": 0.0}.get(name, 1.0)).tobytes())
+            for name, (shape, _) in asked.down.items()
+        }
+        name = f"{number:032x}"
+        for file in files:
+            before = charged(file)
+            said = Node(file).answer(replace(asked, experiment=name, down=down))
+            assert (said.code, charged(file) - before) == (code, int(code == "")), said.why
+            if code == "":
+                assert Node(file).answer(replace(model, experiment=name)).code == ""
 
 
 def test_flips_do_not_move_to_other_samples(tmp_path: Path) -> None:

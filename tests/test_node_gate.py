@@ -159,3 +159,51 @@ def test_what_is_no_socket_stays_where_it_is(files: list[Path], tmp_path: Path) 
     with pytest.raises(ValueError, match="exists already, and is no socket"):
         gate.serve(Node(files[0]), tmp_path / "mine")
     assert (tmp_path / "mine").read_text() == "letters"
+
+
+def test_a_caller_that_never_ends_is_not_waited_for(gates: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then does not hold the gate: all of a question has one time to come in."""
+    monkeypatch.setattr(gate, "_FRAME", 0.5)
+    with socket.socket(socket.AF_UNIX) as slow:
+        slow.connect(str(gates[0]))
+        slow.settimeout(0.05)
+        hung_up, heard = False, b"-"
+        for _ in range(2**12):  # bytes of a header that has more of them
+            with contextlib.suppress(TimeoutError):
+                try:
+                    slow.sendall(b"\x01")
+                    heard = slow.recv(1)
+                except (BrokenPipeError, ConnectionResetError):
+                    heard = b""
+                if heard == b"":
+                    hung_up = True
+                    break
+        assert hung_up
+    assert isinstance(GateClient(gates[0]).status(), Status)
+
+
+def test_a_gate_that_is_about_to_open_keeps_its_place(files: list[Path], tmp_path: Path) -> None:
+    """Two of them find one stale socket: the one with the lock puts its own there, the other leaves it alone."""
+    path = tmp_path / "gate"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    with gate._only_gate(path), pytest.raises(ValueError, match="another gate is open there"):
+        gate.serve(Node(files[0]), path)
+    assert path.is_socket()
+
+
+def test_a_lock_is_not_looked_for_elsewhere(files: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "gate.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="no lock can be made there"):
+        gate.serve(Node(files[0]), tmp_path / "gate")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_socket_is_made_with_its_mode(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name is followed a second time to change it."""
+    monkeypatch.setattr(os, "chmod", None)
+    for mode in (0o600, 0o660, 0o666):
+        opened, path = threading.Event(), tmp_path / f"{mode}"
+        threading.Thread(target=gate.serve, args=(Node(files[0]), path, mode, opened.set), daemon=True).start()
+        assert opened.wait(60)
+        assert stat.S_IMODE(path.stat().st_mode) == mode

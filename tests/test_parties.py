@@ -16,7 +16,8 @@ from sottovoce.privacy.audit import Tape, replays
 from sottovoce.privacy.ledger import Budget, fingerprint
 from sottovoce.privacy.ledger_file import FileLedger
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
-from sottovoce.privacy.parties import bounded, randomised_labels
+from sottovoce.privacy.parties import OutOfRange, bounded, randomised_labels
+from sottovoce.problems import columns
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L1, L2
@@ -89,6 +90,45 @@ def test_the_budget_is_for_all_rounds_and_the_model_and_no_more(unit: str) -> No
         simulator.door.models(kept, np.arange(6), 4)
     with pytest.raises(BudgetSpent):
         ask(simulator, target, 5)
+
+
+@pytest.mark.parametrize("unit", ["proven, party", "proven, clip"])
+def test_columns_that_no_fit_can_be_made_of_are_answered_with_zeros(unit: str) -> None:
+    """And say nothing of other parties' answers, which stay what they were to the bit."""
+    usual, whole = small_columns(), COLUMN_UNITS[unit]
+    huge = VerticalFederation((usual.parts[0] * 1e200, *usual.parts[1:]), usual.y, usual.names)
+    empty = VerticalFederation((usual.parts[0] * 0.0, *usual.parts[1:]), usual.y, usual.names)
+    target = np.random.default_rng(0).normal(size=(6, 40))
+    said, of_none, of_usual = (ask(place(whole, 4, federation), target, 1) for federation in (huge, empty, usual))
+    assert np.array_equal(said, of_none)
+    assert np.array_equal(said[1:], of_usual[1:])
+    assert not np.array_equal(said[0], of_usual[0])
+
+
+@pytest.mark.parametrize("unit", COLUMN_UNITS)
+@pytest.mark.parametrize(
+    ("rho", "size", "words"),
+    [
+        (1e61, 1.0, "rho must be from 1e-60 to 1e\\+60"),
+        (1e-61, 1.0, "rho must be"),
+        (np.nan, 1.0, "rho must be"),
+        (1.0, 1e61, "the target's largest entry must be"),
+        (1.0, np.inf, "the target's largest entry must be"),
+    ],
+)
+def test_what_is_out_of_range_is_refused_before_the_charge(unit: str, rho: float, size: float, words: str) -> None:
+    simulator = place(COLUMN_UNITS[unit])
+    with pytest.raises(OutOfRange, match=words):
+        ask(simulator, np.full((6, 40), size), 1, rho)
+    assert not simulator.ledger.epsilons().any()
+
+
+def test_more_columns_than_can_be_fitted_are_refused_before_the_charge(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator = place(COLUMN_UNITS["proven, clip"])
+    monkeypatch.setattr(columns, "MOST", 0)
+    with pytest.raises(InvalidInput, match="Split its columns over several parties"):
+        ask(simulator, np.ones((6, 40)), 1)
+    assert not simulator.ledger.epsilons().any()
 
 
 def test_what_is_not_declared_is_not_answered() -> None:
@@ -266,8 +306,25 @@ def test_a_promise_needs_exactly_its_own_bounds(fields: dict[str, Any], message:
 
 
 def test_the_unit_has_no_default() -> None:
-    with pytest.raises(TypeError):
-        ProvenColumns(1.0, 1e-5, bound=1.0)  # type: ignore[call-arg]
+    with pytest.raises(InvalidInput, match="needs unit, what is hidden: 'record', 'column' or 'party'"):
+        ProvenColumns(1.0, 1e-5, bound=1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"unit": "record"}, "needs bound, the norm .* square root of the number of samples"),
+        ({"unit": "record", "bound": 9.0}, "needs row_bound, the length .* square root of its number of columns"),
+        ({"unit": "record", "bound": 9.0, "row_bound": 1.0}, "needs score_bound, the size .* Try 0.3"),
+        ({"unit": "column", "bound": 9.0}, "needs column_bound, the length"),
+        ({"unit": "party", "bound": 9.0, "variant": "clip"}, "needs model_bound, the norm .* Try 1"),
+        ({"unit": "party", "bound": 9.0, "row_bound": 1.0}, "has no row_bound, got 1.0. Leave it out"),
+    ],
+    ids=str,
+)
+def test_what_a_bound_is_is_said_where_it_is_missing(given: Any, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        ProvenColumns(1.0, 1e-5, **given)
 
 
 def test_what_no_proof_covers_is_refused() -> None:

@@ -9,52 +9,115 @@ import pytest
 
 from sottovoce.core.check import InvalidInput
 from sottovoce.run import superlink
-from sottovoce.run.superlink import LARGEST, LARGEST_LIST, fleet_only
+from sottovoce.run.superlink import LARGEST, LARGEST_PIECE, fleet_only
 
 FLEET, CONTROL = 8700, 8701
 LENGTH = (b"content-length", b"5")
+SETTINGS = {"http": "httptools", "ws": "none", "limit_concurrency": superlink.CONNECTIONS}.items()
+WHOLE = {"type": "http.request", "body": b"12345"}
 
 
-def status(path: str, *headers: tuple[bytes, bytes], port: int = FLEET, kind: str = "http") -> int:
-    """How a request is answered by the application 200, guarded; 0 if not at all."""
+def status(
+    path: str,
+    *headers: tuple[bytes, bytes],
+    port: int = FLEET,
+    kind: str = "http",
+    method: str = "POST",
+    comes: Any = (WHOLE,),
+) -> int:
+    """How a request is answered by the application 200, guarded; 0 if not at all. `comes`: what is sent of it."""
     sent: list[Any] = []
+    coming = list(comes)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
+        if kind == "http":
+            assert await receive() == WHOLE | {"more_body": False} or port == CONTROL
         await send({"type": "http.response.start", "status": 200})
+
+    async def receive() -> Any:
+        return coming.pop(0) if coming else await asyncio.Event().wait()
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": kind, "server": ("192.0.2.1", port), "path": path, "headers": list(headers)}
-    asyncio.run(fleet_only(app, FLEET)(scope, None, send))
+    scope = {"type": kind, "server": ("192.0.2.1", port), "path": path, "method": method, "headers": list(headers)}
+    asyncio.run(fleet_only(app, FLEET)(scope, receive, send))
     return sent[0]["status"] if sent else 0
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/control/start-run", "/v1/runtime/acquire-task", "/", "", "/docs", "//v1/fleet/x", "/v1/fleet", "/V1/FLEET/"],
+    [
+        *("/v1/control/start-run", "/v1/runtime/acquire-task", "/", "", "/docs", "//v1/fleet/x", "/v1/fleet"),
+        *("/v1/fleet/", "/V1/FLEET/get-run", "/v1/fleet/get-run/", "/v1/fleet/push-messages\n", "/v1/fleet/other"),
+    ],
 )
 def test_what_is_no_business_of_nodes_is_not_found(path: str) -> None:
     assert status(path, LENGTH) == 404
     assert status(path, LENGTH, port=CONTROL) == 200
-    assert status(f"/v1/fleet/{path}", LENGTH) == 200
+    assert status("/v1/fleet/get-run", LENGTH) == 200
+    assert status("/v1/fleet/get-run", LENGTH, method="GET") == 404
+
+
+def test_what_nodes_ask_is_what_flower_serves_them() -> None:
+    translation = pytest.importorskip("flwr.supercore.protobuf.translation", reason="needs the extra 'flower'")
+    served = {(method, path) for method, path in translation.PROTOBUF_REQUEST_TYPES if "/fleet" in path}
+    assert served == {("POST", path) for path in superlink.FLEET}
 
 
 def test_a_request_has_a_length_and_not_too_large_a_one() -> None:
     def of(length: int) -> tuple[bytes, bytes]:
         return b"content-length", str(length).encode()
 
-    assert status("/v1/fleet/push-object", of(LARGEST)) == 200
-    assert status("/v1/fleet/push-object", of(LARGEST + 1)) == 413
-    assert status("/v1/fleet/push-messages", of(LARGEST_LIST)) == 200
-    assert status("/v1/fleet/push-messages", of(LARGEST_LIST + 1)) == 413
+    for path in superlink.FLEET:
+        largest = LARGEST_PIECE if path == "/v1/fleet/push-object" else LARGEST
+        assert status(path, of(largest)) == 200
+        assert status(path, of(largest + 1)) == 413
     assert status("/v1/fleet/push-object") == 411
     assert status("/v1/fleet/push-object", (b"content-length", b"-1")) == 411
     assert status("/v1/fleet/push-object", LENGTH, of(6)) == 411
+    assert status("/v1/fleet/push-object", LENGTH, (b"transfer-encoding", b"chunked")) == 411
+
+
+@pytest.mark.parametrize("path", ["/v1/fleet/push-object", "/v1/fleet/get-run"])
+def test_a_request_that_does_not_come_is_not_waited_for(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(superlink, "SECONDS", 0.1)
+    half = [{"type": "http.request", "body": b"12", "more_body": True}]
+    rest = {"type": "http.request", "body": b"345", "more_body": False}
+    assert status(path, LENGTH, comes=half) == 408
+    assert status(path, LENGTH, comes=[*half, {"type": "http.disconnect"}]) == 408
+    assert status(path, LENGTH, comes=[*half, rest]) == 200
+
+
+def test_large_requests_are_read_a_few_at_a_time() -> None:
+    """The others wait, and all of them are answered."""
+    reading, most, answered = 0, 0, 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal answered, reading
+        answered += 1
+        reading -= 1
+
+    async def receive() -> Any:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await asyncio.sleep(0)
+        return WHOLE
+
+    async def all_at_once(path: str) -> None:
+        guarded = fleet_only(app, FLEET)
+        scope = {"type": "http", "server": ("", FLEET), "path": path, "method": "POST", "headers": [LENGTH]}
+        await asyncio.gather(*(guarded(scope, receive, None) for _ in range(50)))
+
+    asyncio.run(all_at_once("/v1/fleet/push-object"))
+    assert (most, answered) == (superlink.PIECES, 50)
+    asyncio.run(all_at_once("/v1/fleet/get-run"))
+    assert most == 50
 
 
 def test_nothing_but_http_comes_in() -> None:
-    assert status("/v1/fleet/x", LENGTH, kind="websocket") == 0
+    assert status("/v1/fleet/get-run", LENGTH, kind="websocket") == 0
     assert status("", kind="lifespan") == 200  # no caller's: the server itself starting
 
 
@@ -80,7 +143,7 @@ def started(monkeypatch: pytest.MonkeyPatch, *arguments: str, host: str = "127.0
         state = type("State", (), {"enable_supernode_auth": keys})
 
     monkeypatch.setattr(uvicorn, "Server", Server)
-    monkeypatch.setattr(uvicorn, "Config", lambda app, **settings: app)
+    monkeypatch.setattr(uvicorn, "Config", lambda app, **settings: app if settings.items() >= SETTINGS else settings)
     monkeypatch.setattr(uvicorn, "run", None)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [Command()])
     monkeypatch.setattr(superlink, "_listening", lambda *at: Place(at))

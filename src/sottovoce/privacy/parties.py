@@ -22,7 +22,12 @@ from sottovoce.privacy.modes import ProvenColumns, Published, VerticalPrivacy
 from sottovoce.privacy.proven import Ledger, ProvenDoor
 
 MODEL = 0  # the round under which a ledger keeps the model for prediction: it is made once a run, whenever that ends
+SMALLEST, LARGEST = 1e-60, 1e60  # of what a proven fit is made of: products of these, as its noise has them, are finite
 RELATIONS: dict[str, Relation] = {"party": "replace-client", "column": "replace-column", "record": "replace-one"}
+
+
+class OutOfRange(InvalidInput):
+    """A public number of a question is too large or too small for any answer; nothing was charged."""
 
 
 @dataclass
@@ -109,21 +114,25 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
     """Noisy fits; uploads are post-processing and go out as they are.
 
     Variant "clip": whatever the party did, its scores were clipped to norm C before the noise, so any change of its
-    data moves them by at most 2C. That holds for a fit its solver did not finish, too: it is answered, since a refusal
-    would tell something of the data. Variant "ridge": see `sensitivity.py`; its fits are closed forms.
+    data moves them by at most 2C. Variant "ridge": see `sensitivity.py`; its fits are closed forms.
+
+    What is refused follows from what is public, and is refused before the charge: numbers out of a stated range, more
+    columns than can be fitted. After it every question is answered, since a refusal would tell something of the data. A
+    fit that its solver did not finish goes out clipped like any other; in place of one that came to nothing (numbers
+    overflowed, a matrix was not one) zeros do. Within the range the closed forms of rows or columns of bounded length
+    do not come to that, and zeros are scores that a whole party may have: I − mu (DD' + mu)^-1 = 0 for D = 0.
     """
 
     privacy: ProvenColumns  # type: ignore[assignment]
     counted = True
-
-    @property
-    def certified(self) -> bool:
-        return self.privacy.variant != "clip"
+    certified = False
 
     def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
-        u, rho = self._projected(target), np.atleast_2d(rho)
+        u, rho = self._checked(target, rho, question.local)
         self.charge(question, u, rho)
-        scores = self.exact.predict(self.exact.fit(u, rho, question.local, self.certified), question.local)
+        with np.errstate(all="ignore"):
+            scores = self.exact.predict(self.exact.fit(u, rho, question.local, self.certified), question.local)
+        scores = np.where(np.isfinite(scores).all(axis=-1, keepdims=True), scores, 0.0)
         if self.privacy.variant == "clip":
             return self._clipped(scores, self.privacy.bound, Purpose.NOISE, question)
         mu, bound = self.exact.penalty.strong / rho, self.privacy.score_bound
@@ -143,7 +152,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         assert kept.target is not None
         assert kept.rho is not None
         everyone = np.ones(self.shape(len(local)), dtype=bool)
-        self.charge(Question(local, everyone, MODEL, 0), self._projected(kept.target), kept.rho)
+        self.charge(Question(local, everyone, MODEL, 0), *self._checked(kept.target, kept.rho, local))
         return self._noisy_models(kept, Question(local, everyone, k, self.asks.answers))
 
     def would_be(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
@@ -181,6 +190,19 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         """A party that was short of budget from the start has no room for a model either."""
         return not self.privacy.model or bool(self.ledger.afford(self.event, 1, local, MODEL).all())
 
+    def _checked(self, target: np.ndarray, rho: np.ndarray, local: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is asked about, as it is used; refused out of range, by public numbers and without a look at data."""
+        self.exact.check_sizes(local)
+        rho, privacy = np.atleast_2d(rho), self.privacy
+        bounds = (privacy.bound, privacy.model_bound, privacy.row_bound, privacy.column_bound, privacy.score_bound)
+        _in_range("rho", rho)
+        for bound in bounds:
+            _in_range("a bound", 1.0 if bound is None else bound)
+        if privacy.variant == "ridge":
+            _in_range("lam / rho", self.exact.penalty.strong / rho)
+        _in_range("the target's largest entry", np.maximum(np.abs(target), SMALLEST))
+        return self._projected(target), rho
+
     def _projected(self, target: np.ndarray) -> np.ndarray:
         """On |u| <= U: noise comes back in the target, and without a bound would feed on itself."""
         return mechanisms.clip_rows(target, self.privacy.bound) if self.privacy.variant == "ridge" else target
@@ -193,6 +215,11 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         scale = self.event.noise_multiplier * 2 * mechanisms.GRID_BOUND
         grid = mechanisms.noised("gaussian", scale, grid)
         return self.intercept(mechanisms.from_grid(grid, bound))
+
+
+def _in_range(what: str, value: Any) -> None:
+    if not np.all((value >= SMALLEST) & (value <= LARGEST)):  # NaN is outside
+        raise OutOfRange(f"fit: {what} must be from {SMALLEST:g} to {LARGEST:g}")
 
 
 def _given(bound: float | None) -> float:

@@ -7,6 +7,7 @@ What a party gets never depends on who else is asked, not in the last bit: parti
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -51,13 +52,25 @@ class Columns:
     def fit(self, target: np.ndarray, rho: np.ndarray, clients: np.ndarray, certified: bool = True) -> np.ndarray:
         """x_m = argmin_x r(x) + rho/2 |D_m x − target_m|², (runs?, parties, widest).
 
-        Where no certificate is reached this raises; unless `certified` is False: then the last step has to do.
+        Where no certificate is reached this raises. With `certified` False no party's numbers make it raise, since that
+        would tell something of them: the last step has to do, and zeros where there is none or it is not finite.
         """
 
         def fitted(party: "Party", v: np.ndarray, weight: np.ndarray) -> np.ndarray:
-            return party.fit(v, float(weight[0]), certified)
+            if certified:
+                return party.fit(v, float(weight[0]))
+            with np.errstate(all="ignore"), suppress(Exception):
+                x = party.fit(v, float(weight[0]), certified)
+                if np.isfinite(x).all():
+                    return x
+            return np.zeros(party.width)
 
         return self._each(clients, fitted, self.widest, target, rho)
+
+    def check_sizes(self, clients: np.ndarray) -> None:
+        """Refuse parties that are too large to fit, by their shapes."""
+        for client in clients:
+            self.parties[client].check_size()
 
     def predict(self, x: np.ndarray, clients: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """D_m x_m, (runs?, parties, samples): of all samples, or of those numbered `rows`, (runs?, 1, count)."""
@@ -150,15 +163,17 @@ class Party:
         values, vectors = self._spectrum
         return lambda b: vectors @ ((vectors.T @ b) / (values + mu))
 
-    @cached_property
-    def gram(self) -> np.ndarray:
-        """D'D, or DD' if that is smaller."""
-        small = min(self.width, self.samples)
-        if small > MOST:
+    def check_size(self) -> None:
+        if min(self.width, self.samples) > MOST:
             raise InvalidInput(
                 f"Columns: a party has {self.samples} samples and {self.width} columns; the smaller of the two must be "
                 f"at most {MOST}. Split its columns over several parties, or use fdml"
             )
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        """D'D, or DD' if that is smaller."""
+        self.check_size()
         product = self.D.T @ self.D if self.tall else self.D @ self.D.T
         return product.toarray() if self.sparse else product
 

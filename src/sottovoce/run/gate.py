@@ -9,12 +9,14 @@ can be. The rows are read again with it, and at no other time.
 A frame is a length (8 bytes), a JSON header, a length, and the arrays' bytes end to end in the header's order.
 """
 
+import fcntl
 import json
 import os
 import socket
 import struct
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,8 @@ from sottovoce.run.node import Node
 from sottovoce.run.wire import Ask, Reply, Status
 
 _HEADER = 2 * wire.LONGEST_TEXT
-_PATIENCE = 600.0  # seconds for one answer, or for one frame
+_PATIENCE = 600.0  # seconds for one answer
+_FRAME = 60.0  # seconds for a caller to say all it has to: others wait
 
 
 class GateClient:
@@ -48,16 +51,16 @@ class GateClient:
                 line.settimeout(_PATIENCE)
                 line.connect(self._path)
                 _send(line, header, arrays)
-                return _said(*_receive(line, self._most))
+                return _said(*_receive(line, self._most, _PATIENCE))
         except OSError:
             return Reply(wire.FAILED, "its gate does not answer")
 
 
 def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] = lambda: None) -> None:
     """Answer at a new socket, one caller at a time, until interrupted. The socket's `mode` says who may call."""
-    _make_room(path)
-    with socket.socket(socket.AF_UNIX) as door:
-        mask = os.umask(0o777)  # nobody may call before `mode` says who
+    with _only_gate(path), socket.socket(socket.AF_UNIX) as door:
+        _make_room(path)
+        mask = os.umask(0o777 & ~mode)  # it is made with its mode: a name may lead elsewhere by the time of a chmod
         try:
             door.bind(str(path))
         except OSError as error:
@@ -65,7 +68,6 @@ def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] =
         finally:
             os.umask(mask)
         try:
-            os.chmod(path, mode)
             door.listen()
             ready()
             while True:
@@ -75,6 +77,22 @@ def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] =
                     node = _answer(node, line)
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _only_gate(path: Path) -> Iterator[None]:
+    """While it is held nobody else opens a gate there. The lock falls with its process; its file stays."""
+    beside = path.with_name(f"{path.name}.lock")
+    try:
+        lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InvalidInput(f"{beside}: no lock can be made there ({error})") from None
+    with os.fdopen(lock):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInput(f"{path}: exists already, and another gate is open there") from None
+        yield
 
 
 def _make_room(path: Path) -> None:
@@ -99,7 +117,7 @@ def _make_room(path: Path) -> None:
 def _answer(node: Node, line: socket.socket) -> Node:
     """Answer one question, for the client as its file describes it by now, which is returned."""
     try:
-        header, arrays = _receive(line, node.limits.message_bytes)
+        header, arrays = _receive(line, node.limits.message_bytes, _FRAME)
         ask = replace(experiment.from_table(Ask, header["ask"], "Ask"), down=arrays) if "ask" in header else None
         node, current = _renewed(node)
         if not current:
@@ -142,10 +160,12 @@ def _send(line: socket.socket, header: dict[str, Any], arrays: wire.Packed) -> N
     line.sendall(struct.pack("<Q", len(text)) + text + struct.pack("<Q", len(body)) + body)
 
 
-def _receive(line: socket.socket, most: int) -> tuple[dict[str, Any], wire.Packed]:
+def _receive(line: socket.socket, most: int, seconds: float) -> tuple[dict[str, Any], wire.Packed]:
+    """A frame, all of which must come in so many seconds."""
+    until = time.monotonic() + seconds
     try:
-        header = json.loads(_part(line, _HEADER))
-        body = memoryview(_part(line, most))
+        header = json.loads(_part(line, _HEADER, until))
+        body = memoryview(_part(line, most, until))
         arrays, start = {}, 0
         for name, shape, length in header.pop("arrays")[: wire.MOST_ARRAYS]:
             arrays[str(name)] = (tuple(int(each) for each in shape), bytes(body[start : start + int(length)]))
@@ -155,18 +175,20 @@ def _receive(line: socket.socket, most: int) -> tuple[dict[str, Any], wire.Packe
         raise InvalidInput(f"gate: a frame cannot be read ({error})") from None
 
 
-def _part(line: socket.socket, most: int) -> bytes:
-    (length,) = struct.unpack("<Q", _exactly(line, 8))
+def _part(line: socket.socket, most: int, until: float) -> bytes:
+    (length,) = struct.unpack("<Q", _exactly(line, 8, until))
     check.require(length <= most, "gate", f"a part of a frame must have at most {most} bytes", length)
-    return _exactly(line, length)
+    return _exactly(line, length, until)
 
 
-def _exactly(line: socket.socket, count: int) -> bytes:
-    parts, left = [], count
+def _exactly(line: socket.socket, count: int, until: float) -> bytes:
+    parts, left, usual = [], count, line.gettimeout()
     while left:
+        line.settimeout(max(until - time.monotonic(), 1e-3))  # 0 would mean: do not wait at all
         part = line.recv(min(left, 2**20))
         if not part:
             raise InvalidInput("gate: the frame ended early")
         parts.append(part)
         left -= len(part)
+    line.settimeout(usual)
     return b"".join(parts)

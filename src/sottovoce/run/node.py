@@ -26,6 +26,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import time
 import tomllib
 import traceback
@@ -47,7 +48,7 @@ from sottovoce.privacy.ledger import Budget, LedgerError, MemoryLedger, fingerpr
 from sottovoce.privacy.ledger_file import FileLedger
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns
 from sottovoce.privacy.owners import OwnerLedgers
-from sottovoce.privacy.parties import MODEL
+from sottovoce.privacy.parties import MODEL, OutOfRange
 from sottovoce.privacy.proven import kind_of_answer, open_door
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.rows import Rows
@@ -120,7 +121,7 @@ class Node:
 
     def inspect(self) -> Status:
         """The same for its owner's eyes: what is wrong is raised as it is."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._home()
         with self._locked():
             return self._status()
 
@@ -133,10 +134,17 @@ class Node:
         labels = bool(rows.labels)
         return Status(self.name, size, columns, epsilon, budget.epsilon, budget.delta, spent, labels, rows.order)
 
+    def _home(self) -> None:
+        """Its folder, made on first use, and closed to others: states, flips and the log in it are no noisy answers."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        mode = stat.S_IMODE(self.folder.stat().st_mode)
+        rule, hint = "nobody but its owner may look into it", f"Close it with: chmod 700 {self.folder}"
+        check.require(mode & 0o077 == 0, str(self.folder), rule, f"mode {mode:o}", hint)
+
     def _guarded(self, what: str, work: Any) -> Any:
         """Do it under the lock. Of an error nothing leaves but a code and a fixed sentence."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._home()
             with self._locked():
                 done = work()
             self.note(f"{what}: answered")
@@ -331,7 +339,8 @@ def alone(
     if party.is_vertical(task):
         return party.alone(task, event, X, client, ledger, streams, behind)
     federation = Federation.from_clients([(X, y)], row_bound=row_bound)
-    rows = Rows(
+    whole = isinstance(task.privacy, Proven) and task.privacy.unit == "client"
+    rows = (_AnsweringRows if whole else Rows)(
         federation.X, federation.y, federation.offsets, objective.loss, objective.scale, engine or settings.engine
     )
     door = open_door(
@@ -345,6 +354,19 @@ def alone(
         row_bound=row_bound,
     )
     return Simulator(federation, objective, rows, door, streams, ledger, None, measure_training=False)
+
+
+class _AnsweringRows(Rows):
+    """Rows whose arg-min is always there: in place of one that misses its certificate, the centre does.
+
+    For a door that clips whatever leaves, whole: its proof asks nothing of the solver, and a refusal, which costs no
+    budget, would tell something of the rows.
+    """
+
+    def argmin(self, centre: np.ndarray, *of: Any, **more: Any) -> np.ndarray:
+        with np.errstate(all="ignore"), suppress(Exception):
+            return super().argmin(centre, *of, **more)
+        return np.broadcast_to(centre, (1, self.dim)).copy()
 
 
 def _behind(task: Task, event: Event | None) -> Streams:
@@ -445,6 +467,8 @@ def _said(error: Exception) -> tuple[str, str]:
     """A code and a sentence for the server: of an error from outside `Refused` no word of its own."""
     if isinstance(error, Refused):
         return error.code, str(error)
+    if isinstance(error, OutOfRange):  # about the server's own numbers
+        return wire.BAD_ASK, str(error)
     if isinstance(error, BudgetSpent):
         return wire.BUDGET, "its privacy budget is spent"
     if isinstance(error, LedgerError):

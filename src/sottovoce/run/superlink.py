@@ -3,34 +3,63 @@
 Flower 1.41 serves three things on one port: what nodes use (Fleet), what the operator uses (Control: start and stop
 runs, register nodes) and what app processes use (Runtime), and asks keys of nodes alone. So that port stays on
 loopback, and nodes of other machines come in by a second one, `--fleet HOST:PORT`, whose requests are looked at first.
+
+Flower reads a whole request before it asks who sent it. So what a stranger can make the server hold is bounded here:
+bytes of a request, seconds for them to come, and how many of the large ones are read at a time.
 """
 
+import asyncio
+import gc
 import ipaddress
 import socket
 import sys
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from itertools import count
 from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.check import MissingData
 
-FLEET = "/v1/fleet/"
-LARGEST = 2**23  # bytes of one request; Flower cuts arrays into pieces of 5 MiB
-_LISTS, LARGEST_LIST = f"{FLEET}push-messages", 2**15  # which names a message's pieces, 70 bytes for each
+FLEET = frozenset(
+    f"/v1/fleet/{name}"
+    for name in (
+        *("register-node", "activate-node", "deactivate-node", "unregister-node", "send-node-heartbeat"),
+        *("pull-messages", "push-messages", "get-run", "get-fab", "push-object", "pull-object"),
+        "confirm-message-received",
+    )
+)
+_PIECE, LARGEST_PIECE = "/v1/fleet/push-object", 2**23  # bytes; Flower cuts arrays into pieces of 5 MiB
+LARGEST = 2**15  # of any other: the longest is push-messages, which names a message's pieces, 70 bytes for each
+PIECES = 8  # that are read at a time; others wait
+SECONDS = 60.0  # for a request to come in
+CONNECTIONS = 1000  # beyond it requests get a 503; a service may usually have 1024 files open
 
 Application = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
 
 def fleet_only(app: Application, port: int) -> Application:
-    """The ASGI application `app`; what comes in by `port` reaches the nodes' part of it alone, and is not too large."""
+    """The ASGI application `app`; what comes in by `port` reaches the nodes' part of it alone, whole and not large."""
+    places, pieces = asyncio.Semaphore(PIECES), count(1)
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        outside = scope["type"] != "lifespan" and scope["server"][1] == port
-        refused = _refusal(scope) if outside else 0
-        if not refused:
+        if scope["type"] == "lifespan" or scope["server"][1] != port:
             await app(scope, receive, send)
-        elif scope["type"] == "http":
+            return
+        refused = _refusal(scope)
+        if not refused:
+            large = scope["path"] == _PIECE
+            async with places if large else nullcontext():
+                body = await _whole(receive)
+                if body is not None:
+                    own = {**scope, "state": dict(scope.get("state", {}))}  # `scope` stays with the connection
+                    await app(own, _read_before(body, receive), send)
+            if large and next(pieces) % PIECES == 0:
+                gc.collect()  # Flower's objects of a request point at each other, and hold its body until then
+            if body is not None:
+                return
+            refused = 408
+        if scope["type"] == "http":
             await send({"type": "http.response.start", "status": refused, "headers": [(b"connection", b"close")]})
             await send({"type": "http.response.body"})
 
@@ -39,12 +68,35 @@ def fleet_only(app: Application, port: int) -> Application:
 
 def _refusal(scope: Any) -> int:
     """An HTTP status if this is nothing a node asks, else 0."""
-    if scope["type"] != "http" or not scope["path"].startswith(FLEET):
+    if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in FLEET:
         return 404
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-    if len(lengths) != 1 or not lengths[0].isdigit():
+    coded = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+    if coded or len(lengths) != 1 or not lengths[0].isdigit():
         return 411  # without it a request has no end that could be known
-    return 413 if int(lengths[0]) > (LARGEST_LIST if scope["path"] == _LISTS else LARGEST) else 0
+    return 413 if int(lengths[0]) > (LARGEST_PIECE if scope["path"] == _PIECE else LARGEST) else 0
+
+
+async def _whole(receive: Any) -> bytes | None:
+    """The body of a request; None if it does not come in time, or its sender hangs up."""
+    parts = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SECONDS):
+            while (message := await receive())["type"] == "http.request":
+                parts.append(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    return None
+
+
+def _read_before(body: bytes, receive: Any) -> Any:
+    """What an application receives of a request whose body is here already."""
+    first = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Any:
+        return first.pop() if first else await receive()
+
+    return again
 
 
 def start(arguments: list[str]) -> None:
@@ -72,6 +124,8 @@ def start(arguments: list[str]) -> None:
             check.require(apart, "flower superlink", "--fleet must have another port than --port", port)
             sockets.append(_listening(*fleet))
             app = fleet_only(app, fleet[1])
+        # One parser of requests, which refuses a body of two lengths; and no other protocol beside it.
+        settings |= {"http": "httptools", "ws": "none", "limit_concurrency": CONNECTIONS}
         with suppress(KeyboardInterrupt):
             uvicorn.Server(uvicorn.Config(app, host=host, port=port, **settings)).run(sockets)
 

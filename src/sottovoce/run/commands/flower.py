@@ -14,13 +14,18 @@ _DEFAULTS = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds; a round waits for it several times
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # what is installed is what runs
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray, of Flower's simulation, then stays on loopback on Linux too
+    "RAY_USAGE_STATS_ENABLED": "0",
 }
+# With these a SuperLink opens ports of its own to all the world, past --host and --fleet.
+_NEVER = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
 
 
 def flower(context: typer.Context) -> None:
     """Run a Flower command with telemetry, update checks and downloads off: superlink, supernode, run, ls, log, ...
 
-    Everything after its name goes to Flower as it is. Variables you have set yourself are left alone.
+    Everything after its name goes to Flower as it is. Variables you have set yourself are left alone, but
+    for two (FLWR_INTERNAL_GRPC_CONTROL_API, FLWR_INTERNAL_GRPC_FLEET_API) that would open ports past the options below.
 
     superlink has one option more, --fleet HOST:PORT: nodes of other machines come in there, and reach nothing but what
     nodes need. All else (starting runs, registering nodes) stays on this machine's loopback, at --host and --port.
@@ -33,6 +38,8 @@ def flower(context: typer.Context) -> None:
         name, *rest = context.args
         beside = str(Path(sys.executable).parent)
         folders = os.pathsep.join([beside, os.environ.get("PATH", "")])  # it starts programs of its own
+        for variable in _NEVER:
+            os.environ.pop(variable, None)
         environment = {**_DEFAULTS, **os.environ, "PATH": folders}
         # `flwr` has command groups of these names: supernode register, list, ...
         alone = not rest or rest[0].startswith("-")
