@@ -34,10 +34,10 @@ class Peer:
     more: str = ""  # what it does that this problem does not need
 
 
-NUMPY = Peer("NumPy loop", "numpy_loop.py", rounds=(10, 110))
-OURS = Peer("sottovoce", "run_sottovoce.py", rounds=(10, 110))
-EXACT = Peer("sottovoce, no privacy", "run_sottovoce.py", options=("--exact",), rounds=(10, 110))
-WIDE = Peer("sottovoce, float64", "run_sottovoce.py", options=("--float64",), rounds=(10, 110))
+NUMPY = Peer("NumPy loop", "numpy_loop.py", rounds=(10, 310))
+OURS = Peer("sottovoce", "run_sottovoce.py", rounds=(10, 310))
+EXACT = Peer("sottovoce, no privacy", "run_sottovoce.py", options=("--exact",), rounds=(10, 310))
+WIDE = Peer("sottovoce, float64", "run_sottovoce.py", options=("--float64",), rounds=(10, 310))
 
 PEERS = (
     Peer(
@@ -111,7 +111,7 @@ def a_round(peer: Peer, steps: int, *shape: str) -> dict[str, float]:
     """CPU and wall milliseconds of a round, peak memory, and the objective that the long run reached."""
     interpreter = ENVIRONMENTS[peer.environment].interpreter if peer.environment else sys.executable
     command = [str(interpreter), peer.script, *peer.options, "--steps", str(steps), *shape, "--rounds"]
-    counts = [str(rounds) for rounds in (2, *peer.rounds)]  # the first for what is done once: imports, compilers
+    counts = [str(rounds) for rounds in (peer.rounds[0], *peer.rounds)]  # the first for what is done once: compilers
     # Only from outside are all processes of a family seen; a single one times itself, one run after the other.
     runs = [[one] for one in counts[1:]] if peer.family else [counts]
     families = [watch([*command, *some], SCRIPTS, LONGEST) for some in runs]

@@ -1,6 +1,5 @@
 """Flower's simulation: a NumPy client, its FedAvg strategy, Ray with two actors."""
 
-import functools
 import logging
 import os
 
@@ -12,19 +11,14 @@ from flwr.common import Message
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from problem import LAM, STEP, data, main
+from problem import LAM, STEP, kept_data, main
 
 logging.getLogger("flwr").setLevel(logging.ERROR)
 
 
 # user: from here
-@functools.cache  # each worker process holds the data set
-def rows():
-    return data()
-
-
 def train(message, context):
-    Xk, yk = (part[context.node_config["partition-id"]] for part in rows())
+    Xk, yk = (part[context.node_config["partition-id"]] for part in kept_data())
     v = message.content["arrays"].to_numpy_ndarrays()[0].copy()
     for _ in range(message.content["config"]["steps"]):
         slope = -yk / (1 + np.exp(yk * (Xk @ v)))
