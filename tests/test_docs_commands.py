@@ -23,7 +23,8 @@ NOT_RUN = {  # how a command starts, and why it is left out
     r"python3 -m venv": "as `make` does before any test runs",
     r"(\.venv/bin/)?pip install": "needs a package index",
     r"(SOTTOVOCE_NODES=\S+ )?(\.venv/bin/)?sottovoce flower": "nodes that wait for a server: test_flower.py",
-    r"sudo": "needs another account; the gate itself is tested in test_node_gate.py",
+    r"sudo -u": "needs another account; the gate itself is tested in test_node_gate.py",
+    r"sudo ufw": "changes the firewall of the machine",
 }
 DOCS = [*PAGES, ROOT / "CONTRIBUTING.md"]
 
@@ -106,7 +107,7 @@ def test_commands_run_as_printed(page: Path, heading: str, commands: list[str], 
 def test_no_command_is_missed() -> None:
     """Every line that starts as a command does was found, every one found is a command, and every reason is needed."""
     found = [command for page in DOCS for _, commands in sections(page) for command in commands]
-    start = r"(?:SOTTOVOCE_\w+=\S+ |sudo -u \w+ )?(?:\.venv/bin/)?(?:sottovoce|python3?|pip|make)"
+    start = r"(?:SOTTOVOCE_\w+=\S+ |sudo -u \w+ )?(?:\.venv/bin/)?(?:sottovoce|python3?|pip|make|sudo ufw)"
     assert [command for command in found if not re.match(rf"{start} ", command)] == []
     lines = re.findall(rf"^(?: +|\$ )({start} [a-z-].*?)\\?$", "\n".join(map(Path.read_text, DOCS)), re.MULTILINE)
     assert len(lines) == len(found)
