@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.problems.penalties import L1, L2, PENALTIES, Ball, Box, ElasticNet, NoPenalty, Penalty
+from sottovoce.problems.penalties import L1, L2, PENALTIES, Ball, Box, ElasticNet, NoPenalty, Penalty, shrink
 
 FINITE = [NoPenalty(), L1(0.3), L2(0.7), ElasticNet(0.2, 1.5)]
 SETS = [Box(-0.5, 2.0), Box(0.0, math.inf), Ball(1.3)]
@@ -318,3 +318,25 @@ def test_dim_must_be_whole(penalty):
 def test_parameters_are_checked(make, message):
     with pytest.raises(InvalidInput, match=message):
         make()
+
+
+@pytest.mark.parametrize("shape", [(60, 80), (2, 40, 70)])
+def test_shrink_is_the_argmin_and_the_same_compiled(shape: tuple[int, ...]) -> None:
+    import numba  # noqa: F401 (arrays of this size take the compiled way once it is loaded)
+
+    rng = np.random.default_rng(2)
+    x, g = rng.normal(size=shape), rng.normal(size=shape[::-1]).T  # the second is not contiguous
+    keep, total = rng.uniform(0, 3, (*shape[:-1], 1)), rng.uniform(0.1, 3, (*shape[:-1], 1))
+    z = shrink(x, keep, g, 0.7, total)
+
+    def goal(z: np.ndarray) -> np.ndarray:
+        return total / 2 * z**2 - z * (keep * x - g) + 0.7 * np.abs(z)
+
+    assert 100 < np.count_nonzero(z) < z.size - 100
+    for step in (1e-5, -1e-5, 0.3, -0.3):
+        assert (goal(z) < goal(z + step)).all()
+    parts = [
+        shrink(x[..., i : i + 9, :], keep[..., i : i + 9, :], g[..., i : i + 9, :], 0.7, total[..., i : i + 9, :])
+        for i in range(0, shape[-2], 9)
+    ]
+    assert_array_equal(z, np.concatenate(parts, axis=-2))

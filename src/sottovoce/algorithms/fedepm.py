@@ -48,7 +48,7 @@ from sottovoce.core import check
 from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Noise, Penalty, ProxSteps, Site
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.privacy import claims
-from sottovoce.problems.penalties import L1, NoPenalty
+from sottovoce.problems.penalties import L1, NoPenalty, shrink
 
 
 @dataclass(frozen=True)
@@ -207,15 +207,12 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
             return Client(z), Up(z)
         g = site.f.grad(down.w) + self.regular(down.w, site)  # (18)
         start = mu = self.first_mu(site)
-        away, divisor = state.w - down.w, 1.0  # w_i − w is away / divisor: a division less in every step
+        away = state.w - down.w
         for step in range(self.k0):
-            mu = self.mu_in(step, start, square(away) / divisor**2, site)  # that of the last step sets the noise
+            mu = self.mu_in(step, start, square(away), site)  # that of the last step sets the noise
             pull = self.in_step(mu, site)
-            away = pull / divisor * away
-            away -= g
-            away -= away.clip(-self.threshold, self.threshold)  # argmin_x (x − away)²/2 + λ|x| (2)
-            divisor = self.eta + pull  # (20)
-        w = down.w + away / divisor
+            away = shrink(away, pull, g, self.threshold, self.eta + pull)  # (20)
+        w = down.w + away
         return Client(w), Up(site.release(w, laplace_noise(self.noise, g, mu, site), centre=down.w))  # (21)
 
     def end_of_round(self, w: Array, centre: Array, site: Site) -> Array:

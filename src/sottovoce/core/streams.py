@@ -14,11 +14,13 @@ system instead (`privacy/mechanisms.py`).
 """
 
 import hashlib
+import math
 import secrets
 import sys
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +91,7 @@ class Streams:
 
     def bits(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
         """`count` words of 64 random bits for each client: (runs?, clients, count)."""
-        if _kernel_pays(len(clients) * count * (self.runs or 1)):
+        if compiled_pays(len(clients) * count * (self.runs or 1)):
             return self._bits_by_kernel(np.asarray(clients, dtype=np.uint64), round_, _tag(purpose, question), count)
         blocks = np.arange((count + 1) // 2, dtype=np.uint64)
         owner = np.asarray(clients, dtype=np.uint64)[:, None]
@@ -98,17 +100,17 @@ class Streams:
         return pairs.reshape(*pairs.shape[:-2], -1)[..., :count]
 
     def _bits_by_kernel(self, clients: np.ndarray, round_: int, tag: int, count: int) -> np.ndarray:
-        from sottovoce.core import philox_kernel
+        from sottovoce.core import compiled
 
         k0, k1 = (np.ascontiguousarray(np.ravel(key), dtype=np.uint64) for key in self._keys)
         out = np.empty((len(k0), len(clients), count), dtype=np.uint64)
-        fill = philox_kernel.fill[out.size >= THREADS_PAY_FROM]
+        fill = compiled.fill(out.size >= THREADS_PAY_FROM)
         fill(k0, k1, np.ascontiguousarray(clients), np.uint64(round_), np.uint64(tag), out)
         return out[0] if self.runs is None else out
 
     def uniform(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
         """Uniform numbers strictly inside (0, 1): (runs?, clients, count)."""
-        return _to_unit(self.bits(clients, round_, purpose, count, question))
+        return to_unit(self.bits(clients, round_, purpose, count, question))
 
     def uniform_rows(
         self, clients: np.ndarray, sizes: np.ndarray, round_: int, purpose: Purpose, question: int = 0
@@ -125,7 +127,7 @@ class Streams:
             k0, k1 = k0[..., 0], k1[..., 0]
         a, b, c, d = philox((index >> np.uint64(1), owner, round_, _tag(purpose, question)), (k0, k1))
         odd = (index & np.uint64(1)).astype(bool)
-        return _to_unit(np.where(odd, (c << _32) | d, (a << _32) | b))
+        return to_unit(np.where(odd, (c << _32) | d, (a << _32) | b))
 
     def normal(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
         """Standard normal numbers: (runs?, clients, count)."""
@@ -169,49 +171,85 @@ def _tag(purpose: Purpose, question: int) -> int:
     return int(purpose) << _QUESTION_BITS | question
 
 
-# Wichura (1988), algorithm AS 241: the normal quantile of 0.5 + q for |q| <= 0.425 is q A(r)/B(r), r = 0.425² − q².
-NUMERATOR = (
+# Wichura (1988), algorithm AS 241. The normal quantile of 0.5 + q, for |q| <= 0.425, is q A(r)/B(r), r = 0.425² − q²;
+# that of p, for e^-25 <= p <= 0.075, is −C(r)/D(r), r = sqrt(−log p) − 1.6, and at e^-25 it is −6.66.
+A = (
     *(2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4),
     *(1.3731693765509461125e4, 1.9715909503065514427e3, 1.3314166789178437745e2, 3.3871328727963666080e0),
 )
-DENOMINATOR = (
+B = (
     *(5.2264952788528545610e3, 2.8729085735721942674e4, 3.9307895800092710610e4, 2.1213794301586595867e4),
     *(5.3941960214247511077e3, 6.8718700749205790830e2, 4.2313330701600911252e1, 1.0),
 )
+C = (
+    *(7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1, 1.27045825245236838258e0),
+    *(3.64784832476320460504e0, 5.76949722146069140550e0, 4.63033784615654529590e0, 1.42343711074968357734e0),
+)
+D = (
+    *(1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1),
+    *(6.89767334985100004550e-1, 1.67638483018380384940e0, 2.05319162663775882187e0, 1.0),
+)
+LOG_2, ROOT_2 = math.log(2), math.sqrt(2)
+LOG_SERIES = tuple(2 / n for n in range(21, 0, -2))  # log((1 + s)/(1 − s)) = 2s + 2s³/3 + 2s⁵/5 + …
 
 
 def normal(bits: np.ndarray) -> np.ndarray:
     """Standard normal numbers, one from each 64 bits: the inverse distribution function of a uniform number.
 
-    The middle, 85 % of the numbers, takes only sums, products and quotients, which give the same number in a compiled
-    loop and here; the tails, where a logarithm is needed, are SciPy's.
+    It is put together from sums, products, quotients and square roots, which give the same number in a compiled loop
+    and here; a logarithm of a library would not. What is longer than 6.6, once in 2e10, is SciPy's.
     """
     from scipy.special import ndtri
 
     flat = np.ascontiguousarray(bits).reshape(-1)
-    if _kernel_pays(flat.size):
-        from sottovoce.core import philox_kernel
+    numbers = np.empty(flat.size)
+    if compiled_pays(flat.size):
+        from sottovoce.core import compiled
 
-        numbers = np.empty(flat.size)
-        middle = philox_kernel.middle[flat.size >= THREADS_PAY_FROM]
-        middle(flat, numbers)
+        quantile = compiled.quantile(flat.size >= THREADS_PAY_FROM)
+        quantile(flat, numbers)
     else:
-        q = _to_unit(flat) - 0.5
-        r = 0.180625 - q * q
-        above, below = np.full_like(r, NUMERATOR[0]), np.full_like(r, DENOMINATOR[0])
-        for a, b in zip(NUMERATOR[1:], DENOMINATOR[1:], strict=True):
-            above, below = above * r + a, below * r + b
-        numbers = np.where(np.abs(q) <= 0.425, q * above / below, np.nan)
-    tails = np.flatnonzero(np.isnan(numbers))
-    numbers[tails] = ndtri(_to_unit(flat[tails]))
+        q = to_unit(flat) - 0.5
+        tails = np.abs(q) > 0.425
+        numbers[:] = middle_quantile(q)
+        numbers[tails] = tail_quantile(q[tails])
+    far = np.flatnonzero(np.abs(numbers) > 6.6)
+    if len(far):
+        numbers[far] = ndtri(to_unit(flat[far]))
     return numbers.reshape(bits.shape)
 
 
-def _kernel_pays(count: int) -> bool:
-    return count >= KERNEL_PAYS_FROM and "numba" in sys.modules
-
-
-def _to_unit(bits: np.ndarray) -> np.ndarray:
+# The next three are compiled as they stand, for single numbers, and are unrolled so that several are worked on at once.
+def to_unit(bits: Any) -> Any:
     # 52 bits and a half step: with 53 the largest value would round to 1, where the normal quantile is infinite.
     # As the digits of a number in [1, 2), of which 1 is taken: no conversion, and exact.
-    return ((bits >> np.uint64(12)) | np.uint64(0x3FF << 52)).view(np.float64) - (1 - 2.0**-53)
+    return np.uint64((bits >> np.uint64(12)) | np.uint64(0x3FF << 52)).view(np.float64) - (1 - 2.0**-53)
+
+
+def middle_quantile(q: Any) -> Any:
+    """The quantile of 0.5 + q, for |q| <= 0.425."""
+    a, b, r = A, B, 0.180625 - q * q
+    above = ((((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * r + a[6]) * r + a[7]
+    below = ((((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + b[5]) * r + b[6]) * r + b[7]
+    return q * above / below
+
+
+def tail_quantile(q: Any) -> Any:
+    """The quantile of 0.5 + q, for |q| > 0.425."""
+    p = 0.5 - np.abs(q)  # exact, and so is q itself
+    digits = np.float64(p).view(np.uint64)
+    # p = leading · 2^exponent; a whole number becomes a real one as the last digits of 2^52.
+    exponent = np.uint64((digits >> np.uint64(52)) | np.uint64(0x433 << 52)).view(np.float64) - (2.0**52 + 1023)
+    leading = np.uint64((digits & np.uint64((1 << 52) - 1)) | np.uint64(0x3FF << 52)).view(np.float64)
+    s = (leading - ROOT_2) / (leading + ROOT_2)
+    e, t = LOG_SERIES, s * s
+    series = (((((e[0] * t + e[1]) * t + e[2]) * t + e[3]) * t + e[4]) * t + e[5]) * t + e[6]
+    series = (((series * t + e[7]) * t + e[8]) * t + e[9]) * t + e[10]
+    c, d, r = C, D, np.sqrt(-((exponent + 0.5) * LOG_2 + s * series)) - 1.6
+    above = ((((((c[0] * r + c[1]) * r + c[2]) * r + c[3]) * r + c[4]) * r + c[5]) * r + c[6]) * r + c[7]
+    below = ((((((d[0] * r + d[1]) * r + d[2]) * r + d[3]) * r + d[4]) * r + d[5]) * r + d[6]) * r + d[7]
+    return np.copysign(above / below, q)
+
+
+def compiled_pays(count: int) -> bool:
+    return count >= KERNEL_PAYS_FROM and "numba" in sys.modules

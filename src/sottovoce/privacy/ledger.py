@@ -276,7 +276,5 @@ class MemoryLedger:
             return np.ones(shape, bool)
         active = np.asarray(active)
         fits = active.shape == shape and active.dtype == bool
-        check.require(
-            fits, "MemoryLedger", f"active must be a mask of shape {shape}", (active.dtype.name, active.shape)
-        )
+        check.require(fits, "MemoryLedger", f"active must be a mask of shape {shape}", (active.dtype, active.shape))
         return active

@@ -50,8 +50,11 @@ class ProvenDoor(Door):
 
     @property
     def behind(self) -> Streams:
-        key = rows_key(self.row_bound, getattr(self.exact, "X", None))
-        return self.streams.derived(key) if key else self.streams
+        return self.streams.derived(self._rows_key) if self._rows_key else self.streams
+
+    @cached_property
+    def _rows_key(self) -> str:
+        return rows_key(self.row_bound, getattr(self.exact, "X", None))
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
         able, answers = np.empty(self.shape(len(local)), dtype=bool), costs(self.privacy, self.asks)

@@ -4,13 +4,14 @@ Import this module only where it is needed: it loads Numba, and the first use on
 (later ones read the disk cache). The arrays come from ``rows.py``, which has checked them; nothing is checked again.
 """
 
-import contextlib
 import functools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, prange, types
+
+from sottovoce.core.compiled import compile_for
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so that its sums never depend on company or threads
 NUMBERS_PER_BLOCK = 2048  # of rows that stay in the nearest cache while all runs use them
@@ -321,9 +322,4 @@ def gradients(stored: str) -> Any:
         *(given(whole, 2), given(whole, 1), given(whole, 2)),  # chunks, tasks, folds
         types.Array(real, 4, "C"),  # sums
     )
-    kernel = njit(parallel=True, fastmath=_FAST, error_model="numpy")(_gradients)
-    with contextlib.suppress(RuntimeError):  # no place to write a cache: compile in each process
-        kernel.enable_caching()
-    kernel.compile(signature)
-    kernel.disable_compile()
-    return kernel
+    return compile_for(signature, _gradients, parallel=True, fastmath=_FAST)

@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.core.check import InvalidInput, positive, require, whole
+from sottovoce.core.streams import compiled_pays
 
 SLACK = 2.0**12
 """How far outside its set an indicator still counts a point as inside, in units of the machine epsilon of the array
@@ -322,6 +323,24 @@ PENALTIES: dict[str, type[Penalty]] = {penalty.name: penalty for penalty in (NoP
 def _soften(v: np.ndarray, threshold: float | np.ndarray) -> np.ndarray:
     """Every entry moved towards 0 by `threshold`, and to exactly 0 if it is nearer than that."""
     return v - np.clip(v, -threshold, threshold)
+
+
+def shrink(x: np.ndarray, keep: np.ndarray, g: np.ndarray, threshold: float, total: np.ndarray) -> np.ndarray:
+    """argmin over z of total/2 |z|² − z·(keep x − g) + threshold |z|_1, for clients (..., n, dim).
+
+    `keep` and `total` are one number a client (..., n, 1). Where a compiler is loaded it takes one pass over x instead
+    of five: methods that take many steps between two gradients spend their time here.
+    """
+    if not compiled_pays(x.size):
+        return _soften(keep * x - g, threshold) * (1.0 / total)
+    from sottovoce.core import compiled
+
+    def flat(part: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(part).reshape(-1, part.shape[-1])
+
+    out = np.empty(x.shape)
+    compiled.shrink()(flat(x), flat(keep), flat(g), threshold, flat(total), flat(out))
+    return out
 
 
 def _check_step(penalty: Penalty, step: float | np.ndarray) -> None:

@@ -52,6 +52,7 @@ class Simulator:
 
     def start(self, algorithm: Algorithm) -> None:
         """Initialise the clients' states. Their oracles are closed: a start that reads data would be a leak."""
+        self._zeros = np.broadcast_to(0.0, (*self._shape(self.n), self.dim))
         site = self._site(self._everyone, np.ones(self._shape(self.n), dtype=bool), k=0)[0]
         self._states = algorithm.init_client(site)
         codec.to_arrays(self._states)
@@ -130,7 +131,7 @@ class Simulator:
             self.ledger.restore(codec.under("ledger.", arrays))
 
     def _site(self, local: np.ndarray, active: np.ndarray, k: int, told: Any = None) -> tuple[Site, Any]:
-        zeros = np.broadcast_to(0.0, (*self._shape(len(local)), self.dim))
+        zeros, who = self._zeros[..., : len(local), :], self.door.clients[local]
         public = [zeros]
         for array in codec.to_arrays(told).values() if told is not None else ():
             array.flags.writeable = False  # what the server said is not the client's to change
@@ -141,9 +142,9 @@ class Simulator:
             penalty=self.objective.penalty,
             # A plain function: an attribute of the site must not lead back to the rows.
             release=lambda u, noise=None, centre=None: releases(u, noise, centre),
-            rng=Draw(self.streams, self.door.clients[local], k),
+            rng=Draw(self.streams, who, k),
             k=k,
-            who=self.door.clients[local],
+            who=who,
             claim=self.door.claim,
             zeros=zeros,
         )

@@ -1,0 +1,95 @@
+"""Loops that NumPy makes in many passes, compiled into one each: the same numbers, to the last bit.
+
+Imported only once Numba is loaded. What draws is compiled twice, when first asked for: threads cost more than a small
+draw takes. Compiled code is kept until this file changes: after a change of what it imports, touch it.
+"""
+
+import contextlib
+import functools
+from typing import Any
+
+import numpy as np
+from numba import njit, prange, types
+
+from sottovoce.core import streams
+
+BLOCK = 1024  # numbers whose tails are gathered
+_WHOLE, _REAL = types.uint64, types.float64
+_KEYS, _TABLE = types.Array(_WHOLE, 1, "C", readonly=True), types.Array(_REAL, 2, "C", readonly=True)
+_unit: Any = njit(error_model="numpy")(streams.to_unit)
+_middle: Any = njit(error_model="numpy")(streams.middle_quantile)
+_tail: Any = njit(error_model="numpy")(streams.tail_quantile)
+
+
+def _fill(k0, k1, clients, round_, tag, out):
+    """out[run, client, 2 block + half]: 64 bits each, for keys k0[run], k1[run]."""
+    low = np.uint64(0xFFFFFFFF)
+    half = np.uint64(32)
+    m0, m1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+    w0, w1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+    runs, n, count = out.shape
+    for place in prange(runs * n):
+        run, client = place // n, place % n
+        for block in range((count + 1) // 2):
+            c0, c1, c2, c3 = np.uint64(block), clients[client], round_, tag
+            a, b = k0[run], k1[run]
+            for _ in range(10):
+                p0, p1 = m0 * c0, m1 * c2
+                c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ a, p1 & low, (p0 >> half) ^ c3 ^ b, p0 & low
+                a, b = (a + w0) & low, (b + w1) & low
+            out[run, client, 2 * block] = (c0 << half) | c1
+            if 2 * block + 1 < count:
+                out[run, client, 2 * block + 1] = (c2 << half) | c3
+
+
+def _quantile(bits, out):
+    """`streams.normal` of each number, before SciPy. The tails of a block are gathered, to work on several at once."""
+    for block in prange((len(bits) + BLOCK - 1) // BLOCK):
+        start = block * BLOCK
+        size = min(BLOCK, len(bits) - start)
+        q, tails, places, found = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK, dtype=np.int64), 0
+        for i in range(size):
+            q[i] = _unit(bits[start + i]) - 0.5
+            out[start + i] = _middle(q[i])
+        for i in range(size):
+            tails[found], places[found] = q[i], start + i
+            found += abs(q[i]) > 0.425
+        for j in range(found):
+            tails[j] = _tail(tails[j])
+        for j in range(found):
+            out[places[j]] = tails[j]
+
+
+def _shrink(x, keep, g, threshold, total, out):
+    """`penalties.shrink`, row by row."""
+    for i in range(len(x)):
+        scale = 1.0 / total[i, 0]
+        for j in range(x.shape[1]):
+            v = keep[i, 0] * x[i, j] - g[i, j]
+            near = threshold if v > threshold else v
+            out[i, j] = (v - (-threshold if near < -threshold else near)) * scale
+
+
+def compile_for(signature: Any, function: Any, **options: Any) -> Any:
+    """Compiled for these types and no others, and kept on disk where there is a place to write."""
+    kernel: Any = njit(error_model="numpy", **options)(function)
+    with contextlib.suppress(RuntimeError):  # no place: compile in each process
+        kernel.enable_caching()
+    kernel.compile(signature)
+    kernel.disable_compile()
+    return kernel
+
+
+@functools.cache
+def fill(threads: bool) -> Any:
+    return compile_for(types.void(_KEYS, _KEYS, _KEYS, _WHOLE, _WHOLE, _WHOLE[:, :, ::1]), _fill, parallel=threads)
+
+
+@functools.cache
+def quantile(threads: bool) -> Any:
+    return compile_for(types.void(_KEYS, _REAL[::1]), _quantile, parallel=threads)
+
+
+@functools.cache
+def shrink() -> Any:
+    return compile_for(types.void(_TABLE, _TABLE, _TABLE, _REAL, _TABLE, _REAL[:, ::1]), _shrink)
