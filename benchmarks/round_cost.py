@@ -30,6 +30,7 @@ from sottovoce.run.simulate import Simulator, assemble
 CLIENTS, ROWS, FEATURES, LOCAL_STEPS = 100, 400, 104, 5
 WARM_UP, PLANNED, TOO_MUCH = 2, 1000, 1.5
 GOAL = sv.Objective(sv.Logistic(), sv.L2(1e-3))
+POINT = np.random.default_rng(0).normal(size=(CLIENTS, FEATURES))  # of a pass; at 0 the exponential costs nothing
 SERVER_ONLY = np.array([SERVER], dtype=np.uint64)
 
 
@@ -99,11 +100,10 @@ def measure(place: Simulator, algorithm: Algorithm, times: int) -> Cost:
     """Medians over `times` rounds; one round of FedLin is two exchanges."""
     exchanges = 2 if algorithm.name == "fedlin" else 1
     rounds, clip = play(place, algorithm), clip_of(place)
-    point = np.random.default_rng(0).normal(size=(CLIENTS, FEATURES))  # at 0 the exponential would cost nothing
     taken, one_pass, needed = [], [], []
     for number in range(WARM_UP + times):
         begun = time.process_time()
-        place.rows.gradient(point, clip=clip)
+        place.rows.gradient(POINT, clip=clip)
         between = time.process_time()
         asked = sum(next(rounds) for _ in range(exchanges))
         ended = time.process_time()

@@ -93,10 +93,10 @@ class Simulator:
             if loss.classification:
                 numbers["test_accuracy"] = (loss.predict(scores) == y).mean(axis=-1)
         if self.ledger is not None:
-            of_clients = self.ledger.epsilons(roughly=True)
-            numbers["epsilon"] = of_clients.max(axis=-1)  # of the client that spent most
-            numbers["epsilon_median"] = np.median(of_clients, axis=-1)
-            numbers["epsilon_least"] = of_clients.min(axis=-1)
+            of_clients = np.sort(self.ledger.epsilons(roughly=True), axis=-1)
+            numbers["epsilon"] = of_clients[..., -1]  # of the client that spent most
+            numbers["epsilon_median"] = (of_clients[..., (self.n - 1) // 2] + of_clients[..., self.n // 2]) / 2
+            numbers["epsilon_least"] = of_clients[..., 0]
         return numbers
 
     def spent(self) -> tuple[np.ndarray | None, str]:
