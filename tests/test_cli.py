@@ -436,6 +436,16 @@ def test_the_optimum_of_the_demo_is_scikit_learns(here: Path) -> None:
     assert said["test_accuracy"] == pytest.approx(theirs.score(*test))
 
 
+@pytest.mark.parametrize("tested", [False, True])
+def test_run_says_what_is_not_for_release(tested: bool, here: Path) -> None:
+    table = {name: value for name, value in tiny_tables()["data"].items() if tested or name != "test"}
+    file = tiny(here, data=table)
+    said = " ".join(call("run", file, "--out", "shown").stdout.split())
+    assert ("set aside from the owners' own" in said) == tested
+    told = json.loads(call("run", file, "--json", "--out", "told").stdout)
+    assert told["not_released"] == (["objective", "test_accuracy", "test_loss"] if tested else ["objective"])
+
+
 def test_the_demo_is_the_one_that_was_promised() -> None:
     assert demo.TABLES["data"] | {"clients": 100, "test": 5222, "name": "adult"} == demo.TABLES["data"]
     assert demo.TABLES["privacy"] == {"mode": "proven", "epsilon": 1.0, "delta": 1e-5, "clip": 1.0}
