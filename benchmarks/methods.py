@@ -1,5 +1,6 @@
 """Whole methods: what a round costs in passes over the data, a million clients in one process, and how time grows."""
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -14,12 +15,11 @@ import numpy as np
 
 import sottovoce as sv
 from benchmarks import clock, round_cost
-from sottovoce.algorithms import ALGORITHMS, DPADMM, ADMMSharing, FedAvg
+from sottovoce.algorithms import DPADMM, ADMMSharing, FedAvg
 from sottovoce.core.participation import Everyone
 from sottovoce.core.streams import Streams
 from sottovoce.run.simulate import assemble
 
-METHODS = ("dp-admm", "fedspd-dp", "fed-plt", "fedepm", "fedavg")
 NOTHING = sv.Objective(sv.Logistic(), sv.L2(1e-3))
 PROVEN = sv.Proven(10.0, 1e-5, 1.0)
 LEAST_CLIENTS, LEAST_ROWS, LEAST_FEATURES = 1000, 40, 20
@@ -29,7 +29,7 @@ def run(quick: bool = False, turns: int = 21) -> dict[str, Any]:
     turns = 5 if quick else turns
     numba.set_num_threads(1)
     return {
-        "rounds": rounds(turns),
+        "rounds": rounds(5 * turns),
         "sharing": sharing(turns),
         "train": train(turns),
         "million": million(100_000 if quick else 1_000_000),
@@ -39,21 +39,11 @@ def run(quick: bool = False, turns: int = 21) -> dict[str, Any]:
 
 
 def rounds(turns: int) -> dict[str, Any]:
-    """Round over passes needed, of the parts alone: client, oracle, ledger and server."""
-    federation, numbers = round_cost.data(), {}
-    for name in METHODS:
-        algorithm = round_cost.make(ALGORITHMS[name])
-        for mode in ("none", "proven"):
-            print(f"methods: {name}, {mode}", flush=True)
-            privacy = round_cost.privacy_of(mode, name)
-            parts = (algorithm, federation, NOTHING, privacy, Everyone(), round_cost.PLANNED, Streams(0), None)
-            cost = round_cost.measure(assemble(*parts, "kernel"), algorithm, 5 * turns)
-            numbers[f"{name} {mode}"] = {
-                "passes": cost.needed,
-                "ms": cost.round_ms,
-                "pass ms": cost.pass_ms,
-                "ratio": cost.ratio,
-            }
+    """Round over passes made, of the parts alone: client, oracle, ledger and server."""
+    numbers = {}
+    for name, mode, cost in round_cost.costs(round_cost.NAMES, turns):
+        print(f"methods: {name}, {mode}", flush=True)
+        numbers[f"{name} {mode}"] = dataclasses.asdict(cost)
     return numbers
 
 

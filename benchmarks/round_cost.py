@@ -4,7 +4,7 @@
     .venv/bin/python -m benchmarks.round_cost --only fedepm led --profile
 
 A pass is one gradient for all clients (clipped where the method's are), timed in CPU seconds before every round, so
-that a busy machine slows both. A method should take little more than the passes it asks for; those above 1.5 times are
+that a busy machine slows both. A method should take little more than the passes it makes; those above 1.5 times are
 flagged, and profiled with --profile. All is done on one thread (`--threads`): the pass is the only part that more would
 speed up.
 """
@@ -14,7 +14,7 @@ import cProfile
 import dataclasses
 import pstats
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numba
@@ -31,6 +31,8 @@ CLIENTS, ROWS, FEATURES, LOCAL_STEPS = 100, 400, 104, 5
 WARM_UP, PLANNED, TOO_MUCH = 2, 1000, 1.5
 GOAL = sv.Objective(sv.Logistic(), sv.L2(1e-3))
 POINT = np.random.default_rng(0).normal(size=(CLIENTS, FEATURES))  # of a pass; at 0 the exponential costs nothing
+NAMES = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, VerticalAlgorithm)]  # those: vertical.py
+NAMES += ["fedspd-dp P", "fed-plt B", "fedepm P"]  # other places for proven noise
 SERVER_ONLY = np.array([SERVER], dtype=np.uint64)
 
 
@@ -42,15 +44,32 @@ def data() -> sv.Federation:
     return sv.Federation.from_arrays(X, y, np.repeat(np.arange(CLIENTS), ROWS), row_bound=1.0)
 
 
-def make(kind: type[Algorithm]) -> Algorithm:
-    fields = {field.name for field in dataclasses.fields(kind)}
-    return kind(**({"local_steps": LOCAL_STEPS} if "local_steps" in fields else {}))
+def make(name: str) -> Algorithm:
+    """A method by its name, or by its name and its variant."""
+    name, _, variant = name.partition(" ")
+    fields = {field.name for field in dataclasses.fields(ALGORITHMS[name])}
+    steps = {"local_steps": LOCAL_STEPS} if "local_steps" in fields else {}
+    return ALGORITHMS[name](**steps, **({"variant": variant} if variant else {}))
 
 
 def privacy_of(mode: str, name: str) -> Any:
     if mode == "none":
         return sv.NoPrivacy()
+    if mode == "published":
+        return sv.Published(10.0, 1e-5, clip=1.0)
     return sv.Proven(10.0, 1e-5, 1.0, unit="client" if name == "dp-fedavg" else "record")
+
+
+def costs(names: Sequence[str], times: int) -> Iterator[tuple[str, str, "Cost"]]:
+    """(method, mode, cost) for all modes that a method has; variants beside the default are not the papers'."""
+    federation = data()
+    for name in names:
+        algorithm = make(name)
+        for mode in ("none", "published", "proven"):
+            if mode not in algorithm.modes or (mode == "published" and " " in name):
+                continue
+            parts = (algorithm, federation, GOAL, privacy_of(mode, name), Everyone(), PLANNED, Streams(0), None)
+            yield name, mode, measure(assemble(*parts, "kernel"), algorithm, times)
 
 
 def clip_of(place: Simulator) -> float | None:
@@ -59,33 +78,30 @@ def clip_of(place: Simulator) -> float | None:
 
 
 def play(place: Simulator, algorithm: Algorithm) -> Iterator[int]:
-    """Play rounds one by one; yields the passes over the data that each needed (0: a solver decided)."""
+    """Play rounds one by one; yields the passes over the data that each made (0: a solver decided)."""
 
     def hub(k: int) -> Hub:
         draw, zeros = Draw(place.streams, SERVER_ONLY, k), np.zeros((1, place.dim))
         return Hub(place.n, place.objective.penalty, draw, k, everyone[:, None], zeros)
 
+    plain, asked = place.rows.gradient, 0
+
+    def counted(*about: Any) -> np.ndarray:
+        nonlocal asked
+        asked += 1
+        return plain(*about)
+
+    place.rows.gradient = counted  # type: ignore[method-assign]
     everyone = np.ones(place.n, dtype=bool)
     place.start(algorithm)
     server = algorithm.init_server(hub(0))
     for k in range(1, PLANNED + 1):
-        down = algorithm.broadcast(server, hub(k))
+        asked, down = 0, algorithm.broadcast(server, hub(k))
         exchange = place.exchange(algorithm, down, everyone, k)
         assert exchange is not None
         assert exchange.answered.all()
         server = algorithm.server(server, exchange.up, hub(k))
-        yield passes(algorithm, down)
-
-
-def passes(algorithm: Algorithm, down: Any) -> int:
-    asks = algorithm.asks()
-    if asks.kind == "argmin":
-        return 0
-    if algorithm.name == "tamuna":  # it draws the number anew every round; what it declares is the most
-        return int(np.rint(down.steps).item())
-    if algorithm.name == "fedlin" and down.phase.item() == 0:  # the exchange that asks for one gradient
-        return 1
-    return asks.answers
+        yield 0 if algorithm.asks().kind == "argmin" else asked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,11 +115,12 @@ class Cost:
 def measure(place: Simulator, algorithm: Algorithm, times: int) -> Cost:
     """Medians over `times` rounds; one round of FedLin is two exchanges."""
     exchanges = 2 if algorithm.name == "fedlin" else 1
-    rounds, clip = play(place, algorithm), clip_of(place)
+    one_gradient, clip = place.rows.gradient, clip_of(place)
+    rounds = play(place, algorithm)
     taken, one_pass, needed = [], [], []
     for number in range(WARM_UP + times):
         begun = time.process_time()
-        place.rows.gradient(POINT, clip=clip)
+        one_gradient(POINT, clip=clip)
         between = time.process_time()
         asked = sum(next(rounds) for _ in range(exchanges))
         ended = time.process_time()
@@ -120,36 +137,34 @@ def measure(place: Simulator, algorithm: Algorithm, times: int) -> Cost:
 
 
 def main() -> None:
-    known = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, VerticalAlgorithm)]  # see vertical.py
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=21, help="rounds to take the median of")
-    parser.add_argument("--only", nargs="*", choices=known, default=known, metavar="METHOD")
+    parser.add_argument("--times", type=int, default=101, help="rounds to take the median of")
+    parser.add_argument("--only", nargs="*", choices=NAMES, default=NAMES, metavar="METHOD")
     parser.add_argument("--profile", action="store_true", help="show where the flagged ones spend their time")
     parser.add_argument("--threads", type=int, default=1, help="of the compiled kernels")
     options = parser.parse_args()
     numba.set_num_threads(options.threads)
-    federation = data()
     print(f"{CLIENTS} clients x {ROWS} rows x {FEATURES} features, {options.threads} threads; {options.times} rounds")
-    print(f"{'method':12}{'mode':8}{'passes':>8}{'ms a round':>12}{'ms a pass':>12}{'ratio':>8}")
-    for name in options.only:
-        algorithm = make(ALGORITHMS[name])
-        for mode in ("none", "proven"):
-            if mode not in algorithm.modes:
-                continue
-            parts = (algorithm, federation, GOAL, privacy_of(mode, name), Everyone(), PLANNED, Streams(0), None)
-            cost = measure(assemble(*parts, "kernel"), algorithm, options.times)
-            ratio = "-" if cost.ratio is None else f"{cost.ratio:.2f}"
-            flag = f"   above {TOO_MUCH}" if cost.ratio is not None and cost.ratio > TOO_MUCH else ""
-            numbers = f"{cost.needed:>8}{cost.round_ms:12.2f}{cost.pass_ms:12.2f}{ratio:>8}"
-            print(f"{name:12}{mode:8}{numbers}{flag}", flush=True)
-            if flag and options.profile:
-                rounds = play(assemble(*parts, "kernel"), algorithm)
-                for _ in range(WARM_UP):
-                    next(rounds)
-                with cProfile.Profile() as profile:
-                    for _ in range(options.times):
-                        next(rounds)
-                pstats.Stats(profile).sort_stats("tottime").print_stats(10)
+    print(f"{'method':12}{'mode':11}{'passes':>8}{'ms a round':>12}{'ms a pass':>12}{'ratio':>8}")
+    for name, mode, cost in costs(options.only, options.times):
+        ratio = "-" if cost.ratio is None else f"{cost.ratio:.2f}"
+        flag = f"   above {TOO_MUCH}" if cost.ratio is not None and cost.ratio > TOO_MUCH else ""
+        numbers = f"{cost.needed:>8}{cost.round_ms:12.2f}{cost.pass_ms:12.2f}{ratio:>8}"
+        print(f"{name:12}{mode:11}{numbers}{flag}", flush=True)
+        if flag and options.profile:
+            profile(name, mode, options.times)
+
+
+def profile(name: str, mode: str, times: int) -> None:
+    algorithm = make(name)
+    parts = (algorithm, data(), GOAL, privacy_of(mode, name), Everyone(), PLANNED, Streams(0), None)
+    rounds = play(assemble(*parts, "kernel"), algorithm)
+    for _ in range(WARM_UP):
+        next(rounds)
+    with cProfile.Profile() as shown:
+        for _ in range(times):
+            next(rounds)
+    pstats.Stats(shown).sort_stats("tottime").print_stats(10)
 
 
 if __name__ == "__main__":

@@ -49,16 +49,6 @@ def deviation(z: np.ndarray) -> np.ndarray:
     return np.sqrt(z.var(axis=0).mean(axis=-1))
 
 
-def test_one_client_is_gradient_descent() -> None:
-    federation = small()
-    X, y = federation.X[-47:], federation.y[-47:]
-    w = np.zeros(4)
-    for _ in range(15):
-        w = w - 0.7 * (X.T @ (-y / (1 + np.exp(y * (X @ w)))) / 47 + 0.05 * w)
-    alone = Federation.from_clients([(X, y)], row_bound=1.0)
-    np.testing.assert_allclose(fit(FedAvg(step=0.7, local_steps=3), alone, rounds=5).model, w, atol=1e-15)
-
-
 def test_local_steps_of_fedprox_end_at_the_arg_min() -> None:
     """(36): many steps from w solve argmin f_i + r + pull/2 |. − w|²; FedAvg's would go on to each client's own."""
     federation = small()
@@ -129,7 +119,7 @@ def test_steps_by_size_weigh_clients_by_their_records() -> None:
     federation = small()
     pooled = optimum(Federation.from_clients([(federation.X, federation.y)], row_bound=1.0), goal())
     model = fit(SFedAvg(step=0.4, local_steps=1), rounds=900).model
-    np.testing.assert_allclose(model, pooled, atol=1e-8)
+    np.testing.assert_allclose(model, pooled, atol=1e-10, rtol=0)
     assert np.linalg.norm(pooled - optimum(federation, goal())) > 0.05
 
 

@@ -224,16 +224,6 @@ def test_only_messages_of_all_clients_give_the_optimum() -> None:
     assert errors["uploaded"] > 1e-2
 
 
-def test_one_client_is_gradient_descent() -> None:
-    federation = small()
-    X, y = federation.X[-47:], federation.y[-47:]
-    w = np.zeros(4)
-    for _ in range(20):
-        w = w - STEP * (X.T @ (-y / (1 + np.exp(y * (X @ w)))) / 47 + 0.05 * w)
-    found = fit(exact(), Federation.from_clients([(X, y)], row_bound=1.0), rounds=20).model
-    np.testing.assert_allclose(found, w, atol=1e-14)
-
-
 def test_constants_of_the_paper() -> None:
     algorithm = FedEPM.as_in_paper(50, 0.5, k0=8)
     assert algorithm.eta == pytest.approx(2 * 0.6e-5)

@@ -14,6 +14,7 @@ from sottovoce.algorithms import FedSPDDP
 from sottovoce.algorithms.fedspd_dp import Client, Down, Server, Up
 from sottovoce.core.algorithm import Claim, Hub
 from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.participation import Bernoulli
 from sottovoce.core.streams import Draw, Streams
 from sottovoce.privacy import accounting, local_runs
 from sottovoce.privacy.audit import replays
@@ -242,6 +243,26 @@ def test_claims_of_a_run_are_the_papers() -> None:
     assert replace(wor, batch=0.1).claimed_rate(100) == pytest.approx(0.5)
     with pytest.raises(InvalidInput, match="local_steps \\* batch must be <= m = 325"):
         replace(wor, batch=0).claimed_rate(sizes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "participation", "breaks"),
+    [
+        ({"client_rate": 0.5}, sv.KOfN(3), ""),
+        ({"client_rate": 0.5}, sv.Everyone(), "with a chance of 0.5 in it (client_rate), and of up to 1 here"),
+        ({"client_rate": 0.25}, Bernoulli([0.2, 0.3, 0.2, 0.2, 0.1, 0.2]), "with a chance of 0.25 in it"),
+        ({"client_rate": 0.5, "replacement": True}, sv.KOfN(3), "drawn with replacement, these were not"),
+    ],
+)
+def test_a_run_is_told_which_claim_it_breaks(changes: Any, participation: Any, breaks: str) -> None:
+    text = str(
+        sv.train(
+            FedSPDDP(local_steps=2, batch=0.1, **changes), small(), goal(), rounds=3, seed=1, engine="numpy",
+            privacy=sv.Published(0.9, 1e-3, clip=1.0), participation=participation,
+        ).guarantee
+    )  # fmt: skip
+    assert ("This run breaks what the claim assumes" in text) == bool(breaks)
+    assert breaks in text
 
 
 # -------------------------------------------------------------------------------------------------------------- noise

@@ -1,15 +1,12 @@
 """With noise off every algorithm reaches the optimum that scikit-learn or a closed form gives."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from sottovoce.core.check import InvalidInput
 from sottovoce.privacy.modes import NoPrivacy
-from sottovoce.problems.federation import Federation
 from sottovoce.run.simulate import train
-from tests.cases import CASES, goal, small
+from tests.cases import ARG_MIN, CASES, goal, small
 from tests.reference import optimum
 
 
@@ -34,7 +31,7 @@ def test_scale_sum_weighs_clients_by_their_rows(loss: str) -> None:
 
     federation, objective = small(loss), goal(loss, "l2", scale="sum")
     result = train(ADMM(rho=2.0), federation, objective, rounds=400, privacy=NoPrivacy(), engine="numpy", seed=0)
-    np.testing.assert_allclose(result.model, optimum(federation, objective), atol=1e-8, rtol=0)
+    np.testing.assert_allclose(result.model, optimum(federation, objective), atol=ARG_MIN, rtol=0)
 
 
 def test_dp_admm_as_printed_nears_the_l1_optimum() -> None:
@@ -54,15 +51,6 @@ def test_dp_admm_as_printed_nears_the_l1_optimum() -> None:
     assert errors[1] < errors[0] / 3
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_one_client_is_its_centralised_method(name: str) -> None:
-    federation, case = small(), CASES[name]
-    alone = Federation.from_clients([(federation.X[-47:], federation.y[-47:])], row_bound=1.0)
-    options: dict[str, Any] = {"rounds": case.rounds, "privacy": NoPrivacy(), "engine": "numpy", "seed": 0}
-    result = train(case.algorithm, alone, goal(), record_every=case.rounds, **options)
-    np.testing.assert_allclose(result.model, optimum(alone, goal()), atol=max(case.tolerance, 1e-8), rtol=0)
-
-
 @pytest.mark.parametrize("scale", ["mean", "sum"])
 def test_dp_admm_in_the_papers_form(scale: str) -> None:
     """The regulariser's gradient at the clients, (39a), with the steps of Theorem 4."""
@@ -71,4 +59,4 @@ def test_dp_admm_in_the_papers_form(scale: str) -> None:
     federation, objective = small(), goal(penalty="l2", scale=scale)
     algorithm = DPADMM(rho=0.3 if scale == "mean" else 2.0)
     result = train(algorithm, federation, objective, rounds=3000, privacy=NoPrivacy(), engine="numpy", seed=0)
-    np.testing.assert_allclose(result.model, optimum(federation, objective), atol=1e-8, rtol=0)
+    np.testing.assert_allclose(result.model, optimum(federation, objective), atol=1e-10, rtol=0)

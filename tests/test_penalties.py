@@ -340,3 +340,6 @@ def test_shrink_is_the_argmin_and_the_same_compiled(shape: tuple[int, ...]) -> N
         for i in range(0, shape[-2], 9)
     ]
     assert_array_equal(z, np.concatenate(parts, axis=-2))
+    one = shrink(x, 0.5, g, 0.7, np.array([[2.0]]))
+    assert_array_equal(one, shrink(x, np.full_like(keep, 0.5), g, 0.7, np.full_like(total, 2.0)))
+    assert_allclose(one, L1(0.7).prox((0.5 * x - g) / 2, 0.5), atol=1e-15)

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import clock, round_cost
 
 import sottovoce as sv
-from sottovoce.algorithms import ALGORITHMS, FedPLT
+from sottovoce.algorithms import FedPLT
 from sottovoce.core.participation import Everyone
 from sottovoce.core.streams import Streams
 from sottovoce.problems.rows import Rows
@@ -83,18 +83,18 @@ def test_arg_mins_of_all_clients_cost_tens_of_passes() -> None:
     assert slip(lambda: rows.argmin(w, 0.1), lambda: rows.gradient(w), 150.0) < 150.0
 
 
-@pytest.mark.parametrize("name", ["dp-admm", "fedspd-dp", "fed-plt", "fedepm", "fedavg"])
+@pytest.mark.parametrize("name", ["dp-admm", "fedspd-dp", "fed-plt", "fedepm", "fedepm P", "fedavg"])
 def test_a_round_with_proven_noise_costs_little_more_than_its_passes(name: str) -> None:
-    """Seen: 1.1 to 2.3 times."""
-    algorithm = round_cost.make(ALGORITHMS[name])
+    """Seen: 1.1 to 1.5 times."""
+    algorithm = round_cost.make(name)
     parts = (algorithm, round_cost.data(), round_cost.GOAL, round_cost.privacy_of("proven", name), Everyone())
     ratios = []
     for turns in (5, 15, 45):
         place = assemble(*parts, round_cost.PLANNED, Streams(0), None, "kernel")
         ratios.append(round_cost.measure(place, algorithm, turns).ratio or np.inf)
-        if ratios[-1] < 8:
+        if ratios[-1] < 3:
             break
-    assert min(ratios) < 8
+    assert min(ratios) < 3
 
 
 def test_many_runs_at_once_beat_a_loop_over_seeds() -> None:

@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -110,3 +115,26 @@ def test_normal_quantile_against_scipy() -> None:
     np.testing.assert_allclose(numbers, ndtri(uniform), rtol=2e-15, atol=1e-16)
     assert np.array_equal(numbers, np.concatenate([normal(part) for part in np.array_split(bits, 10)]))
     assert np.abs(numbers).max() > 8
+
+
+def test_what_was_compiled_is_found_again_by_its_options_alone(tmp_path: Path) -> None:
+    """With one place on disk for both, the first draw ever made would decide whether any later one has threads."""
+    (tmp_path / "tiny.py").write_text(
+        "from numba import prange, types\n"
+        "from sottovoce.core import compiled, streams\n"
+        "def zero(x):\n"
+        "    for i in prange(len(x)):\n"
+        "        x[i] = 0.0\n"
+        "def hits(**options):\n"
+        "    kernel = compiled.compile_for(types.void(types.float64[::1]), zero, **options)\n"
+        "    return len(kernel.stats.cache_hits)\n"
+        "print(hits(), hits(parallel=True), hits(fastmath={'nsz', 'arcp', 'contract'}))\n"
+        "streams.TABLES += (0.0,)\n"
+        "print(hits())\n"
+    )
+    command, env = [sys.executable, "tiny.py"], os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    said = [
+        subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout.split()
+        for _ in range(2)
+    ]
+    assert said == [["0"] * 4, ["1"] * 4]

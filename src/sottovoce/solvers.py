@@ -174,7 +174,7 @@ class Accelerated(Solver):
 
 @dataclass(frozen=True)
 class PerAgent(Solver):
-    """Each client its own rule: `solvers[i]` is client i's. All are served by one gradient call a step."""
+    """Each client its own rule: `solvers[i]` is client i's. One gradient call a step serves all: one `batch`."""
 
     solvers: tuple[Solver, ...] = ()
     steps: Whole = field(init=False)
@@ -187,7 +187,8 @@ class PerAgent(Solver):
         alone = all(isinstance(solver.steps, int) for solver in self.solvers)
         check.require(alone, "PerAgent", "each solver must have one number of steps of its own")
         batches = sorted({solver.batch for solver in self.solvers})
-        check.require(len(batches) == 1, "PerAgent", "all solvers must have the same batch", batches)
+        hint = "It is declared once for all, as privacy noise is calibrated from it: give all the same"
+        check.require(len(batches) == 1, "PerAgent", "all solvers must have the same batch", batches, hint)
         object.__setattr__(self, "steps", tuple(solver.steps for solver in self.solvers))
         object.__setattr__(self, "batch", batches[0])
 

@@ -19,8 +19,6 @@ Departures from the paper
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from sottovoce.algorithms.admm import gaussian_std
 from sottovoce.core import check
 from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Noise, Site
@@ -82,7 +80,7 @@ class DPSGD(Algorithm[Server, Client, Down, Up]):
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         w = hub.penalty.prox(server.w - self.step * hub.mean(up.g), self.step)
-        return Server(np.where(hub.answered.any(axis=-2, keepdims=True), w, server.w))
+        return Server(hub.if_any(w, server.w))
 
     def model(self, server: Server) -> Array:
         return server.w

@@ -22,6 +22,8 @@ Departures from the paper
   it diverges.
 * SGD divides by the batch size, not by q.
 * Each agent uses its own moduli (Remark 1), unless common ones are given: `strong`, `smooth`.
+* Agents may have solvers of their own (Remark 1, `PerAgent`), but for the batch: it is declared once for all (`Asks`),
+  as privacy noise is calibrated from it. So not one agent on all its records and another on a part of them.
 * S has 1/(1+ρλ̲) where the paper has 1/(λ̲+1/ρ): see `fed_plt_rates.py`.
 * `Published`: each gradient step adds √(2γ) N(0, τ²I), with τ from Proposition 4 and Lemma 5 for the *whole run*; its
   limit for K → ∞, unless `horizon` tells K. The paper's start x_{i,0} ~ N(0, 2τ²/λ̲ I) is kept; z_{i,0} = 0.
@@ -42,6 +44,7 @@ from sottovoce.core import check
 from sottovoce.core.algorithm import Algorithm, Array, Asks, Descent, Hub, Penalty, Site
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.privacy import claims
+from sottovoce.problems.penalties import NoPenalty
 from sottovoce.solvers import Gradient, Noisy, Solver
 
 FOREVER = 10**12  # rounds: the K of Proposition 4's limit
@@ -82,7 +85,8 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         "gradient", "accelerated" or "stochastic", made from the next three; or a solver (`sottovoce.solvers`), with its
         own numbers, e.g. one for each agent.
     local_steps, step, batch
-        Steps a round, N_e; step size γ (None: 2/(λ̲+λ̄+2/ρ)); records drawn for each (a share of them if < 1; 0: all).
+        Steps a round, N_e; step size γ (None: 2/(λ̲+λ̄+2/ρ), in `Proven` mode with public bounds for the moduli); records
+        drawn for each (a share of them if < 1; 0: all).
     strong, smooth
         Moduli λ̲, λ̄ that all agents use. None: each its own.
     penalty_at
@@ -176,16 +180,14 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
 
     def train(self, x: Array, v: Array, site: Site) -> Array:
         """Approximately argmin d(w) = f_i(w) + |w − v|²/(2ρ) (9), from x."""
-        penalty, pull = site.penalty if self.at_client(site.penalty) else None, 1 / self.rho
+        r, pull = self.in_f(site.penalty), 1 / self.rho
         if self.variant == "B":
             if site.claim is not None:
                 raise NoGuarantee("FedPLT: variant 'B' is not the paper's; Published needs variant='A'")
-            ridge = 0.0 if penalty is None else penalty.strong
-            return site.f.descent(x, Descent(self.local.answers, self.length(site), pull, v, ridge))
+            return site.f.descent(x, Descent(self.local.answers, self.length(site), pull, v, r.strong))
 
         def gradient(w: Array) -> Array:
-            regular = 0.0 if penalty is None else penalty.subgradient(w)
-            return site.f.grad(w) + regular + (w - v) * pull  # ∇d, line 7
+            return site.f.grad(w) + r.subgradient(w) + (w - v) * pull  # ∇d, line 7
 
         return self.solver_at(site).solve(gradient, x, *self.moduli(site, pull), site.rng, site.who)
 
@@ -193,14 +195,17 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         """Whether the regulariser is part of f_i; else it is h."""
         return penalty.smooth if self.penalty_at == "auto" else self.penalty_at == "client"
 
+    def in_f(self, penalty: Penalty) -> Penalty:
+        """What of the regulariser is part of f_i."""
+        return penalty if self.at_client(penalty) else NoPenalty()
+
     def moduli(self, site: Site, pull: float = 0.0) -> tuple[Any, Any]:
         """λ̲ and λ̄ of f_i, or with 1/ρ those of d."""
-        there = self.at_client(site.penalty)
-        strong, smooth = self.strong, self.smooth
+        r, strong, smooth = self.in_f(site.penalty), self.strong, self.smooth
         if strong is None:
-            strong = site.f.strong_convexity() + (site.penalty.strong if there else 0.0)
+            strong = site.f.strong_convexity() + r.strong
         if smooth is None:
-            smooth = site.f.smoothness() + (site.penalty.curvature if there else 0.0)
+            smooth = site.f.smoothness() + r.curvature
         return strong + pull, smooth + pull
 
     def length(self, site: Site) -> Any:

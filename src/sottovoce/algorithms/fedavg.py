@@ -120,7 +120,7 @@ class FedAvg(Algorithm[Server, Client, Down, Up]):
         return state, Up(site.release(w, centre=down.w))
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
-        w = np.where(hub.answered.any(axis=-2, keepdims=True), self.mean(up.w, hub), server.w)
+        w = hub.if_any(self.mean(up.w, hub), server.w)
         return Server(w, hub.fresh(up.w, server.z) if self.over == "drawn" else server.z)
 
     def model(self, server: Server) -> Array:
@@ -128,8 +128,7 @@ class FedAvg(Algorithm[Server, Client, Down, Up]):
 
     def slope(self, w: Array, centre: Array, site: Site) -> Array:
         """Gradient of f_i + r (if smooth) + pull/2 |w − centre|²."""
-        regular = site.penalty.subgradient(w) if site.penalty.smooth else 0.0
-        return site.f.grad(w) + regular + self.pull * (w - centre)
+        return site.f.grad(w) + site.penalty.by_gradient.subgradient(w) + self.pull * (w - centre)
 
     def mean(self, z: Array, hub: Hub) -> Array:
         w = hub.mean(z)

@@ -217,8 +217,8 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
 
     def end_of_round(self, w: Array, centre: Array, site: Site) -> Array:
         """Variant "P": the k_0 steps from a w that was released, their end noisy in `Proven` mode."""
-        start = self.first_mu(site)
-        pulls = [self.in_step(self.mu_in(step, start, square(w - centre), site), site) for step in range(self.k0)]
+        start, distance = self.first_mu(site), square(w - centre)
+        pulls = [self.in_step(self.mu_in(step, start, distance, site), site) for step in range(self.k0)]
         h = L1(self.threshold) if self.threshold > 0 else NoPenalty()
         push, totals = -self.regular(centre, site), [self.eta + pull for pull in pulls]
         return site.f.prox_steps(w, ProxSteps(pulls, totals, push, centre, h, fresh=False, at=centre))  # (20)
@@ -228,7 +228,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         among = None if self.over == "all" else hub.answered
         penalty = None if hub.penalty.smooth else hub.penalty
         w = ens(z, self.threshold, self.eta, penalty, among)  # (19)
-        w = np.where(hub.answered.any(axis=-2, keepdims=True), w, server.w)
+        w = hub.if_any(w, server.w)
         return Server(z, w, np.concatenate([server.past[..., 1:, :], server.w], axis=-2))
 
     def model(self, server: Server) -> Array:
@@ -242,14 +242,14 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
 
     def regular(self, w: Array, site: Site) -> Array:
         """The public part of ∇f_i."""
-        return site.penalty.subgradient(w) if site.penalty.smooth else np.zeros_like(w)
+        return site.penalty.by_gradient.subgradient(w)
 
     def first_mu(self, site: Site) -> Array:
         """μ_{i,0}."""
         if self.mu is not None:
             return np.asarray(self.mu)
         share = site.f.weight * site.f.size  # 1 for scale "mean"
-        bend = site.f.curvature_bound * share + (site.penalty.curvature if site.penalty.smooth else 0.0)
+        bend = site.f.curvature_bound * share + site.penalty.by_gradient.curvature
         if not np.isfinite(bend).all():
             raise InvalidInput(
                 "FedEPM: without a public bound on row lengths give mu, about k0 times the smoothness of f; or "

@@ -9,7 +9,14 @@ Gradients" (NeurIPS 2021), Algorithm 1 without sparsification.
     g             Down.g         mean of the clients' ∇f_i(x̄)
     x_{i,ℓ}       w              local model
     η             step           step size
-    H             local_steps
+    H             local_steps    local steps a round
+
+The method, one round of the paper. Numbers at line ends below are these, not the paper's:
+
+    client i    (1)  sends ∇f_i(x̄)
+    server      (2)  g ← mean of the ∇f_i(x̄)
+    client i    (3)  x_{i,0} = x̄;  x_{i,ℓ+1} ← x_{i,ℓ} − η (∇f_i(x_{i,ℓ}) − ∇f_i(x̄) + g), ℓ = 0..H−1;  sends x_{i,H}
+    server      (4)  x̄ ← mean of the x_{i,H}
 
 One round of the paper is two exchanges, and so two rounds of the loop: `rounds=2*T` for T rounds. In the odd ones the
 server asks for gradients at x̄ (phase 0), in the even ones for local steps (phase 1); the model moves in the even ones.
@@ -21,7 +28,8 @@ Departures from the paper
   2·H answers a round of the paper where H + 1 are charged; `Proven(participations=T*(H+1)/H)`, rounded up, plans for
   what T rounds of the paper really cost.
 * A client that missed the first exchange corrects with its last gradient, and the server averages the last gradients
-  of all. The paper has everyone in every round.
+  of all; of one that never took part in a first exchange, zero, and the limit is wrong. The paper has everyone in every
+  round.
 * "accelerated": Nesterov's momentum on the same gradients, restarted every round, as Bastianello et al. (Fed-PLT,
   section VII) do.
 """
@@ -32,9 +40,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from sottovoce import solvers
-from sottovoce.core import check
+from sottovoce.algorithms.corrected_steps import needs_smooth, one_step_for_all
 from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
-from sottovoce.core.check import InvalidInput
 
 ASK_GRADIENT, ASK_STEPS = 0.0, 1.0
 
@@ -105,50 +112,28 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         phase = self.phase(hub.k)
-        g = server.g.mean(axis=-2, keepdims=True)
+        g = server.g.mean(axis=-2, keepdims=True)  # (2)
         return Down(server.x, g if phase == ASK_STEPS else g[..., :0], np.full((1, 1), phase))
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         if np.rint(down.phase).item() == ASK_GRADIENT:
-            g = site.release(site.f.grad(down.x), centre=site.zeros)
+            g = site.release(site.f.grad(down.x), centre=site.zeros)  # (1)
             return Client(g), Up(g)
 
         def gradient(w: Array) -> Array:
-            return site.f.grad(w) - state.g + down.g + site.penalty.subgradient(w)
+            return site.f.grad(w) - state.g + down.g + site.penalty.subgradient(w)  # of (3)
 
         strong = site.f.strong_convexity() + site.penalty.strong
-        w = self.local_solver().solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)
+        w = self.local_solver().solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (3)
         return state, Up(site.release(w, centre=down.x))
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         if self.phase(hub.k) == ASK_GRADIENT:
             return Server(server.x, hub.fresh(up.answer, server.g))
-        return Server(mean_or(server.x, up.answer, hub), server.g)
+        return Server(hub.if_any(hub.mean(up.answer), server.x), server.g)  # (4)
 
     def model(self, server: Server) -> Array:
         return server.x
 
     def phase(self, k: int) -> float:
         return ASK_GRADIENT if k % 2 else ASK_STEPS
-
-
-# What FedLin shares with LED and TAMUNA.
-
-
-def one_step_for_all(who: str, solver: str, local_steps: int, step: float) -> solvers.Solver:
-    """The solver of a method whose step must be one number for all clients; Nesterov's takes it as 1/smoothness."""
-    check.positive(who, step=step)
-    check.one_of(who, "solver", solver, ("gradient", "accelerated"))
-    return solvers.make(solver, local_steps, step=step if solver == "gradient" else None)
-
-
-def needs_smooth(who: str, penalty: Penalty) -> None:
-    """Local steps end where the mean gradient vanishes: there is no place for a prox that keeps the limit exact."""
-    if not penalty.smooth:
-        kind = type(penalty).__name__
-        raise InvalidInput(f"{who}: needs a smooth penalty such as L2, got {kind}; use FedPD, 5GCS or Fed-PLT for it")
-
-
-def mean_or(old: Array, x: Array, hub: Hub) -> Array:
-    """The mean over those who answered; where nobody did (in one of several runs), the old value."""
-    return np.where(hub.answered.any(axis=-2, keepdims=True), hub.mean(x), old)

@@ -3,13 +3,20 @@
 Zhang, Hong, Dhople, Yin and Liu, "FedPD: A Federated Learning Framework With Adaptivity to Non-IID Data", IEEE TSP 69
 (2021), Algorithm 1 with Oracle I.
 
-    symbol        here             meaning
-    x_i           Client.x         local model
-    λ_i           Client.lam       dual variable of x_i = x_0
-    x_0           Down.c           global model
-    x⁺_{0,i}      Up.v             what the server averages, x_i + ηλ_i
-    η             eta              inverse penalty parameter
-    Q_i, η_1      local_steps, step
+    symbol        here                meaning
+    x_i           Client.x            local model
+    λ_i           Client.lam          dual variable of x_i = x_0
+    x_0           Down.c              global model
+    x⁺_{0,i}      Up.v                what the server averages
+    η             eta                 inverse penalty parameter
+    Q_i, η_1      local_steps, step   gradient steps a round, and their size
+
+The method, one round. Numbers at line ends below are these, not the paper's:
+
+    client i    (1)  x_i ← Q_i gradient steps from x_i on L_i(x) = f_i(x) + ⟨λ_i, x − x_0⟩ + |x − x_0|²/(2η)
+                (2)  λ_i ← λ_i + (x_i − x_0)/η
+                (3)  sends x⁺_{0,i} = x_i + ηλ_i
+    server      (4)  x_0 ← mean of the x⁺_{0,i}
 
 Departures from the paper
 -------------------------
@@ -65,7 +72,8 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
     solver
         "gradient" or "accelerated".
     step
-        Step of "gradient". None: 2/(strong + smooth), from the moduli of each client's local problem.
+        Step of "gradient". None: 2/(strong + smooth), from the moduli of each client's local problem; in `Proven` mode
+        from public bounds on them, so that noise of 0 there is another step than no privacy.
     """
 
     eta: float = 1.0
@@ -99,21 +107,19 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
         return Down(server.c)
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
-        f, r, eta = site.f, site.penalty, self.eta
-        bend, curvature = (r.strong, r.curvature) if r.smooth else (0.0, 0.0)
+        f, r, eta = site.f, site.penalty.by_gradient, self.eta
 
         def gradient(x: Array) -> Array:
-            """Of L_i(x) = f_i(x) + ⟨λ_i, x − x_0⟩ + |x − x_0|²/(2η)."""
-            return f.grad(x) + (r.subgradient(x) if r.smooth else 0.0) + state.lam + (x - down.c) / eta
+            return f.grad(x) + r.subgradient(x) + state.lam + (x - down.c) / eta  # ∇L_i
 
-        strong, smooth = f.strong_convexity() + bend + 1 / eta, f.smoothness() + curvature + 1 / eta
-        x = self.local_solver().solve(gradient, state.x, strong, smooth, site.rng, site.who)
-        lam = state.lam + (x - down.c) / eta
-        return Client(x, lam), Up(site.release(x + eta * lam, centre=down.c))
+        strong, smooth = f.strong_convexity() + r.strong + 1 / eta, f.smoothness() + r.curvature + 1 / eta
+        x = self.local_solver().solve(gradient, state.x, strong, smooth, site.rng, site.who)  # (1)
+        lam = state.lam + (x - down.c) / eta  # (2)
+        return Client(x, lam), Up(site.release(x + eta * lam, centre=down.c))  # (3)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         v = hub.fresh(up.v, server.v)
-        c = v.mean(axis=-2, keepdims=True)
+        c = v.mean(axis=-2, keepdims=True)  # (4)
         return Server(c if hub.penalty.smooth else hub.penalty.prox(c, self.eta), v)
 
     def model(self, server: Server) -> Array:

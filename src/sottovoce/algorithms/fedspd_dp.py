@@ -24,8 +24,9 @@ Departures from the paper
   condition ρ >= √γ fails from the second round on. Without noise its term goes; `Proven` noise counts as part of a
   gradient's variance, φ²/b, in variant "P" as if it were there (a step size, no more). A constant `gamma` is what
   reaches the optimum.
-* Every inner step draws a new batch, without replacement. (22) takes the batches of a round to be disjoint; with
-  `replacement` the claim is that of (22) for sampling with replacement. The batches are the same, and so is the noise.
+* Every inner step draws a new batch, without replacement, where (22) takes the batches of a round to be disjoint. Of
+  sampling with replacement there is the claim alone (`replacement`), for it leaks more, not less, than Remark 2 says:
+  a record that is drawn twice counts twice. A run is told that it breaks that claim.
 * For scale "sum" G bounds m_i records' gradients together: m_i times as much.
 * A constraint (box, ball) holds for the clients' x_i, and for x_0 only in the limit: the model is x_0 projected.
 * `Proven`: the paper's noise does not protect hidden x_i and λ_i. Variant "G" has noise in every gradient instead, and
@@ -89,7 +90,7 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     d_x, d_lambda, phi
         Constants of (26)-(27).
     replacement
-        Whether the paper's claim (22) is read for batches drawn with replacement. Changes no computation of the model.
+        Whether the paper's claim (22) is read for batches drawn with replacement. Batches are drawn without it.
     variant
         Where `Proven` noise is: "G" in every gradient, "P" on the average of a round. `Published` is the paper: "G".
     """
@@ -205,7 +206,8 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         m = np.asarray(sizes)
         if not self.replacement and np.any(self.local_steps * batch_rates(self.batch, m, whole=True) >= 1):
             return {}  # (22) has no q < 1 then, and (21) no total
-        return {"data_rate": self.claimed_rate(m), "client_rate": self.client_rate}
+        terms = {"data_rate": self.claimed_rate(m), "client_rate": self.client_rate}
+        return terms | {"unmet": ("it is for batches drawn with replacement, these were not",) * self.replacement}
 
     def claimed_rate(self, sizes: ArrayLike) -> float:
         """Chance that a record is drawn in a round, q of (22)-(23)."""

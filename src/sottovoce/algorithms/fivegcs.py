@@ -11,7 +11,19 @@ Grudzień, Malinovsky and Richtárik, "Can 5th Generation Local Training Methods
     y_i          y                local model
     τ M          tau              dual step
     γ            gamma            primal step
-    K            local_steps
+    K            local_steps      gradient steps a round on the local problem
+    M, C         hub.n, a         clients, those who take part
+
+The method, one round, with u_i and τ scaled as in the code (see the first departure), for (1/M) Σ f_i + r. Numbers at
+line ends below are these, not the paper's:
+
+    server      (1)  x̂ ← prox_{γr}(x − γv)
+    client i    (2)  y_i ← K gradient steps from x̂ on ψ_i(y) = f_i(y) + (τ/2)|y − x̂ − u_i/τ|²
+                (3)  u_i ← ∇f_i(y_i);  sends u_i
+    server      (4)  v⁺ ← mean of everyone's u_i
+                (5)  x ← x̂ − γ (M/C) (v⁺ − v);  v ← v⁺
+
+In the code the server begins a round at (4) and ends it with the next x̂, (1).
 
 Departures from the paper
 -------------------------
@@ -69,7 +81,8 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     solver
         "gradient" or "accelerated".
     step
-        Step of "gradient". None: 2/(strong + smooth), from the moduli of each client's local problem.
+        Step of "gradient". None: 2/(strong + smooth), from the moduli of each client's local problem; in `Proven` mode
+        from public bounds on them, so that noise of 0 there is another step than no privacy.
     """
 
     tau: float = 1.0
@@ -107,21 +120,20 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         def gradient(y: Array) -> Array:
-            """Of ψ_i(y) = f_i(y) + (τ/2)|y − x̂ − u_i/τ|²."""
-            return site.f.grad(y) + self.tau * (y - down.x) - state.u
+            return site.f.grad(y) + self.tau * (y - down.x) - state.u  # ∇ψ_i
 
         strong, smooth = site.f.strong_convexity() + self.tau, site.f.smoothness() + self.tau
-        y = self.local_solver().solve(gradient, down.x, strong, smooth, site.rng, site.who)
-        u = site.release(site.f.grad(y), centre=site.zeros)
+        y = self.local_solver().solve(gradient, down.x, strong, smooth, site.rng, site.who)  # (2)
+        u = site.release(site.f.grad(y), centre=site.zeros)  # (3)
         return Client(u), Up(u)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         gamma, a = self.gamma or 1 / self.tau, hub.answered.sum(axis=-2, keepdims=True)
         u = hub.fresh(up.u, server.u)
-        v, before = u.mean(axis=-2, keepdims=True), server.u.mean(axis=-2, keepdims=True)
-        x = server.x - gamma * hub.n / np.maximum(a, 1) * (v - before)
-        x_hat = hub.penalty.prox(x - gamma * v, gamma)
-        return Server(np.where(a > 0, x_hat, server.x), u)
+        v, before = u.mean(axis=-2, keepdims=True), server.u.mean(axis=-2, keepdims=True)  # (4)
+        x = server.x - gamma * hub.n / np.maximum(a, 1) * (v - before)  # (5)
+        x_hat = hub.penalty.prox(x - gamma * v, gamma)  # (1)
+        return Server(hub.if_any(x_hat, server.x), u)
 
     def model(self, server: Server) -> Array:
         return server.x

@@ -12,6 +12,13 @@ Compression, and Partial Participation" (2023), Algorithm 1 without compression 
     n, c, χ     hub.n, c, chi        clients, those who take part, a share
     η = pχ      eta                  dual step
 
+The method, one round. Numbers at line ends below are these, not the paper's:
+
+    server      (1)  draws L with P(L > l) = (1 − p)^l, and c of the n clients
+    client i    (2)  x_i ← x̄, then L times x_i ← x_i − γ(∇f_i(x_i) − h_i);  sends x_i
+    server      (3)  x̄ ← mean of the c x_i
+    client i    (4)  h_i ← h_i + (η/γ)(x̄ − x_i), from Σ h_i = 0
+
 Departures from the paper
 -------------------------
 * L is drawn by the server and sent. It is cut at `most_steps`, the number of answers a privacy budget must be
@@ -19,7 +26,9 @@ Departures from the paper
 * A client needs the x̄ of the round it took part in for its h_i, and may not be asked again for long. The server has
   all that h_i is made of, so it keeps the h_i and sends them along: one vector more down, no state at the client.
 * χ is given as a share of n(c−1)/(c(n−1)), the largest that the theory allows, with c counted anew in every round.
-  For c = 1 that is zero, nothing is learnt of h_i, and the limit is not the optimum: the paper asks for c >= 2.
+  For c = 1 that is zero, and nothing is learnt of h_i: the paper asks for c >= 2. Among other rounds such a one does no
+  harm; but if clients do not all meet, at least by way of others, the limit is not the optimum (`corrected_steps.py`;
+  there is a warning).
 * With several runs at once each has its own L. All are asked (and charged) as often as the longest of them.
 * "accelerated": Nesterov's momentum on the gradients ∇f_i − h_i, restarted every round, as Bastianello et al. (Fed-PLT,
   section VII) do.
@@ -31,9 +40,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from sottovoce import solvers
-from sottovoce.algorithms.fedlin import mean_or, needs_smooth, one_step_for_all
+from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, one_step_for_all, reach
 from sottovoce.core import check
 from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
+from sottovoce.core.participation import Participation
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,9 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
     def check(self, penalty: Penalty) -> None:
         needs_smooth("TAMUNA", penalty)
 
+    def warn_about(self, participation: Participation, n: int) -> None:
+        needs_meetings("TAMUNA", participation, n)
+
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 
@@ -111,25 +124,24 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         draw, p = hub.rng.uniform(1), 1 / self.local_steps
-        steps = np.ceil(np.log(draw) / np.log1p(-p)) if p < 1 else np.ones_like(draw)  # P(L > l) = (1−p)^l
+        steps = np.ceil(np.log(draw) / np.log1p(-p)) if p < 1 else np.ones_like(draw)  # (1)
         return Down(server.x, server.h, np.minimum(steps, self.asks().answers))
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         def gradient(w: Array) -> Array:
-            return site.f.grad(w) + site.penalty.subgradient(w) - down.h
+            return site.f.grad(w) + site.penalty.subgradient(w) - down.h  # of (2)
 
         solver = replace(self.local_solver(), steps=np.rint(down.steps).astype(int))
         strong = site.f.strong_convexity() + site.penalty.strong
-        w = solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)
+        w = solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (2)
         return state, Up(site.release(w, centre=down.x))
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         n, c = hub.n, np.maximum(hub.answered.sum(axis=-2, keepdims=True), 1)
         # Momentum moves a client farther along a constant gradient; the dual step is shorter by as much, as in LED.
-        reach = 1 if self.solver == "gradient" else (self.local_steps + 3) / 2
-        eta = self.chi * n * (c - 1) / (c * max(n - 1, 1)) / (self.local_steps * reach)  # pχ
-        x = mean_or(server.x, up.w, hub)
-        return Server(x, hub.fresh(server.h + eta / self.step * (x - up.w), server.h))
+        eta = self.chi * n * (c - 1) / (c * max(n - 1, 1)) / reach(self.solver, self.local_steps)  # pχ
+        x = hub.if_any(hub.mean(up.w), server.x)  # (3)
+        return Server(x, hub.fresh(server.h + eta / self.step * (x - up.w), server.h))  # (4)
 
     def model(self, server: Server) -> Array:
         return server.x

@@ -13,10 +13,12 @@ at once in the simulator.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from sottovoce.core.participation import Participation
 from sottovoce.core.streams import Draw
 
 Array = np.ndarray
@@ -37,12 +39,15 @@ class Penalty(Protocol):
     @property
     def separable(self) -> bool: ...
     @property
+    def by_gradient(self) -> "Penalty": ...
+    @property
     def strong(self) -> float: ...
     @property
     def curvature(self) -> float: ...
     def value(self, w: Array) -> Array: ...
     def subgradient(self, w: Array) -> Array: ...
     def prox(self, v: Array, step: Any) -> Array: ...
+    def step(self, x: Array, keep: Any, g: Array, total: Any) -> Array: ...
     def subgradient_bound(self, dim: int) -> float: ...
 
 
@@ -133,6 +138,18 @@ class ProxSteps:
     fresh: bool = True
     at: Array | None = None
     average: bool = False
+
+    @cached_property
+    def weights(self) -> tuple[Array, Array]:
+        """`keep` and `total` as one array each, (steps, runs?, clients or 1, 1)."""
+
+        def stacked(numbers: Sequence[Array | float]) -> Array:
+            if len({np.shape(number) for number in numbers}) > 1:
+                numbers = np.broadcast_arrays(*map(np.atleast_2d, numbers))
+            table = np.array(numbers, dtype=np.float64)
+            return table if table.ndim > 2 else table.reshape(len(table), -1, 1)
+
+        return stacked(self.keep), stacked(self.total)
 
 
 @dataclass(frozen=True)
@@ -261,6 +278,10 @@ class Hub:
             return new
         return np.where(self.answered, new, old)
 
+    def if_any(self, new: Array, old: Array) -> Array:
+        """The new value; the old one in those of several runs where nobody answered."""
+        return np.where(self.answered.any(axis=-2, keepdims=True), new, old)
+
 
 @dataclass(frozen=True)
 class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
@@ -287,6 +308,9 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
 
     def check(self, penalty: Penalty) -> None:
         """Refuse a penalty this method cannot handle, before any work starts."""
+
+    def warn_about(self, participation: Participation, n: int) -> None:
+        """Say so, before any work starts, if the method cannot do what it is for with these of `n` clients."""
 
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
         """What its paper's claim needs to know besides epsilon, delta and rounds, and `unmet`: what it assumes in vain.

@@ -1,11 +1,13 @@
 """Loops that NumPy makes in many passes, compiled into one each: the same numbers, to the last bit.
 
 Imported only once Numba is loaded. What draws is compiled twice, when first asked for: threads cost more than a small
-draw takes. Compiled code is kept until this file changes: after a change of what it imports, touch it.
+draw takes.
 """
 
 import contextlib
 import functools
+import hashlib
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,9 @@ from sottovoce.core import streams
 BLOCK = 1024  # numbers whose tails are gathered
 _WHOLE, _REAL = types.uint64, types.float64
 _KEYS, _TABLE = types.Array(_WHOLE, 1, "C", readonly=True), types.Array(_REAL, 2, "C", readonly=True)
-_unit: Any = njit(error_model="numpy")(streams.to_unit)
-_middle: Any = njit(error_model="numpy")(streams.middle_quantile)
-_tail: Any = njit(error_model="numpy")(streams.tail_quantile)
+_PARTS = (streams.to_unit, streams.middle_quantile, streams.tail_quantile)
+_inner: Any = [njit(error_model="numpy")(part) for part in _PARTS]
+_unit, _middle, _tail = _inner
 
 
 def _fill(k0, k1, clients, round_, tag, out):
@@ -71,7 +73,16 @@ def _shrink(x, keep, g, threshold, total, out):
 
 
 def compile_for(signature: Any, function: Any, **options: Any) -> Any:
-    """Compiled for these types and no others, and kept on disk where there is a place to write."""
+    """Compiled for these types and no others, and kept on disk where there is a place to write.
+
+    Numba finds what it kept by the function's name and its file's date. The name is therefore made to tell the options
+    too, and what is compiled into the function from other files.
+    """
+    code = [(part.__code__.co_code, part.__code__.co_consts) for part in _PARTS]
+    settings = sorted((name, sorted(value) if isinstance(value, set) else value) for name, value in options.items())
+    about = hashlib.sha256(repr((settings, code, streams.TABLES)).encode()).hexdigest()[:12]
+    function = FunctionType(function.__code__, function.__globals__, function.__name__)
+    function.__qualname__ = f"{function.__name__}_{about}"
     kernel: Any = njit(error_model="numpy", **options)(function)
     with contextlib.suppress(RuntimeError):  # no place: compile in each process
         kernel.enable_caching()

@@ -37,6 +37,14 @@ class Participation(ABC):
         """The largest number of rounds in which one client can be asked."""
         return rounds
 
+    def rate(self, n: int) -> float:
+        """The chance that one of `n` clients is asked in a round, or a bound on it: what some papers' claims assume."""
+        return 1.0
+
+    def meet(self, n: int) -> bool:
+        """Whether in the long run all of `n` clients are linked by rounds that two of them take part in."""
+        return True
+
 
 @dataclass(frozen=True)
 class Everyone(Participation):
@@ -80,6 +88,12 @@ class KOfN(Participation):
         for draw in _draws(n, streams):
             yield _smallest(draw, self.k)
 
+    def rate(self, n: int) -> float:
+        return min(self.k / n, 1.0)
+
+    def meet(self, n: int) -> bool:
+        return self.k > 1 or n == 1
+
 
 @dataclass(frozen=True)
 class Bernoulli(Participation):
@@ -105,6 +119,9 @@ class Bernoulli(Participation):
         check.require(len(p) in (1, n), "Bernoulli", f"p must be one number or one per client ({n})", len(p))
         for draw in _draws(n, streams):
             yield draw < p
+
+    def rate(self, n: int) -> float:
+        return float(np.max(self.p))
 
 
 @dataclass(frozen=True)
@@ -144,6 +161,9 @@ class Covering(Participation):
             waiting &= ~mask
             yield mask
 
+    def meet(self, n: int) -> bool:
+        return self.k > 1 or n == 1
+
 
 @dataclass(frozen=True)
 class Schedule(Participation):
@@ -171,6 +191,15 @@ class Schedule(Participation):
     def most(self, rounds: int) -> int:
         named = Counter(client for chosen in self.sets[:rounds] for client in set(chosen))
         return max(named.values(), default=0)
+
+    def meet(self, n: int) -> bool:
+        groups = [{client} for client in range(n)]
+        for chosen in self.sets:
+            met = [group for group in groups if not group.isdisjoint(chosen)]
+            for group in met[1:]:
+                met[0] |= group
+                groups.remove(group)
+        return len(groups) == 1
 
 
 PARTICIPATION: dict[str, type[Participation]] = {

@@ -120,6 +120,7 @@ def train(
     def hub(k: int) -> Hub:
         return Hub(transport.n, penalty, Draw(streams, _SERVER, k), k, nobody, zeros, labels)
 
+    algorithm.warn_about(participation, transport.n)
     if resume is None:
         transport.start(algorithm)
         resume = Checkpoint(0, algorithm.init_server(hub(0)), transport.snapshot(), History())

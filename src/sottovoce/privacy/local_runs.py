@@ -29,25 +29,26 @@ def take_prox_steps(
     gradient: Callable[[np.ndarray, int], np.ndarray], start: np.ndarray, spec: ProxSteps
 ) -> np.ndarray:
     """The end (or the mean) of the iterates; `gradient(x, j)` answers for step j."""
-    x, total = start, np.zeros_like(start)
-    fixed = None if spec.fresh else gradient(start if spec.at is None else spec.at, 0)
-    for j, (keep, weight) in enumerate(zip(spec.keep, spec.total, strict=True)):
-        g = gradient(x, j) if fixed is None else fixed
-        x = spec.centre + spec.h.prox((keep * (x - spec.centre) + spec.push - g) / weight, 1 / np.asarray(weight))
-        total = total + x
-    return total / len(spec.keep) if spec.average else x
+    away, sum_away = start - spec.centre, np.zeros(())  # of x from the centre
+    fixed = None if spec.fresh else gradient(start if spec.at is None else spec.at, 0) - spec.push
+    for j, (keep, total) in enumerate(zip(*spec.weights, strict=True)):
+        g = gradient(spec.centre + away, j) - spec.push if fixed is None else fixed
+        away = spec.h.step(away, keep, g, total)
+        if spec.average:
+            sum_away = sum_away + away
+    return spec.centre + (sum_away / len(spec.keep) if spec.average else away)
 
 
 def prox_steps_sensitivity(spec: ProxSteps, first: np.ndarray, later: np.ndarray) -> np.ndarray:
     """How far apart two neighbours' ends can be; `first` is D_1, `later` are the other D_j, per client (n, 1)."""
-    for keep, weight in zip(spec.keep, spec.total, strict=True):
-        fits = bool(np.all(np.asarray(keep) >= 0) and np.all(np.asarray(weight) > 0))
-        check.require(fits, "ProxSteps", "keep must be >= 0 and total > 0", (keep, weight))
-    u, total = np.zeros_like(first), np.zeros_like(first)
-    for j, (keep, weight) in enumerate(zip(spec.keep, spec.total, strict=True)):
-        u = (keep * u + (first if j == 0 else later)) / weight
-        total = total + u
-    return total / len(spec.keep) if spec.average else u
+    keeps, totals = spec.weights
+    least = float(keeps.min()), float(totals.min())
+    check.require(least[0] >= 0 and least[1] > 0, "ProxSteps", "keep must be >= 0 and total > 0", least)
+    u, sum_u = np.zeros_like(first), np.zeros_like(first)
+    for j, (keep, total) in enumerate(zip(keeps, totals, strict=True)):
+        u = (keep * u + (first if j == 0 else later)) / total
+        sum_u = sum_u + u
+    return sum_u / len(keeps) if spec.average else u
 
 
 def take_descent(gradient: Callable[[np.ndarray, int], np.ndarray], start: np.ndarray, spec: Descent) -> np.ndarray:

@@ -139,7 +139,8 @@ class RecordDoor(ProvenDoor):
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
         at = 0.0 if spec.at is None else spec.at
-        self.charge(question, start, *map(self._rows, (spec.push, spec.centre, at, *spec.keep, *spec.total)))
+        weights = (np.moveaxis(numbers[..., 0], 0, -1) for numbers in spec.weights)  # all steps of a client in a row
+        self.charge(question, start, *map(self._rows, (spec.push, spec.centre, at, *weights)))
         scale = self.event.noise_multiplier * self._prox_steps_sensitivity(spec, question.local)
         exact = local_runs.take_prox_steps(self.gradients(question, self.privacy.clip, self._norm), start, spec)
         return self.noisy(exact, scale, Purpose.NOISE, question, self.event.mechanism)
@@ -180,7 +181,7 @@ class RecordDoor(ProvenDoor):
         # Clipping keeps the gradient of a loss of *one* margin the gradient of a convex function, no steeper than
         # before; so the steps absorb differences of the points if they keep enough of them.
         convex = self.exact.loss.convex and self.exact.loss.outputs == 1 and self._norm == 2
-        if convex and all(np.all(self.smoothness(local) <= 2 * np.asarray(keep)) for keep in spec.keep):
+        if convex and np.all(self.smoothness(local) <= 2 * spec.weights[0]):
             return local_runs.prox_steps_sensitivity(spec, one, one)
         bounded = 2 * self.privacy.clip * self.exact.weights[local] * self.exact.sizes[local][:, None]
         return local_runs.prox_steps_sensitivity(spec, one, bounded)

@@ -51,6 +51,11 @@ class Penalty(ABC):
         return True
 
     @property
+    def by_gradient(self) -> "Penalty":
+        """What of it a client adds to its f_i and takes steps along: all if it is smooth, else nothing."""
+        return self if self.smooth else NoPenalty()
+
+    @property
     def strong(self) -> float:
         """Strong-convexity modulus."""
         return 0.0
@@ -71,6 +76,10 @@ class Penalty(ABC):
     @abstractmethod
     def prox(self, v: np.ndarray, step: float | np.ndarray) -> np.ndarray:
         """argmin over w of value(w) + |w - v|^2 / (2 step); `step` > 0 broadcasts to `v`, e.g. with shape (n, 1)."""
+
+    def step(self, x: np.ndarray, keep: float | np.ndarray, g: np.ndarray, total: float | np.ndarray) -> np.ndarray:
+        """argmin over z of value(z) + total/2 |z|² − z·(keep x − g); `keep` and `total` > 0 broadcast to `x`."""
+        return self.prox((keep * x - g) / total, 1 / np.asarray(total))
 
     @abstractmethod
     def subgradient_bound(self, dim: int) -> float:
@@ -105,6 +114,9 @@ class NoPenalty(Penalty):
         _check_step(self, step)
         return np.array(v)
 
+    def step(self, x: np.ndarray, keep: float | np.ndarray, g: np.ndarray, total: float | np.ndarray) -> np.ndarray:
+        return shrink(x, keep, g, 0.0, total)
+
     def subgradient_bound(self, dim: int) -> float:
         whole("NoPenalty", dim=dim)
         return 0.0
@@ -137,6 +149,9 @@ class L1(Penalty):
     def prox(self, v: np.ndarray, step: float | np.ndarray) -> np.ndarray:
         _check_step(self, step)
         return _soften(v, self.lam * step)
+
+    def step(self, x: np.ndarray, keep: float | np.ndarray, g: np.ndarray, total: float | np.ndarray) -> np.ndarray:
+        return shrink(x, keep, g, self.lam, total)
 
     def subgradient_bound(self, dim: int) -> float:
         whole("L1", dim=dim)
@@ -325,21 +340,32 @@ def _soften(v: np.ndarray, threshold: float | np.ndarray) -> np.ndarray:
     return v - np.clip(v, -threshold, threshold)
 
 
-def shrink(x: np.ndarray, keep: np.ndarray, g: np.ndarray, threshold: float, total: np.ndarray) -> np.ndarray:
+def shrink(
+    x: np.ndarray, keep: np.ndarray | float, g: np.ndarray, threshold: float, total: np.ndarray | float
+) -> np.ndarray:
     """argmin over z of total/2 |z|² − z·(keep x − g) + threshold |z|_1, for clients (..., n, dim).
 
-    `keep` and `total` are one number a client (..., n, 1). Where a compiler is loaded it takes one pass over x instead
-    of five: methods that take many steps between two gradients spend their time here.
+    `keep` and `total` are numbers, or one for each client (..., n, 1). Where a compiler is loaded it takes one pass
+    over x instead of five: methods that take many steps between two gradients spend their time here.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.penalties import shrink
+    >>> shrink(np.array([[3.0, 0.5]]), 1.0, np.array([[0.0, 0.0]]), threshold=1.0, total=2.0)
+    array([[1., 0.]])
     """
     if not compiled_pays(x.size):
         return _soften(keep * x - g, threshold) * (1.0 / total)
     from sottovoce.core import compiled
 
-    def flat(part: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(part).reshape(-1, part.shape[-1])
+    def flat(part: np.ndarray | float, width: int) -> np.ndarray:
+        if np.shape(part) != (shape := (*x.shape[:-1], width)):
+            part = np.broadcast_to(part, shape)
+        return np.ascontiguousarray(part, dtype=np.float64).reshape(-1, width)
 
-    out = np.empty(x.shape)
-    compiled.shrink()(flat(x), flat(keep), flat(g), threshold, flat(total), flat(out))
+    out, dim = np.empty(x.shape), x.shape[-1]
+    compiled.shrink()(flat(x, dim), flat(keep, 1), flat(g, dim), threshold, flat(total, 1), out.reshape(-1, dim))
     return out
 
 

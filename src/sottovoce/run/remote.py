@@ -38,7 +38,7 @@ from sottovoce.run import experiment, node, party, store, vertical, wire
 from sottovoce.run.csv_rows import coded, label_text, read_csv
 from sottovoce.run.describe import Tables, describe, plain_fields, to_toml
 from sottovoce.run.experiment import Task
-from sottovoce.run.simulate import Result, Simulator
+from sottovoce.run.simulate import Result, Simulator, claim_terms
 from sottovoce.run.wire import Ask, Reply, Status
 
 log = logging.getLogger("sottovoce")
@@ -399,7 +399,7 @@ def _guarantee(
         accountant,
         lasting=True,
         row_bound=clients.row_bound if kind in ("prox-steps", "descent") else None,
-        claim_terms=task.algorithm.claim_terms(sizes, rounds),
+        claim_terms=claim_terms(privacy, task.algorithm, sizes, clients.row_bound, task.participation, rounds),
     )
 
 

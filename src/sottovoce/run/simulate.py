@@ -45,6 +45,8 @@ class Simulator:
     test: tuple[np.ndarray, np.ndarray] | None
     measure_training: bool = True
 
+    _zeros = np.zeros((0, 0))  # those that the last round had
+
     def __post_init__(self) -> None:
         self.n, self.dim = self.federation.n, self.rows.dim
         self._everyone = np.arange(self.n)
@@ -52,7 +54,6 @@ class Simulator:
 
     def start(self, algorithm: Algorithm) -> None:
         """Initialise the clients' states. Their oracles are closed: a start that reads data would be a leak."""
-        self._zeros = np.broadcast_to(0.0, (*self._shape(self.n), self.dim))
         site = self._site(self._everyone, np.ones(self._shape(self.n), dtype=bool), k=0)[0]
         self._states = algorithm.init_client(site)
         codec.to_arrays(self._states)
@@ -131,7 +132,10 @@ class Simulator:
             self.ledger.restore(codec.under("ledger.", arrays))
 
     def _site(self, local: np.ndarray, active: np.ndarray, k: int, told: Any = None) -> tuple[Site, Any]:
-        zeros, who = self._zeros[..., : len(local), :], self.door.clients[local]
+        who, shape = self.door.clients[local], (*self._shape(len(local)), self.dim)
+        if self._zeros.shape != shape:
+            self._zeros = np.broadcast_to(0.0, shape)
+        zeros = self._zeros
         public = [zeros]
         for array in codec.to_arrays(told).values() if told is not None else ():
             array.flags.writeable = False  # what the server said is not the client's to change
@@ -309,7 +313,9 @@ def train(
         accountant,
         lasting=lasting,
         row_bound=federation.row_bound if algorithm.asks().kind in ("prox-steps", "descent") else None,
-        claim_terms=_claim_terms(privacy, algorithm, federation, outcome.rounds),
+        claim_terms=claim_terms(
+            privacy, algorithm, federation.sizes, federation.row_bound, participation, outcome.rounds
+        ),
     )
     model = outcome.model[..., 0, :]
     return Result(model, outcome.history, guarantee, outcome.rounds, outcome.stopped, objective, config)
@@ -408,13 +414,23 @@ def _seed_to_resume(
     return seed
 
 
-def _claim_terms(privacy: Privacy, algorithm: Algorithm, federation: Federation, rounds: int) -> dict[str, Any]:
+def claim_terms(
+    privacy: Privacy,
+    algorithm: Algorithm,
+    sizes: np.ndarray,
+    row_bound: float | None,
+    participation: Participation,
+    rounds: int,
+) -> dict[str, Any]:
     """The terms of a paper's claim, with what this run is known to do that the claim does not cover."""
-    terms = algorithm.claim_terms(federation.sizes, rounds)
+    terms = algorithm.claim_terms(sizes, rounds)
     unmet = [*terms.get("unmet", ())]
+    claimed, rate = terms.get("client_rate", 1.0), participation.rate(len(sizes))
+    if claimed < rate:
+        unmet.append(f"clients take part with a chance of {claimed:g} in it (client_rate), and of up to {rate:g} here")
     if algorithm.asks().batch and "data_rate" not in terms:
         unmet.append("its noise is for the gradient over all records, and batches are drawn")
-    if isinstance(privacy, Published) and privacy.clip is None and federation.row_bound is None:
+    if isinstance(privacy, Published) and privacy.clip is None and row_bound is None:
         unmet.append("the bound on gradients was read off the longest private row; give clip, or promise a row_bound")
     return terms | {"unmet": tuple(unmet)}
 
