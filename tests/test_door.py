@@ -507,3 +507,14 @@ def test_a_federation_made_in_any_way_is_checked() -> None:
         dataclasses.replace(federation, row_bound=0.1)
     with pytest.raises(InvalidInput, match=r"entries of X must be at most 1e\+100"):
         dataclasses.replace(federation, X=federation.X * 1e200, row_bound=None)
+
+
+def test_zeros_stay_zero() -> None:
+    """They are public, and may be the centre of a release: what is written into them would leave as it is."""
+    zeros = _site(DPSGD(), sv.Proven(1.0, 1e-5, 1.0, unit="client")).zeros
+    base: Any = zeros
+    while isinstance(base, np.ndarray):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            base.flags.writeable = True
+        base = base.base
+    assert not zeros.any()

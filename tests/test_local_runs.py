@@ -12,7 +12,7 @@ import sottovoce as sv
 from sottovoce.core.algorithm import Asks, Descent, ProxSteps
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.streams import Streams
-from sottovoce.privacy import local_runs
+from sottovoce.privacy import local_runs, owners
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.proven import RecordDoor, open_door, plan
 from sottovoce.problems.losses import Huber, Logistic, Loss, Softmax
@@ -171,3 +171,57 @@ class Stretching(NoPenalty):
 
     def prox(self, v: np.ndarray, step: Any) -> np.ndarray:
         return 10 * v
+
+
+def asked_about(open_door: RecordDoor, ask: Any) -> str:
+    """The digest by which a ledger on disk tells one question from another."""
+    kept: list[str] = []
+    open_door.ledger.charge = lambda *about: kept.append(owners._digest([part[0] for part in about[-1]]))  # type: ignore[method-assign]
+    ask(open_door.open(ZERO, ASKED, 1)[0])
+    return kept[0]
+
+
+def test_no_two_questions_look_the_same_to_a_ledger() -> None:
+    """Else the second would be answered for free, under the noise of the first."""
+    X, y, start = np.array([[0.6, 0.2], [-0.4, 0.9]]), np.array([1.0, -1.0]), np.zeros((1, 2))
+    privacy = sv.Proven(1.0, 1e-5, 0.6)
+    steps = door(X, y, Logistic(), privacy, Asks(kind="prox-steps"), 1.0)
+    spec = ProxSteps([1.0] * 2, [2.0] * 2, 0.0, 0.0, NoPenalty())
+    specs = [
+        *(spec, dataclasses.replace(spec, h=L1(0.1)), dataclasses.replace(spec, h=L1(0.2))),
+        *(dataclasses.replace(spec, fresh=False), dataclasses.replace(spec, fresh=False, at=start)),
+        *(dataclasses.replace(spec, average=True), dataclasses.replace(spec, total=[2.0, 3.0])),
+        *(dataclasses.replace(spec, keep=[1.0] * 3, total=[2.0] * 3), dataclasses.replace(spec, push=1.0)),
+    ]
+    told = {asked_about(steps, lambda f, one=one: f.prox_steps(start, one)) for one in specs}
+    assert len(told) == len(specs)
+    descent = door(X, y, Logistic(), privacy, Asks(kind="descent"), 1.0)
+    runs = [Descent(count, 0.1, 1.0, start) for count in (2, 3)]
+    assert len({asked_about(descent, lambda f, one=one: f.descent(start, one)) for one in runs}) == 2
+
+
+def test_steps_weigh_all_coordinates_alike() -> None:
+    """Weights of their own for coordinates would stretch distances that the bound takes for kept."""
+    for bad in (np.array([[1.0, 2.0]]), np.array([1.0, 2.0])):
+        with pytest.raises(InvalidInput, match="total must be numbers, or one number per client"):
+            local_runs.prox_steps_sensitivity(ProxSteps([1.0], [bad], 0.0, 0.0, NoPenalty()), np.ones(1), np.ones(1))
+    for keep, total in ((-1.0, 2.0), (1.0, 0.0), (1.0, 1e-70), (1e130, 2.0), (np.nan, 2.0)):
+        with pytest.raises(InvalidInput, match="needs 0 <= keep"):
+            local_runs.prox_steps_sensitivity(ProxSteps([keep], [total], 0.0, 0.0, NoPenalty()), np.ones(1), np.ones(1))
+
+
+def test_rounding_to_large_numbers_does_not_show_through_noise() -> None:
+    """Near 2^54 numbers are 4 apart: what differs by less must not be rounded to one side before it is noisy."""
+    y, centre = np.array([1.0, -1.0]), np.full((1, 2), 2.0**54)
+    answers = []
+    for X in (np.array([[0.6, 0.2], [-0.4, 0.9]]), np.array([[-0.6, 0.2], [-0.4, 0.9]])):
+        far = door(X, y, Logistic(), sv.Proven(1.0, 1e-5, 0.6), Asks(kind="prox-steps"), 20.0, runs=400)
+        spec = ProxSteps([0.1], [0.2], 0.0, centre, NoPenalty(), fresh=False, at=np.zeros((1, 2)))
+        oracle = far.open(ZERO, np.ones((400, 1), dtype=bool), 1)[0]
+        answers.append(oracle.prox_steps(np.broadcast_to(centre, (400, 1, 2)), spec) - centre)
+        with pytest.raises(InvalidInput, match="rounding would show through noise"):
+            far.open(ZERO, np.ones((400, 1), dtype=bool), 2)[0].prox_steps(
+                np.broadcast_to(centre, (400, 1, 2)), dataclasses.replace(spec, centre=0.0)
+            )
+    assert np.unique(answers[0]).size > 3  # noise decides to which of the numbers there an answer is rounded
+    assert abs((answers[0] > 0).mean() - (answers[1] > 0).mean()) < 0.2

@@ -204,10 +204,11 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
 
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
         m = np.asarray(sizes)
-        if not self.replacement and np.any(self.local_steps * batch_rates(self.batch, m, whole=True) >= 1):
-            return {}  # (22) has no q < 1 then, and (21) no total
-        terms = {"data_rate": self.claimed_rate(m), "client_rate": self.client_rate}
-        return terms | {"unmet": ("it is for batches drawn with replacement, these were not",) * self.replacement}
+        unmet = ("it is for batches drawn with replacement, these were not",) * self.replacement
+        terms: dict[str, Any] = {"data_rate": None, "client_rate": self.client_rate, "unmet": unmet}
+        if self.replacement or np.all(self.local_steps * batch_rates(self.batch, m, whole=True) < 1):
+            return terms | {"data_rate": self.claimed_rate(m)}
+        return terms  # (22) has no q < 1 then, and (21) no total
 
     def claimed_rate(self, sizes: ArrayLike) -> float:
         """Chance that a record is drawn in a round, q of (22)-(23)."""

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from sottovoce.core import check
 from sottovoce.core.participation import Participation
 from sottovoce.core.streams import Draw
 
@@ -141,15 +142,18 @@ class ProxSteps:
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
-        """`keep` and `total` as one array each, (steps, runs?, clients or 1, 1)."""
+        """`keep` and `total` as one array each, (steps, runs?, clients or 1, 1): as they were when first asked for."""
 
-        def stacked(numbers: Sequence[Array | float]) -> Array:
-            if len({np.shape(number) for number in numbers}) > 1:
+        def stacked(name: str, numbers: Sequence[Array | float]) -> Array:
+            shapes = {np.shape(number) for number in numbers}
+            fits = len(numbers) > 0 and all(shape == () or (len(shape) > 1 and shape[-1] == 1) for shape in shapes)
+            check.require(fits, "ProxSteps", f"{name} must be numbers, or one number per client (n, 1)", shapes)
+            if len(shapes) > 1:
                 numbers = np.broadcast_arrays(*map(np.atleast_2d, numbers))
             table = np.array(numbers, dtype=np.float64)
-            return table if table.ndim > 2 else table.reshape(len(table), -1, 1)
+            return table if table.ndim > 2 else table.reshape(len(table), 1, 1)
 
-        return stacked(self.keep), stacked(self.total)
+        return stacked("keep", self.keep), stacked("total", self.total)
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def compile_for(signature: Any, function: Any, **options: Any) -> Any:
     Numba finds what it kept by the function's name and its file's date. The name is therefore made to tell the options
     too, and what is compiled into the function from other files.
     """
-    code = [(part.__code__.co_code, part.__code__.co_consts) for part in _PARTS]
+    code = [(part.__code__.co_code, part.__code__.co_consts, part.__code__.co_names) for part in _PARTS]
     settings = sorted((name, sorted(value) if isinstance(value, set) else value) for name, value in options.items())
     about = hashlib.sha256(repr((settings, code, streams.TABLES)).encode()).hexdigest()[:12]
     function = FunctionType(function.__code__, function.__globals__, function.__name__)

@@ -93,7 +93,7 @@ class Door:
         return self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap)
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
-        return local_runs.take_prox_steps(self.gradients(question, self.clip), start, spec)
+        return spec.centre + local_runs.take_prox_steps(self.gradients(question, self.clip), start, spec)
 
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
         return local_runs.take_descent(self.gradients(question, self.clip), start, spec)

@@ -24,11 +24,13 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.algorithm import Descent, ProxSteps
 
+LEAST_TOTAL, LARGEST_WEIGHT = 1e-60, 1e120  # of proximal steps: within, no product of theirs overflows
+
 
 def take_prox_steps(
     gradient: Callable[[np.ndarray, int], np.ndarray], start: np.ndarray, spec: ProxSteps
 ) -> np.ndarray:
-    """The end (or the mean) of the iterates; `gradient(x, j)` answers for step j."""
+    """How far from the centre the last iterate (or their mean) is; `gradient(x, j)` answers for step j."""
     away, sum_away = start - spec.centre, np.zeros(())  # of x from the centre
     fixed = None if spec.fresh else gradient(start if spec.at is None else spec.at, 0) - spec.push
     for j, (keep, total) in enumerate(zip(*spec.weights, strict=True)):
@@ -36,14 +38,16 @@ def take_prox_steps(
         away = spec.h.step(away, keep, g, total)
         if spec.average:
             sum_away = sum_away + away
-    return spec.centre + (sum_away / len(spec.keep) if spec.average else away)
+    return sum_away / len(spec.weights[0]) if spec.average else away
 
 
 def prox_steps_sensitivity(spec: ProxSteps, first: np.ndarray, later: np.ndarray) -> np.ndarray:
     """How far apart two neighbours' ends can be; `first` is D_1, `later` are the other D_j, per client (n, 1)."""
     keeps, totals = spec.weights
-    least = float(keeps.min()), float(totals.min())
-    check.require(least[0] >= 0 and least[1] > 0, "ProxSteps", "keep must be >= 0 and total > 0", least)
+    extremes = float(keeps.min()), float(totals.min()), float(max(keeps.max(), totals.max()))
+    fits = extremes[0] >= 0 and extremes[1] >= LEAST_TOTAL and extremes[2] <= LARGEST_WEIGHT
+    rule = f"needs 0 <= keep and {LEAST_TOTAL:g} <= total, both at most {LARGEST_WEIGHT:g}"
+    check.require(fits, "ProxSteps", rule, extremes)
     u, sum_u = np.zeros_like(first), np.zeros_like(first)
     for j, (keep, total) in enumerate(zip(keeps, totals, strict=True)):
         u = (keep * u + (first if j == 0 else later)) / total

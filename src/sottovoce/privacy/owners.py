@@ -149,5 +149,5 @@ def _digest(content: Sequence[np.ndarray]) -> str:
     """SHA-256 of what was asked about, so that a repeat can be told from another question."""
     digest = hashlib.sha256()
     for part in content:
-        digest.update(np.ascontiguousarray(part, dtype=np.float64).tobytes() + b";")
+        digest.update(f"{np.shape(part)};".encode() + np.ascontiguousarray(part, dtype=np.float64).tobytes())
     return digest.hexdigest()[:32]

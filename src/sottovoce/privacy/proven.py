@@ -3,6 +3,7 @@
 Whatever an algorithm makes of an answer is post-processing, so a badly written algorithm can be useless but not leaky.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -130,20 +131,24 @@ class RecordDoor(ProvenDoor):
     def argmin(
         self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
     ) -> np.ndarray:
+        change = (self._sensitivity(question.local) + 2 * ARGMIN_TOL) / (np.asarray(rho) + ridge)
+        _finer_than(change, centre, np.asarray(linear) / (np.asarray(rho) + ridge))
         self.charge(question, centre, *map(self._rows, (linear, rho, ridge)))
         cap = self.privacy.clip / self.exact.loss.lipschitz
         exact = self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap)
-        change = self._sensitivity(question.local) + 2 * ARGMIN_TOL
-        scale = self.event.noise_multiplier * change / (np.asarray(rho) + ridge)
-        return self.noisy(exact, scale, Purpose.NOISE, question)
+        return self.noisy(exact, self.event.noise_multiplier * change, Purpose.NOISE, question)
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
         at = 0.0 if spec.at is None else spec.at
-        weights = (np.moveaxis(numbers[..., 0], 0, -1) for numbers in spec.weights)  # all steps of a client in a row
-        self.charge(question, start, *map(self._rows, (spec.push, spec.centre, at, *weights)))
-        scale = self.event.noise_multiplier * self._prox_steps_sensitivity(spec, question.local)
-        exact = local_runs.take_prox_steps(self.gradients(question, self.privacy.clip, self._norm), start, spec)
-        return self.noisy(exact, scale, Purpose.NOISE, question, self.event.mechanism)
+        weights = [np.moveaxis(numbers[..., 0], 0, -1) for numbers in spec.weights]  # all steps of a client in a row
+        change = self._prox_steps_sensitivity(spec, question.local)
+        _finer_than(change, start - spec.centre, np.asarray(spec.push) / spec.weights[1].min())
+        words = _in_words("prox-steps", spec.h, spec.fresh, spec.average, spec.at is None)
+        self.charge(question, start, words, *map(self._rows, (spec.push, spec.centre, at, *weights)))
+        # The centre may be large, and rounding to its digits would show through noise that is added later.
+        away = local_runs.take_prox_steps(self.gradients(question, self.privacy.clip, self._norm), start, spec)
+        scale = self.event.noise_multiplier * change
+        return spec.centre + self.noisy(away, scale, Purpose.NOISE, question, self.event.mechanism)
 
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
         c = local_runs.contraction(spec, self.smoothness(question.local))
@@ -152,7 +157,8 @@ class RecordDoor(ProvenDoor):
                 f"Proven: local steps must contract, got a factor of {float(np.max(c)):.4g}; promise a row_bound and "
                 "take a step below 2 / (smoothness + ridge + pull)"
             )
-        self.charge(question, start, *map(self._rows, (spec.centre, spec.step, spec.pull, spec.ridge)))
+        words = _in_words("descent", spec.count)
+        self.charge(question, start, words, *map(self._rows, (spec.centre, spec.step, spec.pull, spec.ridge)))
         noise = self.event.noise_multiplier * local_runs.chain_gain(c, spec.count) * self._sensitivity(question.local)
 
         def noisy(x: np.ndarray, j: int) -> np.ndarray:
@@ -265,11 +271,23 @@ class ClientDoor(ProvenDoor):
         moved = mechanisms.clip_rows(u - centre, self.privacy.clip)
         if self.privacy.noise == "seeded":
             scale = self.event.noise_multiplier * 2 * self.privacy.clip
-            return self.noisy(centre + moved, scale, Purpose.NOISE, question)
+            return centre + self.noisy(moved, scale, Purpose.NOISE, question)  # not before: see `prox_steps`
         grid = mechanisms.to_grid(moved, self.privacy.clip)
         scale = self.event.noise_multiplier * 2 * mechanisms.GRID_BOUND
         grid = mechanisms.noised("gaussian", scale, grid)
         return self.intercept(centre + mechanisms.from_grid(grid, self.privacy.clip))
+
+
+def _in_words(*words: Any) -> np.ndarray:
+    """What is asked but for its numbers, as a row of numbers: for a ledger, which tells questions apart by these."""
+    return np.frombuffer(hashlib.sha256(repr(words).encode()).digest(), dtype=np.uint8).astype(np.float64)[None]
+
+
+def _finer_than(change: np.ndarray, *public: np.ndarray | float) -> None:
+    """Refuse to answer near numbers so large that rounding there is no longer small beside what one record changes."""
+    largest = max(float(np.max(np.abs(part), initial=0.0)) for part in public)
+    limit = 2.0**32 * float(np.min(change))
+    check.require(largest <= limit, "Proven", f"rounding would show through noise beyond {limit:.3g}", largest)
 
 
 def costs(privacy: Proven, asks: Asks) -> int:

@@ -359,6 +359,9 @@ def shrink(
         return _soften(keep * x - g, threshold) * (1.0 / total)
     from sottovoce.core import compiled
 
+    if x.shape != g.shape:
+        x, g = np.broadcast_arrays(x, g)
+
     def flat(part: np.ndarray | float, width: int) -> np.ndarray:
         if np.shape(part) != (shape := (*x.shape[:-1], width)):
             part = np.broadcast_to(part, shape)

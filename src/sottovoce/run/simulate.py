@@ -134,7 +134,7 @@ class Simulator:
     def _site(self, local: np.ndarray, active: np.ndarray, k: int, told: Any = None) -> tuple[Site, Any]:
         who, shape = self.door.clients[local], (*self._shape(len(local)), self.dim)
         if self._zeros.shape != shape:
-            self._zeros = np.broadcast_to(0.0, shape)
+            self._zeros = np.broadcast_to(np.frombuffer(bytes(8)), shape)  # of bytes: nobody can make it writeable
         zeros = self._zeros
         public = [zeros]
         for array in codec.to_arrays(told).values() if told is not None else ():
