@@ -217,11 +217,11 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
 
     def end_of_round(self, w: Array, centre: Array, site: Site) -> Array:
         """Variant "P": the k_0 steps from a w that was released, their end noisy in `Proven` mode."""
-        start, distance = self.first_mu(site), square(w - centre)
-        pulls = [self.in_step(self.mu_in(step, start, distance, site), site) for step in range(self.k0)]
+        first = self.in_step(self.mu_in(0, self.first_mu(site), square(w - centre), site), site)
+        pulls = first * self.alpha ** np.arange(self.k0).reshape(-1, *(1,) * first.ndim)  # |w_i − w| stays what it was
         h = L1(self.threshold) if self.threshold > 0 else NoPenalty()
-        push, totals = -self.regular(centre, site), [self.eta + pull for pull in pulls]
-        return site.f.prox_steps(w, ProxSteps(pulls, totals, push, centre, h, fresh=False, at=centre))  # (20)
+        spec = ProxSteps(pulls, self.eta + pulls, -self.regular(centre, site), centre, h, fresh=False, at=centre)
+        return site.f.prox_steps(w, spec)  # (20)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         z = hub.fresh(up.z, server.z)  # (22)

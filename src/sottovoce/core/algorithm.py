@@ -131,8 +131,8 @@ class ProxSteps:
         Whether the mean of the iterates is returned, or the last one.
     """
 
-    keep: Sequence[Array | float]
-    total: Sequence[Array | float]
+    keep: Sequence[Array | float] | Array
+    total: Sequence[Array | float] | Array
     push: Array | float
     centre: Array | float
     h: Penalty
@@ -144,13 +144,13 @@ class ProxSteps:
     def weights(self) -> tuple[Array, Array]:
         """`keep` and `total` as one array each, (steps, runs?, clients or 1, 1): as they were when first asked for."""
 
-        def stacked(name: str, numbers: Sequence[Array | float]) -> Array:
+        def stacked(name: str, numbers: Sequence[Array | float] | Array) -> Array:
             shapes = {np.shape(number) for number in numbers}
             fits = len(numbers) > 0 and all(shape == () or (len(shape) > 1 and shape[-1] == 1) for shape in shapes)
             check.require(fits, "ProxSteps", f"{name} must be numbers, or one number per client (n, 1)", shapes)
             if len(shapes) > 1:
                 numbers = np.broadcast_arrays(*map(np.atleast_2d, numbers))
-            table = np.array(numbers, dtype=np.float64)
+            table = np.array(numbers, dtype=np.float64)  # a copy
             return table if table.ndim > 2 else table.reshape(len(table), 1, 1)
 
         return stacked("keep", self.keep), stacked("total", self.total)

@@ -241,8 +241,9 @@ class Door:
         self, exact: np.ndarray, scale: Any, purpose: Purpose, question: Question, kind: str = "gaussian"
     ) -> np.ndarray:
         """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
-        noise = self.seeded(purpose, question, exact.shape[-1], kind)
-        return self.intercept(exact + scale * noise, exact, scale, kind)
+        noisy = scale * self.seeded(purpose, question, exact.shape[-1], kind)
+        noisy += exact
+        return self.intercept(noisy, exact, scale, kind)
 
     @property
     def behind(self) -> Streams:

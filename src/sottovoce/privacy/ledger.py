@@ -7,7 +7,7 @@ refuse *before* an answer is given.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -154,7 +154,7 @@ class MemoryLedger:
         active: NDArray[np.bool_] | None = None,
         round: int = 0,
         question: int = 0,
-        about: Sequence[np.ndarray] = (),
+        about: Iterable[np.ndarray] = (),
     ) -> None:
         """Count one answer of each of `clients` (None: all) in the runs where `active`; on refusal, of none of them.
 

@@ -51,7 +51,7 @@ def prox_steps_sensitivity(spec: ProxSteps, first: np.ndarray, later: np.ndarray
     u, sum_u = np.zeros_like(first), np.zeros_like(first)
     for j, (keep, total) in enumerate(zip(keeps, totals, strict=True)):
         u = (keep * u + (first if j == 0 else later)) / total
-        sum_u = sum_u + u
+        sum_u = sum_u + u if spec.average else u
     return sum_u / len(keeps) if spec.average else u
 
 

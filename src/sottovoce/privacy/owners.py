@@ -1,7 +1,7 @@
 """The ledger files of the clients on this machine, behind a door: budgets that outlive runs and processes."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Self
@@ -88,13 +88,14 @@ class OwnerLedgers:
         active: np.ndarray,
         round: int,
         question: int,
-        about: Sequence[np.ndarray] = (),
+        about: Iterable[np.ndarray] = (),
     ) -> None:
         """One synced row in the ledger of each active client. A refusal stops at that client; those before it paid."""
         self._this_run.charge(event, clients, active)
+        parts = list(about)
         for place, client in enumerate(clients):
             if active[place]:
-                content = [part[0 if part.shape[-2] == 1 else place] for part in about]
+                content = [part[0 if part.shape[-2] == 1 else place] for part in parts]
                 self._charge_one(self._ledgers[client], event, round, question, f"training {_digest(content)}")
 
     def afford(self, event: Event, answers: int, clients: np.ndarray, round: int) -> np.ndarray:

@@ -129,7 +129,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
         u, rho = self._checked(target, rho, question.local)
-        self.charge(question, u, rho)
+        self.charge(question, lambda: (u, rho))
         with np.errstate(all="ignore"):
             scores = self.exact.predict(self.exact.fit(u, rho, question.local, self.certified), question.local)
         scores = np.where(np.isfinite(scores).all(axis=-1, keepdims=True), scores, 0.0)
@@ -152,7 +152,8 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         assert kept.target is not None
         assert kept.rho is not None
         everyone = np.ones(self.shape(len(local)), dtype=bool)
-        self.charge(Question(local, everyone, MODEL, 0), *self._checked(kept.target, kept.rho, local))
+        checked = self._checked(kept.target, kept.rho, local)
+        self.charge(Question(local, everyone, MODEL, 0), lambda: checked)
         return self._noisy_models(kept, Question(local, everyone, k, self.asks.answers))
 
     def would_be(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:

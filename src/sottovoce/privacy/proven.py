@@ -4,7 +4,7 @@ Whatever an algorithm makes of an answer is post-processing, so a badly written 
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ class Ledger(Protocol):
     """What a proven door asks before it answers (`privacy/ledger.py`)."""
 
     def charge(
-        self, event: Event, clients: Any, active: Any, round: int, question: int, about: Sequence[np.ndarray]
+        self, event: Event, clients: Any, active: Any, round: int, question: int, about: Iterable[np.ndarray]
     ) -> None: ...
     def afford(self, event: Event, answers: int, clients: Any, round: int) -> np.ndarray: ...
 
@@ -40,14 +40,22 @@ class ProvenDoor(Door):
     event: Event  # what an answer is; clients of other sizes differ from it in their batches alone
     ledger: Ledger
 
-    def charge(self, question: Question, *about: np.ndarray) -> None:
-        """Before the answer is computed: refuses when the budget does not hold it. `about`: the content asked about."""
-        if self.row_bound is not None:  # steps follow from it, so with another bound it is another question
-            about = (*about, np.array([[self.row_bound]]))
+    def charge(self, question: Question, about: Callable[[], Iterable[Any]]) -> None:
+        """Before the answer is computed: refuses when the budget does not hold it.
+
+        `about`: all that is asked about, numbers and vectors (..., clients or 1, coordinates); only a ledger on disk
+        looks at it.
+        """
         for event, places in self.events(question.local):
             active = question.active[..., places]
-            rows = [part if np.shape(part)[-2] == 1 else part[..., places, :] for part in about]
-            self.ledger.charge(event, question.local[places], active, question.k, question.number, rows)
+            content = self._content(about, places)
+            self.ledger.charge(event, question.local[places], active, question.k, question.number, content)
+
+    def _content(self, about: Callable[[], Iterable[Any]], places: slice | np.ndarray) -> Iterator[np.ndarray]:
+        # Steps follow from the bound on rows, so with another bound it is another question.
+        for part in about() if self.row_bound is None else (*about(), self.row_bound):
+            rows = np.atleast_2d(np.asarray(part, dtype=np.float64))
+            yield rows if rows.shape[-2] == 1 else rows[..., places, :]
 
     @property
     def behind(self) -> Streams:
@@ -121,7 +129,7 @@ class RecordDoor(ProvenDoor):
             )
 
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
-        self.charge(question, w)
+        self.charge(question, lambda: (w,))
         if self.privacy.noise == "secure":
             return self.intercept(self._secure_gradient(w, question.local))
         exact = self.exact_gradient(w, question, self.privacy.clip, self._norm)
@@ -132,19 +140,16 @@ class RecordDoor(ProvenDoor):
         self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
     ) -> np.ndarray:
         change = (self._sensitivity(question.local) + 2 * ARGMIN_TOL) / (np.asarray(rho) + ridge)
-        _finer_than(change, centre, np.asarray(linear) / (np.asarray(rho) + ridge))
-        self.charge(question, centre, *map(self._rows, (linear, rho, ridge)))
+        _finer_than(change, centre, np.max(np.abs(linear)) / (np.min(rho) + ridge))
+        self.charge(question, lambda: (centre, linear, rho, ridge))
         cap = self.privacy.clip / self.exact.loss.lipschitz
         exact = self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap)
         return self.noisy(exact, self.event.noise_multiplier * change, Purpose.NOISE, question)
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
-        at = 0.0 if spec.at is None else spec.at
-        weights = [np.moveaxis(numbers[..., 0], 0, -1) for numbers in spec.weights]  # all steps of a client in a row
         change = self._prox_steps_sensitivity(spec, question.local)
-        _finer_than(change, start - spec.centre, np.asarray(spec.push) / spec.weights[1].min())
-        words = _in_words("prox-steps", spec.h, spec.fresh, spec.average, spec.at is None)
-        self.charge(question, start, words, *map(self._rows, (spec.push, spec.centre, at, *weights)))
+        _finer_than(change, start - spec.centre, np.max(np.abs(spec.push)) / spec.weights[1].min())
+        self.charge(question, lambda: (start, *_told(spec)))
         # The centre may be large, and rounding to its digits would show through noise that is added later.
         away = local_runs.take_prox_steps(self.gradients(question, self.privacy.clip, self._norm), start, spec)
         scale = self.event.noise_multiplier * change
@@ -157,8 +162,8 @@ class RecordDoor(ProvenDoor):
                 f"Proven: local steps must contract, got a factor of {float(np.max(c)):.4g}; promise a row_bound and "
                 "take a step below 2 / (smoothness + ridge + pull)"
             )
-        words = _in_words("descent", spec.count)
-        self.charge(question, start, words, *map(self._rows, (spec.centre, spec.step, spec.pull, spec.ridge)))
+        told = (_in_words("descent", spec.count), spec.centre, spec.step, spec.pull, spec.ridge)
+        self.charge(question, lambda: (start, *told))
         noise = self.event.noise_multiplier * local_runs.chain_gain(c, spec.count) * self._sensitivity(question.local)
 
         def noisy(x: np.ndarray, j: int) -> np.ndarray:
@@ -167,10 +172,6 @@ class RecordDoor(ProvenDoor):
             return exact + noise * self.seeded(Purpose.NOISE, step, self.exact.dim)
 
         return self.intercept(local_runs.take_descent(noisy, start, spec))
-
-    def _rows(self, part: Any) -> np.ndarray:
-        """A number or vectors as (..., clients or 1, coordinates)."""
-        return np.atleast_2d(np.asarray(part, dtype=np.float64))
 
     def _prox_steps_sensitivity(self, spec: ProxSteps, local: np.ndarray) -> np.ndarray:
         one = self._sensitivity(local)
@@ -267,7 +268,7 @@ class ClientDoor(ProvenDoor):
             )
         if question.number >= self.asks.releases:
             raise InvalidInput(f"release: this algorithm declared {self.asks.releases} a round and asked for one more")
-        self.charge(question, u, centre)
+        self.charge(question, lambda: (u, centre))
         moved = mechanisms.clip_rows(u - centre, self.privacy.clip)
         if self.privacy.noise == "seeded":
             scale = self.event.noise_multiplier * 2 * self.privacy.clip
@@ -283,9 +284,16 @@ def _in_words(*words: Any) -> np.ndarray:
     return np.frombuffer(hashlib.sha256(repr(words).encode()).digest(), dtype=np.uint8).astype(np.float64)[None]
 
 
+def _told(spec: ProxSteps) -> tuple[Any, ...]:
+    """All that a run of proximal steps is made of but its start and the rows."""
+    words = _in_words("prox-steps", spec.h, spec.fresh, spec.average, spec.at is None)
+    weights = (np.moveaxis(numbers[..., 0], 0, -1) for numbers in spec.weights)  # all steps of a client in a row
+    return words, spec.push, spec.centre, 0.0 if spec.at is None else spec.at, *weights
+
+
 def _finer_than(change: np.ndarray, *public: np.ndarray | float) -> None:
     """Refuse to answer near numbers so large that rounding there is no longer small beside what one record changes."""
-    largest = max(float(np.max(np.abs(part), initial=0.0)) for part in public)
+    largest = max(float(max(np.max(part, initial=0.0), -np.min(part, initial=0.0))) for part in public)
     limit = 2.0**32 * float(np.min(change))
     check.require(largest <= limit, "Proven", f"rounding would show through noise beyond {limit:.3g}", largest)
 

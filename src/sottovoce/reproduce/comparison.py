@@ -123,7 +123,7 @@ COMPARISON = Experiment(
                 (
                     "DP-ADMM",
                     "its paper, Figures 3 and 6",
-                    "with both tuned by one rule, and noise that is proven, it is better only where rows are skewed and "
+                    "with both tuned by one rule and proven noise it is better only where rows are skewed and "
                     "the budget is small",
                 ),
                 (
