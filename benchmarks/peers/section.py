@@ -144,6 +144,8 @@ def fedepm() -> dict[str, float]:
 
     The paper's pass is the slope of SFedAvg's time in its number of gradients.
     """
+    import numba
+
     from benchmarks import methods, round_cost
     from sottovoce.algorithms import FedEPM
     from sottovoce.core.participation import Everyone
@@ -151,6 +153,7 @@ def fedepm() -> dict[str, float]:
     from sottovoce.reproduce.fedepm import TABLE_1
     from sottovoce.run.simulate import assemble
 
+    numba.set_num_threads(1)
     paper_pass = (TABLE_1[50, 20][0] - TABLE_1[50, 4][0]) / 16
     algorithm = FedEPM(k0=12)
     parts = (algorithm, round_cost.data(), methods.NOTHING, methods.PROVEN, Everyone(), round_cost.PLANNED, Streams(0))

@@ -135,8 +135,8 @@ class Streams:
 
     def laplace(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
         """Laplace numbers of scale 1: (runs?, clients, count)."""
-        centred = self.uniform(clients, round_, purpose, count, question) - 0.5
-        return -np.sign(centred) * np.log1p(-2 * np.abs(centred))
+        q = self.uniform(clients, round_, purpose, count, question) - 0.5
+        return np.copysign(np.log(1 - 2 * np.abs(q)), q)  # of an exact number, so no digit is lost where it is near 1
 
 
 @lru_cache(maxsize=128)  # every round asks for the same few, and their keys are dear to make
