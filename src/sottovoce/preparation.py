@@ -43,11 +43,12 @@ class _Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.asarray(validated(self, X, reset=reset, dtype=np.float64))
 
     def apply(self, X: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+        """The prepared rows."""
+        raise NotImplementedError  # every preparation has its own
 
     def bound_of(self, columns: int) -> float:
         """How long prepared rows of so many columns can be."""
-        raise NotImplementedError
+        raise NotImplementedError  # every preparation has its own
 
 
 class _Scaler(_Preparation):

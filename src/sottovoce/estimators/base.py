@@ -139,7 +139,7 @@ class PrivateEstimator(Counted):
 
     def _margins(self, X: Any) -> np.ndarray:
         """Scores of new rows."""
-        raise NotImplementedError
+        raise NotImplementedError  # rows and columns have their own
 
     @property
     def _name(self) -> str:

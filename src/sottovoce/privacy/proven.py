@@ -162,8 +162,8 @@ class RecordDoor(ProvenDoor):
                 f"Proven: local steps must contract, got a factor of {float(np.max(c)):.4g}; promise a row_bound and "
                 "take a step below 2 / (smoothness + ridge + pull)"
             )
-        told = (_in_words("descent", spec.count), spec.centre, spec.step, spec.pull, spec.ridge)
-        self.charge(question, lambda: (start, *told))
+        numbers = (spec.centre, spec.step, spec.pull, spec.ridge)
+        self.charge(question, lambda: (start, _in_words("descent", spec.count), *numbers))
         noise = self.event.noise_multiplier * local_runs.chain_gain(c, spec.count) * self._sensitivity(question.local)
 
         def noisy(x: np.ndarray, j: int) -> np.ndarray:
@@ -295,7 +295,8 @@ def _finer_than(change: np.ndarray, *public: np.ndarray | float) -> None:
     """Refuse to answer near numbers so large that rounding there is no longer small beside what one record changes."""
     largest = max(float(max(np.max(part, initial=0.0), -np.min(part, initial=0.0))) for part in public)
     limit = 2.0**32 * float(np.min(change))
-    check.require(largest <= limit, "Proven", f"rounding would show through noise beyond {limit:.3g}", largest)
+    hint = "Numbers of that size come of training that diverges: take shorter steps, or a larger rho"
+    check.require(largest <= limit, "Proven", f"rounding would show through noise beyond {limit:.3g}", largest, hint)
 
 
 def costs(privacy: Proven, asks: Asks) -> int:
