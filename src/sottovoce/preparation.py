@@ -5,7 +5,6 @@ pays for it. The transformers here either read nothing (`PublicScaler`, `RowClip
 (`PrivateScaler`). Given to an estimator as `prepare=...`, their cost is part of its guarantee.
 """
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from sottovoce.privacy.guarantee import ONE_OWNER, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.mechanisms import clip_rows
 from sottovoce.privacy.modes import Proven
+from sottovoce.privacy.noise_key import NoiseKey, rows_digests
 from sottovoce.privacy.proven import Ledger
 from sottovoce.problems.federation import Federation
 from sottovoce.tables import validated
@@ -241,7 +241,7 @@ class PrivateScaler(Counted, _Scaler):
         noise = check.one_of("PrivateScaler", "noise", self.noise, ("seeded", "secure"))
         alone = Proven(self.epsilon, self.delta, clip=1.0, mechanism=mechanism, noise=noise)  # type: ignore[arg-type]
         ledger = MemoryLedger(Budget(self.epsilon, self.delta), (federation.n,))
-        self.ask(federation, alone, ledger, seeded(self.random_state, *federation_parts(federation)))
+        self.ask(federation, alone, ledger, seed_of(self.random_state))
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
         said = state_guarantee(alone, "ranges", 1, ledger.epsilons(), accountant)
         self.guarantee_ = said.leaving_out(*([ONE_OWNER] if groups is None else []))
@@ -255,34 +255,28 @@ class PrivateScaler(Counted, _Scaler):
         """The epsilon that is left of a budget for training."""
         return ranges.left_for_training(ranges.plan_counts(self.epsilon, self.delta, privacy), privacy)
 
-    def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, streams: Streams) -> None:
+    def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, seed: int | None) -> None:
         """Find the ranges of a federation's features; what it costs is charged to `ledger`."""
         self.fits.seed_used = True
         event = ranges.plan_counts(self.epsilon, self.delta, privacy)
-        own = streams.derived(f"ranges {event} {federation.X.shape[1]}")
-        secure = privacy.noise == "secure"
-        self.settle(ranges.find_ranges(federation.X, federation.offsets, event, self.delta, ledger, own, secure))
+        key = None
+        if privacy.noise == "seeded":
+            streams = Streams.unpredictable() if seed is None else Streams(seed)
+            rows = rows_digests(federation.X, federation.y, federation.offsets)
+            key = NoiseKey.of_task(streams, rows, "ranges", event, federation.X.shape[1])
+        self.settle(ranges.find_ranges(federation.X, federation.offsets, event, self.delta, ledger, key))
 
 
-def seeded(random_state: Any, *data: np.ndarray) -> Streams:
-    """The streams of scikit-learn's `random_state` (None: unpredictable ones) for these data and no others.
+def seed_of(random_state: Any) -> int | None:
+    """The seed that scikit-learn's `random_state` stands for; None stays None, a fresh one that nobody keeps.
 
-    The folds of a cross-validation share a seed. If they shared noise, the difference of two models would have none.
+    The folds of a cross-validation share a seed. They do not share noise: it is bound to the rows and the answers.
     """
     if random_state is None:
-        return Streams.unpredictable()
+        return None
     if random_state is np.random or isinstance(random_state, np.random.RandomState):
         random_state = check_random_state(random_state).randint(2**31)
     fits = isinstance(random_state, int | np.integer) and int(random_state) >= 0
     hint = "Of a Generator give a number, random_state=int(rng.integers(2**31))"
     check.require(fits, "random_state", "must be None, a whole number >= 0 or a RandomState", random_state, hint)
-    digest = hashlib.sha256()
-    for part in data:
-        digest.update(f"{part.dtype.str} {part.shape} ".encode())
-        digest.update(np.ascontiguousarray(part).tobytes())
-    return Streams(int(random_state)).derived(f"data {digest.hexdigest()}")
-
-
-def federation_parts(federation: Federation) -> tuple[np.ndarray, ...]:
-    """All that a federation is made of, for `seeded`."""
-    return federation.X, federation.y, federation.offsets, np.array(federation.names)
+    return int(random_state)

@@ -24,7 +24,7 @@ _unit, _middle, _tail = _inner
 
 
 def _fill(k0, k1, clients, round_, tag, out):
-    """out[run, client, 2 block + half]: 64 bits each, for keys k0[run], k1[run]."""
+    """out[run, client, 2 block + half]: 64 bits each, for one key k0, k1 of each client in each run."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
     m0, m1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -34,7 +34,7 @@ def _fill(k0, k1, clients, round_, tag, out):
         run, client = place // n, place % n
         for block in range((count + 1) // 2):
             c0, c1, c2, c3 = np.uint64(block), clients[client], round_, tag
-            a, b = k0[run], k1[run]
+            a, b = k0[place], k1[place]
             for _ in range(10):
                 p0, p1 = m0 * c0, m1 * c2
                 c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ a, p1 & low, (p0 >> half) ^ c3 ^ b, p0 & low
@@ -42,6 +42,17 @@ def _fill(k0, k1, clients, round_, tag, out):
             out[run, client, 2 * block] = (c0 << half) | c1
             if 2 * block + 1 < count:
                 out[run, client, 2 * block + 1] = (c2 << half) | c3
+
+
+def _hashes(words, factors, out):
+    """`noise_key.answer_hash` of each row of words, before the last 32 bits of each sum are dropped."""
+    for row in prange(len(words)):
+        first, second = factors[0, 0], factors[0, 1]
+        for j in range(words.shape[1]):
+            word = np.uint64(words[row, j])
+            first += factors[j + 1, 0] * word
+            second += factors[j + 1, 1] * word
+        out[row, 0], out[row, 1] = first, second
 
 
 def _quantile(bits, out):
@@ -94,6 +105,13 @@ def compile_for(signature: Any, function: Any, **options: Any) -> Any:
 @functools.cache
 def fill(threads: bool) -> Any:
     return compile_for(types.void(_KEYS, _KEYS, _KEYS, _WHOLE, _WHOLE, _WHOLE[:, :, ::1]), _fill, parallel=threads)
+
+
+@functools.cache
+def hashes(threads: bool) -> Any:
+    words = types.Array(types.uint32, 2, "C", readonly=True)
+    factors = types.Array(_WHOLE, 2, "C", readonly=True)
+    return compile_for(types.void(words, factors, _WHOLE[:, ::1]), _hashes, parallel=threads)
 
 
 @functools.cache

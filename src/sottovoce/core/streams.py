@@ -1,7 +1,6 @@
 """Random streams keyed by (run, client, round, purpose): counter-based, so nobody's draws depend on who else draws.
 
-Noise and batches are drawn from streams derived from the seed *and the settings of the run* (`Streams.derived`): two
-runs that ask differently under one seed do not share noise.
+What noise and batches are bound to besides the seed is decided in `privacy/noise_key.py`.
 
 The generator is Philox 4x32-10 (Salmon et al., 2011): the random bits are a function of a key and a counter. The
 key is made from the seed and the run; the counter is (block, client, round, purpose and question). A simulator that
@@ -33,6 +32,7 @@ _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
+About = np.ndarray | None  # four words of 32 bits (held as uint64) for each client: see `Streams.bits`
 
 
 class Purpose(IntEnum):
@@ -44,6 +44,7 @@ class Purpose(IntEnum):
     RELEASE = 3
     ALGORITHM = 4
     PARTICIPATION = 5
+    BINDING = 6
 
 
 def philox(counter: tuple, key: tuple) -> tuple[np.ndarray, ...]:
@@ -89,53 +90,79 @@ class Streams:
             return k0[0], k1[0]
         return k0[:, None, None], k1[:, None, None]
 
-    def bits(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
-        """`count` words of 64 random bits for each client: (runs?, clients, count)."""
+    def bits(
+        self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+    ) -> np.ndarray:
+        """`count` words of 64 random bits for each client: (runs?, clients, count).
+
+        `about`: what these bits are bound to besides, four words of 32 bits for each client (runs?, clients, 4). Bits
+        about different things have different keys.
+        """
         if compiled_pays(len(clients) * count * (self.runs or 1)):
-            return self._bits_by_kernel(np.asarray(clients, dtype=np.uint64), round_, _tag(purpose, question), count)
+            return self._bits_by_kernel(clients, round_, _tag(purpose, question), count, about)
         blocks = np.arange((count + 1) // 2, dtype=np.uint64)
         owner = np.asarray(clients, dtype=np.uint64)[:, None]
-        a, b, c, d = philox((blocks, owner, round_, _tag(purpose, question)), self._keys)
+        a, b, c, d = philox((blocks, owner, round_, _tag(purpose, question)), self._keys_about(about))
         pairs = np.stack([(a << _32) | b, (c << _32) | d], axis=-1)
         return pairs.reshape(*pairs.shape[:-2], -1)[..., :count]
 
-    def _bits_by_kernel(self, clients: np.ndarray, round_: int, tag: int, count: int) -> np.ndarray:
+    def _keys_about(self, about: About) -> tuple[np.ndarray, np.ndarray]:
+        """The keys for bits about something: those of the runs, changed for each client, (runs?, clients, 1)."""
+        if about is None:
+            return self._keys
+        k0, k1, _, _ = philox(tuple(about[..., word, None] for word in range(4)), self._keys)
+        return k0, k1
+
+    def _bits_by_kernel(self, clients: np.ndarray, round_: int, tag: int, count: int, about: About) -> np.ndarray:
         from sottovoce.core import compiled
 
-        k0, k1 = (np.ascontiguousarray(np.ravel(key), dtype=np.uint64) for key in self._keys)
-        out = np.empty((len(k0), len(clients), count), dtype=np.uint64)
+        shape = (self.runs or 1, len(clients), 1)
+        k0, k1 = (np.broadcast_to(key, shape).astype(np.uint64).reshape(-1) for key in self._keys_about(about))
+        out = np.empty((*shape[:2], count), dtype=np.uint64)
         fill = compiled.fill(out.size >= THREADS_PAY_FROM)
-        fill(k0, k1, np.ascontiguousarray(clients), np.uint64(round_), np.uint64(tag), out)
+        fill(k0, k1, np.ascontiguousarray(clients, dtype=np.uint64), np.uint64(round_), np.uint64(tag), out)
         return out[0] if self.runs is None else out
 
-    def uniform(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
+    def uniform(
+        self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+    ) -> np.ndarray:
         """Uniform numbers strictly inside (0, 1): (runs?, clients, count)."""
-        return to_unit(self.bits(clients, round_, purpose, count, question))
+        return to_unit(self.bits(clients, round_, purpose, count, question, about))
 
     def uniform_rows(
-        self, clients: np.ndarray, sizes: np.ndarray, round_: int, purpose: Purpose, question: int = 0
+        self,
+        clients: np.ndarray,
+        sizes: np.ndarray,
+        round_: int,
+        purpose: Purpose,
+        question: int = 0,
+        about: About = None,
     ) -> np.ndarray:
         """One uniform number per row of each client, clients of unequal sizes end to end: (runs?, sizes.sum())."""
         if len(sizes) and (sizes == sizes[0]).all():
-            table = self.uniform(clients, round_, purpose, int(sizes[0]), question)
+            table = self.uniform(clients, round_, purpose, int(sizes[0]), question, about)
             return table.reshape(*table.shape[:-2], -1)
         starts = np.cumsum(sizes) - sizes
         index = np.arange(int(sizes.sum()), dtype=np.uint64) - np.repeat(starts, sizes).astype(np.uint64)
         owner = np.repeat(np.asarray(clients, dtype=np.uint64), sizes)
-        k0, k1 = self._keys
-        if self.runs is not None:
-            k0, k1 = k0[..., 0], k1[..., 0]
+        k0, k1 = self._keys_about(about)
+        if np.ndim(k0):
+            k0, k1 = (np.repeat(key, 1 if key.shape[-2] == 1 else sizes, axis=-2)[..., 0] for key in (k0, k1))
         a, b, c, d = philox((index >> np.uint64(1), owner, round_, _tag(purpose, question)), (k0, k1))
         odd = (index & np.uint64(1)).astype(bool)
         return to_unit(np.where(odd, (c << _32) | d, (a << _32) | b))
 
-    def normal(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
+    def normal(
+        self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+    ) -> np.ndarray:
         """Standard normal numbers: (runs?, clients, count)."""
-        return normal(self.bits(clients, round_, purpose, count, question))
+        return normal(self.bits(clients, round_, purpose, count, question, about))
 
-    def laplace(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
+    def laplace(
+        self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+    ) -> np.ndarray:
         """Laplace numbers of scale 1: (runs?, clients, count)."""
-        q = self.uniform(clients, round_, purpose, count, question) - 0.5
+        q = self.uniform(clients, round_, purpose, count, question, about) - 0.5
         return np.copysign(np.log(1 - 2 * np.abs(q)), q)  # of an exact number, so no digit is lost where it is near 1
 
 

@@ -12,13 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.estimators.base import CLASSIFICATION, LinearClassifier, numbered
-from sottovoce.preparation import seeded
+from sottovoce.preparation import seed_of
 from sottovoce.privacy.guarantee import LABELS_FOUND
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns, VerticalPrivacy
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import VerticalFederation
-from sottovoce.run.describe import stable_text
 from sottovoce.run.simulate import train
 from sottovoce.tables import validated
 
@@ -132,15 +131,13 @@ class VerticalClassifier(LinearClassifier):
         if self.fit_intercept:
             parts[place] = _with_ones(parts[place])
         self._count_fit(mode)
-        arrays = (X.data, X.indices, X.indptr) if hasattr(X, "tocsr") else (X,)
-        streams = seeded(self.random_state, *arrays, y)
         result: Any = train(  # a VerticalResult
             self._algorithm(),
             VerticalFederation.from_arrays(parts, y, names=names, holder=place),
             objective,
             rounds=self.rounds,
             privacy=mode,
-            seed=streams.derived(stable_text((names, shares, place, self.fit_intercept))).seed,
+            seed=seed_of(self.random_state),
             record_every=self.rounds,
             measure_training=False,  # exact numbers about private rows do not belong into a model
             ledgers=self.ledgers,

@@ -1,6 +1,5 @@
 """Linear models over rows of many owners, as scikit-learn estimators."""
 
-import hashlib
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Everyone
-from sottovoce.core.streams import Streams
 from sottovoce.estimators.base import (
     CLASSIFICATION,
     LinearClassifier,
@@ -25,8 +23,7 @@ from sottovoce.preparation import (
     PrivateScaler,
     PublicScaler,
     RowClipper,
-    federation_parts,
-    seeded,
+    seed_of,
 )
 from sottovoce.privacy.guarantee import LABELS_FOUND, ONE_OWNER
 from sottovoce.privacy.ledger import Budget, MemoryLedger
@@ -35,7 +32,6 @@ from sottovoce.privacy.owners import OwnerLedgers
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss, Softmax
 from sottovoce.problems.objective import Objective
-from sottovoce.run.describe import stable_text
 from sottovoce.run.experiment import LARGE
 from sottovoce.run.simulate import train
 from sottovoce.tables import validated
@@ -65,22 +61,18 @@ class _FederatedLinear(PrivateEstimator):
         self._look_for_size(X, y, mode)
         left_out = (*left_out, *self._look_for_scaling(X, mode), *([ONE_OWNER] if groups is None else []))
         participation = Everyone() if self.participation is None else self.participation
-        # Other settings or data, other noise: here those settings that `train` does not know of.
-        bound = self._bound(X.shape[1])
-        settings = (X.shape[1], bound, self.fit_intercept, self.y_range, *map(_text, self._steps))
-        streams = seeded(self.random_state, *federation_parts(federation)).derived(stable_text(settings))
-        run = stable_text((streams.seed, algorithm, objective, mode, participation, rounds))
+        seed = seed_of(self.random_state)
         self._count_fit(mode)
-        ledger = self._open_ledger(federation, mode, run)
+        ledger = self._open_ledger(federation, mode)
         try:
             result = train(
                 algorithm,
-                self._with_intercept(self._prepared(federation, mode, ledger, streams)),
+                self._with_intercept(self._prepared(federation, mode, ledger, seed)),
                 objective,
                 rounds=rounds,
                 privacy=mode,
                 participation=participation,
-                seed=streams.seed,
+                seed=seed,
                 engine=self.engine,
                 record_every=rounds,
                 measure_training=False,  # exact numbers about private rows do not belong into a model
@@ -159,7 +151,7 @@ class _FederatedLinear(PrivateEstimator):
         for words in said:
             warnings.warn(f"{self._name}: {words}", stacklevel=4)
 
-    def _open_ledger(self, federation: Federation, mode: Any, run: str) -> MemoryLedger | OwnerLedgers | None:
+    def _open_ledger(self, federation: Federation, mode: Any) -> MemoryLedger | OwnerLedgers | None:
         """One ledger per owner for preparation and training; on disk it is bound to the rows as they came."""
         if not isinstance(mode, Proven):
             check.require(self.ledgers is None, self._name, "ledgers are for privacy 'proven'", self.ledgers)
@@ -167,8 +159,7 @@ class _FederatedLinear(PrivateEstimator):
         budget = Budget(mode.epsilon, mode.delta)
         if self.ledgers is None:
             return MemoryLedger(budget, (federation.n,))
-        name, repeatable = hashlib.sha256(run.encode()).hexdigest()[:32], mode.noise == "seeded"
-        return OwnerLedgers.open(Path(self.ledgers), federation.names, federation.data(), budget, name, repeatable)
+        return OwnerLedgers.open(Path(self.ledgers), federation.names, federation.data(), budget)
 
     def _settled_steps(self, columns: int) -> list[Any]:
         """Own copies of what is in `prepare`, ready where that takes no data."""
@@ -187,7 +178,7 @@ class _FederatedLinear(PrivateEstimator):
         check.require(asking <= 1, self._name, "prepare takes one PrivateScaler at most", asking)
         return steps
 
-    def _prepared(self, federation: Federation, mode: Any, ledger: Any, streams: Streams) -> Federation:
+    def _prepared(self, federation: Federation, mode: Any, ledger: Any, seed: int | None) -> Federation:
         """The rows as `prepare` leaves them. A scaler that asks is paid from `ledger`."""
         for step in self._steps:
             if isinstance(step, PrivateScaler):
@@ -199,7 +190,7 @@ class _FederatedLinear(PrivateEstimator):
                     "State ranges, PublicScaler(ranges), or fit the scaler by itself before",
                 )
                 step.must_leave_enough(mode)
-                step.ask(federation, mode, ledger, streams)
+                step.ask(federation, mode, ledger, seed)
             federation = replace(federation, X=step.apply(federation.X))
         return replace(federation, row_bound=self._bound(federation.X.shape[1]))
 
@@ -450,10 +441,3 @@ def _pair(who: str, y_range: Any) -> tuple[float, float]:
     pair = check.finite_array(who, "y_range", y_range, ndim=1)
     check.require(pair.shape == (2,) and pair[0] < pair[1], who, "y_range must be (low, high), low < high", y_range)
     return float(pair[0]), float(pair[1])
-
-
-def _text(step: Any) -> str:
-    """A text for equal steps and no others; a private scaler's ranges follow from its settings and the data."""
-    settings = step.ranges_ if isinstance(step, PublicScaler) else None
-    numbers = {name: value for name, value in step.get_params().items() if name not in ("ranges", "random_state")}
-    return stable_text((type(step).__name__, numbers, settings))

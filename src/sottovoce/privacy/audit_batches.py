@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import About, Purpose, Streams
 from sottovoce.privacy.audit import Made
 from sottovoce.privacy.audit_gaussian import LINEAR, Numbers
 
@@ -35,7 +35,13 @@ class ChosenBatches(Streams):
         return self
 
     def uniform_rows(
-        self, clients: np.ndarray, sizes: np.ndarray, round_: int, purpose: Purpose, question: int = 0
+        self,
+        clients: np.ndarray,
+        sizes: np.ndarray,
+        round_: int,
+        purpose: Purpose,
+        question: int = 0,
+        about: About = None,
     ) -> np.ndarray:
         draws = super().uniform_rows(clients, sizes, round_, purpose, question)
         for place in np.flatnonzero(np.asarray(clients) == self.client):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.core.streams import SERVER, Purpose, Streams
+from sottovoce.core.streams import SERVER, About, Purpose, Streams
 
 LINEAR = 1e-7  # relative: how well messages must be reproduced by b + M ξ
 MOST_NUMBERS = 40_000  # drawn in a run, each of which needs a run of its own
@@ -51,11 +51,15 @@ class Probe(Streams):
     def derived(self, about: str) -> "Probe":
         return self
 
-    def normal(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
+    def normal(
+        self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+    ) -> np.ndarray:
         ids = [self.numbers.of((int(client), round_, int(purpose), question), count) for client in clients]
         return self.choose(np.concatenate(ids)).reshape(self.runs or 1, len(clients), count)
 
-    def bits(self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0) -> np.ndarray:
+    def bits(
+        self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+    ) -> np.ndarray:
         if purpose is not Purpose.ALGORITHM or any(int(client) != SERVER for client in clients):
             raise NotLinear("random numbers that are neither Gaussian nor the server's")
         same = self._public.bits(clients, round_, purpose, count, question)

@@ -5,19 +5,22 @@ Four doors, one per kind of promise: `Door` (none) and `PublishedDoor` (the pape
 number: no attribute of its `Site` leads to a row.
 """
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
-from sottovoce.core import check
+from sottovoce.core import check, codec
 from sottovoce.core.algorithm import Asks, Claim, Descent, Noise, Oracle, ProxSteps
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Purpose
 from sottovoce.privacy import local_runs
 from sottovoce.privacy.modes import Published
+from sottovoce.privacy.noise_key import NoiseKey
 
 ARGMIN_TOL = 1e-9
 MOST_STEPS = 4096  # of one run of local steps
@@ -61,8 +64,8 @@ class Door:
         The rows.
     asks
         What the algorithm declared that it will ask in a round.
-    streams, clients
-        Random numbers, and the clients' numbers in the whole federation, which key them.
+    key, clients
+        What noise and batches are bound to, and the clients' numbers in the whole federation.
     row_bound
         A public promise on the length of rows.
     intercept
@@ -72,7 +75,7 @@ class Door:
 
     exact: ExactOracle
     asks: Asks
-    streams: Streams
+    key: NoiseKey
     clients: np.ndarray
     row_bound: float | None = None
     intercept: Callable[..., np.ndarray] = lambda answer, *made_of: answer
@@ -99,7 +102,7 @@ class Door:
         return local_runs.take_descent(self.gradients(question, self.clip), start, spec)
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
-        return u.copy()  # a fresh array, so that a released value can be told from one that was not
+        return u
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
         """Who of these clients can afford round k: (runs?, clients) of bool."""
@@ -131,11 +134,11 @@ class Door:
     # What follows is the same behind every door.
 
     def open(
-        self, local: np.ndarray, active: np.ndarray, k: int, public: Sequence[np.ndarray] = ()
+        self, local: np.ndarray, active: np.ndarray, k: int, public: Sequence["Sealed"] = ()
     ) -> tuple[Oracle, "Releases"]:
-        """The oracle and the way out in round k for the clients at places `local`, asked in the runs `active`.
+        """The oracle and the releases of round k for the clients at places `local`, asked in the runs `active`.
 
-        `public` are the arrays that may serve as the centre of a release: the broadcast, and zeros.
+        `public` holds the arrays that may serve as the centre of a release: the broadcast, and zeros.
         Before the first round (k = 0) nothing may be asked: a starting state must not depend on data.
         """
         next_question = self.questions(local, active, k)
@@ -165,6 +168,11 @@ class Door:
             dim=self.exact.dim,
         )
         return oracle, Releases(self, local, active, k, public)
+
+    def take_part(self, visit: "Visit") -> tuple[Any, Any]:
+        """One round of the algorithm's client half: the new states, and an upload made of what was released."""
+        after, up = visit.play(visit.before, visit.oracle, visit.releases)
+        return after, visit.releases.sealed(up)
 
     def _constants(self, local: np.ndarray) -> dict[str, Any]:
         """The numbers that an oracle shows, kept until other clients are asked: of a door, only they change."""
@@ -208,7 +216,7 @@ class Door:
             return self.exact.gradient(w, local, clip, norm, None)
         rate = self.rates[local]
         sizes = self.exact.sizes[local]
-        draws = self.behind.uniform_rows(self.clients[local], sizes, question.k, Purpose.BATCH, question.number)
+        draws = self.key.batch(self.clients[local], local, sizes, question.k, question.number)
         if self.poisson:
             keep = draws < np.repeat(rate[:, 0], sizes)
         else:
@@ -232,26 +240,24 @@ class Door:
         check.require(j < MOST_STEPS, "Oracle", f"a run of local steps may have at most {MOST_STEPS}", j + 1)
         return replace(question, number=MOST_STEPS * (question.number + 1) + j)
 
-    def seeded(self, purpose: Purpose, question: Question, count: int, kind: str = "gaussian") -> np.ndarray:
-        """Seeded noise of deviation 1 (Laplace: of scale 1), `count` numbers per client."""
-        draw = self.behind.laplace if kind == "laplace" else self.behind.normal
-        return draw(self.clients[question.local], question.k, purpose, count, question.number)
+    def seeded(
+        self, exact: np.ndarray, purpose: Purpose, question: Question, kind: str = "gaussian", count: int = 0
+    ) -> np.ndarray:
+        """Seeded noise of deviation 1 (Laplace: of scale 1) for this exact answer to this question."""
+        who, k, number = self.clients[question.local], question.k, question.number
+        return self.key.noise(kind, who, question.local, k, purpose, number, exact, count)
 
     def noisy(
         self, exact: np.ndarray, scale: Any, purpose: Purpose, question: Question, kind: str = "gaussian"
     ) -> np.ndarray:
         """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
-        noisy = scale * self.seeded(purpose, question, exact.shape[-1], kind)
+        noisy = scale * self.seeded(exact, purpose, question, kind)
         noisy += exact
         return self.intercept(noisy, exact, scale, kind)
 
-    @property
-    def behind(self) -> Streams:
-        """Where noise and batches come from."""
-        return self.streams
-
     def shape(self, clients: int) -> tuple[int, ...]:
-        return (clients,) if self.streams.runs is None else (self.streams.runs, clients)
+        runs = self.key.streams.runs
+        return (clients,) if runs is None else (runs, clients)
 
 
 @dataclass(kw_only=True)
@@ -270,7 +276,7 @@ class PublishedDoor(Door):
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
         if noise is None:
-            return self.intercept(u.copy())
+            return self.intercept(u)
         return self.noisy(u, noise.scale, Purpose.RELEASE, question, noise.kind)
 
     def gradient_bound(self, local: np.ndarray) -> np.ndarray | float:
@@ -281,33 +287,89 @@ class PublishedDoor(Door):
         return Claim(self.privacy.epsilon, self.privacy.delta)
 
 
+class Sealed:
+    """Numbers in bytes that nobody can change, and an array over them to give away.
+
+    Whoever has that array cannot write into it, and whatever they do to the array object itself changes nothing here.
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._bytes, self._shape = np.ascontiguousarray(array, dtype=np.float64).tobytes(), np.shape(array)
+        self.given = self.again()
+
+    def again(self) -> np.ndarray:
+        """Another array over the same bytes."""
+        return np.frombuffer(self._bytes).reshape(self._shape)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """No warning of what is computed inside: it would depend on private numbers."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One round of some clients: what an algorithm's client half is called with, once or, to be safe, twice."""
+
+    before: Any  # the clients' states
+    start: Callable[[], Any]  # makes the states that they begin with: they are public
+    oracle: Any
+    releases: "Releases"
+    zeros: np.ndarray  # (runs?, clients, dim)
+    play: Callable[[Any, Any, Any], tuple[Any, Any]]  # play(states, oracle, release) -> (new states, upload)
+
+
 @dataclass
 class Releases:
-    """The way out of one round, and a record of what went through it."""
+    """The way out of one round, and a record of what went through it: uploads are made from what is kept here."""
 
     door: Door
     local: np.ndarray
     active: np.ndarray
     k: int
-    public: Sequence[np.ndarray] = ()
+    public: Sequence[Sealed] = ()
 
     def __post_init__(self) -> None:
-        self._through: list[np.ndarray] = []
+        self._kept: list[Sealed] = []
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | None = None) -> np.ndarray:
         """The value to upload in place of `u`: read-only, so that it stays what was released."""
-        if centre is not None and not any(centre is array for array in self.public):
-            raise InvalidInput("release: the centre must be public: a field of the broadcast as it came, or site.zeros")
-        released = self.door.release(u, noise, centre, Question(self.local, self.active, self.k, len(self._through)))
-        released.flags.writeable = False
-        self._through.append(released)
-        return released
+        question = Question(self.local, self.active, self.k, len(self._kept))
+        self._kept.append(Sealed(self.door.release(u, noise, self._public_centre(centre), question)))
+        return self._kept[-1].given
 
-    def covers(self, upload: dict[str, np.ndarray]) -> None:
-        """Refuse an upload with a field that did not come out of `release`."""
-        for name, array in upload.items():
-            if not any(array is released for released in self._through):
-                raise InvalidInput(f"upload: field {name!r} did not pass through site.release; nothing was sent")
+    def sealed(self, upload: Any) -> Any:
+        """The upload, made of the kept bytes; refuses a field that did not come out of `release`."""
+        return self.message(type(upload), places_of(upload, [kept.given for kept in self._kept]))
+
+    def message(self, kind: type[Any], places: Mapping[str, int]) -> Any:
+        """A message whose fields are what these calls of `release` gave."""
+        return kind(**{name: self._kept[place].again() for name, place in places.items()})
+
+    def _public_centre(self, centre: np.ndarray | None) -> np.ndarray | None:
+        if centre is None:
+            return None
+        for public in self.public:
+            if centre is public.given:
+                return public.again()
+        raise InvalidInput("release: the centre must be public: a field of the broadcast as it came, or site.zeros")
+
+
+def places_of(upload: Any, released: Sequence[np.ndarray]) -> dict[str, int]:
+    """Which of the released arrays each field of an upload is; refuses a field that is none of them."""
+    found = {}
+    for name, array in codec.to_arrays(upload).items():
+        place = next((j for j, given in enumerate(released) if given is array), None)
+        if place is None:
+            raise InvalidInput(f"upload: field {name!r} did not pass through site.release; nothing was sent")
+        found[name] = place
+    return found
 
 
 def batch_rates(batch: float, sizes: np.ndarray, whole: bool) -> np.ndarray:

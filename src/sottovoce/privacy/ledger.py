@@ -7,7 +7,7 @@ refuse *before* an answer is given.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -53,10 +53,7 @@ class Receipt:
 
 
 class AlreadyCharged(check.SottovoceError):
-    """This question was charged before: resend the stored answer, never draw fresh noise for it.
-
-    If no answer is stored, a crash lost it after the charge. It stays charged; ask under a new question number.
-    """
+    """This question was charged before. Resend the stored answer, or, if there is none, ask (and pay) anew."""
 
     def __init__(self, receipt: Receipt) -> None:
         self.receipt = receipt
@@ -154,11 +151,10 @@ class MemoryLedger:
         active: NDArray[np.bool_] | None = None,
         round: int = 0,
         question: int = 0,
-        about: Iterable[np.ndarray] = (),
     ) -> None:
         """Count one answer of each of `clients` (None: all) in the runs where `active`; on refusal, of none of them.
 
-        `round`, `question` and `about` name an answer in a ledger on disk; here only numbers are kept.
+        `round` and `question` name an answer in a ledger on disk; here only numbers are kept.
         """
         row, who = self._row(event), self._who(clients)
         left = self._left(row, who)
@@ -175,10 +171,15 @@ class MemoryLedger:
             self._caps[row + 1 :, ..., who] = _UNKNOWN
 
     def afford(
-        self, event: Event, answers: ArrayLike = 1, clients: NDArray[np.integer] | None = None, round: int = 0
+        self, event: Event, answers: ArrayLike = 1, clients: NDArray[np.integer] | None = None, round: int | None = None
     ) -> NDArray[np.bool_]:
         """Who can still give this many more answers of this kind."""
         return self._left(self._row(event), self._who(clients)) >= np.asarray(answers)
+
+    def kept(self, round: int, question: int, clients: object, active: object) -> None:
+        """Answers are kept where ledgers are files (`owners.OwnerLedgers`)."""
+
+    def keep(self, round: int, question: int, clients: object, active: object, answer: object) -> None: ...
 
     def spent(self, client: int, run: int = 0) -> dict[Event, int]:
         """What one client has answered (in one run)."""

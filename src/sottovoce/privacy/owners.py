@@ -1,7 +1,7 @@
 """The ledger files of the clients on this machine, behind a door: budgets that outlive runs and processes."""
 
-import hashlib
-from collections.abc import Iterable, Sequence
+import secrets
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Self
@@ -10,7 +10,8 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.ledger import AlreadyCharged, Budget, LedgerError, MemoryLedger, fingerprint
+from sottovoce.privacy.kept_answers import KeptAnswers
+from sottovoce.privacy.ledger import AlreadyCharged, Budget, MemoryLedger, fingerprint
 from sottovoce.privacy.ledger_file import FileLedger
 
 _AGAIN = 2**32  # a question that has to be paid again gets a number of its own, beyond all that are asked
@@ -26,18 +27,17 @@ class OwnerLedgers:
     budget
         What this run may spend at most, whatever room the files have.
     run
-        Names the noise of this run: the same name means the same random numbers.
-    repeatable
-        Whether a question asked again (after a crash, or in the same run started anew) gets the very same answer, as
-        with seeded noise. Then it is free, if it is the same question to the last bit, and refused if it is not: two
-        answers with the same noise would give the data away. With fresh noise every answer is paid for.
+        Names this run and no other: a run that is started anew has a new name, and pays again.
+    answers
+        Where the answers of this run are kept, so that it can go on after it was killed and resend them for free.
     """
 
-    def __init__(self, ledgers: Sequence[FileLedger], budget: Budget, run: str, repeatable: bool) -> None:
-        self._ledgers, self._run, self._repeatable = list(ledgers), run, repeatable
+    def __init__(
+        self, ledgers: Sequence[FileLedger], budget: Budget, run: str, answers: KeptAnswers | None = None
+    ) -> None:
+        self._ledgers, self.run, self._answers = list(ledgers), run, answers
         self.budget, self._this_run = budget, MemoryLedger(budget, (len(ledgers),))
-        self._receipts = [[receipt for receipt in ledger.receipts() if receipt.run == run] for ledger in ledgers]
-        self._paid = [{(receipt.round, receipt.question) for receipt in own} for own in self._receipts]
+        self._recall()
 
     @classmethod
     def open(
@@ -46,10 +46,9 @@ class OwnerLedgers:
         names: Sequence[str],
         data: Sequence[tuple[np.ndarray, np.ndarray]],
         budget: Budget,
-        run: str,
-        repeatable: bool,
+        run: str = "",
     ) -> Self:
-        """Open each client's ledger in `folder`, or create it with `budget`.
+        """Open each client's ledger in `folder`, or create it with `budget`. Without a `run` it is a new one.
 
         An existing one keeps its own epsilon, which may be more or less than this run would spend; its delta must be
         the one that is asked for, or the numbers would not mean the same.
@@ -68,45 +67,47 @@ class OwnerLedgers:
             check.require(
                 delta == budget.delta, f"ledger of {name!r}", rule, budget.delta, f"Ask for delta = {delta:g}"
             )
-        return cls(ledgers, budget, run, repeatable)
+        run = run or new_run()
+        return cls(ledgers, budget, run, KeptAnswers(folder / "answers" / run))
 
-    def recall(self, round: int) -> None:
-        """Count what the files say this run has spent, in a process with no memory of it that goes on with `round`.
-
-        What `round` itself has paid for counts, unless the same answers are about to be repeated for free.
-        """
-        self._this_run = MemoryLedger(self._this_run.budget, (len(self._ledgers),))
-        for client, own in enumerate(self._receipts):
-            for receipt in own:
-                if not (self._repeatable and receipt.round == round):
+    def _recall(self) -> None:
+        """Count what the files say this run has spent: it may have been interrupted, in another process."""
+        for client, ledger in enumerate(self._ledgers):
+            for receipt in ledger.receipts():
+                if receipt.run == self.run:
                     self._this_run.charge(receipt.event, np.array([client]), np.array([True]))
 
-    def charge(
-        self,
-        event: Event,
-        clients: np.ndarray,
-        active: np.ndarray,
-        round: int,
-        question: int,
-        about: Iterable[np.ndarray] = (),
-    ) -> None:
+    def charge(self, event: Event, clients: np.ndarray, active: np.ndarray, round: int, question: int) -> None:
         """One synced row in the ledger of each active client. A refusal stops at that client; those before it paid."""
         self._this_run.charge(event, clients, active)
-        parts = list(about)
         for place, client in enumerate(clients):
             if active[place]:
-                content = [part[0 if part.shape[-2] == 1 else place] for part in parts]
-                self._charge_one(self._ledgers[client], event, round, question, f"training {_digest(content)}")
+                self._charge_one(self._ledgers[client], event, round, question)
 
-    def afford(self, event: Event, answers: int, clients: np.ndarray, round: int) -> np.ndarray:
-        """Who can give `answers` more; what this very round has paid for before a crash counts as affordable."""
-        able = self._this_run.afford(event, answers, clients)
-        for place, client in enumerate(clients):
-            own = self._paid[client] if self._repeatable else set()
+    def afford(self, event: Event, answers: int, clients: np.ndarray, round: int | None) -> np.ndarray:
+        """Who can give `answers` more; what this run kept of that round (None: a new answer) is not paid again."""
+        kept = 0
+        if self._answers is not None and round is not None:
             # Round 0 is a party's model, which `answers` includes where columns are split.
-            paid = sum((round, question) in own for question in range(answers)) + ((0, 0) in own and round > 0)
-            able[place] &= self._ledgers[client].remaining(event) >= answers - paid
+            named = {(round, question) for question in range(answers)} | {(0, 0)}
+            kept = min(answers, sum(self._answers.has(*name) for name in named))
+        able = self._this_run.afford(event, answers - kept, clients)
+        for place, client in enumerate(clients):
+            able[place] &= self._ledgers[client].remaining(event) >= answers - kept
         return able
+
+    def kept(self, round: int, question: int, clients: np.ndarray, active: np.ndarray) -> np.ndarray | None:
+        """What this run answered to this question before; None if it is new, or others were asked then."""
+        return None if self._answers is None else self._answers.get(round, question, clients[active])
+
+    def keep(self, round: int, question: int, clients: np.ndarray, active: np.ndarray, answer: np.ndarray) -> None:
+        if self._answers is not None:
+            self._answers.put(round, question, clients[active], answer)
+
+    def finished(self) -> None:
+        """The run is over: nobody will ask for its answers again."""
+        if self._answers is not None:
+            self._answers.forget()
 
     def spent(self, client: int) -> dict[Event, int]:
         return self._ledgers[client].spent()
@@ -120,35 +121,28 @@ class OwnerLedgers:
         return np.array([ledger.epsilon() for ledger in self._ledgers])
 
     def state(self) -> dict[str, np.ndarray]:
-        """What this run has spent; the files keep themselves."""
-        return self._this_run.state()
+        """Which run this is; what it has spent is in the files."""
+        return {"run": np.asarray(self.run)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        self._this_run.restore(state)
+        """Nothing: what was given after a checkpoint is in the files too, and stays spent."""
+        same = "run" not in state or state["run"].item() == self.run
+        check.require(same, "ledgers", "belong to another run than the checkpoint")
 
     def close(self) -> None:
         for ledger in self._ledgers:
             ledger.close()
 
-    def _charge_one(self, ledger: FileLedger, event: Event, round: int, question: int, purpose: str) -> None:
+    def _charge_one(self, ledger: FileLedger, event: Event, round: int, question: int) -> None:
         for again in count():
             try:
                 number = question + again * _AGAIN
-                ledger.charge(event, run=self._run, round=round, question=number, purpose=purpose)
-            except AlreadyCharged as before:
-                if not self._repeatable:
-                    continue  # fresh noise is a fresh answer: pay for it under a number of its own
-                if (before.receipt.purpose, before.receipt.event) != (purpose, event):
-                    raise LedgerError(
-                        f"ledger of {ledger.owner!r}: round {round} of this run was answered before, about another "
-                        "point; the same noise for both would give the data away. Use another seed"
-                    ) from None
+                ledger.charge(event, run=self.run, round=round, question=number, purpose="training")
+            except AlreadyCharged:
+                continue  # it was charged and its answer lost: this is a new answer, under a number of its own
             return
 
 
-def _digest(content: Sequence[np.ndarray]) -> str:
-    """SHA-256 of what was asked about, so that a repeat can be told from another question."""
-    digest = hashlib.sha256()
-    for part in content:
-        digest.update(f"{np.shape(part)};".encode() + np.ascontiguousarray(part, dtype=np.float64).tobytes())
-    return digest.hexdigest()[:32]
+def new_run() -> str:
+    """A name that no other run has."""
+    return secrets.token_hex(16)

@@ -14,11 +14,12 @@ import numpy as np
 
 from sottovoce.core.algorithm import Asks, Claim, ColumnOracle, Kept, LabelOracle
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.streams import SERVER, Purpose, Streams
+from sottovoce.core.streams import SERVER, Purpose
 from sottovoce.privacy import mechanisms, sensitivity
-from sottovoce.privacy.door import Door, Question, Releases
+from sottovoce.privacy.door import Door, Question, Releases, Sealed, quietly
 from sottovoce.privacy.events import Event, Relation
 from sottovoce.privacy.modes import ProvenColumns, Published, VerticalPrivacy
+from sottovoce.privacy.noise_key import NoiseKey, parts_digests
 from sottovoce.privacy.proven import Ledger, ProvenDoor
 
 MODEL = 0  # the round under which a ledger keeps the model for prediction: it is made once a run, whenever that ends
@@ -38,7 +39,7 @@ class PartyDoor(Door):
     certified = True  # whether a fit that its solver did not finish is refused
 
     def open(
-        self, local: np.ndarray, active: np.ndarray, k: int, public: Sequence[np.ndarray] = ()
+        self, local: np.ndarray, active: np.ndarray, k: int, public: Sequence[Sealed] = ()
     ) -> tuple[Any, Releases]:
         next_question = self.questions(local, active, k)
 
@@ -88,21 +89,21 @@ class PublishedPartyDoor(PartyDoor):
 
     def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
         x = self.exact.fit(target, rho, question.local)
-        return self.exact.predict(x + noise * self._spread(question), question.local)
+        return self.exact.predict(x + noise * self._spread(x, question), question.local)
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
         """x̃ of each party's last fit, with the noise that was drawn in its round."""
-        x = super().looked_at(kept, local)
+        exact = x = super().looked_at(kept, local)
         if kept.noise is None or kept.k is None:
             return x
         for k in np.unique(kept.k[kept.k > 0]):
-            spread = self._spread(Question(local, np.ones(self.shape(len(local)), dtype=bool), int(k), 0))
+            spread = self._spread(exact, Question(local, np.ones(self.shape(len(local)), dtype=bool), int(k), 0))
             x = x + np.where(kept.k == k, kept.noise * spread, 0.0)
         return x
 
-    def _spread(self, question: Question) -> np.ndarray:
+    def _spread(self, x: np.ndarray, question: Question) -> np.ndarray:
         count = min(self.exact.widest, self.exact.samples)
-        return self.exact.spread(self.seeded(Purpose.NOISE, question, count), question.local)
+        return self.exact.spread(self.seeded(x, Purpose.NOISE, question, count=count), question.local)
 
     @property
     def claim(self) -> Claim | None:
@@ -129,10 +130,17 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
         u, rho = self._checked(target, rho, question.local)
-        self.charge(question, lambda: (u, rho))
-        with np.errstate(all="ignore"):
-            scores = self.exact.predict(self.exact.fit(u, rho, question.local, self.certified), question.local)
-        scores = np.where(np.isfinite(scores).all(axis=-1, keepdims=True), scores, 0.0)
+        return self.answered(
+            question,
+            lambda: self._scores(u, rho, question),
+            lambda scores: self._noisy_scores(scores, u, rho, question),
+        )
+
+    def _scores(self, u: np.ndarray, rho: np.ndarray, question: Question) -> np.ndarray:
+        scores = self.exact.predict(self.exact.fit(u, rho, question.local, self.certified), question.local)
+        return np.where(np.isfinite(scores).all(axis=-1, keepdims=True), scores, 0.0)
+
+    def _noisy_scores(self, scores: np.ndarray, u: np.ndarray, rho: np.ndarray, question: Question) -> np.ndarray:
         if self.privacy.variant == "clip":
             return self._clipped(scores, self.privacy.bound, Purpose.NOISE, question)
         mu, bound = self.exact.penalty.strong / rho, self.privacy.score_bound
@@ -152,9 +160,13 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         assert kept.target is not None
         assert kept.rho is not None
         everyone = np.ones(self.shape(len(local)), dtype=bool)
-        checked = self._checked(kept.target, kept.rho, local)
-        self.charge(Question(local, everyone, MODEL, 0), lambda: checked)
-        return self._noisy_models(kept, Question(local, everyone, k, self.asks.answers))
+        self._checked(kept.target, kept.rho, local)
+        drawn = Question(local, everyone, k, self.asks.answers)
+        return self.answered(
+            Question(local, everyone, MODEL, 0),
+            lambda: self.looked_at(kept, local),
+            lambda x: self._noisy_models(x, kept, drawn),
+        )
 
     def would_be(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
         if not self.privacy.model or self.privacy.noise == "secure":
@@ -162,12 +174,13 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         everyone = np.ones(self.shape(len(local)), dtype=bool)
         intercept, self.intercept = self.intercept, lambda answer, *_: answer  # nothing is given out
         try:
-            return self._noisy_models(kept, Question(local, everyone, k, self.asks.answers))
+            with quietly():
+                x = self.looked_at(kept, local)
+                return self._noisy_models(x, kept, Question(local, everyone, k, self.asks.answers))
         finally:
             self.intercept = intercept
 
-    def _noisy_models(self, kept: Kept, question: Question) -> np.ndarray:
-        x = self.looked_at(kept, question.local)
+    def _noisy_models(self, x: np.ndarray, kept: Kept, question: Question) -> np.ndarray:
         if self.privacy.variant == "clip":
             return self._clipped(x, _given(self.privacy.model_bound), Purpose.RELEASE, question)
         assert kept.target is not None
@@ -295,6 +308,11 @@ def open_parties(
 # -------------------------------------------------------------------------------------------------------------- labels
 
 
+def label_key(key: NoiseKey, y: np.ndarray) -> NoiseKey:
+    """The key of label flips: bound to the same settings, and to the labels alone, wherever they are."""
+    return NoiseKey(key.streams, parts_digests([y]))
+
+
 def label_oracle(loss: Any, y: np.ndarray, weight: float) -> LabelOracle:
     """What the server may ask of the labels: functions, which hold them. l(z) = weight Σ_i loss(z_i, y_i).
 
@@ -320,8 +338,10 @@ def label_oracle(loss: Any, y: np.ndarray, weight: float) -> LabelOracle:
     return LabelOracle(prox, slope, weight * loss.curvature, weight * loss.strong, y.shape[-1])
 
 
-def randomised_labels(y: np.ndarray, epsilon: float, streams: Streams, secure: bool) -> np.ndarray:
+def randomised_labels(y: np.ndarray, epsilon: float, key: NoiseKey | None) -> np.ndarray:
     """Each label −1 or +1 flipped with probability 1/(1 + e^epsilon): epsilon-private, once and for all.
+
+    `key`: for seeded flips, which are bound to the labels as noise is to an answer; None for secure ones.
 
     Secure flips compare 64 random bits of the operating system with the probability rounded up to a 64-bit fraction,
     which can only add privacy.
@@ -329,10 +349,11 @@ def randomised_labels(y: np.ndarray, epsilon: float, streams: Streams, secure: b
     if not np.isin(y, (-1.0, 1.0)).all():
         raise InvalidInput("label_epsilon: randomised response is for labels -1 and +1")
     chance = 1.0 / (1.0 + np.exp(epsilon))
-    if secure:
+    if key is None:
         import secrets
 
         bits = np.frombuffer(secrets.token_bytes(8 * len(y)), dtype=np.uint64)
         return np.where(bits < np.uint64(min(int(chance * 2**64) + 2**12, 2**63)), -y, y)
-    flips = np.where(streams.uniform(np.array([SERVER]), 0, Purpose.RELEASE, len(y)) < chance, -y, y)
-    return flips[0] if flips.ndim == 2 else flips
+    drawn = key.uniform(np.array([SERVER]), np.array([0]), 0, Purpose.RELEASE, 0, y[None])
+    flipped = np.where(drawn < chance, -y, y)
+    return flipped[0] if flipped.ndim == 2 else flipped

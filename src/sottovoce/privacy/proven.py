@@ -1,35 +1,49 @@
 """Proven doors: every answer is clipped, charged to the ledger, noised and only then given.
 
 Whatever an algorithm makes of an answer is post-processing, so a badly written algorithm can be useless but not leaky.
+
+The order is the same for every answer: afford (refuse before anything is computed), compute, charge, noise, reply. From
+the first exact number on there is one way on: nothing that depends on data raises, warns or takes another path.
 """
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
-from sottovoce.core import check
-from sottovoce.core.algorithm import Asks, Descent, Noise, ProxSteps
-from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core import check, codec
+from sottovoce.core.algorithm import Asks, Descent, Noise, Oracle, ProxSteps
+from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
+from sottovoce.core.streams import Purpose
 from sottovoce.privacy import local_runs, mechanisms
-from sottovoce.privacy.door import ARGMIN_TOL, Door, ExactOracle, PublishedDoor, Question, batch_rates
+from sottovoce.privacy.door import (
+    ARGMIN_TOL,
+    Door,
+    ExactOracle,
+    PublishedDoor,
+    Question,
+    Sealed,
+    Visit,
+    batch_rates,
+    places_of,
+    quietly,
+)
 from sottovoce.privacy.events import Event
+from sottovoce.privacy.ledger import LedgerError
 from sottovoce.privacy.modes import Privacy, Proven, Published
 
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
 
 
 class Ledger(Protocol):
-    """What a proven door asks before it answers (`privacy/ledger.py`)."""
+    """What a proven door asks before it answers (`privacy/ledger.py`, `privacy/owners.py`)."""
 
-    def charge(
-        self, event: Event, clients: Any, active: Any, round: int, question: int, about: Iterable[np.ndarray]
-    ) -> None: ...
-    def afford(self, event: Event, answers: int, clients: Any, round: int) -> np.ndarray: ...
+    def charge(self, event: Event, clients: Any, active: Any, round: int, question: int) -> None: ...
+    def afford(self, event: Event, answers: int, clients: Any, round: int | None) -> np.ndarray: ...
+    def kept(self, round: int, question: int, clients: Any, active: Any) -> np.ndarray | None: ...
+    def keep(self, round: int, question: int, clients: Any, active: Any, answer: np.ndarray) -> None: ...
 
 
 @dataclass(kw_only=True)
@@ -40,30 +54,41 @@ class ProvenDoor(Door):
     event: Event  # what an answer is; clients of other sizes differ from it in their batches alone
     ledger: Ledger
 
-    def charge(self, question: Question, about: Callable[[], Iterable[Any]]) -> None:
-        """Before the answer is computed: refuses when the budget does not hold it.
+    def answered(
+        self, question: Question, compute: Callable[[], np.ndarray], finish: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """The one way to an answer: `compute` looks at data, `finish` clips and adds noise.
 
-        `about`: all that is asked about, numbers and vectors (..., clients or 1, coordinates); only a ledger on disk
-        looks at it.
+        An answer that this run gave to this question before (it was interrupted and goes on) is sent again as it was,
+        without a look at data. Everything else is new: paid for, and with noise of its own.
         """
+        named = (question.k, question.number, question.local, question.active)
+        before = self.ledger.kept(*named)
+        if before is not None:
+            return self.intercept(before)
+        self.must_afford(question)
+        with quietly():
+            try:
+                exact = compute()
+            except Exception:
+                self.charge(question)  # nothing was given; but trying again must not be free
+                raise
+            self.charge(question)
+            answer = finish(exact)
+        self.ledger.keep(*named, answer)
+        return answer
+
+    def must_afford(self, question: Question) -> None:
+        """Refuse, before anything is computed, what the budget does not hold."""
+        for event, places in self.events(question.local):
+            able = self.ledger.afford(event, 1, question.local[places], None)
+            if (question.active[..., places] & ~able).any():
+                raise BudgetSpent("Oracle: a client's privacy budget does not hold this answer; nothing was computed")
+
+    def charge(self, question: Question) -> None:
         for event, places in self.events(question.local):
             active = question.active[..., places]
-            content = self._content(about, places)
-            self.ledger.charge(event, question.local[places], active, question.k, question.number, content)
-
-    def _content(self, about: Callable[[], Iterable[Any]], places: slice | np.ndarray) -> Iterator[np.ndarray]:
-        # Steps follow from the bound on rows, so with another bound it is another question.
-        for part in about() if self.row_bound is None else (*about(), self.row_bound):
-            rows = np.atleast_2d(np.asarray(part, dtype=np.float64))
-            yield rows if rows.shape[-2] == 1 else rows[..., places, :]
-
-    @property
-    def behind(self) -> Streams:
-        return self.streams.derived(self._rows_key) if self._rows_key else self.streams
-
-    @cached_property
-    def _rows_key(self) -> str:
-        return rows_key(self.row_bound, getattr(self.exact, "X", None))
+            self.ledger.charge(event, question.local[places], active, question.k, question.number)
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
         able, answers = np.empty(self.shape(len(local)), dtype=bool), costs(self.privacy, self.asks)
@@ -129,31 +154,41 @@ class RecordDoor(ProvenDoor):
             )
 
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
-        self.charge(question, lambda: (w,))
         if self.privacy.noise == "secure":
-            return self.intercept(self._secure_gradient(w, question.local))
-        exact = self.exact_gradient(w, question, self.privacy.clip, self._norm)
+            return self.answered(
+                question, lambda: self._grid_gradient(w, question.local), lambda sums: self._secure(sums, question)
+            )
         scale = self.event.noise_multiplier * self._sensitivity(question.local)
-        return self.noisy(exact, scale, Purpose.NOISE, question, self.event.mechanism)
+        return self.answered(
+            question,
+            lambda: self.exact_gradient(w, question, self.privacy.clip, self._norm),
+            lambda exact: self.noisy(exact, scale, Purpose.NOISE, question, self.event.mechanism),
+        )
 
     def argmin(
         self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
     ) -> np.ndarray:
         change = (self._sensitivity(question.local) + 2 * ARGMIN_TOL) / (np.asarray(rho) + ridge)
         _finer_than(change, centre, np.max(np.abs(linear)) / (np.min(rho) + ridge))
-        self.charge(question, lambda: (centre, linear, rho, ridge))
         cap = self.privacy.clip / self.exact.loss.lipschitz
-        exact = self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap)
-        return self.noisy(exact, self.event.noise_multiplier * change, Purpose.NOISE, question)
+        return self.answered(
+            question,
+            lambda: self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap),
+            lambda exact: self.noisy(exact, self.event.noise_multiplier * change, Purpose.NOISE, question),
+        )
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
         change = self._prox_steps_sensitivity(spec, question.local)
         _finer_than(change, start - spec.centre, np.max(np.abs(spec.push)) / spec.weights[1].min())
-        self.charge(question, lambda: (start, *_told(spec)))
-        # The centre may be large, and rounding to its digits would show through noise that is added later.
-        away = local_runs.take_prox_steps(self.gradients(question, self.privacy.clip, self._norm), start, spec)
+        gradients = self.gradients(question, self.privacy.clip, self._norm)
         scale = self.event.noise_multiplier * change
-        return spec.centre + self.noisy(away, scale, Purpose.NOISE, question, self.event.mechanism)
+        # The centre may be large, and rounding to its digits would show through noise that is added later.
+        away = self.answered(
+            question,
+            lambda: local_runs.take_prox_steps(gradients, start, spec),
+            lambda away: self.noisy(away, scale, Purpose.NOISE, question, self.event.mechanism),
+        )
+        return spec.centre + away
 
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
         c = local_runs.contraction(spec, self.smoothness(question.local))
@@ -162,16 +197,15 @@ class RecordDoor(ProvenDoor):
                 f"Proven: local steps must contract, got a factor of {float(np.max(c)):.4g}; promise a row_bound and "
                 "take a step below 2 / (smoothness + ridge + pull)"
             )
-        numbers = (spec.centre, spec.step, spec.pull, spec.ridge)
-        self.charge(question, lambda: (start, _in_words("descent", spec.count), *numbers))
         noise = self.event.noise_multiplier * local_runs.chain_gain(c, spec.count) * self._sensitivity(question.local)
 
         def noisy(x: np.ndarray, j: int) -> np.ndarray:
             step = self.step_of(question, j)
             exact = self.exact_gradient(x, step, self.privacy.clip)
-            return exact + noise * self.seeded(Purpose.NOISE, step, self.exact.dim)
+            return exact + noise * self.seeded(exact, Purpose.NOISE, step)
 
-        return self.intercept(local_runs.take_descent(noisy, start, spec))
+        # Noise is in every step, so what is computed is already what may be given.
+        return self.answered(question, lambda: local_runs.take_descent(noisy, start, spec), self.intercept)
 
     def _prox_steps_sensitivity(self, spec: ProxSteps, local: np.ndarray) -> np.ndarray:
         one = self._sensitivity(local)
@@ -238,18 +272,23 @@ class RecordDoor(ProvenDoor):
         pairs = zip(rates, sizes, strict=True)
         return [replace(self.event, batch=round(rate * size), size=size) for rate, size in pairs], kind_of
 
-    def _secure_gradient(self, w: np.ndarray, local: np.ndarray) -> np.ndarray:
-        """Integer sums on a grid and discrete noise from the operating system, one client after the other."""
+    def _grid_gradient(self, w: np.ndarray, local: np.ndarray) -> np.ndarray:
+        """Sums of clipped gradients as integers on a grid, one client after the other."""
         points = np.broadcast_to(w, (*self.shape(len(local)), self.exact.dim))
-        answer = np.empty(points.shape)
-        scale = self.event.noise_multiplier * self._reach * mechanisms.GRID_BOUND
+        sums = np.empty(points.shape, dtype=np.int64)
         for place in np.ndindex(points.shape[:-1]):
             client = int(local[place[-1]])
             examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm)
-            total = mechanisms.to_grid(examples, self.privacy.clip).sum(axis=0)
-            noisy = mechanisms.noised(self.privacy.mechanism, scale, total)
-            answer[place] = mechanisms.from_grid(noisy, self.privacy.clip) * self.exact.weights[client]
-        return answer
+            sums[place] = mechanisms.to_grid(examples, self.privacy.clip).sum(axis=0)
+        return sums
+
+    def _secure(self, sums: np.ndarray, question: Question) -> np.ndarray:
+        """The gradients of integer sums, with discrete noise from the operating system."""
+        scale = self.event.noise_multiplier * self._reach * mechanisms.GRID_BOUND
+        noisy = mechanisms.noised(self.privacy.mechanism, scale, sums)
+        return self.intercept(
+            mechanisms.from_grid(noisy, self.privacy.clip) * self.exact.weights[question.local],
+        )
 
 
 @dataclass
@@ -268,27 +307,83 @@ class ClientDoor(ProvenDoor):
             )
         if question.number >= self.asks.releases:
             raise InvalidInput(f"release: this algorithm declared {self.asks.releases} a round and asked for one more")
-        self.charge(question, lambda: (u, centre))
-        moved = mechanisms.clip_rows(u - centre, self.privacy.clip)
+        moved = self.answered(
+            question,
+            lambda: mechanisms.clip_rows(u - centre, self.privacy.clip),
+            lambda moved: self._noised(moved, question),
+        )
+        return centre + moved  # not before the noise: see `prox_steps`
+
+    def _noised(self, moved: np.ndarray, question: Question) -> np.ndarray:
         if self.privacy.noise == "seeded":
             scale = self.event.noise_multiplier * 2 * self.privacy.clip
-            return centre + self.noisy(moved, scale, Purpose.NOISE, question)  # not before: see `prox_steps`
+            return self.noisy(moved, scale, Purpose.NOISE, question)
         grid = mechanisms.to_grid(moved, self.privacy.clip)
         scale = self.event.noise_multiplier * 2 * mechanisms.GRID_BOUND
-        grid = mechanisms.noised("gaussian", scale, grid)
-        return self.intercept(centre + mechanisms.from_grid(grid, self.privacy.clip))
+        return self.intercept(mechanisms.from_grid(mechanisms.noised("gaussian", scale, grid), self.privacy.clip))
+
+    def take_part(self, visit: Visit) -> tuple[Any, Any]:
+        """One round whose outcome has one form, whatever the data: as many releases as declared, and finite states.
+
+        The algorithm works with exact numbers here, and what it does with them could fail, or leave a state that fails
+        in the next round: an observer would see it, for free. So the round is first played on answers that are public
+        (zeros); whatever that raises, it raises for every data set. If the true round then fails, its releases still
+        to come are those of the public one, charged and noised like any other, and so are its states. A state that is
+        not finite is replaced by the public one too.
+        """
+        rehearsal = _Rehearsal()
+        public_after, public_up = visit.play(visit.start(), _public_answers(visit.oracle, visit.zeros), rehearsal)
+        places = rehearsal.places(public_up)
+        check.require(
+            len(rehearsal.released) <= self.asks.releases, "release", f"at most {self.asks.releases} were declared"
+        )
+        with quietly():
+            try:
+                after, up = visit.play(visit.before, visit.oracle, visit.releases)
+                return _finite(after, public_after), visit.releases.sealed(up)
+            except (BudgetSpent, OSError, LedgerError):
+                raise  # of ledgers and disks, not of data
+            except Exception:
+                for u, centre in rehearsal.released[len(visit.releases) :]:
+                    visit.releases(u, centre=centre)
+        return public_after, visit.releases.message(type(public_up), places)
 
 
-def _in_words(*words: Any) -> np.ndarray:
-    """What is asked but for its numbers, as a row of numbers: for a ledger, which tells questions apart by these."""
-    return np.frombuffer(hashlib.sha256(repr(words).encode()).digest(), dtype=np.uint8).astype(np.float64)[None]
+class _Rehearsal:
+    """Stands in for `release` where all numbers are public: keeps what is released, and charges nothing."""
+
+    def __init__(self) -> None:
+        self.released: list[tuple[np.ndarray, np.ndarray | None]] = []
+        self._given: list[np.ndarray] = []
+
+    def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | None = None) -> np.ndarray:
+        self.released.append((u, centre))
+        self._given.append(Sealed(u).given)
+        return self._given[-1]
+
+    def places(self, upload: Any) -> dict[str, int]:
+        return places_of(upload, self._given)
 
 
-def _told(spec: ProxSteps) -> tuple[Any, ...]:
-    """All that a run of proximal steps is made of but its start and the rows."""
-    words = _in_words("prox-steps", spec.h, spec.fresh, spec.average, spec.at is None)
-    weights = (np.moveaxis(numbers[..., 0], 0, -1) for numbers in spec.weights)  # all steps of a client in a row
-    return words, spec.push, spec.centre, 0.0 if spec.at is None else spec.at, *weights
+def _public_answers(oracle: Oracle, zeros: np.ndarray) -> Oracle:
+    """The same oracle, but for its answers: they are what anybody could say."""
+    return replace(
+        oracle,
+        grad=lambda w: zeros,
+        argmin=lambda centre, *_, **__: zeros + centre,
+        prox_steps=lambda start, spec: zeros + start,
+        descent=lambda start, spec: zeros + start,
+    )
+
+
+def _finite(states: Any, instead: Any) -> Any:
+    """The states, those of a client with a number that is not finite replaced whole."""
+    arrays, others = codec.to_arrays(states), codec.to_arrays(instead)
+    fine = [np.isfinite(array).all(axis=-1, keepdims=True) for array in arrays.values()]
+    if all(each.all() for each in fine):
+        return states
+    good = np.logical_and.reduce(np.broadcast_arrays(*fine))
+    return type(states)(**{name: np.where(good, array, others[name]) for name, array in arrays.items()})
 
 
 def _finer_than(change: np.ndarray, *public: np.ndarray | float) -> None:
@@ -350,17 +445,6 @@ def kind_of_answer(privacy: Proven, asks: Asks, sizes: np.ndarray) -> dict[str, 
                 size = int(sizes[worst])
                 kind |= {"sampling": "fixed-size", "batch": round(rates[worst] * size), "size": size}
     return kind
-
-
-def rows_key(row_bound: float | None, X: np.ndarray | None) -> str:
-    """What noise is bound to besides the settings of a run: what is known of the rows, and how they are stored.
-
-    Either changes what is asked. With the noise of another bound, or of rows that are not rounded, a difference of
-    two runs would have none.
-    """
-    bound = "" if row_bound is None else f" no longer than {float(row_bound)!r}"
-    stored = " in float32" if getattr(X, "dtype", None) == np.float32 else ""
-    return f"rows{bound}{stored}" if bound or stored else ""
 
 
 def open_door(

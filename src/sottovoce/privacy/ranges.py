@@ -19,10 +19,11 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Purpose
 from sottovoce.privacy import accounting, mechanisms
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven
+from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.privacy.proven import Ledger
 
 ANSWERS = 2
@@ -81,9 +82,11 @@ def _mechanism(privacy: Proven) -> Any:
 
 
 def find_ranges(
-    X: np.ndarray, offsets: np.ndarray, event: Event, delta: float, ledger: Ledger, streams: Streams, secure: bool
+    X: np.ndarray, offsets: np.ndarray, event: Event, delta: float, ledger: Ledger, key: NoiseKey | None
 ) -> np.ndarray:
     """Lower and upper end of each feature, (features, 2): records beyond are few, or drowned by noise.
+
+    `key`: of seeded noise; None for noise from the operating system.
 
     Refuses before anything is asked if the noise would drown the counts: sizes and noise are public.
     """
@@ -105,7 +108,7 @@ def find_ranges(
         )
 
     def seen(values: np.ndarray, edges: np.ndarray, question: int) -> np.ndarray:
-        counts = noisy_counts(values, offsets, edges, question, event, ledger, streams, secure)
+        counts = noisy_counts(values, offsets, edges, question, event, ledger, key)
         return counts.sum(axis=0) > believed
 
     largest = SIZES[np.minimum(_last(seen(np.abs(X), np.tile(SIZES, (features, 1)), 0)), len(SIZES) - 1)]
@@ -122,24 +125,24 @@ def noisy_counts(
     question: int,
     event: Event,
     ledger: Ledger,
-    streams: Streams,
-    secure: bool,
+    key: NoiseKey | None,
 ) -> np.ndarray:
     """How many records of each owner lie in each cell of each feature, with noise: (clients, features, cells).
 
-    `edges` are (features, cells - 1); a value on an edge belongs to the cell below. Charged before it is computed.
+    `edges` are (features, cells - 1); a value on an edge belongs to the cell below. Charged before it is given.
     """
     clients, features, cells = len(offsets) - 1, len(edges), edges.shape[1] + 1
     everyone, scale = np.arange(clients), noise_scale(event, features)
-    ledger.charge(event, everyone, np.ones(clients, dtype=bool), 0, question, [edges.reshape(1, -1)])
     owner = np.repeat(everyone, np.diff(offsets)) * cells
     columns = zip(values.T, edges, strict=True)
     counts = [np.bincount(owner + np.searchsorted(e, x), minlength=clients * cells) for x, e in columns]
     exact = np.stack(counts).reshape(features, clients, cells).swapaxes(0, 1)
-    if secure:
+    ledger.charge(event, everyone, np.ones(clients, dtype=bool), 0, question)
+    if key is None:
         return mechanisms.noised("laplace" if event.mechanism == "laplace" else "gaussian", scale, exact)
-    draw = streams.laplace if event.mechanism == "laplace" else streams.normal
-    return exact + scale * draw(everyone, 0, Purpose.NOISE, features * cells, question).reshape(exact.shape)
+    flat = exact.reshape(clients, -1).astype(np.float64)
+    noise = key.noise(event.mechanism, everyone, everyone, 0, Purpose.NOISE, question, flat)
+    return exact + scale * noise.reshape(exact.shape)
 
 
 def noise_scale(event: Event, features: int) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
 from importlib import import_module
+from types import CodeType, NoneType
 from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
@@ -50,8 +51,9 @@ class Module(Loss):
     Attributes
     ----------
     network, start
-        The layers as PyTorch prints them and a digest of the starting parameters: what noise is bound to and what is
-        saved of the model's code. A saved run of a neural model cannot be loaded without that code.
+        The layers as PyTorch prints them, and a digest of everything the network starts with: all parameters and
+        buffers, also those that are not trained, plain attributes, and the code of its layers. It is what noise is
+        bound to and what is saved of the model. A saved run of a neural model cannot be loaded without its code.
     """
 
     build: InitVar[Callable[[], Any]]
@@ -85,7 +87,7 @@ class Module(Loss):
         origin = np.concatenate(flat)
         require(bool(np.isfinite(origin).all()), "Module", "the starting parameters must be finite")
         kept = {"classification": self.output_loss.classification, "_net": made, "_origin": origin}
-        kept |= {"network": str(made), "start": hashlib.sha256(origin.tobytes()).hexdigest()}
+        kept |= {"network": str(made), "start": _digest(made)}
         for name, value in kept.items():
             object.__setattr__(self, name, value)
 
@@ -281,6 +283,38 @@ def _torch() -> Any:
             "Module: a neural model needs PyTorch. Install the extra: pip install 'sottovoce[torch]' (its CPU build is "
             "enough)"
         ) from None
+
+
+def _digest(net: Any) -> str:
+    """Of all that the network's outputs follow from, as far as it can be seen: state, attributes and code."""
+    digest = hashlib.sha256()
+    for name, tensor in net.state_dict(keep_vars=False).items():
+        array = np.ascontiguousarray(tensor.detach().cpu().numpy())
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    for name, buffer in net.named_buffers():  # those that are not in the state too
+        digest.update(f"{name} {buffer.detach().cpu().numpy().tolist()!r} ".encode())
+    for name, part in net.named_modules():
+        plain = {key: value for key, value in vars(part).items() if _plain(value)}
+        digest.update(f"{name} {type(part).__module__}.{type(part).__qualname__} {sorted(plain.items())!r} ".encode())
+        for kind in type(part).__mro__:
+            if not kind.__module__.startswith(("torch.", "builtins")):
+                for function in vars(kind).values():
+                    digest.update(repr(_code(getattr(function, "__code__", None))).encode())
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_plain, value))
+    return isinstance(value, bool | int | float | str | NoneType)
+
+
+def _code(code: Any) -> Any:
+    """A function's code without the lines it stands on; functions inside it likewise."""
+    if not isinstance(code, CodeType):
+        return None
+    return code.co_code, code.co_names, [_code(each) or repr(each) for each in code.co_consts]
 
 
 def _refuse_batch_norm(torch: Any, net: Any) -> None:

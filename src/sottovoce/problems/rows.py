@@ -72,9 +72,7 @@ class Rows:
         self.dim = self.features * loss.outputs
         self.scale = one_of("Rows", "scale", scale, ("mean", "sum"))
         self.weights = (1.0 / self.sizes if scale == "mean" else np.ones(self.n_clients))[:, None]
-        if one_of("Rows", "engine", engine, ("auto", "numpy", "kernel")) == "auto":
-            engine = "kernel" if len(self.X) * self.dim >= KERNEL_PAYS_FROM else "numpy"
-        self.engine = engine
+        self.engine = engine_for(engine, len(self.X), self.dim)
         everyone = np.arange(self.n_clients)
         self._everyone = _Active(
             everyone, self.offsets[:-1], self.sizes, max(1, BLOCK // self.features), contiguous=True
@@ -379,6 +377,17 @@ class Rows:
             X *= (cap / np.maximum(self._l2_norms, cap))[:, None]
             self._last_capped = cap, Rows(X, self.y, self.offsets, self.loss, self.scale, self.engine)
         return self._last_capped[1]
+
+
+def engine_for(engine: str, rows: int, dim: int) -> str:
+    """The engine; "auto" is decided by the number of rows of all clients and of parameters.
+
+    Engines agree to rounding only. So this is decided once, by whoever has all clients in view, and clients on machines
+    of their own are told.
+    """
+    if one_of("Rows", "engine", engine, ("auto", "numpy", "kernel")) != "auto":
+        return engine
+    return "kernel" if rows * dim >= KERNEL_PAYS_FROM else "numpy"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 import sottovoce
 from sottovoce.core import check
-from sottovoce.run.describe import stable_text
+from sottovoce.privacy.noise_key import stable_text
 
 Columns = Mapping[str, Any]  # name -> one value per row; a single value stands for all rows
 

@@ -31,6 +31,7 @@ from sottovoce.core.streams import Streams
 from sottovoce.privacy import audit_batches, audit_gaussian, audit_ratio, audit_statistics, claims
 from sottovoce.privacy.audit import Made, Tape
 from sottovoce.privacy.modes import Proven, ProvenColumns, Published
+from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.problems.losses import Logistic, Squared
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
@@ -264,7 +265,7 @@ class Player:
     ) -> None:
         """One play of all runs. `hear` gets every broadcast and what came back; `coins` are the clients' own."""
         game, place = self.game, self.place
-        place.streams, place.door.streams = coins or streams, streams.derived("door")
+        place.streams, place.door.key = coins or streams, SharedNoise(streams.derived("door"))
         place.door.intercept = tape or (lambda answer, *made_of: answer)
         if place.ledger is not None:
             place.ledger.restore(self._unspent or {})

@@ -3,11 +3,10 @@
 Knows neither `train` nor the files it is started from, so that both can use it.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy as np
 from sottovoce.core.algorithm import Algorithm
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Participation
-from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, VerticalPrivacy
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
@@ -121,37 +119,3 @@ def _toml_value(value: Any) -> str:
 def _toml_text(text: str) -> str:
     # JSON's escapes are TOML's, but TOML also wants DEL escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def noise_settings(
-    algorithm: Algorithm[Any, Any, Any, Any],
-    objective: Objective,
-    privacy: Privacy,
-    participation: Participation,
-    rounds: int,
-    event: Event | None,
-) -> str:
-    """Everything that decides what is asked and how much noise there is: other settings, other noise.
-
-    What is known of the rows is not in here, for it is known where they are: see `rows_key` of the proven door.
-    """
-    return stable_text((algorithm, objective, privacy, participation, rounds, event))
-
-
-def stable_text(value: Any) -> str:
-    """A text that is the same for equal settings, in every process, and for no others: what noise is bound to."""
-    if isinstance(value, np.ndarray):
-        return (
-            f"array({value.dtype}, {value.shape}, {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()})"
-        )
-    if isinstance(value, list | tuple):
-        return f"({', '.join(map(stable_text, value))})"
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = ", ".join(f"{field.name}={stable_text(getattr(value, field.name))}" for field in fields(value))
-        return f"{type(value).__module__}.{type(value).__qualname__}({parts})"
-    if type(value).__repr__ is object.__repr__:
-        raise InvalidInput(
-            f"train: {type(value).__name__} has no text of its own, so a run with it could not be repeated; make it a "
-            "frozen dataclass"
-        )
-    return repr(value)

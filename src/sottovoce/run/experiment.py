@@ -19,7 +19,6 @@ penalty needs no line here. `load` reads and builds everything but the rows, whi
 import inspect
 import itertools
 import re
-import secrets
 import tomllib
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -49,7 +48,7 @@ from sottovoce.problems.partition import PARTITIONS, make
 from sottovoce.problems.penalties import PENALTIES
 from sottovoce.problems.vertical import VerticalFederation, cut
 from sottovoce.run.csv_rows import coded, label_text, read_csv
-from sottovoce.run.describe import Tables, describe, plain_fields, stable_text
+from sottovoce.run.describe import Tables, describe, plain_fields
 from sottovoce.run.simulate import Engine, Result, train
 
 MODES: dict[str, type[Privacy]] = {mode.mode: mode for mode in (Proven, Published, NoPrivacy)}
@@ -67,8 +66,8 @@ Built = TypeVar("Built")
 
 @dataclass(frozen=True)
 class Settings:
-    """[run]. `runs` = 0 is one run without a runs axis; no `seed` is a fresh one from the operating system; `ledgers`
-    is a folder of ledger files, from where the command runs: see `train`."""
+    """[run]. `runs` = 0 is one run without a runs axis; without `seed` one is drawn and kept nowhere, so that the run
+    cannot be repeated; `ledgers` is a folder of ledger files, from where the command runs: see `train`."""
 
     rounds: int
     seed: int | None = None
@@ -221,7 +220,7 @@ class Experiment:
                 rounds=settings.rounds,
                 privacy=self.privacy,
                 participation=self.participation,
-                seed=self.seed(),
+                seed=settings.seed,
                 runs=settings.runs or None,
                 test=data.test,
                 engine=settings.engine,
@@ -237,16 +236,6 @@ class Experiment:
     def _labels_found(self) -> bool:
         """Whether the labels there can be were read off the rows: a look that nobody paid for."""
         return self.source.labels_found or (bool(self.data().labels) and not self.source.labels)
-
-    def seed(self) -> int | None:
-        """What `train` is given. Rows prepared or shared out otherwise get other noise: the same would cancel."""
-        source, seed = self.source, self.settings.seed
-        if seed is None:
-            return None
-        prepared = (sorted(source.ranges.items()), self.data().labels, source.row_bound if source.shorten else None)
-        shared = (source.label, source.owner, source.clients, source.partition, source.test, source.seed, source.split)
-        options = (sorted(self.loader_options.items()), sorted(self.partition_options.items()))
-        return Streams(seed).derived(stable_text((*prepared, *shared, *options))).seed
 
 
 # ------------------------------------------------------------------------------------------------------ file -> objects
@@ -303,8 +292,6 @@ def build_task(tables: Tables, file: str) -> Task:
     settings = from_table(Settings, tables["run"], f"{file}, [run]")
     asks_someone = participation.most(settings.rounds) > 0
     check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
-    if settings.seed is None:
-        settings = replace(settings, seed=secrets.randbits(63))
     objective = build_objective(tables["objective"], f"{file}, [objective]")
     return Task(objective, algorithm, privacy, participation, settings)
 

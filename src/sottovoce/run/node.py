@@ -8,12 +8,12 @@ loss and privacy are names in this library's registries with checked numbers, he
               where columns are split: id (and salt), or same_order; label with the label holder alone
     [limits]  epsilon, delta, algorithms, losses, and what `Limits` names
 
-One answer, under a lock: check the question; charge the ledger (on disk before anything is computed); compute; write
-answer and new state as one file, synced and renamed; only then reply. So, wherever it is killed:
+One answer, under a lock: check the question and whether the budget holds it; compute; charge the ledger (on disk);
+add noise; write answer and new state as one file, synced and renamed; only then reply. So, wherever it is killed:
 
 * before the charge: nothing happened, and the question may come again;
-* between charge and file: the charge stands and the answer is lost. With secure noise that round stays silent ("lost"):
-  a second draw would be a second answer. With seeded noise (simulation) the same answer is made again, for free;
+* between charge and file: the charge stands and the answer is lost. That round stays silent ("lost"): a second draw
+  would be a second answer;
 * after the file: the question gets the same answer again, to the bit, for free. Another question for the same round of
   the same experiment is refused.
 
@@ -22,7 +22,6 @@ What is different where columns are split is in `party.py`.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -39,7 +38,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sottovoce.core import check
+from sottovoce.core import check, codec
 from sottovoce.core.algorithm import Hub
 from sottovoce.core.check import BudgetSpent, InvalidInput, SottovoceError
 from sottovoce.core.streams import SERVER, Draw, Streams
@@ -54,11 +53,10 @@ from sottovoce.problems.federation import Federation
 from sottovoce.problems.rows import Rows
 from sottovoce.run import experiment, party, store, wire
 from sottovoce.run.csv_rows import coded, label_text
-from sottovoce.run.describe import noise_settings
 from sottovoce.run.experiment import Task
 from sottovoce.run.node_file import Identity, Limits, Own, Refused
 from sottovoce.run.node_memory import Memory
-from sottovoce.run.simulate import Simulator
+from sottovoce.run.simulate import Simulator, row_key
 from sottovoce.run.wire import Ask, Reply, Status
 
 _PATIENCE = 60.0  # seconds to wait for another answer of this client to be finished
@@ -183,8 +181,6 @@ class Node:
                     place.start(task.algorithm)
                 else:
                     place.restore(task.algorithm, memory.state)
-                if isinstance(place.ledger, OwnerLedgers):
-                    place.ledger.recall(_paid_as(ask))
                 up = self._model(ask, memory, place) if ask.what == wire.MODEL else self._round(ask, task, place)
             except Exception:
                 if ledger.spent() == spent:
@@ -195,6 +191,7 @@ class Node:
 
     def _round(self, ask: Ask, task: Task, place: Simulator) -> Any:
         down = _down(ask, task, self._rows.X.shape[0 if party.is_vertical(task) else 1])
+        self.limits.hold_numbers(task, codec.to_arrays(down))
         exchange = place.exchange(task.algorithm, down, np.ones(1, dtype=bool), ask.k)
         if exchange is None:
             raise BudgetSpent("")
@@ -226,7 +223,8 @@ class Node:
         """The labels as they may be asked about."""
         y = self._coded(task)
         of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
-        return party.usable_labels(y, task, _behind(task, event), party.Flips(self.folder, self.name, of))
+        seed = party.flip_key(task, event, y, self._rows.X, _noise_streams(task))
+        return party.usable_labels(y, task, party.Flips(self.folder, self.name, of), seed)
 
     def _coded(self, task: Task) -> np.ndarray:
         return coded(self._rows.labels, self._own.labels, task.objective.loss, "data")[0]
@@ -244,20 +242,12 @@ class Node:
         if isinstance(task.privacy, Proven | ProvenColumns):
             assert event is not None
             _refuse_another_kind(task, event, len(X))
-            settings = _noise_settings(task, event)
-            secure = task.privacy.noise == "secure"
-            # Seeded noise is named by what it follows from; fresh noise by the experiment it is drawn for.
-            named = hashlib.sha256(f"{task.settings.seed} {settings}".encode()).hexdigest()[:32]
-            run = ask.experiment if secure else named
-            if secure:
-                paid = {receipt.round for receipt in ledger.receipts() if receipt.run == run}
-                if _paid_as(ask) in paid:
-                    raise Refused(
-                        wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it"
-                    )
-                if paid and memory.new:
-                    raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
-            owners = OwnerLedgers([ledger], Budget(task.privacy.epsilon, task.privacy.delta), run, not secure)
+            paid = {receipt.round for receipt in ledger.receipts() if receipt.run == ask.experiment}
+            if _paid_as(ask) in paid:
+                raise Refused(wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it")
+            if paid and memory.new:
+                raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
+            owners = OwnerLedgers([ledger], Budget(task.privacy.epsilon, task.privacy.delta), ask.experiment)
         return alone(task, event, X, y, ask.client, bound, owners)
 
     @contextmanager
@@ -335,55 +325,38 @@ def alone(
     """One client of a federation on a machine of its own: its rows (or columns), its ledger, its number."""
     objective, settings = task.objective, task.settings
     assert settings.seed is not None
-    streams, behind = Streams(settings.seed), _behind(task, event)
+    streams = Streams(settings.seed)
     if party.is_vertical(task):
-        return party.alone(task, event, X, client, ledger, streams, behind)
+        return party.alone(task, event, X, client, ledger, streams, _noise_streams(task))
     federation = Federation.from_clients([(X, y)], row_bound=row_bound)
-    whole = isinstance(task.privacy, Proven) and task.privacy.unit == "client"
-    rows = (_AnsweringRows if whole else Rows)(
+    rows = Rows(
         federation.X, federation.y, federation.offsets, objective.loss, objective.scale, engine or settings.engine
     )
+    told = (task.algorithm, objective, task.privacy, task.participation, settings.rounds, event)
     door = open_door(
         task.privacy,
         event,
         ledger,
         rows,
         task.algorithm.asks(),
-        streams=behind,
+        key=row_key(_noise_streams(task), rows, row_bound, *told),
         clients=np.array([client]),
         row_bound=row_bound,
     )
     return Simulator(federation, objective, rows, door, streams, ledger, None, measure_training=False)
 
 
-class _AnsweringRows(Rows):
-    """Rows whose arg-min is always there: in place of one that misses its certificate, the centre does.
-
-    For a door that clips whatever leaves, whole: its proof asks nothing of the solver, and a refusal, which costs no
-    budget, would tell something of the rows.
-    """
-
-    def argmin(self, centre: np.ndarray, *of: Any, **more: Any) -> np.ndarray:
-        with np.errstate(all="ignore"), suppress(Exception):
-            return super().argmin(centre, *of, **more)
-        return np.broadcast_to(centre, (1, self.dim)).copy()
-
-
-def _behind(task: Task, event: Event | None) -> Streams:
-    """What is drawn behind the door. With secure noise nothing may follow from a seed that the server knows."""
+def _noise_streams(task: Task) -> Streams:
+    """What noise is drawn from. With secure noise nothing may follow from a seed that the server knows."""
     if getattr(task.privacy, "noise", "") == "secure":
         return Streams.unpredictable()
     assert task.settings.seed is not None
-    return Streams(task.settings.seed).derived(_noise_settings(task, event))
+    return Streams(task.settings.seed)
 
 
 def _paid_as(ask: Ask) -> int:
     """The round under which a ledger keeps the answer."""
     return MODEL if ask.what == wire.MODEL else ask.k
-
-
-def _noise_settings(task: Task, event: Event | None) -> str:
-    return noise_settings(task.algorithm, task.objective, task.privacy, task.participation, task.settings.rounds, event)
 
 
 def _read_task(ask: Ask) -> tuple[Task, Event | None]:

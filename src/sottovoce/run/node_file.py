@@ -1,7 +1,8 @@
 """What a client's owner says in its own file: who it is, where its rows are, and what may be answered about them."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,7 +37,8 @@ def relation_of(privacy: Proven | ProvenColumns) -> str:
     return "replace-client" if privacy.unit == "client" else privacy.relation
 
 
-MOST_NOISE = 2.0**30  # beyond it an answer is nothing but noise
+MOST_NOISE = 2.0**20  # beyond it an answer is nothing but noise
+SMALLEST, LARGEST = 1e-12, 1e12  # of every number that a server may choose, zero apart: products of a few are finite
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,9 @@ class Limits:
         Whether noise that the server can predict is accepted: for tests, where nothing has to be protected.
     message_bytes
         The largest broadcast that is read.
+    smallest_number, largest_number
+        Bounds on the size of every number that the server chooses: hyper-parameters (which may also be 0), and the
+        entries of a broadcast.
     label_epsilon, open_labels
         Of a label holder where columns are split: the epsilon with which its labels are randomised, once for life; or
         that they may be used as they are, which shows every one of them to the server and to all parties.
@@ -75,6 +80,8 @@ class Limits:
     relations: tuple[str, ...] = ("replace-one",)
     seeded: bool = False
     message_bytes: int = 2**26
+    smallest_number: float = SMALLEST
+    largest_number: float = LARGEST
     label_epsilon: float | None = None
     open_labels: bool = False
 
@@ -82,6 +89,9 @@ class Limits:
         Budget(self.epsilon, self.delta)
         check.non_negative("limits", least_clip=self.least_clip, least_noise=self.least_noise)
         check.whole("limits", message_bytes=self.message_bytes)
+        check.positive("limits", smallest_number=self.smallest_number, largest_number=self.largest_number)
+        most = self.smallest_number >= 1e-60 and self.largest_number <= 1e60
+        check.require(most, "limits", "numbers must stay within 1e-60 and 1e60, so that their products are finite")
         if self.label_epsilon is not None:
             check.positive("limits", label_epsilon=self.label_epsilon)
         for what, names, known in (
@@ -114,6 +124,18 @@ class Limits:
         noise = event.noise_multiplier
         self._allow(noise >= self.least_noise, f"noise multiplier {noise:.4g} is below {self.least_noise:g}")
         self._allow(noise <= MOST_NOISE, f"noise multiplier {noise:.4g} is above {MOST_NOISE:g}")
+
+    def hold_numbers(self, task: Task, down: Mapping[str, np.ndarray]) -> None:
+        """Refuse numbers of the server's with which an answer would overflow: bounds that look at no data."""
+        parts = {"algorithm": task.algorithm, "loss": task.objective.loss, "penalty": task.objective.penalty}
+        for name, part in (*parts.items(), ("privacy", task.privacy), ("participation", task.participation)):
+            for field, value in _numbers(part):
+                fits = value == 0 or self.smallest_number <= abs(value) <= self.largest_number
+                self._allow(fits, f"{name}, {field} = {value:g} is not from {self.smallest_number:g} to "
+                            f"{self.largest_number:g} in size")  # fmt: skip
+        for name, array in down.items():
+            fits = bool((np.abs(array) <= self.largest_number).all())  # False for NaN
+            self._allow(fits, f"the broadcast's {name} has a number above {self.largest_number:g} in size")
 
     def hold_labels(self, task: Task) -> None:
         """Refuse to hold labels for an experiment that would show more of them than the owner allows."""
@@ -192,3 +214,14 @@ class Identity:
     def __post_init__(self) -> None:
         good = 0 < len(self.name) <= 200 and self.name.isprintable()
         check.require(good, "node", "name must be one line of text", self.name)
+
+
+def _numbers(part: Any) -> Iterator[tuple[str, float]]:
+    """The numbers among the fields of a dataclass, those in lists too."""
+    for field in fields(part):
+        value = getattr(part, field.name)
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, int | float) and not isinstance(each, bool):
+                yield field.name, float(each)
+            elif is_dataclass(each):
+                yield from _numbers(each)

@@ -7,6 +7,7 @@ fixed once and for all (open, or randomised once), so it costs nothing and is th
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,15 +19,24 @@ from sottovoce.privacy.events import Event
 from sottovoce.privacy.ledger import Budget, LedgerError, MemoryLedger
 from sottovoce.privacy.ledger_file import FileLedger
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns
+from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.privacy.owners import OwnerLedgers
-from sottovoce.privacy.parties import RELATIONS, bounded, check_parties, label_oracle, open_parties, randomised_labels
+from sottovoce.privacy.parties import (
+    RELATIONS,
+    bounded,
+    check_parties,
+    label_key,
+    label_oracle,
+    open_parties,
+    randomised_labels,
+)
 from sottovoce.problems.columns import Columns
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.run import store, wire
 from sottovoce.run.experiment import Task
 from sottovoce.run.node_file import Refused
-from sottovoce.run.vertical import VerticalSimulator, label_weight
+from sottovoce.run.vertical import VerticalSimulator, column_key, label_weight
 from sottovoce.run.wire import Ask
 
 
@@ -76,19 +86,27 @@ def alone(
     client: int,
     ledger: OwnerLedgers | MemoryLedger | None,
     streams: Streams,
-    behind: Streams,
+    noise: Streams,
 ) -> VerticalSimulator:
-    """One party on a machine of its own: its columns, its ledger, its number. `behind` the door noise is drawn."""
+    """One party on a machine of its own: its columns, its ledger, its number. `streams` are its coins."""
     objective, asks, privacy = task.objective, task.algorithm.asks(), task.privacy
     check_parties(privacy, asks, objective.penalty)  # type: ignore[arg-type]
     y = blank_labels(objective.loss, len(X))  # it answers nothing about labels in here
     federation = VerticalFederation((X,), y, ("party",))
     exact = Columns(bounded([X], privacy), objective.penalty)  # type: ignore[arg-type]
-    door = open_parties(privacy, event, ledger, exact, asks, streams=behind, clients=np.array([client]))  # type: ignore[arg-type]
+    promise: Any = privacy
+    key = _key(task, event, X, noise)
+    door = open_parties(promise, event, ledger, exact, asks, key=key, clients=np.array([client]))
     labels = label_oracle(objective.loss, y, label_weight(objective, len(X)))
     return VerticalSimulator(
         federation, objective, exact, door, streams, ledger, None, measure_training=False, labels=labels
     )
+
+
+def _key(task: Task, event: Event | None, X: np.ndarray, noise: Streams) -> NoiseKey:
+    privacy: Any = task.privacy
+    told = (task.algorithm, task.objective, privacy, task.participation, task.settings.rounds, event)
+    return column_key(noise, [X], *told)
 
 
 def rehearsing(task: Task, samples: int) -> VerticalSimulator:
@@ -136,16 +154,20 @@ def _read(ask: Ask, labels: LabelOracle) -> Prox | Slope | SlopeAt:
     return asked
 
 
-def usable_labels(y: np.ndarray, task: Task, behind: Streams, flips: "Flips") -> np.ndarray:
-    """The labels that may be asked about: as they are, or randomised; with secure noise once for life."""
+def usable_labels(y: np.ndarray, task: Task, flips: "Flips", key: NoiseKey | None) -> np.ndarray:
+    """The labels that may be asked about: as they are, or randomised once for life. `key`: of seeded flips."""
     privacy = task.privacy
     if not isinstance(privacy, ProvenColumns) or privacy.label_epsilon is None:
         return y
-    if privacy.noise == "seeded":
-        return randomised_labels(y, privacy.label_epsilon, behind, secure=False)
     if not np.isin(y, (-1.0, 1.0)).all():
         raise Refused(wire.BAD_ASK, "randomised response is for labels -1 and +1")
-    return y * flips.drawn(len(y), privacy.label_epsilon)
+    return y * flips.drawn(y, privacy.label_epsilon, key)
+
+
+def flip_key(task: Task, event: Event | None, y: np.ndarray, X: np.ndarray, noise: Streams) -> NoiseKey | None:
+    """What seeded flips are bound to, the same as in a simulation; None for secure ones."""
+    secure = getattr(task.privacy, "noise", "") == "secure"
+    return None if secure else label_key(_key(task, event, X, noise), y)
 
 
 @dataclass(frozen=True)
@@ -167,7 +189,7 @@ class Flips:
     owner: str
     of: str
 
-    def drawn(self, count: int, epsilon: float) -> np.ndarray:
+    def drawn(self, y: np.ndarray, epsilon: float, key: NoiseKey | None) -> np.ndarray:
         """The flips; drawn if they never were, and charged before they are given out."""
         file, named = self.folder / "labels.npz", f"{epsilon!r} {self.of}"
         kept = store.read_arrays(file) if file.exists() else None
@@ -182,7 +204,7 @@ class Flips:
                     f"more, and both draws together give away twice label_epsilon = {epsilon:g}"
                 )
             if kept is None:
-                flips = randomised_labels(np.ones(count), epsilon, Streams.unpredictable(), secure=True)
+                flips = y * randomised_labels(y, epsilon, key)
                 kept = {"flips": flips, "of": np.asarray(named)}
                 store.replace_arrays(file, kept)
             if not charged:

@@ -12,6 +12,7 @@ and a client that answered it sends the same answer.
 
 import json
 import logging
+import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.privacy.parties import plan_parties
 from sottovoce.privacy.proven import plan
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.rows import engine_for
 from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.run import experiment, node, party, store, vertical, wire
 from sottovoce.run.csv_rows import coded, label_text, read_csv
@@ -132,6 +134,7 @@ class Deployment:
         task = experiment.build_task(tables, file)
         one_run = task.settings.runs == 0 and not task.settings.ledgers
         check.require(one_run, f"{file}, [run]", "runs and ledgers are for simulations: leave them out")
+        task = _with_coins(task, file)
         mode, algorithm, split = task.privacy.mode, task.algorithm, party.is_vertical(task)
         needs = "columns that are split: give split, samples and holder" if split else "rows: give columns, not split"
         check.require(bool(clients.split) == split, f"{file}, [clients]", f"{algorithm.name} is for {needs}")
@@ -169,6 +172,16 @@ class Deployment:
         return place
 
 
+def _with_coins(task: Task, file: str) -> Task:
+    """A task with a seed: of the coins that everyone may see. Noise must not follow from one that nobody stated."""
+    if task.settings.seed is not None:
+        return task
+    secret = getattr(task.privacy, "noise", "seeded") == "secure" or task.privacy.mode == "none"
+    hint = "State [run] seed, for a test; or leave [privacy] noise out: it is then secure"
+    check.require(secret, f"{file}, [run]", "noise that follows from a seed needs a stated one", hint=hint)
+    return replace(task, settings=replace(task.settings, seed=secrets.randbits(63)))
+
+
 class Remote:
     """Transport: clients on other machines.
 
@@ -182,9 +195,13 @@ class Remote:
         Carries the messages.
     sizes
         How many records each client has (public).
+    engine, rows
+        What clients compute with; "auto" is decided here for all of them, by how many rows they have together.
     """
 
-    def __init__(self, deployment: Deployment, name: str, post: Post, sizes: np.ndarray) -> None:
+    def __init__(
+        self, deployment: Deployment, name: str, post: Post, sizes: np.ndarray, engine: str = "auto", rows: int = 0
+    ) -> None:
         self.n, self._deployment, self._name, self._post = len(deployment.clients.names), deployment, name, post
         self.event = deployment.event(sizes)
         self._blank, who = deployment.stand_in(self.event), deployment.clients
@@ -196,6 +213,8 @@ class Remote:
         self.limits = np.full(self.n, np.inf)  # of clients, as they said it last
         self.heard = np.zeros(self.n, dtype=bool)  # who has answered in any round
         told = {table: columns for table, columns in deployment.tables.items() if table != "clients"}
+        self.engine = engine_for(engine, rows, self._blank.dim)
+        told["run"] = told["run"] | {"engine": self.engine}
         self._task, self._event = to_toml(told), "" if self.event is None else json.dumps(pack_event(self.event))
 
     def start(self, algorithm: Algorithm) -> None:
@@ -288,7 +307,8 @@ class Remote:
             return Reply(wire.BAD_ANSWER, str(error)[:300]), like
 
     def snapshot(self) -> dict[str, np.ndarray]:
-        return {"spent": self._spent.astype(np.float64), "limits": self.limits.copy(), "heard": self.heard.copy()}
+        known = {"spent": self._spent.astype(np.float64), "limits": self.limits.copy(), "heard": self.heard.copy()}
+        return known | {"engine": np.asarray(self.engine)}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         self._spent = np.asarray(arrays["spent"]) > 0
@@ -326,7 +346,9 @@ def serve(
     _must_fit(deployment, met, len(clients.names) if batches or clients.split else clients.least)
     # Without batches noise does not depend on sizes: a client that is late for the first round is no hindrance.
     sizes = np.array([met[i].size if batches else 1 for i in range(len(clients.names))])
-    remote = Remote(deployment, name, post, sizes)
+    # A run that goes on keeps its engine, whoever is there now: engines agree to rounding only.
+    engine = task.settings.engine if resume is None else str(resume.clients.get("engine", task.settings.engine))
+    remote = Remote(deployment, name, post, sizes, engine, sum(status.size for status in met.values()))
     keep = store.Checkpoints(folder, config, nobody, last=resume)
     if resume is not None:
         log.info("going on after round %d", resume.k)

@@ -1,6 +1,5 @@
 """Transport: all active clients in one call, on this machine. And `train`, the library's face."""
 
-import hashlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,17 +16,19 @@ from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.round import Checkpoint, Exchange, History
 from sottovoce.core.streams import Draw, Streams
-from sottovoce.privacy.door import Door
+from sottovoce.privacy.door import Door, Sealed, Visit
+from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Guarantee, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns, Published, VerticalPrivacy
-from sottovoce.privacy.owners import OwnerLedgers
-from sottovoce.privacy.proven import open_door, plan, rows_key
+from sottovoce.privacy.noise_key import NoiseKey, rows_digests
+from sottovoce.privacy.owners import OwnerLedgers, new_run
+from sottovoce.privacy.proven import open_door, plan
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.rows import Rows
 from sottovoce.problems.vertical import VerticalFederation
-from sottovoce.run.describe import describe, noise_settings
+from sottovoce.run.describe import describe
 
 Engine = Literal["auto", "numpy", "kernel"]
 
@@ -45,7 +46,7 @@ class Simulator:
     test: tuple[np.ndarray, np.ndarray] | None
     measure_training: bool = True
 
-    _zeros = np.zeros((0, 0))  # those that the last round had
+    _zeros: Sealed | None = None  # those that the last round had
 
     def __post_init__(self) -> None:
         self.n, self.dim = self.federation.n, self.rows.dim
@@ -54,9 +55,13 @@ class Simulator:
 
     def start(self, algorithm: Algorithm) -> None:
         """Initialise the clients' states. Their oracles are closed: a start that reads data would be a leak."""
-        site = self._site(self._everyone, np.ones(self._shape(self.n), dtype=bool), k=0)[0]
-        self._states = algorithm.init_client(site)
+        self._states = algorithm.init_client(self._closed_site(self._everyone))
         codec.to_arrays(self._states)
+
+    def _closed_site(self, local: np.ndarray) -> Site:
+        active = np.ones(self._shape(len(local)), dtype=bool)
+        oracle, releases = self.door.open(local, active, 0, [self._sealed_zeros(len(local))])
+        return self._site(local, 0, oracle, releases)
 
     def exchange(self, algorithm: Algorithm, down: Any, active: np.ndarray, k: int) -> Exchange | None:
         able = self.door.able(self._everyone, k)
@@ -70,9 +75,7 @@ class Simulator:
         everyone = len(asked) == self.n
         takes = active if everyone else active[..., asked]
         before, told = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
-        site, releases = self._site(asked, takes, k, told)
-        after, up = algorithm.client(before, told, site)
-        releases.covers(codec.to_arrays(up))
+        after, up = self.door.take_part(self._visit(algorithm, before, told, asked, takes, k))
         if everyone and takes.all():
             self._states = after
             return Exchange(up, active)
@@ -118,6 +121,11 @@ class Simulator:
         if isinstance(self.ledger, OwnerLedgers):
             self.ledger.close()
 
+    def finished(self) -> None:
+        """All rounds are done: kept answers are not needed any more."""
+        if isinstance(self.ledger, OwnerLedgers):
+            self.ledger.finished()
+
     def snapshot(self) -> dict[str, np.ndarray]:
         states = {f"client.{name}": array for name, array in codec.to_arrays(self._states).items()}
         if self.ledger is not None:
@@ -131,28 +139,42 @@ class Simulator:
         if self.ledger is not None:
             self.ledger.restore(codec.under("ledger.", arrays))
 
-    def _site(self, local: np.ndarray, active: np.ndarray, k: int, told: Any = None) -> tuple[Site, Any]:
-        who, shape = self.door.clients[local], (*self._shape(len(local)), self.dim)
-        if self._zeros.shape != shape:
-            self._zeros = np.broadcast_to(np.frombuffer(bytes(8)), shape)  # of bytes: nobody can make it writeable
-        zeros = self._zeros
-        public = [zeros]
-        for array in codec.to_arrays(told).values() if told is not None else ():
-            array.flags.writeable = False  # what the server said is not the client's to change
-            public.append(array)
-        oracle, releases = self.door.open(local, active, k, public)
-        site = Site(
+    def _visit(
+        self, algorithm: Algorithm, before: Any, told: Any, local: np.ndarray, active: np.ndarray, k: int
+    ) -> Visit:
+        """One round of some clients. What the server said is not theirs to change, so it is sealed."""
+        zeros, arrays = self._sealed_zeros(len(local)), codec.to_arrays(told)
+        sealed = {name: Sealed(array) for name, array in arrays.items()}
+        told = type(told)(**{name: part.given for name, part in sealed.items()})
+        oracle, releases = self.door.open(local, active, k, [zeros, *sealed.values()])
+        return Visit(
+            before=before,
+            start=lambda: algorithm.init_client(self._closed_site(local)),
+            oracle=oracle,
+            releases=releases,
+            zeros=zeros.given,
+            play=lambda states, f, release: algorithm.client(states, told, self._site(local, k, f, release)),
+        )
+
+    def _site(self, local: np.ndarray, k: int, oracle: Any, release: Any) -> Site:
+        who = self.door.clients[local]
+        return Site(
             f=oracle,
             penalty=self.objective.penalty,
             # A plain function: an attribute of the site must not lead back to the rows.
-            release=lambda u, noise=None, centre=None: releases(u, noise, centre),
+            release=lambda u, noise=None, centre=None: release(u, noise, centre),
             rng=Draw(self.streams, who, k),
             k=k,
             who=who,
             claim=self.door.claim,
-            zeros=zeros,
+            zeros=self._sealed_zeros(len(local)).given,
         )
-        return site, releases
+
+    def _sealed_zeros(self, clients: int) -> Sealed:
+        shape = (*self._shape(clients), self.dim)
+        if self._zeros is None or self._zeros.given.shape != shape:
+            self._zeros = Sealed(np.zeros(shape))
+        return self._zeros
 
     def _shape(self, clients: int) -> tuple[int, ...]:
         return (clients,) if self.streams.runs is None else (self.streams.runs, clients)
@@ -233,7 +255,8 @@ def train(
     participation
         Who takes part in which round.
     seed
-        Makes the run repeatable. None: a fresh one from the operating system, kept in the result's config.
+        Makes the run repeatable. None: a fresh one from the operating system, which is written nowhere: whoever has it
+        could take the noise off again.
     runs
         Train this many independent repetitions at once: every array gains a leading axis.
     test
@@ -276,7 +299,8 @@ def train(
         seed = _seed_to_resume(resume, seed, privacy, lasting)
     streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
     parts = (algorithm, federation, objective, privacy, participation, rounds, streams, test, engine)
-    simulator = assemble(*parts, ledgers=Path(ledgers) if isinstance(ledgers, str) else ledgers)
+    run = new_run() if resume is None else str(resume.clients.get("ledger.run", new_run()))
+    simulator = assemble(*parts, ledgers=Path(ledgers) if isinstance(ledgers, str) else ledgers, run=run)
     simulator.measure_training = measure_training
     if resume is not None:
         simulator.restore(algorithm, resume.clients)
@@ -295,14 +319,18 @@ def train(
         config = describe(
             algorithm, federation, objective, privacy, participation, getattr(simulator.rows, "engine", engine)
         )
-        config["run"] |= {"rounds": rounds, "seed": streams.seed, "runs": runs or 0, "record_every": record_every}
+        stated = {} if seed is None else {"seed": seed}
+        config["run"] |= {"rounds": rounds, **stated, "runs": runs or 0, "record_every": record_every}
         if isinstance(federation, VerticalFederation):
             from sottovoce.run import vertical
 
             assert isinstance(simulator, vertical.VerticalSimulator)
-            return vertical.result(simulator, outcome, algorithm, privacy, config, lasting=lasting)
+            result = vertical.result(simulator, outcome, algorithm, privacy, config, lasting=lasting)
+            simulator.finished()
+            return result
         assert not isinstance(privacy, ProvenColumns)  # `assemble` has refused it
         epsilons, accountant = simulator.spent()
+        simulator.finished()
     finally:
         simulator.close()
     guarantee = state_guarantee(
@@ -332,6 +360,7 @@ def assemble(
     test: tuple[Any, ArrayLike] | None,
     engine: Engine,
     ledgers: Path | MemoryLedger | OwnerLedgers | None = None,
+    run: str = "",
 ) -> Simulator:
     """Check that the parts fit, and put them together."""
     if isinstance(federation, VerticalFederation):
@@ -340,7 +369,7 @@ def assemble(
         if isinstance(ledgers, MemoryLedger | OwnerLedgers):
             raise InvalidInput("train: where columns are split, ledgers must be a folder, got open ones")
         return vertical.assemble(  # its simulator is one of ours
-            algorithm, federation, objective, privacy, participation, rounds, streams, test, ledgers
+            algorithm, federation, objective, privacy, participation, rounds, streams, test, ledgers, run
         )
     if isinstance(algorithm, VerticalAlgorithm):
         raise InvalidInput(
@@ -368,7 +397,6 @@ def assemble(
         _warn_about_delta(privacy, federation)
         spent = {} if ledgers is None or isinstance(ledgers, Path) else ledgers.spent_here(0)
         event = plan(privacy, asks, participation.most(rounds), federation.sizes, spent)
-    settings = noise_settings(algorithm, objective, privacy, participation, rounds, event)
     if isinstance(privacy, Proven):
         budget = Budget(privacy.epsilon, privacy.delta)
         if ledgers is None:
@@ -381,36 +409,50 @@ def assemble(
             check.require(
                 streams.runs is None, "train", "ledgers are for one run at a time, not for runs", streams.runs
             )
-            followed = f"{streams.seed} {settings}{rows_key(federation.row_bound, federation.X)}"
-            owners, name = federation.names, hashlib.sha256(followed.encode()).hexdigest()[:32]
-            ledger = OwnerLedgers.open(ledgers, owners, federation.data(), budget, name, privacy.noise == "seeded")
+            ledger = OwnerLedgers.open(ledgers, federation.names, federation.data(), budget, run)
     elif ledgers is not None:
         raise InvalidInput(
             f"train: ledgers count what Proven answers cost; privacy={type(privacy).__name__} has no budget"
         )
     everyone = np.arange(federation.n)
     bound = federation.row_bound
-    door = open_door(
-        privacy, event, ledger, rows, asks, streams=streams.derived(settings), clients=everyone, row_bound=bound
-    )
+    key = row_key(streams, rows, bound, algorithm, objective, privacy, participation, rounds, event)
+    door = open_door(privacy, event, ledger, rows, asks, key=key, clients=everyone, row_bound=bound)
     pair = test is None or (isinstance(test, tuple) and len(test) == 2)
     check.require(pair, "train", "test must be a pair (X, y)", type(test).__name__)
     public = None if test is None else _test_set(objective, federation, *test)
     return Simulator(federation, objective, rows, door, streams, ledger, public)
 
 
+def row_key(
+    streams: Streams,
+    rows: Rows,
+    row_bound: float | None,
+    algorithm: Algorithm,
+    objective: Objective,
+    privacy: Privacy,
+    participation: Participation,
+    rounds: int,
+    event: Event | None,
+) -> NoiseKey:
+    """What noise is bound to: everything that decides a client's answers, on this machine or on its own."""
+    task = (algorithm, objective, privacy, participation, rounds, event, rows.engine, row_bound)
+    return NoiseKey.of_task(streams, rows_digests(rows.X, rows.y, rows.offsets), *task)
+
+
 def _seed_to_resume(
     resume: Checkpoint, seed: int | None, privacy: Privacy | VerticalPrivacy, ledgers: bool
 ) -> int | None:
     """A resumed run must go on with the noise it had: rounds after the checkpoint may have been answered already."""
-    if isinstance(privacy, Proven | ProvenColumns) and privacy.noise == "secure" and not ledgers:
+    drawn = seed is None and resume.seed is None
+    if isinstance(privacy, Proven | ProvenColumns) and (privacy.noise == "secure" or drawn) and not ledgers:
         raise NoGuarantee(
-            "train: a run with secure noise cannot be resumed from memory: answers given after the checkpoint would go "
-            "uncounted. Keep ledgers=FOLDER, where they stay counted, or start anew"
+            "train: a run with secure noise, or without a stated seed, cannot be resumed from memory: answers given "
+            "after the checkpoint would go uncounted. Keep ledgers=FOLDER, where they stay counted, or start anew"
         )
     if seed is None or resume.seed is None:
         return resume.seed if seed is None else seed
-    check.require(seed == resume.seed, "train", f"resume needs the seed of the run, {resume.seed}", seed)
+    check.require(seed == resume.seed, "train", "resume needs the seed of the run")
     return seed
 
 

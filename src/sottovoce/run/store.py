@@ -279,7 +279,7 @@ def _hub(federation: Federation | VerticalFederation, objective: Objective, conf
     """The server's side before the first round: what its state looks like follows from it."""
     runs = config["run"].get("runs") or None
     lead = () if runs is None else (runs,)
-    rng = Draw(Streams(config["run"]["seed"], runs), np.array([SERVER], dtype=np.uint64), 0)
+    rng = Draw(Streams(config["run"].get("seed", 0), runs), np.array([SERVER], dtype=np.uint64), 0)
     labels = None
     if isinstance(federation, VerticalFederation):
         from sottovoce.run import vertical

@@ -1,6 +1,5 @@
 """Training over columns that are split between parties: what `simulate.train` does differently then."""
 
-import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,19 +11,22 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.algorithm import Algorithm, LabelOracle, VerticalAlgorithm
-from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.participation import Participation
 from sottovoce.core.round import Exchange, Outcome
 from sottovoce.core.streams import Streams
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Guarantee, state_columns_guarantee, state_guarantee
-from sottovoce.privacy.ledger import Budget, MemoryLedger
+from sottovoce.privacy.kept_answers import KeptAnswers
+from sottovoce.privacy.ledger import Budget, LedgerError, MemoryLedger
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns, Published, VerticalPrivacy
+from sottovoce.privacy.noise_key import NoiseKey, parts_digests
 from sottovoce.privacy.owners import OwnerLedgers
 from sottovoce.privacy.parties import (
     PartyDoor,
     bounded,
     check_parties,
+    label_key,
     label_oracle,
     open_parties,
     plan_parties,
@@ -33,7 +35,6 @@ from sottovoce.privacy.parties import (
 from sottovoce.problems.columns import Columns
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import Matrix, VerticalFederation, matrices
-from sottovoce.run.describe import noise_settings
 from sottovoce.run.simulate import Result, Simulator
 
 Test = tuple[Sequence[Any], ArrayLike]
@@ -168,6 +169,21 @@ def label_weight(objective: Objective, samples: int) -> float:
     return 1.0 / samples if objective.scale == "mean" else 1.0
 
 
+def column_key(
+    streams: Streams,
+    parts: Sequence[Matrix],
+    algorithm: Algorithm,
+    objective: Objective,
+    privacy: VerticalPrivacy,
+    participation: Participation,
+    rounds: int,
+    event: Event | None,
+) -> NoiseKey:
+    """What noise is bound to where columns are split: everything that decides a party's answers."""
+    task = (algorithm, objective, privacy, participation, rounds, event)
+    return NoiseKey.of_task(streams, parts_digests(parts), *task)
+
+
 def assemble(
     algorithm: Algorithm,
     federation: VerticalFederation,
@@ -178,6 +194,7 @@ def assemble(
     streams: Streams,
     test: Test | None,
     ledgers: Path | None = None,
+    run: str = "",
 ) -> VerticalSimulator:
     """Check that the parts fit, and put them together."""
     _check_kinds(algorithm, objective, privacy, participation)
@@ -190,26 +207,26 @@ def assemble(
     event, ledger, on_labels = None, None, None
     if isinstance(privacy, ProvenColumns):
         event = plan_parties(privacy, asks, participation.most(rounds))
-    settings = noise_settings(algorithm, objective, privacy, participation, rounds, event)  # type: ignore[arg-type]
-    noise = streams.derived(settings)
+    key = column_key(streams, federation.parts, algorithm, objective, privacy, participation, rounds, event)
     if isinstance(privacy, ProvenColumns):
-        budget, seeded = Budget(privacy.epsilon, privacy.delta), privacy.noise == "seeded"
-        run = hashlib.sha256(f"{streams.seed} {settings}".encode()).hexdigest()[:32]
+        budget = Budget(privacy.epsilon, privacy.delta)
         if ledgers is not None:
             check.require(streams.runs is None, "train", "ledgers are for one run at a time", streams.runs)
         if privacy.label_epsilon is not None:
-            if ledgers is not None:
-                on_labels = _charge_labels(ledgers, federation, privacy.label_epsilon, run, seeded)
-            y = randomised_labels(y, privacy.label_epsilon, noise, privacy.noise == "secure")
+            flips = label_key(key, y) if privacy.noise == "seeded" else None
+            if ledgers is None:
+                y = randomised_labels(y, privacy.label_epsilon, flips)
+            else:
+                y, on_labels = _randomised_for_life(ledgers, federation, y, privacy.label_epsilon, flips)
         if ledgers is None:
             ledger = MemoryLedger(budget, (federation.n,) if streams.runs is None else (streams.runs, federation.n))
         else:
-            ledger = OwnerLedgers.open(ledgers, federation.names, federation.data(), budget, run, seeded)
+            ledger = OwnerLedgers.open(ledgers, federation.names, federation.data(), budget, run)
     elif ledgers is not None:
         raise InvalidInput(
             f"train: ledgers count what Proven answers cost; privacy={type(privacy).__name__} has no budget"
         )
-    door = open_parties(privacy, event, ledger, exact, asks, streams=noise, clients=np.arange(federation.n))
+    door = open_parties(privacy, event, ledger, exact, asks, key=key, clients=np.arange(federation.n))
     labels = label_oracle(loss, y, label_weight(objective, federation.samples))
     public = None if test is None else _test_set(objective, federation, test)
     return VerticalSimulator(
@@ -217,19 +234,32 @@ def assemble(
     )
 
 
-def _charge_labels(folder: Path, federation: VerticalFederation, epsilon: float, run: str, repeatable: bool) -> float:
-    """Keep that these labels are randomised for this run in a ledger of their own; what they have spent, this included.
+def _randomised_for_life(
+    folder: Path, federation: VerticalFederation, y: np.ndarray, epsilon: float, key: NoiseKey | None
+) -> tuple[np.ndarray, float]:
+    """The randomised labels, and what the labels have spent in all. They are drawn once and kept beside their ledger.
 
-    The file takes its budget from the first run: labels that are flipped anew for another one give away more.
+    Labels that are flipped anew for each run would give away more each time; the same flipped labels do not. File
+    first, then the charge, then the use: killed in between, the same flips are found and charged the next time.
     """
-    labels = [(federation.y, federation.y[:0])]
-    owner = (f"{federation.names[federation.holder]}, labels",)
-    kept = OwnerLedgers.open(folder / "labels", owner, labels, Budget(epsilon, 0.0), run, repeatable)
+    owner, event = (f"{federation.names[federation.holder]}, labels",), Event("randomized-response", 1 / epsilon)
+    labels, one = [(federation.y, federation.y[:0])], np.array([0])
+    owners = OwnerLedgers.open(folder / "labels", owner, labels, Budget(epsilon, 0.0))
     try:
-        kept.charge(Event("randomized-response", 1 / epsilon), np.array([0]), np.array([True]), round=0, question=0)
-        return float(kept.epsilons()[0])
+        flips = KeptAnswers(folder / "labels" / f"flips-{epsilon!r}")
+        kept, charged = flips.get(0, 0, one), event in owners.spent(0)
+        if not charged and not owners.afford(event, 1, one, None).all():
+            raise BudgetSpent(f"label_epsilon: the labels were randomised before, with another one than {epsilon:g}")
+        if kept is None:
+            if charged:
+                raise LedgerError(f"{folder / 'labels'}: the flips of labels that were charged are gone; put them back")
+            kept = randomised_labels(y, epsilon, key)
+            flips.put(0, 0, one, kept)
+        if not charged:
+            owners.charge(event, one, np.array([True]), round=0, question=0)
+        return kept, float(owners.epsilons()[0])
     finally:
-        kept.close()
+        owners.close()
 
 
 def _check_kinds(

@@ -56,7 +56,6 @@ def app(
         all_here = None if nodes is None else experiment.build(tables, config.name, config.parent)
         if all_here is not None:
             tables["clients"] = share_out.clients_table(all_here) | tables.get("clients", {})
-            tables["run"]["seed"] = all_here.seed()  # of the rows as they were prepared
         deployment = Deployment.build(tables, config.name, config.parent)
         runs = (out or Path("runs") / f"{deployment.task.settings.name}-{terminal.now()}").resolve()
         inside = runs == folder.resolve() or folder.resolve() in runs.parents

@@ -1,0 +1,167 @@
+"""What noise is bound to. It is decided here, and nowhere else.
+
+Noise that two different answers share cancels in their difference and leaves an exact number. So seeded noise is a
+function of the seed and of everything that an answer depends on:
+
+* the task: algorithm, objective (of a neural model every parameter, buffer and the code of its layers), privacy,
+  participation, rounds, what each answer is (`Event`), the bound on rows, and the engine that computes;
+* each client's own rows as they are used: prepared, labels coded, in their storage type. One digest per client, so that
+  one client alone and all clients together draw the same numbers;
+* the client, the round, the purpose and the number of the question;
+* the exact answer itself. What the list above forgets, this catches: two answers that differ in any bit have
+  different noise, and two that do not differ are one answer.
+
+How. The seed and the task give a Philox key (`core/streams.py`). The words of an exact answer are hashed by a
+multilinear function with secret factors (Lemire and Kaser 2014): two different answers collide with probability 2^-64.
+That hash and the digest of the rows then change the key. It is a function for simulations: whoever knows the seed knows
+the noise, and noise that leaves a machine comes from the operating system instead (`privacy/mechanisms.py`).
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.streams import SERVER, Purpose, Streams, compiled_pays
+
+_LAST_32 = np.uint64(32)
+_NO_ANSWER = np.zeros(2, dtype=np.uint64)
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseKey:
+    """The random numbers of one task on the rows of the clients on this machine.
+
+    Parameters
+    ----------
+    streams
+        Those of the seed and the task: see `of_task`.
+    rows
+        Two words of 32 bits for each client on this machine, (clients, 2): see `rows_digests`.
+    """
+
+    streams: Streams
+    rows: np.ndarray
+
+    @classmethod
+    def of_task(cls, streams: Streams, rows: np.ndarray, *task: Any) -> "NoiseKey":
+        """The key for a seed's streams, the digests of the rows, and all settings that an answer depends on."""
+        return cls(streams.derived(stable_text(task)), rows)
+
+    def noise(
+        self,
+        kind: str,
+        who: np.ndarray,
+        local: np.ndarray,
+        k: int,
+        purpose: Purpose,
+        question: int,
+        exact: np.ndarray,
+        count: int = 0,
+    ) -> np.ndarray:
+        """Noise of deviation 1 (Laplace: of scale 1) for an exact answer: (runs?, clients, its length, or `count`).
+
+        `who` are the clients' numbers in the federation, `local` their places on this machine.
+        """
+        draw = self.streams.laplace if kind == "laplace" else self.streams.normal
+        return draw(who, k, purpose, count or exact.shape[-1], question, self._about(local, exact))
+
+    def uniform(
+        self, who: np.ndarray, local: np.ndarray, k: int, purpose: Purpose, question: int, exact: np.ndarray
+    ) -> np.ndarray:
+        """One uniform number in (0, 1) for each number of an exact answer, bound to it as noise is."""
+        return self.streams.uniform(who, k, purpose, exact.shape[-1], question, self._about(local, exact))
+
+    def batch(self, who: np.ndarray, local: np.ndarray, sizes: np.ndarray, k: int, question: int) -> np.ndarray:
+        """One uniform number for each row of these clients, end to end: who is in a batch follows from them."""
+        return self.streams.uniform_rows(who, sizes, k, Purpose.BATCH, question, self._about(local, None))
+
+    def _about(self, local: np.ndarray, exact: np.ndarray | None) -> np.ndarray | None:
+        rows = self.rows[local]
+        answer = _NO_ANSWER if exact is None else answer_hash(exact, self.streams.seed)
+        lead = np.broadcast_shapes(answer.shape[:-1], rows.shape[:-1])
+        return np.concatenate([np.broadcast_to(answer, (*lead, 2)), np.broadcast_to(rows, (*lead, 2))], axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedNoise(NoiseKey):
+    """Noise bound to the question alone, for audits: they compare two data sets under the same noise."""
+
+    rows: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.uint64))
+
+    def _about(self, local: np.ndarray, exact: np.ndarray | None) -> None:
+        return None
+
+
+def answer_hash(exact: np.ndarray, seed: int) -> np.ndarray:
+    """Two words of 32 bits for each row of numbers, (..., 2): (f_0 + Σ_j f_j word_j mod 2^64) >> 32, twice."""
+    words = np.ascontiguousarray(exact, dtype=np.float64).view(np.uint32)
+    factors = _factors(seed, words.shape[-1])
+    if compiled_pays(words.size):
+        from sottovoce.core import compiled
+
+        table = words.reshape(-1, words.shape[-1])
+        sums = np.empty((len(table), 2), dtype=np.uint64)
+        compiled.hashes(False)(table, factors, sums)
+        return (sums >> _LAST_32).reshape(*words.shape[:-1], 2)
+    return (words.astype(np.uint64) @ factors[1:] + factors[0]) >> _LAST_32
+
+
+@lru_cache(maxsize=8)
+def _factors(seed: int, words: int) -> np.ndarray:
+    """Secret factors, (words + 1, 2): the first row is added, the others are multiplied by the words."""
+    bits = Streams(seed).bits(np.array([SERVER]), 0, Purpose.BINDING, 2 * (words + 1))
+    factors = np.ascontiguousarray(bits.reshape(words + 1, 2))
+    factors.flags.writeable = False
+    return factors
+
+
+def rows_digests(X: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """A digest of each client's own rows and labels, in their storage type: (clients, 2)."""
+    X, y = np.ascontiguousarray(X), np.ascontiguousarray(y)
+    about = hashlib.sha256(f"{X.dtype.str} {X.shape[1:]} {y.dtype.str} ".encode())
+    words = np.empty((len(offsets) - 1, 2), dtype=np.uint32)
+    for client, (low, high) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        digest = about.copy()
+        digest.update(X[low:high].data)
+        digest.update(y[low:high].data)
+        words[client] = np.frombuffer(digest.digest()[:8], dtype=np.uint32)
+    return words.astype(np.uint64)
+
+
+def parts_digests(parts: Sequence[Any]) -> np.ndarray:
+    """The same for each party's columns, dense or sparse: (parties, 2)."""
+    return np.stack([_part_digest(part) for part in parts])
+
+
+def _part_digest(part: Any) -> np.ndarray:
+    arrays = (part.data, part.indices, part.indptr) if hasattr(part, "tocsr") else (part,)
+    digest = hashlib.sha256(f"{part.shape}".encode())
+    for array in arrays:
+        array = np.ascontiguousarray(array)
+        digest.update(f" {array.dtype.str} {array.shape} ".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return np.frombuffer(digest.digest()[:8], dtype=np.uint32).astype(np.uint64)
+
+
+def stable_text(value: Any) -> str:
+    """A text that is the same for equal settings, in every process, and for no others."""
+    if isinstance(value, np.ndarray):
+        return (
+            f"array({value.dtype}, {value.shape}, {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()})"
+        )
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(stable_text, value))})"
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = ", ".join(f"{each.name}={stable_text(getattr(value, each.name))}" for each in fields(value))
+        return f"{type(value).__module__}.{type(value).__qualname__}({parts})"
+    if type(value).__repr__ is object.__repr__:
+        raise InvalidInput(
+            f"train: {type(value).__name__} has no text of its own, so a run with it could not be repeated; make it a "
+            "frozen dataclass"
+        )
+    return repr(value)
