@@ -15,6 +15,7 @@ from sottovoce.core.round import Checkpoint
 from sottovoce.core.streams import Streams
 from sottovoce.privacy.ledger import MemoryLedger
 from sottovoce.privacy.modes import NoPrivacy, Proven
+from sottovoce.privacy.noise_key import NoiseKey, parts_digests, rows_digests
 from sottovoce.privacy.parties import bounded, open_parties
 from sottovoce.privacy.proven import open_door
 from sottovoce.problems.columns import Columns
@@ -156,7 +157,8 @@ def _alone(together: Simulator, i: int, engine: str) -> Simulator:
     rows = Rows(mine.X, mine.y, mine.offsets, together.objective.loss, together.objective.scale, engine)
     ledger = MemoryLedger(together.ledger.budget, (1,)) if isinstance(together.ledger, MemoryLedger) else None
     privacy, event = getattr(door, "privacy", NoPrivacy()), getattr(door, "event", None)
-    rest = {"streams": door.streams, "clients": np.array([i]), "row_bound": federation.row_bound}
+    key = NoiseKey(door.key.streams, rows_digests(rows.X, rows.y, rows.offsets))
+    rest = {"key": key, "clients": np.array([i]), "row_bound": federation.row_bound}
     own = open_door(privacy, event, ledger, rows, door.asks, **rest)
     return Simulator(mine, together.objective, rows, own, together.streams, ledger, None)
 
@@ -167,7 +169,8 @@ def _party_alone(together: VerticalSimulator, i: int) -> VerticalSimulator:
     privacy, event = getattr(door, "privacy", NoPrivacy()), getattr(door, "event", None)
     ledger = MemoryLedger(together.ledger.budget, (1,)) if isinstance(together.ledger, MemoryLedger) else None
     exact = Columns(bounded(mine.parts, privacy), together.objective.penalty)
-    own = open_parties(privacy, event, ledger, exact, door.asks, streams=door.streams, clients=np.array([i]))
+    key = NoiseKey(door.key.streams, parts_digests(mine.parts))
+    own = open_parties(privacy, event, ledger, exact, door.asks, key=key, clients=np.array([i]))
     return VerticalSimulator(
         mine, together.objective, exact, own, together.streams, ledger, None, labels=together.labels
     )

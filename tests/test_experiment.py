@@ -705,7 +705,7 @@ def test_another_algorithm_on_the_same_rows(folder: Path) -> None:
 def test_settings_have_one_text() -> None:
     """What noise is bound to: equal for equal settings, different for any other, and never a memory address."""
     from sottovoce.algorithms import FedPLT
-    from sottovoce.run.describe import stable_text
+    from sottovoce.privacy.noise_key import stable_text
     from sottovoce.solvers import Gradient
 
     step = np.linspace(0.1, 0.2, 2000)[:, None]

@@ -48,7 +48,7 @@ def place(algorithm: FedPLT, objective: Objective, privacy: Privacy = NONE, runs
 def site(algorithm: FedPLT, objective: Objective, privacy: Privacy = NONE, runs: int | None = None, k: int = 1) -> Any:
     simulator = place(algorithm, objective, privacy, runs)
     shape = (6,) if runs is None else (runs, 6)
-    return simulator._site(WHO, np.ones(shape, dtype=bool), k)[0]
+    return simulator.site(WHO, np.ones(shape, dtype=bool), k)
 
 
 def run(algorithm: FedPLT, objective: Objective, federation: Federation | None = None, **options: Any) -> Any:

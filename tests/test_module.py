@@ -11,11 +11,11 @@ from sottovoce.algorithms import ADMM, DPADMM, DPSGD, FedAvg, FedPLT, FedSPDDP
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.privacy import audit
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
+from sottovoce.privacy.noise_key import SharedNoise, stable_text
 from sottovoce.problems.losses import Huber, Logistic, Softmax, Squared
 from sottovoce.problems.module import Module, ModuleRows
 from sottovoce.problems.penalties import L2
 from sottovoce.problems.rows import Rows
-from sottovoce.run.describe import stable_text
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test TORCH=1")
 nn = torch.nn
@@ -289,7 +289,7 @@ def _argmin_door(goal: sv.Objective, federation: sv.Federation, privacy: Proven)
     asks = Asks(kind="argmin")
     rows = goal.oracle(federation.X, federation.y, federation.offsets)
     event, ledger = plan(privacy, asks, 2, federation.sizes), MemoryLedger(Budget(1.0, 1e-3), (federation.n,))
-    open_door(privacy, event, ledger, rows, asks, streams=Streams(0, None), clients=np.arange(federation.n))
+    open_door(privacy, event, ledger, rows, asks, key=SharedNoise(Streams(0, None)), clients=np.arange(federation.n))
 
 
 def test_hidden_steps_of_a_network_count_as_if_nothing_absorbed_differences() -> None:

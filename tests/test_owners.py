@@ -12,8 +12,10 @@ from sottovoce.algorithms import DPSGD
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import KOfN
 from sottovoce.core.round import Checkpoint
+from sottovoce.privacy.kept_answers import KeptAnswers
 from sottovoce.privacy.ledger import Budget, LedgerError
 from sottovoce.privacy.ledger_file import FileLedger
+from sottovoce.problems.rows import Rows
 from tests.cases import goal, small
 
 PROVEN = sv.Proven(1.0, 1e-4, 1.0)
@@ -59,18 +61,13 @@ def test_a_budget_is_spent_once_and_for_all(tmp_path: Path) -> None:
     assert third.guarantee.epsilon_of_client[1] == pytest.approx(1.0, rel=1e-6)
 
 
-def test_the_same_run_again_is_the_same_answers_and_costs_nothing(tmp_path: Path) -> None:
-    first, second = train(tmp_path), train(tmp_path)
-    assert np.array_equal(first.model, second.model)
-    assert counts(tmp_path) == [4] * 6
-
-
-def test_another_question_under_the_same_seed_is_charged(tmp_path: Path) -> None:
-    """Anything that changes an answer changes the name of the run: else seeded noise would be used twice."""
+def test_a_run_that_is_started_again_pays_again(tmp_path: Path) -> None:
+    """Free is only a resend of stored answers. A new run looks at the data anew, be it with the same settings."""
     train(tmp_path)
     room(tmp_path, 50.0)
     half = sv.Proven(0.5, 1e-4, 1.0)
     for changes in (
+        {},
         {"algorithm": DPSGD(step=0.2)},
         {"privacy": half},
         {"rounds": 3, "privacy": half},
@@ -97,6 +94,46 @@ def test_a_run_cut_off_after_the_charge_resumes_to_the_same_result(tmp_path: Pat
     resumed = train(tmp_path / "b", resume=kept[-1])
     assert np.array_equal(resumed.model, whole.model)
     assert counts(tmp_path / "b") == [4] * 6
+    assert not list((tmp_path / "b").glob("answers*"))  # kept while they may be asked for again
+
+
+def test_answers_are_resent_without_a_look_at_the_data(tmp_path: Path) -> None:
+    """Between checkpoint and crash two rounds were answered: a resumed run gets these very bytes, for free."""
+    kept: list[Checkpoint] = []
+    looked: list[int] = []
+
+    def stop(checkpoint: Checkpoint) -> None:
+        kept.append(checkpoint)
+        if checkpoint.k == 3:
+            raise KeyboardInterrupt
+
+    secure = sv.Proven(10.0, 1e-4, 1.0, noise="secure")
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, privacy=secure, after_round=stop)
+    again: list[Checkpoint] = []
+    original = Rows.clipped_examples
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rows, "clipped_examples", lambda *a: looked.append(1) or original(*a))
+        resumed = train(tmp_path, privacy=secure, resume=kept[0], after_round=again.append)
+    assert np.array_equal(again[0].server.w, kept[1].server.w)
+    assert np.array_equal(again[1].server.w, kept[2].server.w)
+    assert len(looked) == 6  # round 4 alone
+    assert resumed.rounds == 4
+    assert counts(tmp_path) == [4] * 6
+
+
+def test_an_answer_that_was_charged_and_lost_is_paid_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Checkpoint] = []
+
+    def put(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk is full"):
+        patch.setattr(KeptAnswers, "put", put)
+        train(tmp_path, after_round=kept.append)
+    assert counts(tmp_path) == [1] * 6
+    assert train(tmp_path).rounds == 3  # of four: the ledger holds four answers, and one was lost
+    assert counts(tmp_path) == [4] * 6
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -118,26 +155,15 @@ def room(folder: Path, epsilon: float) -> None:
             ledger.change_budget(Budget(epsilon, 1e-4), "room for more")
 
 
-def test_fresh_noise_is_paid_for_again(tmp_path: Path) -> None:
-    """With secure noise a question asked again is a second look: it is charged, and the run can go on."""
+def test_a_finished_run_cannot_be_resumed_beyond_its_budget(tmp_path: Path) -> None:
+    """Its kept answers are gone, so a question asked again is a second look; its own budget has no room for that."""
     secure = sv.Proven(10.0, 1e-4, 1.0, noise="secure")
     kept: list[Checkpoint] = []
     train(tmp_path, privacy=secure, rounds=2, after_round=kept.append)
     room(tmp_path, 100.0)
     resumed = train(tmp_path, privacy=secure, rounds=2, resume=kept[0])
-    assert resumed.rounds == 2
-    assert counts(tmp_path) == [3] * 6
-    assert resumed.guarantee.epsilon is not None
-    assert resumed.guarantee.epsilon > 10.0
-
-
-def test_the_same_noise_never_answers_two_questions(tmp_path: Path) -> None:
-    """A checkpoint whose model was moved asks about another point under the same name: refused, not given for free."""
-    kept: list[Checkpoint] = []
-    train(tmp_path, after_round=kept.append)
-    moved = dataclasses.replace(kept[1], server=type(kept[1].server)(kept[1].server.w + 0.1))
-    with pytest.raises(LedgerError, match="answered before, about another point"):
-        train(tmp_path, resume=moved)
+    assert "every client's budget is spent" in resumed.stopped
+    assert counts(tmp_path) == [2] * 6
 
 
 def test_a_run_keeps_to_its_own_budget_in_a_roomy_ledger(tmp_path: Path) -> None:
@@ -177,13 +203,14 @@ def test_other_settings_other_noise() -> None:
 def test_what_memory_forgets_cannot_be_resumed() -> None:
     options: dict[str, Any] = {"rounds": 4, "engine": "numpy"}
     kept: list[Checkpoint] = []
-    sv.train(DPSGD(), small(), goal(), privacy=PROVEN, after_round=kept.append, **options)
-    whole = sv.train(DPSGD(), small(), goal(), privacy=PROVEN, seed=kept[0].seed, **options)
+    whole = sv.train(DPSGD(), small(), goal(), privacy=PROVEN, seed=3, after_round=kept.append, **options)
     assert np.array_equal(
         sv.train(DPSGD(), small(), goal(), privacy=PROVEN, resume=kept[1], **options).model, whole.model
     )
     with pytest.raises(InvalidInput, match="resume needs the seed of the run"):
         sv.train(DPSGD(), small(), goal(), privacy=PROVEN, resume=kept[1], seed=5, **options)
     secure = sv.Proven(10.0, 1e-4, 1.0, noise="secure")
-    with pytest.raises(NoGuarantee, match="secure noise cannot be resumed from memory"):
-        sv.train(DPSGD(), small(), goal(), privacy=secure, resume=kept[1], **options)
+    forgotten = dataclasses.replace(kept[1], seed=None)
+    for privacy, checkpoint in ((secure, kept[1]), (PROVEN, forgotten)):
+        with pytest.raises(NoGuarantee, match="cannot be resumed from memory"):
+            sv.train(DPSGD(), small(), goal(), privacy=privacy, resume=checkpoint, **options)

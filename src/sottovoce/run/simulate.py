@@ -55,13 +55,15 @@ class Simulator:
 
     def start(self, algorithm: Algorithm) -> None:
         """Initialise the clients' states. Their oracles are closed: a start that reads data would be a leak."""
-        self._states = algorithm.init_client(self._closed_site(self._everyone))
+        self._states = self._first_states(algorithm, self._everyone)
         codec.to_arrays(self._states)
 
-    def _closed_site(self, local: np.ndarray) -> Site:
-        active = np.ones(self._shape(len(local)), dtype=bool)
-        oracle, releases = self.door.open(local, active, 0, [self._sealed_zeros(len(local))])
-        return self._site(local, 0, oracle, releases)
+    def _first_states(self, algorithm: Algorithm, local: np.ndarray) -> Any:
+        return algorithm.init_client(self.site(local, np.ones(self._shape(len(local)), dtype=bool), k=0))
+
+    def site(self, local: np.ndarray, active: np.ndarray, k: int) -> Site:
+        """What these clients have in round k, before they are told anything; in round 0 their oracles are closed."""
+        return self._site(local, k, *self.door.open(local, active, k, [self._sealed_zeros(len(local))]))
 
     def exchange(self, algorithm: Algorithm, down: Any, active: np.ndarray, k: int) -> Exchange | None:
         able = self.door.able(self._everyone, k)
@@ -149,7 +151,7 @@ class Simulator:
         oracle, releases = self.door.open(local, active, k, [zeros, *sealed.values()])
         return Visit(
             before=before,
-            start=lambda: algorithm.init_client(self._closed_site(local)),
+            start=lambda: self._first_states(algorithm, local),
             oracle=oracle,
             releases=releases,
             zeros=zeros.given,
