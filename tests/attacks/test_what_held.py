@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.algorithms import FedPD
+from sottovoce.algorithms import DPSGD, FedPD
+from sottovoce.estimators import FederatedClassifier
 from sottovoce.privacy.modes import Proven
 from sottovoce.run.node import Node
 from tests.attacks.attacker import about, first_question, numbers, rows, told_apart, write_node
@@ -70,3 +71,28 @@ def exact_step(X: np.ndarray, y: np.ndarray, at_: float) -> np.ndarray:
     """The mean gradient of the logistic loss, written out."""
     margin = y * (X @ np.full(X.shape[1], at_))
     return -(X * (y / (1 + np.exp(margin)))[:, None]).mean(axis=0)
+
+
+# ------------------------------------------------------------------------------------ neighbours, by way of estimators
+
+
+def labelled(turned: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of three owners; one row is turned round in the neighbour."""
+    X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(60, 4))
+    if turned:
+        X[0] *= -1
+    return X, np.where(np.arange(60) % 2 == 0, "no", "yes"), np.arange(60) % 3
+
+
+def test_estimators_of_neighbours_do_not_share_noise() -> None:
+    """Two fits with one `random_state` on rows that differ in one record: the difference must be full of noise."""
+    models = []
+    for turned, state in ((False, 0), (True, 0), (False, 1)):
+        X, y, groups = labelled(turned)
+        model = FederatedClassifier(
+            DPSGD(step=1.0), epsilon=0.5, delta=1e-3, clip=1.0, rounds=1, classes=["no", "yes"],
+            earlier_steps="public", fit_intercept=False, random_state=state,
+        )  # fmt: skip
+        models.append(np.ravel(model.fit(X, y, groups=groups).coef_))
+    noise = np.linalg.norm(models[2] - models[0])
+    assert np.linalg.norm(models[1] - models[0]) > 0.05 * noise
