@@ -104,7 +104,7 @@ class LocalPost:
 def charged(file: Path) -> int:
     """How many answers the ledger of this client counts; none before it was first asked."""
     path = file.parent / "node" / "ledger"
-    if not path.parent.exists():
+    if not path.exists():
         return 0
     with FileLedger.open(path) as ledger:
         return sum(ledger.spent().values())

@@ -18,6 +18,7 @@ from sottovoce.preparation import RowClipper
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.ledger import Budget, MemoryLedger
+from sottovoce.privacy.noise_key import SharedNoise
 from tests.cases import small
 
 RNG = np.random.default_rng(0)
@@ -107,7 +108,7 @@ class Free:
 
 def counts(X: np.ndarray, edges: np.ndarray, event: Event, **options: Any) -> np.ndarray:
     """Of two owners, a third of the rows and the rest."""
-    options = {"ledger": Free(), "streams": Streams(0), "secure": False} | options
+    options = {"ledger": Free(), "key": SharedNoise(Streams(0))} | options
     return ranges.noisy_counts(X, np.array([0, len(X) // 3, len(X)]), edges, 0, event, **options)
 
 
@@ -137,7 +138,8 @@ def test_sensitivity_is_the_largest_change_of_counts(mechanism: Any, relation: A
 def test_noise_has_the_scale_that_is_accounted(mechanism: Any, secure: bool) -> None:
     X, edges = RNG.normal(size=(90, 20)), np.tile(np.linspace(-2, 2, 49), (20, 1))
     event = Event(mechanism, 3.0)
-    noise = counts(X, edges, event, secure=secure) - counts(X, edges, Event("gaussian", 1e-12))
+    key = None if secure else SharedNoise(Streams(0))
+    noise = counts(X, edges, event, key=key) - counts(X, edges, Event("gaussian", 1e-12))
     scale = 3.0 * (40.0 if mechanism == "laplace" else math.sqrt(40))
     assert ranges.noise_scale(event, 20) == pytest.approx(scale)
     deviation = scale * (math.sqrt(2) if mechanism == "laplace" else 1)
@@ -161,7 +163,7 @@ def test_two_answers_cost_the_budget_at_every_owner() -> None:
     assert "one record of one client" in str(scaler.guarantee_)
     ledger = MemoryLedger(Budget(1.0, 1e-5), (3,))
     federation = sv.Federation.from_arrays(X, np.zeros(len(X)), groups)
-    sv.PrivateScaler(0.5).ask(federation, PROVEN, ledger, Streams(0))
+    sv.PrivateScaler(0.5).ask(federation, PROVEN, ledger, 0)
     assert [sum(ledger.spent(client).values()) for client in range(3)] == [2, 2, 2]
 
 
@@ -223,7 +225,7 @@ def test_a_seed_draws_other_noise_for_other_rows(monkeypatch: pytest.MonkeyPatch
     """As in the folds of a cross-validation."""
     drawn: list[int] = []
     monkeypatch.setattr(
-        ranges, "find_ranges", lambda X, _, __, ___, ____, own, _____: drawn.append(own.seed) or np.eye(1, 2)
+        ranges, "find_ranges", lambda X, _, __, ___, ____, key: drawn.append(tuple(key.rows.ravel())) or np.eye(1, 2)
     )
     X = RNG.normal(size=(1000, 1))
     for rows, groups in ((X, None), (X, None), (X[1:], None), (X, np.arange(1000) % 2)):
@@ -270,13 +272,13 @@ def test_refused_before_anything_is_asked() -> None:
     federation = sv.Federation.from_arrays(RNG.normal(size=(900, 13)), np.zeros(900), np.arange(900) % 4)
     ledger = MemoryLedger(Budget(1.0, 1e-5), (4,))
     with pytest.raises(InvalidInput, match=r"noise would drown the counts: 13 features, 4 owners with 900 records"):
-        sv.PrivateScaler(0.1).ask(federation, PROVEN, ledger, Streams(0))
+        sv.PrivateScaler(0.1).ask(federation, PROVEN, ledger, 0)
     large = sv.Federation.from_arrays(RNG.normal(size=(9000, 1)), np.zeros(9000), np.arange(9000) % 4)
     with pytest.raises(BudgetSpent, match="Nothing was asked"):
-        sv.PrivateScaler(1.5).ask(large, PROVEN, ledger, Streams(0))
+        sv.PrivateScaler(1.5).ask(large, PROVEN, ledger, 0)
     assert ledger.spent(0) == {}
     with pytest.raises(NoGuarantee, match="unit is a whole client"):
-        sv.PrivateScaler(0.5).ask(large, sv.Proven(1.0, 1e-5, 1.0, unit="client"), ledger, Streams(0))
+        sv.PrivateScaler(0.5).ask(large, sv.Proven(1.0, 1e-5, 1.0, unit="client"), ledger, 0)
     with pytest.raises(InvalidInput, match="delta must be 0 where the whole budget has none"):
         ranges.plan_counts(0.5, 1e-6, sv.Proven(1.0, 0.0, 1.0, mechanism="laplace"))
     mistakes: tuple[dict[str, Any], ...] = ({"epsilon": 0.0}, {"delta": -1.0}, {"noise": "none"})

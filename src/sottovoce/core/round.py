@@ -85,7 +85,7 @@ class Checkpoint:
     bytes_up: float = 0.0
     bytes_down: float = 0.0
     seconds: float = 0.0
-    seed: int | None = None  # of the run; None where the one who kept it vouches for that
+    seed: int | None = None  # of the run, if it was stated; None too if storage already verified it
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def train(
                 **transport.measure(algorithm.model(server)),
             )
         clients = transport.snapshot()
-        spent = (up_so_far, down_so_far, seconds, streams.seed)
+        spent = (up_so_far, down_so_far, seconds, None if streams.drawn else streams.seed)
         after_round(Checkpoint(k, server, clients, history, len(history), *spent))
     return Outcome(algorithm.model(server), history, done, stopped)
 

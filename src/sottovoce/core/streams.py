@@ -16,7 +16,7 @@ import hashlib
 import math
 import secrets
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from typing import Any
@@ -63,8 +63,11 @@ def philox(counter: tuple, key: tuple) -> tuple[np.ndarray, ...]:
 class Streams:
     """The random numbers of one training run, or of `runs` independent ones at once (a leading axis on every draw)."""
 
-    seed: int
+    seed: int = field(repr=False)  # whoever has it has the noise
     runs: int | None = None
+    drawn: bool = field(
+        default=False, kw_only=True
+    )  # whether the seed came from the operating system: then it must never be written
 
     def __post_init__(self) -> None:
         check.whole("Streams", at_least=0, seed=self.seed)
@@ -74,7 +77,7 @@ class Streams:
     @classmethod
     def unpredictable(cls, runs: int | None = None) -> "Streams":
         """Streams whose seed comes from the operating system."""
-        return cls(secrets.randbits(128), runs)
+        return cls(secrets.randbits(128), runs, drawn=True)
 
     def derived(self, about: str) -> "Streams":
         """Other streams, the same for the same `about`. Whoever holds them cannot tell the ones they came from."""

@@ -6,6 +6,8 @@ from typing import ClassVar, Literal
 from sottovoce.core import check
 from sottovoce.core.algorithm import Mode
 
+LEAST_CLIP, LARGEST_CLIP = 1e-60, 1e60
+
 
 @dataclass(frozen=True)
 class NoPrivacy:
@@ -101,6 +103,9 @@ class Proven:
 
     def __post_init__(self) -> None:
         check.positive("Proven", epsilon=self.epsilon, clip=self.clip)
+        usable = LEAST_CLIP <= self.clip <= LARGEST_CLIP
+        rule = f"clip must be from {LEAST_CLIP:g} to {LARGEST_CLIP:g}, so that no noise is rounded to 0 or overflows"
+        check.require(usable, "Proven", rule, self.clip)
         check.one_of("Proven", "unit", self.unit, ("record", "client"))
         check.one_of("Proven", "relation", self.relation, ("replace-one", "add-remove"))
         if self.unit == "client":
