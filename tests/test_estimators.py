@@ -320,6 +320,7 @@ def test_another_bound_other_noise() -> None:
         assert np.abs(one - other).max() > 0.01
 
 
+@pytest.mark.parametrize("kind", ["rows", "columns"])
 def test_other_data_other_noise(kind: str) -> None:
     """The folds of a cross-validation share a seed. The noise here is all there is: if shared, models would agree."""
     model: Any = sv.FederatedClassifier(DPSGD(), prepare=sv.PublicScaler((-1e9, 1e9)), **QUICK, **DECLARED)

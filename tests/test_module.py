@@ -309,7 +309,7 @@ def test_hidden_steps_of_a_network_count_as_if_nothing_absorbed_differences() ->
     def sensitivity(goal: sv.Objective) -> np.ndarray:
         event = plan(privacy, asks, 1, np.diff(OFFSETS))
         ledger = MemoryLedger(Budget(1.0, 1e-3), (3,))
-        rest: dict[str, Any] = {"streams": Streams(0, None), "clients": everyone, "row_bound": 1.0}
+        rest: dict[str, Any] = {"key": SharedNoise(Streams(0, None)), "clients": everyone, "row_bound": 1.0}
         door = open_door(privacy, event, ledger, goal.oracle(X, y, OFFSETS), asks, **rest)
         assert isinstance(door, RecordDoor)
         return door._prox_steps_sensitivity(spec, everyone)
