@@ -49,9 +49,7 @@ def clip_entries(entries: np.ndarray, owner: np.ndarray, owners: int, count: int
     return np.where(keeps[owner], entries, scaled * factor[owner])
 
 
-def _scaling(
-    top: np.ndarray, norms: np.ndarray, clip: float | np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _scaling(top: np.ndarray, norms: np.ndarray, clip: float | np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Which vectors may stay as they are, and by what the others, divided by their largest entry, are multiplied.
 
     `top`: the largest entry of each vector; `norms`: the norm of each vector divided by that, of `count` numbers.

@@ -289,7 +289,11 @@ def bounded(parts: Sequence[Any], privacy: VerticalPrivacy) -> list[Any]:
 def _shortened(part: Any, bound: float, axis: int) -> Any:
     """`part` with its columns (axis 0) or rows (axis 1) scaled down to the length `bound`."""
     if not hasattr(part, "tocsr"):
-        return np.ascontiguousarray(mechanisms.clip_rows(part.T, bound).T) if axis == 0 else mechanisms.clip_rows(part, bound)
+        return (
+            np.ascontiguousarray(mechanisms.clip_rows(part.T, bound).T)
+            if axis == 0
+            else mechanisms.clip_rows(part, bound)
+        )
     from scipy.sparse import csr_array
 
     result = csr_array(part, dtype=np.float64, copy=True)

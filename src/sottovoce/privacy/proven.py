@@ -15,11 +15,13 @@ from sottovoce.core import check
 from sottovoce.core.algorithm import Asks, Descent, Noise, ProxSteps
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.streams import Purpose, Streams
-from sottovoce.privacy import local_runs, mechanisms
+from sottovoce.core.vouched import vouched
+from sottovoce.privacy import local_runs, mechanisms, sensitivity
 from sottovoce.privacy.door import ARGMIN_TOL, Door, ExactOracle, PublishedDoor, Question, batch_rates
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, Proven, Published
 
+PROMISE_SLACK = 1 + 2.0**-30  # the square of a row's length is checked against its promised bound to 12 digits
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
 
 
@@ -91,12 +93,14 @@ class RecordDoor(ProvenDoor):
 
     Gradient: with everything before it fixed, the clipped sums of two neighbouring data sets differ in one term, so
     the sensitivity is 2·clip·weight (replace-one) or clip·weight (add-remove), whatever the loss and the point; over
-    a batch both are divided by the public share drawn. The weight, 1/m or 1, is public.
+    a batch both are divided by the public share drawn. The weight, 1/m or 1, is public. Sums are rounded, for which
+    `sensitivity.sum_rounding` adds a little. (A record that is removed leaves a blank row in its place, so that the
+    other rows are computed alike, to the last bit.)
 
     Arg-min: the minimised function is (rho + ridge)-strongly convex, and two neighbours' gradients differ by that
     same amount *everywhere*, because rows are scaled so that |slope|·|row| <= clip for a loss of bounded slope. So
     the minimisers differ by that amount / (rho + ridge), and what a solver returns within `tol` by 2·tol / (rho +
-    ridge) more.
+    ridge) more. The tolerance is public, and that it is reached is proved of public numbers first (`_sure`).
 
     Runs of local steps: see `local_runs.py`.
     """
@@ -106,6 +110,12 @@ class RecordDoor(ProvenDoor):
     def __post_init__(self) -> None:
         self.poisson = self.event.sampling == "poisson"
         kind, loss = self.asks.kind, self.exact.loss
+        if not (vouched(loss) and vouched(getattr(loss, "output_loss", loss))):
+            raise NoGuarantee(
+                f"Proven: nobody vouches for the constants of {type(loss).__name__}, which is not a loss of this "
+                "library; use one that is, such as Logistic() or Huber(), or unit='client', or Published or NoPrivacy"
+            )
+        mechanisms.check_clip(self.privacy.clip)
         if kind != "gradient" and self.privacy.noise == "secure":
             raise NoGuarantee(
                 f"Proven: secure noise is offered for gradients, not for {kind!r}; use the method's default variant"
@@ -139,12 +149,26 @@ class RecordDoor(ProvenDoor):
     def argmin(
         self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
     ) -> np.ndarray:
-        change = (self._sensitivity(question.local) + 2 * ARGMIN_TOL) / (np.asarray(rho) + ridge)
+        one, cap = self._sensitivity(question.local), self.privacy.clip / self.exact.loss.lipschitz * (1 - 2.0**-50)
+        terms = self._argmin_terms(centre, np.asarray(rho), np.asarray(linear), ridge, question.local, cap)
+        tol = np.maximum(ARGMIN_TOL, 4 * terms.rounding)
+        _sure(terms, tol, one)
+        change = (one + 2 * (tol + terms.rounding)) / terms.pull
         _finer_than(change, centre, np.max(np.abs(linear)) / (np.min(rho) + ridge))
         self.charge(question, lambda: (centre, linear, rho, ridge))
-        cap = self.privacy.clip / self.exact.loss.lipschitz
-        exact = self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap)
+        tols = np.broadcast_to(tol, (*np.broadcast_shapes(tol.shape, one.shape)[:-1], 1))[..., 0]
+        exact = self.exact.argmin(centre, rho, linear, ridge, question.local, start, tols, cap, sensitivity.LAST_STEPS)
         return self.noisy(exact, self.event.noise_multiplier * change, Purpose.NOISE, question)
+
+    def _argmin_terms(
+        self, centre: np.ndarray, rho: np.ndarray, linear: np.ndarray, ridge: float, local: np.ndarray, cap: float
+    ) -> sensitivity.ArgminTerms:
+        exact, loss = self.exact, self.exact.loss
+        shift = np.linalg.norm(linear - rho * centre, axis=-1, keepdims=True)
+        return sensitivity.ArgminTerms(
+            *(exact.sizes[local][:, None], exact.dim // loss.outputs, loss.outputs, exact.weights[local]),
+            *(cap, loss.lipschitz, loss.curvature, shift, rho + ridge),
+        )
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
         change = self._prox_steps_sensitivity(spec, question.local)
@@ -156,7 +180,7 @@ class RecordDoor(ProvenDoor):
         return spec.centre + self.noisy(away, scale, Purpose.NOISE, question, self.event.mechanism)
 
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
-        c = local_runs.contraction(spec, self.smoothness(question.local))
+        c = local_runs.contraction(spec, self.smoothness(question.local) * PROMISE_SLACK)
         if not (c < 1).all():  # also when no bound on the rows was promised: c is then infinite
             raise NoGuarantee(
                 f"Proven: local steps must contract, got a factor of {float(np.max(c)):.4g}; promise a row_bound and "
@@ -175,7 +199,7 @@ class RecordDoor(ProvenDoor):
 
     def _prox_steps_sensitivity(self, spec: ProxSteps, local: np.ndarray) -> np.ndarray:
         one = self._sensitivity(local)
-        if type(spec.h).__module__ != "sottovoce.problems.penalties":  # whose prox are known to stretch no distance
+        if not vouched(spec.h):  # those of ours are known to stretch no distance
             raise NoGuarantee(
                 f"Proven: nothing is known about the prox of {type(spec.h).__name__}; use a library penalty"
             )
@@ -188,9 +212,10 @@ class RecordDoor(ProvenDoor):
         # Clipping keeps the gradient of a loss of *one* margin the gradient of a convex function, no steeper than
         # before; so the steps absorb differences of the points if they keep enough of them.
         convex = self.exact.loss.convex and self.exact.loss.outputs == 1 and self._norm == 2
-        if convex and np.all(self.smoothness(local) <= 2 * spec.weights[0]):
+        if convex and np.all(self.smoothness(local) * PROMISE_SLACK <= 2 * spec.weights[0]):
             return local_runs.prox_steps_sensitivity(spec, one, one)
         bounded = 2 * self.privacy.clip * self.exact.weights[local] * self.exact.sizes[local][:, None]
+        bounded = bounded * self._rounding[local]
         return local_runs.prox_steps_sensitivity(spec, one, bounded)
 
     def noise_std(self, local: np.ndarray) -> np.ndarray:
@@ -214,7 +239,11 @@ class RecordDoor(ProvenDoor):
 
     @cached_property
     def _sensitivities(self) -> np.ndarray:
-        return self._reach * self.privacy.clip * self.exact.weights / self.rates
+        return self._reach * self.privacy.clip * self.exact.weights / self.rates * self._rounding
+
+    @cached_property
+    def _rounding(self) -> np.ndarray:
+        return sensitivity.sum_rounding(self.exact.sizes[:, None], self.exact.roundings + 1, self._reach)
 
     def events(self, local: np.ndarray) -> list[tuple[Event, slice | np.ndarray]]:
         kinds, kind_of = self._kinds
@@ -246,7 +275,7 @@ class RecordDoor(ProvenDoor):
         for place in np.ndindex(points.shape[:-1]):
             client = int(local[place[-1]])
             examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm)
-            total = mechanisms.to_grid(examples, self.privacy.clip).sum(axis=0)
+            total = mechanisms.to_grid(examples, self.privacy.clip, self._norm).sum(axis=0)
             noisy = mechanisms.noised(self.privacy.mechanism, scale, total)
             answer[place] = mechanisms.from_grid(noisy, self.privacy.clip) * self.exact.weights[client]
         return answer
@@ -289,6 +318,18 @@ def _told(spec: ProxSteps) -> tuple[Any, ...]:
     words = _in_words("prox-steps", spec.h, spec.fresh, spec.average, spec.at is None)
     weights = (np.moveaxis(numbers[..., 0], 0, -1) for numbers in spec.weights)  # all steps of a client in a row
     return words, spec.push, spec.centre, 0.0 if spec.at is None else spec.at, *weights
+
+
+def _sure(terms: sensitivity.ArgminTerms, tol: np.ndarray, one: np.ndarray) -> None:
+    """Refuse an arg-min of which public numbers do not prove that it is found, and closely beside what one record does.
+
+    After this nothing about it can fail, so no failure tells anything of the data.
+    """
+    positive = np.all((terms.pull > 0) & np.isfinite(terms.first))
+    close = positive and np.all(terms.certain(tol) & (tol <= np.maximum(ARGMIN_TOL, one / 16)))
+    hint = "Use a larger rho or ridge, a smaller clip, or a method that asks for gradients"
+    rule = "an arg-min needs rho + ridge > 0, and a condition number and numbers small enough to be found for sure"
+    check.require(bool(close), "Proven", rule, hint=hint)
 
 
 def _finer_than(change: np.ndarray, *public: np.ndarray | float) -> None:

@@ -17,9 +17,14 @@ that rounding is small (`solve_error`). `tests/test_sensitivity.py` searches for
 Functions of u have samples as its last axis and return (..., 1).
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 Value = float | np.ndarray
+LAST_STEPS = (
+    10**8
+)  # of gradient descent, for arg-mins that nothing else finds: a bound for the proof, hardly ever taken
 MOST_ERROR = 2.0**-10  # a relative error of solutions up to which the formulas about exact ones are used
 LEAST_TARGET = 1e-150  # targets shorter than this: products with them may underflow
 
@@ -36,6 +41,56 @@ def sum_rounding(rows: np.ndarray, roundings: np.ndarray, reach: int) -> np.ndar
     error = roundings * 2.0**-53
     growth = 2.0 / reach * rows * error / (1.0 - error)
     return np.maximum(1.0, (1.0 + growth) * (1.0 - 2.0**-41))
+
+
+@dataclass(frozen=True)
+class ArgminTerms:
+    """Public numbers about arg-mins of weight Σ loss + <shift, w> + pull/2 |w|², each (..., clients, 1).
+
+    `rows` of a length at most `cap`, `features` numbers each; a loss of slope at most `lipschitz` and of this
+    `curvature`; `shift` is the norm of that vector.
+    """
+
+    rows: np.ndarray
+    features: int
+    outputs: int
+    weight: np.ndarray
+    cap: float
+    lipschitz: float
+    curvature: float
+    shift: np.ndarray
+    pull: np.ndarray
+
+    @property
+    def steep(self) -> np.ndarray:
+        """The gradient's Lipschitz constant."""
+        return self.weight * self.rows * self.curvature * self.cap**2 + self.pull
+
+    @property
+    def first(self) -> np.ndarray:
+        """A bound G on the gradient at 0; so the minimiser is within G / pull of it."""
+        return self.weight * self.rows * self.cap * self.lipschitz + self.shift
+
+    @property
+    def rounding(self) -> np.ndarray:
+        """How far a computed gradient can be from the exact one, at any point within 3 G / pull of 0.
+
+        With kappa = steep / pull: margins are off by (d + 32) u cap |w| (what `exp` adds included), so slopes by
+        `curvature` times that and (outputs + 64) u lipschitz more; the sum over the rows by their number times u of its
+        terms; shift and pull by 8 u. A step of descent rounds like a gradient that is off by 4 u steep |w| more.
+        """
+        kappa = self.steep / self.pull
+        return 2.0**-52 * self.first * (3 * kappa * (self.features + 40) + self.rows + self.outputs + 90)
+
+    def certain(self, tol: np.ndarray) -> np.ndarray:
+        """Whether a solver is sure to reach a computed gradient of norm `tol` in `LAST_STEPS` steps of descent.
+
+        The proof is in `problems.subproblem.surely_minimise`. It asks for tol >= 4 `rounding`; and rounding must be
+        small beside G, so that every point with so small a computed gradient is within 3 G / pull of 0.
+        """
+        kappa = self.steep / self.pull
+        steps = 3.2 * kappa * np.log(4 * kappa * np.square(self.first / tol) + 1) + 2
+        return (tol >= 4 * self.rounding) & (self.first >= 32 * self.rounding) & (steps <= LAST_STEPS)
 
 
 def norm(u: np.ndarray) -> np.ndarray:

@@ -305,8 +305,8 @@ def _gradients(X, y, caps, code, parameter, norm, room, weights, w, keep, chunks
 
     Shapes: `w` (runs, clients, outputs, width), `keep` (runs, rows of these clients), `sums` (runs, places, outputs,
     width) and 0 at the start. An axis of length 1 of `w` (runs, clients) or of `keep` (runs) is shared; an empty
-    `keep` keeps all. `caps` bound the slopes of the rows (`core.clipping.slope_caps`), none if it is empty; `norm` (1 or
-    2) and `room` are for losses of several outputs.
+    `keep` keeps all. `caps` bound the slopes of the rows (`core.clipping.slope_caps`), none if it is empty; `norm`
+    (1 or 2) and `room` are for losses of several outputs.
     """
     for task in prange(len(tasks) - 1):
         some = (tasks[task], tasks[task + 1])
