@@ -16,6 +16,7 @@ from sottovoce.core.compiled import compile_for
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so that its sums never depend on company or threads
 NUMBERS_PER_BLOCK = 2048  # of rows that stay in the nearest cache while all runs use them
 WIDE = 512  # bytes of a row from which on memory is what it waits for
+LEAST_SQUARE = 2.0**-900  # of a sum of squares: above it, none that counts has underflowed
 TASKS = 64  # more than any sensible number of threads; equal work, so a static schedule is balanced
 
 _LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6  # together log 2; k times the first is exact
@@ -137,34 +138,41 @@ def _softmax_slopes(label, margin, which):
 @njit(fastmath={"contract"}, error_model="numpy")
 def _clamped(slope, cap):
     """`slope` cut off at ±cap, and 0 if it is no number: by comparisons, since min and max let such a one through."""
-    if slope > cap:
-        return cap
-    if slope < -cap:
-        return -cap
-    return slope if slope == slope else 0.0
+    low = slope if slope <= cap else cap
+    both = low if low >= -cap else -cap
+    return both if slope == slope else 0.0
+
+
+@njit(fastmath={"contract", "reassoc"}, error_model="numpy")
+def _clip_softmax(slope, which, cap, norm, room):
+    """The slopes of a row scaled down so that their norm is at most `cap`, and 0 if one is no number.
+
+    Sums may be taken in any order, but no flag allows another formula: `room` is for the rounding of this one.
+    """
+    size = 0.0
+    if norm == 1:
+        for c in range(slope.shape[1]):
+            size += abs(slope[which, c])
+    else:
+        for c in range(slope.shape[1]):
+            size += slope[which, c] * slope[which, c]
+        size = math.sqrt(size) if size > LEAST_SQUARE else _small_norm(slope, which, size)
+    if size <= cap * (1.0 - room):
+        return
+    factor = cap / size * (1.0 - room) if size < math.inf else 0.0
+    for c in range(slope.shape[1]):
+        slope[which, c] = slope[which, c] * factor if factor > 0.0 else 0.0
 
 
 @njit(fastmath={"contract"}, error_model="numpy")
-def _clip_softmax(slope, which, cap, norm, room):
-    """The slopes of a row scaled down so that their norm is at most `cap`, as `core.clipping.clip_rows` does it.
-
-    No flag that allows another formula: `room` is for the rounding of this one.
-    """
-    top, size = 0.0, 0.0
+def _small_norm(slope, which, size):
+    """The norm of slopes so small that a square may underflow; what is no number stays none."""
+    top, square = 0.0, 0.0
     for c in range(slope.shape[1]):
         top = max(top, abs(slope[which, c]))
-    scale = top if top > 0.0 else 1.0
     for c in range(slope.shape[1]):
-        relative = abs(slope[which, c]) / scale  # so that no square underflows; what is no number stays none
-        size += relative if norm == 1 else relative * relative
-    factor = cap / max(size if norm == 1 else math.sqrt(size), 1.0) * (1.0 - room)
-    if not (size < math.inf and top < math.inf):
-        factor = 0.0
-        for c in range(slope.shape[1]):
-            slope[which, c] = 0.0
-    if top > factor:
-        for c in range(slope.shape[1]):
-            slope[which, c] = slope[which, c] / scale * factor
+        square += (slope[which, c] / top) ** 2 if top > 0.0 else 0.0
+    return top * math.sqrt(square) if size == size else size
 
 
 @njit(fastmath=_FAST, error_model="numpy", inline="always")
