@@ -499,7 +499,7 @@ def test_clip_holds_where_a_reordered_product_overflows(engine: str, features: i
     assert rows.gradient(w, clip=100.0)[0, 0] == pytest.approx(100.0)
 
 
-# ------------------------------------------------------------------------------------ bounds of the floating-point result
+# ------------------------------------------------------------------------------ bounds of the floating-point result
 
 BAD_POINTS = [0.0, 1.0, -1e-300, 1e150, 1.7e308, np.nan, np.inf]
 
@@ -552,13 +552,16 @@ def test_no_row_passes_the_clip_by_a_rounding_error(
 def test_neighbours_sums_are_no_further_apart_than_stated_however_they_are_rounded(engine: str, size: int) -> None:
     """One record turned into its opposite, in long sums that cancel: it moves the rounding of all that follow."""
     clip, worst = 0.7, Fraction()
+
+    def total(y: np.ndarray, label: float) -> tuple[Fraction, Rows]:
+        y[0] = label
+        rows = Rows(np.ones((size, 1)), y, [0, size], Squared(), "sum", engine)
+        return Fraction(rows.gradient(np.zeros((1, 1)), clip=clip)[0, 0]), rows
+
+    signs = np.where(np.arange(size) < size // 2, 1.0, -1.0)
     for seed in range(10):
-        y = np.random.default_rng(seed).uniform(0.0, 1.0, size) * np.where(np.arange(size) < size // 2, 1.0, -1.0)
-        sums = []
-        for label in (1e9, -1e9):
-            y[0] = label
-            rows = Rows(np.ones((size, 1)), y, [0, size], Squared(), "sum", engine)
-            sums.append(rows.gradient(np.zeros((1, 1)), clip=clip)[0, 0])
-        worst = max(worst, abs(Fraction(sums[0]) - Fraction(sums[1])))
+        y = np.random.default_rng(seed).uniform(0.0, 1.0, size) * signs
+        worst = max(worst, abs(total(y, 1e9)[0] - total(y, -1e9)[0]))
+    rows = total(signs, 1e9)[1]
     assert worst > 2 * clip  # so that without a term for rounding the sensitivity would be too small
     assert worst <= 2 * clip * float(sensitivity.sum_rounding(rows.sizes[:, None], rows.roundings, 2)[0, 0])

@@ -298,8 +298,12 @@ def _shortened(part: Any, bound: float, axis: int) -> Any:
 
     result = csr_array(part, dtype=np.float64, copy=True)
     result.sum_duplicates()
-    owner = result.indices if axis == 0 else np.repeat(np.arange(result.shape[0]), np.diff(result.indptr))
-    result.data = clip_entries(result.data, owner, result.shape[1 - axis], result.shape[axis], bound)
+    rows, width = (int(length) for length in part.shape)
+    if axis == 0:
+        result.data = clip_entries(result.data, result.indices, width, rows, bound)
+    else:
+        owner = np.repeat(np.arange(rows), np.diff(result.indptr))
+        result.data = clip_entries(result.data, owner, rows, width, bound)
     return result
 
 

@@ -151,8 +151,7 @@ class RecordDoor(ProvenDoor):
     ) -> np.ndarray:
         one, cap = self._sensitivity(question.local), self.privacy.clip / self.exact.loss.lipschitz * (1 - 2.0**-50)
         terms = self._argmin_terms(centre, np.asarray(rho), np.asarray(linear), ridge, question.local, cap)
-        tol = np.maximum(ARGMIN_TOL, 4 * terms.rounding)
-        _sure(terms, tol, one)
+        tol = _sure_tolerance(terms, one)
         change = (one + 2 * (tol + terms.rounding)) / terms.pull
         _finer_than(change, centre, np.max(np.abs(linear)) / (np.min(rho) + ridge))
         self.charge(question, lambda: (centre, linear, rho, ridge))
@@ -320,16 +319,19 @@ def _told(spec: ProxSteps) -> tuple[Any, ...]:
     return words, spec.push, spec.centre, 0.0 if spec.at is None else spec.at, *weights
 
 
-def _sure(terms: sensitivity.ArgminTerms, tol: np.ndarray, one: np.ndarray) -> None:
-    """Refuse an arg-min of which public numbers do not prove that it is found, and closely beside what one record does.
+def _sure_tolerance(terms: sensitivity.ArgminTerms, one: np.ndarray) -> np.ndarray:
+    """To what norm of the gradient an arg-min is to be solved, small beside `one`, what one record does to it.
 
-    After this nothing about it can fail, so no failure tells anything of the data.
+    Refuses an arg-min of which public numbers do not prove that a solver gets there. After this nothing about it can
+    fail, so no failure tells anything of the data.
     """
-    positive = np.all((terms.pull > 0) & np.isfinite(terms.first))
-    close = positive and np.all(terms.certain(tol) & (tol <= np.maximum(ARGMIN_TOL, one / 16)))
+    with np.errstate(all="ignore"):  # without a pull the condition number is infinite, and is refused
+        tol = np.maximum(ARGMIN_TOL, 4 * terms.rounding)
+        sure = terms.certain(tol) & (tol <= np.maximum(ARGMIN_TOL, one / 16))  # False for what is no number
     hint = "Use a larger rho or ridge, a smaller clip, or a method that asks for gradients"
-    rule = "an arg-min needs rho + ridge > 0, and a condition number and numbers small enough to be found for sure"
-    check.require(bool(close), "Proven", rule, hint=hint)
+    rule = "an arg-min needs rho + ridge > 0, and a condition number and inputs small enough to be found for sure"
+    check.require(bool(np.all(sure)), "Proven", rule, hint=hint)
+    return tol
 
 
 def _finer_than(change: np.ndarray, *public: np.ndarray | float) -> None:
