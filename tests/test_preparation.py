@@ -223,7 +223,7 @@ def test_secure_noise_and_unequal_owners() -> None:
 
 def test_a_seed_draws_other_noise_for_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the folds of a cross-validation."""
-    drawn: list[int] = []
+    drawn: list[Any] = []
     monkeypatch.setattr(
         ranges, "find_ranges", lambda X, _, __, ___, ____, key: drawn.append(tuple(key.rows.ravel())) or np.eye(1, 2)
     )

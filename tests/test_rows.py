@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.privacy import sensitivity
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
 from sottovoce.problems.rows import Rows, margins
 
@@ -495,3 +497,71 @@ def test_clip_holds_where_a_reordered_product_overflows(engine: str, features: i
     rows = Rows(X, np.zeros(1), [0, 1], Squared(), engine=engine)
     w = np.full((1, features), 1.7e308)
     assert rows.gradient(w, clip=100.0)[0, 0] == pytest.approx(100.0)
+
+
+# ------------------------------------------------------------------------------ bounds of the floating-point result
+
+BAD_POINTS = [0.0, 1.0, -1e-300, 1e150, 1.7e308, np.nan, np.inf]
+
+
+def exact_size(vector: np.ndarray, norm: int) -> Fraction:
+    """The norm (1), or the square of the norm (2), of these floating-point numbers as they are."""
+    entries = [abs(Fraction(float(entry))) for entry in vector]
+    return sum(entries, Fraction()) if norm == 1 else sum((entry * entry for entry in entries), Fraction())
+
+
+def bad_rows(stored: str, features: int) -> np.ndarray:
+    """Denormal, huge, mixed and nearly cancelling rows, and many whose norm a rounding error decides about."""
+    rng = np.random.default_rng(0)
+    largest, smallest = float(np.finfo(stored).max), float(np.finfo(stored).smallest_subnormal)
+    plain = rng.normal(size=(40, features)) * 10.0 ** rng.uniform(-6, 6, (40, 1))
+    kinds = [np.zeros(features), np.full(features, smallest), np.full(features, 0.9 * largest)]
+    kinds += [np.where(np.arange(features) == 0, 0.9 * largest, smallest), np.where(np.arange(features) % 2, 1.0, -1.0)]
+    return np.concatenate([plain, kinds]).astype(stored)
+
+
+@every_loss
+@each_engine
+@each_width
+@pytest.mark.parametrize("stored", ["float64", "float32"])
+@pytest.mark.parametrize("norm", [1, 2])
+def test_no_row_passes_the_clip_by_a_rounding_error(
+    loss: Loss, engine: str, features: int, stored: str, norm: int
+) -> None:
+    """With a client for each row, so that what is returned is a single clipped gradient, in exact arithmetic."""
+    X = bad_rows(stored, features)
+    rng = np.random.default_rng(1)
+    y = labels(loss, len(X), rng)
+    if not loss.classification:
+        y[::3] *= 1e300
+    rows = Rows(X, y, np.arange(len(X) + 1), loss, "sum", engine)
+    for clip in (0.7, 1e-100):
+        for size in BAD_POINTS:
+            with np.errstate(over="ignore", invalid="ignore"):
+                w = size * rng.normal(size=(1, rows.dim))
+            gradient = rows.gradient(w, clip=clip, norm=norm)
+            bound = Fraction(clip) if norm == 1 else Fraction(clip) ** 2
+            assert all(exact_size(row, norm) <= bound for row in gradient)
+            if size == 1.0:
+                examples = np.concatenate([rows.clipped_examples(w[0], i, clip, norm) for i in range(len(X))])
+                assert all(exact_size(row, norm) <= bound for row in examples)
+                assert np.linalg.norm(examples[:40], norm, axis=1).max() >= clip * (1 - 1e-11)  # and nearly reaches it
+
+
+@pytest.mark.parametrize(("engine", "size"), [("numpy", 20_000), ("kernel", 400_000)])
+def test_neighbours_sums_are_no_further_apart_than_stated_however_they_are_rounded(engine: str, size: int) -> None:
+    """One record turned into its opposite, in long sums that cancel: it moves the rounding of all that follow."""
+    clip, worst = 0.7, Fraction()
+
+    def total(y: np.ndarray, label: float) -> tuple[Fraction, Rows]:
+        y[0] = label
+        rows = Rows(np.ones((size, 1)), y, [0, size], Squared(), "sum", engine)
+        return Fraction(rows.gradient(np.zeros((1, 1)), clip=clip)[0, 0]), rows
+
+    signs = np.where(np.arange(size) < size // 2, 1.0, -1.0)
+    for seed in range(10):
+        y = np.random.default_rng(seed).uniform(0.0, 1.0, size) * signs
+        worst = max(worst, abs(total(y, 1e9)[0] - total(y, -1e9)[0]))
+    rows = total(signs, 1e9)[1]
+    assert worst > 2 * clip  # so that without a term for rounding the sensitivity would be too small
+    assert worst <= 2 * clip * float(sensitivity.sum_rounding(rows.sizes[:, None], rows.roundings, 2)[0, 0])

@@ -1,11 +1,15 @@
 """The sensitivities of a ridge fit hold under a search for the worst neighbour, and the tight ones are attained."""
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from sottovoce.core.clipping import clip_rows, into_ball
 from sottovoce.privacy import sensitivity
+from sottovoce.problems.columns import Party
+from sottovoce.problems.penalties import L2
 
 SAMPLES, WIDTH, U, B, C = 6, 3, 2.0, 1.3, 0.6
 
@@ -100,3 +104,51 @@ def test_every_run_and_party_has_its_own_row() -> None:
     np.testing.assert_allclose(
         sensitivity.record_scores(u, mu, B, C)[1, 2], sensitivity.record_scores(u[1, 2], 0.5, B, C)
     )
+
+
+def exact_model(D: np.ndarray, u: np.ndarray, mu: float) -> list[Fraction]:
+    """(D'D + mu)^-1 D'u in rational numbers, by Gauss's method."""
+    rows, width = [[Fraction(float(x)) for x in row] for row in D], D.shape[1]
+    table = [
+        [sum((row[i] * row[j] for row in rows), Fraction(mu) if i == j else Fraction()) for j in range(width)]
+        + [sum((row[i] * Fraction(float(t)) for row, t in zip(rows, u, strict=True)), Fraction())]
+        for i in range(width)
+    ]
+    for i in range(width):
+        table[i] = [entry / table[i][i] for entry in table[i]]
+        for other in range(width):
+            if other != i:
+                factor = table[other][i]
+                table[other] = [a - factor * b for a, b in zip(table[other], table[i], strict=True)]
+    return [row[-1] for row in table]
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (3, 5)])
+def test_computed_fits_are_as_close_to_exact_ones_as_stated(shape: tuple[int, int]) -> None:
+    """Nearly parallel columns again, but with so much ridge that public numbers vouch for the solver."""
+    rng, largest = np.random.default_rng(3), 0.0
+    for _ in range(40):
+        D = rng.normal(size=(shape[0], 1)) + 10.0 ** rng.uniform(-9, 0) * rng.normal(size=shape)
+        D *= 0.999 / np.linalg.norm(D, axis=0)
+        u, mu = rng.normal(size=shape[0]), 10.0 ** rng.uniform(-9, 1)
+        error = float(sensitivity.solve_error(mu, shape[1], *shape))
+        assert error <= sensitivity.MOST_ERROR
+        x, size = exact_model(D, u, mu), float(np.linalg.norm(u))
+        scores = [sum((Fraction(float(a)) * b for a, b in zip(row, x, strict=True)), Fraction()) for row in D]
+        computed = Party(D, L2(mu)).fit(u, 1.0)
+        in_scores = into_ball(D @ computed, u / 2, size / 2)
+        in_model = clip_rows(computed, sensitivity.model_radius(u, mu))
+        for found, wanted, diameter in ((in_scores, scores, size), (in_model, x, size / np.sqrt(mu))):
+            off = [float(Fraction(float(a)) - b) for a, b in zip(found, wanted, strict=True)]
+            assert np.linalg.norm(off) <= error * diameter
+            largest = max(largest, float(np.linalg.norm(off)) / diameter)
+    assert largest > 1e-12  # it does get bad
+
+
+def test_rounding_of_sums_as_written() -> None:
+    u, few, many = 2.0**-53, np.array([[60]]), np.array([[400], [10**5]])
+    assert sensitivity.sum_rounding(few, few + 3, 2) == 1.0
+    by_hand = 1 + many * (many - 1) * u / (1 - (many - 1) * u)
+    np.testing.assert_allclose(sensitivity.sum_rounding(many, many - 1, 2), by_hand, rtol=1e-12)
+    blank = sensitivity.sum_rounding(many, many - 1, 1) - 1
+    np.testing.assert_allclose(blank, 2 * (by_hand - 1), rtol=0.1)

@@ -1,19 +1,96 @@
-"""The one way to bound a vector: scale it down. What a guarantee rests on, so it holds whatever the vector."""
+"""How vectors are bounded: scaled down so that the *floating-point result* keeps the bound, whatever the vector.
+
+Privacy noise is proportional to these bounds, so none of them may fail by a rounding error. Every function leaves room
+for its own rounding: u = 2^-53 is the relative error of one operation, and a sum of `count` terms, added in any order,
+has a relative error of at most count u / (1 - count u) of the sum of their sizes.
+"""
 
 import numpy as np
 
+TINY = 2.0**-900  # bounds below it count as 0: next to them the absolute error of denormal numbers would not be small
 
-def clip_rows(vectors: np.ndarray, clip: float, norm: int = 2) -> np.ndarray:
+
+def room(count: int) -> float:
+    """A share that is larger than all relative rounding errors of a norm of `count` numbers and of a scaling by it.
+
+    The norm: a division, a square, `count` - 1 additions, a square root, a product: at most (count + 4) u. The scaling:
+    a quotient and two products, at most 4 u. Both together are below (count + 16) 2^-52 <= 2^-40 for 4080 numbers.
+    """
+    return max(2.0**-40, (count + 16) * 2.0**-52)
+
+
+def clip_rows(vectors: np.ndarray, clip: float | np.ndarray, norm: int = 2) -> np.ndarray:
     """Each vector (last axis) scaled to a norm (1 or 2) <= clip; one that is not finite becomes 0.
 
-    The bound is a promise whatever the vector, so norms are taken relative to the largest entry: neither tiny nor
-    huge entries are squared.
+    `clip` is a number, or one for each vector, (..., 1). The exact norm of the floating-point result is at most
+    `clip`, also for huge, denormal or cancelling entries: norms are taken relative to the largest entry, so that
+    nothing that counts overflows or underflows, and a vector nearer to the bound than `room` is scaled down too.
     """
+    vectors = np.asarray(vectors, dtype=np.float64)
     top = np.abs(vectors).max(axis=-1, keepdims=True, initial=0.0)
     finite = top < np.inf  # False for NaN too
-    scaled = np.where(finite, vectors, 0.0) / np.where(finite & (top > 0), top, 1.0)
+    scaled = np.where(finite, vectors, 0.0) / np.where(finite & (top > 0.0), top, 1.0)
     if norm == 1:
         norms = np.abs(scaled).sum(axis=-1, keepdims=True)
     else:
         norms = np.sqrt(np.square(scaled).sum(axis=-1, keepdims=True))
-    return scaled * np.minimum(np.where(finite, top, 0.0), clip / np.maximum(norms, 1.0))
+    keeps, factor = _scaling(np.where(finite, top, np.inf), norms, clip, vectors.shape[-1])
+    return np.where(keeps, vectors, scaled * factor)
+
+
+def clip_entries(entries: np.ndarray, owner: np.ndarray, owners: int, count: int, clip: float) -> np.ndarray:
+    """The same for sparse vectors, in the Euclidean norm: entry i belongs to vector owner[i] of `owners`, each of which
+    has at most `count` entries."""
+    top = np.zeros(owners)
+    np.maximum.at(top, owner, np.abs(entries))
+    scaled = entries / np.where(top > 0.0, top, 1.0)[owner]
+    norms = np.sqrt(np.bincount(owner, np.square(scaled), owners))
+    keeps, factor = _scaling(top, norms, clip, count)
+    return np.where(keeps[owner], entries, scaled * factor[owner])
+
+
+def _scaling(top: np.ndarray, norms: np.ndarray, clip: float | np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which vectors may stay as they are, and by what the others, divided by their largest entry, are multiplied.
+
+    `top`: the largest entry of each vector; `norms`: the norm of each vector divided by that, of `count` numbers.
+    """
+    clip = np.where(np.asarray(clip) >= TINY, clip, 0.0)
+    factor = clip / np.maximum(norms, 1.0) * (1.0 - room(count))
+    return top <= factor, np.where(top < np.inf, factor, 0.0)
+
+
+def into_ball(points: np.ndarray, centre: np.ndarray, radius: float | np.ndarray) -> np.ndarray:
+    """Each point (last axis) moved straight towards `centre` until it is within `radius`, (..., 1), of it.
+
+    The exact distance of the floating-point result from `centre` is at most `radius`, for a `radius` of at least
+    |centre|: adding the centre back rounds by at most u (|centre| + radius), for which `room` is left once more. What
+    is not finite becomes the centre.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        away = points - centre
+    return centre + clip_rows(away, radius * (1.0 - room(points.shape[-1])))
+
+
+def slope_caps(norms: np.ndarray, clip: float, count: int) -> np.ndarray:
+    """The largest slope that each row may have: slope times row then has a norm of at most `clip`, exactly.
+
+    `norms` are those of the rows, of `count` numbers each, as computed. A slope whose size is at most the cap gives
+    |slope| |row| <= clip / (1 + room), so the product may be rounded once more. Rows of zeros have cap 0, and so
+    have rows so long (or a clip so small) that the cap would be no normal number.
+    """
+    safe = np.maximum(norms, TINY)  # a denormal norm may be off by half
+    with np.errstate(over="ignore"):
+        cap = clip / (safe * (1.0 + room(count)))
+    cap = np.minimum(np.nextafter(cap, 0.0), np.finfo(np.float64).max)
+    return np.where((norms > 0.0) & (cap >= TINY), cap, 0.0)
+
+
+def clamp(slopes: np.ndarray, caps: np.ndarray, norm: int) -> np.ndarray:
+    """Slopes (rows, outputs) brought within the `caps` (rows, 1) of their rows; what is no number becomes 0.
+
+    A row of one output has its slope cut off; one of several has them scaled down together, so that their norm is at
+    most the cap.
+    """
+    if slopes.shape[-1] > 1:
+        return clip_rows(slopes, caps, norm)
+    return np.where(slopes > caps, caps, np.where(slopes < -caps, -caps, np.where(slopes == slopes, slopes, 0.0)))

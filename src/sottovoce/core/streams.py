@@ -65,9 +65,7 @@ class Streams:
 
     seed: int = field(repr=False)  # whoever has it has the noise
     runs: int | None = None
-    drawn: bool = field(
-        default=False, kw_only=True
-    )  # whether the seed came from the operating system: then it must never be written
+    drawn: bool = field(default=False, kw_only=True)  # by the operating system: then it must never be written
 
     def __post_init__(self) -> None:
         check.whole("Streams", at_least=0, seed=self.seed)

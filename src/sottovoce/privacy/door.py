@@ -34,10 +34,21 @@ class ExactOracle(Protocol):
     sizes: np.ndarray
     weights: np.ndarray
 
+    @property
+    def roundings(self) -> np.ndarray: ...
     def gradient(self, w: np.ndarray, clients: Any, clip: Any, norm: Any, keep: Any) -> np.ndarray: ...
     def clipped_examples(self, w: np.ndarray, client: int, clip: float, norm: Any) -> np.ndarray: ...
     def argmin(
-        self, centre: Any, rho: Any, linear: Any, ridge: Any, clients: Any, start: Any, tol: Any, row_cap: Any = None
+        self,
+        centre: Any,
+        rho: Any,
+        linear: Any,
+        ridge: Any,
+        clients: Any,
+        start: Any,
+        tol: Any,
+        row_cap: Any = None,
+        last_steps: int | None = None,
     ) -> np.ndarray: ...
     def smoothness(self, clients: Any) -> np.ndarray: ...
     def strong_convexity(self, clients: Any) -> np.ndarray: ...

@@ -15,15 +15,28 @@ from sottovoce.core import check
 from sottovoce.core.clipping import clip_rows as clip_rows  # doors find all they do to a vector here
 
 GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
-# A vector clipped in floating point may exceed its bound by rounding, far less than one grid step: one step of slack.
-GRID_BOUND = GRID_STEPS + 1
-LEAST_CLIP = 1e-200  # below, a grid step would be no number
+GRID_BOUND = GRID_STEPS + 1  # on the norm of grid integers: one step more, so that a check in floating point is enough
+LEAST_CLIP = 1e-200  # below, rounding errors and grid steps would be no normal numbers
 
 
-def to_grid(vectors: np.ndarray, clip: float) -> np.ndarray:
-    """Vectors of norm <= clip as integers of norm <= GRID_BOUND, truncated toward zero."""
-    check.require(clip > LEAST_CLIP, "Proven", f"secure noise needs a clip norm above {LEAST_CLIP:g}", clip)
-    return np.trunc(vectors * (GRID_STEPS / clip)).astype(np.int64)
+def check_clip(clip: float) -> None:
+    """Refuse a clip norm next to which rounding errors are not small. It is public."""
+    check.require(clip > LEAST_CLIP, "Proven", f"clip must be above {LEAST_CLIP:g}", clip)
+
+
+def to_grid(vectors: np.ndarray, clip: float, norm: int = 2) -> np.ndarray:
+    """Vectors of a norm (1 or 2) <= clip as integers, truncated toward zero, of a norm of at most GRID_BOUND.
+
+    Whatever the vectors, the norm of each result is at most GRID_BOUND: one that would have more becomes 0. No vector
+    of a norm <= clip does: multiplying it rounds by two parts in 2^53, far less than one step in 2^24.
+    """
+    check_clip(clip)
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = np.trunc(vectors * (GRID_STEPS / clip))
+        sizes = np.abs(numbers) if norm == 1 else np.square(numbers)
+        most = GRID_BOUND if norm == 1 else GRID_STEPS**2 * (1 + 2.0**-24)  # sums of squares may be off by 2^-24
+        within = sizes.sum(axis=-1, keepdims=True) <= most  # False for NaN
+    return np.where(within, numbers, 0.0).astype(np.int64)
 
 
 def from_grid(numbers: np.ndarray, clip: float) -> np.ndarray:

@@ -14,7 +14,9 @@ import numpy as np
 
 from sottovoce.core.algorithm import Asks, Claim, ColumnOracle, Kept, LabelOracle
 from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.clipping import clip_entries, into_ball
 from sottovoce.core.streams import SERVER, Purpose
+from sottovoce.core.vouched import vouched
 from sottovoce.privacy import mechanisms, sensitivity
 from sottovoce.privacy.door import Door, Question, Releases, Sealed, quietly
 from sottovoce.privacy.events import Event, Relation
@@ -115,7 +117,8 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
     """Noisy fits; uploads are post-processing and go out as they are.
 
     Variant "clip": whatever the party did, its scores were clipped to norm C before the noise, so any change of its
-    data moves them by at most 2C. Variant "ridge": see `sensitivity.py`; its fits are closed forms.
+    data moves them by at most 2C. Variant "ridge": scores and models are moved into balls of public radius, whatever a
+    solver made of them; smaller changes are relied on only where public numbers prove them, see `sensitivity.py`.
 
     What is refused follows from what is public, and is refused before the charge: numbers out of a stated range, more
     columns than can be fitted. After it every question is answered, since a refusal would tell something of the data. A
@@ -143,16 +146,29 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
     def _noisy_scores(self, scores: np.ndarray, u: np.ndarray, rho: np.ndarray, question: Question) -> np.ndarray:
         if self.privacy.variant == "clip":
             return self._clipped(scores, self.privacy.bound, Purpose.NOISE, question)
-        mu, bound = self.exact.penalty.strong / rho, self.privacy.score_bound
+        scores = into_ball(scores, u / 2, sensitivity.norm(u) / 2)
+        mu, error, bound = self._mu(rho), self._error(rho, question.local), self.privacy.score_bound
         match self.privacy.unit:
             case "party":
                 change = sensitivity.party_scores(u)
             case "column":
-                change = sensitivity.column_scores(u, mu, _given(self.privacy.column_bound))
+                change = sensitivity.column_scores(u, mu, _given(self.privacy.column_bound), error)
             case _:
                 scores = np.clip(scores, -_given(bound), _given(bound))
-                change = sensitivity.record_scores(u, mu, _given(self.privacy.row_bound), _given(bound))
+                change = sensitivity.record_scores(u, mu, _given(self.privacy.row_bound), _given(bound), error)
         return self.noisy(scores, self.event.noise_multiplier * change, Purpose.NOISE, question)
+
+    def _mu(self, rho: np.ndarray) -> np.ndarray:
+        return self.exact.penalty.strong / rho
+
+    def _error(self, rho: np.ndarray, local: np.ndarray) -> np.ndarray:
+        """How far rounding can move a fit, by public numbers; infinite where nothing bounds the entries."""
+        samples, width = self.exact.samples, self.exact.widths[local][:, None]
+        if self.privacy.column_bound is not None:
+            squares = width * self.privacy.column_bound**2
+        else:
+            squares = samples * _given(self.privacy.row_bound) ** 2 if self.privacy.row_bound is not None else np.inf
+        return sensitivity.solve_error(self._mu(rho), squares, samples, width)
 
     def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
         if not self.privacy.model:
@@ -185,11 +201,15 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
             return self._clipped(x, _given(self.privacy.model_bound), Purpose.RELEASE, question)
         assert kept.target is not None
         assert kept.rho is not None
-        u, mu = self._projected(kept.target), self.exact.penalty.strong / kept.rho
+        u, rho = self._projected(kept.target), kept.rho
+        radius = np.broadcast_to(sensitivity.model_radius(u, self._mu(rho)), (*x.shape[:-1], 1))
+        for place, width in enumerate(self.exact.widths[question.local]):  # alone, a party would not be padded
+            x[..., place, :width] = mechanisms.clip_rows(x[..., place, :width], radius[..., place, :])
         if self.privacy.unit == "record":
-            change = sensitivity.record_model(u, mu, _given(self.privacy.row_bound))
+            error = self._error(rho, question.local)
+            change = sensitivity.record_model(u, self._mu(rho), _given(self.privacy.row_bound), error)
         else:
-            change = sensitivity.party_model(u, mu)
+            change = sensitivity.party_model(u, self._mu(rho))
         return self.noisy(x, self.event.noise_multiplier * change, Purpose.RELEASE, question)
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
@@ -261,8 +281,8 @@ def check_parties(privacy: VerticalPrivacy, asks: Asks, penalty: Any) -> None:
         raise NoGuarantee(
             f"ProvenColumns: there is no proof for a method that asks for {asks.kind!r}; use admm-sharing"
         )
-    ridge = penalty.smooth and penalty.strong > 0 and penalty.curvature == penalty.strong
-    if privacy.variant == "ridge" and not ridge:
+    ridge = vouched(penalty) and penalty.smooth and penalty.strong > 0 and penalty.curvature == penalty.strong
+    if privacy.variant == "ridge" and not ridge:  # the one of ours with these constants is L2
         raise NoGuarantee(
             f"ProvenColumns: variant 'ridge' is proven for an L2 penalty, got {penalty!r}; use L2, or variant='clip'"
         )
@@ -280,16 +300,24 @@ def bounded(parts: Sequence[Any], privacy: VerticalPrivacy) -> list[Any]:
 
 
 def _shortened(part: Any, bound: float, axis: int) -> Any:
-    sparse = hasattr(part, "tocsr")
-    squared = part.multiply(part) if sparse else np.square(part)
-    lengths = np.sqrt(np.asarray(squared.sum(axis=axis)).reshape(-1))
-    slack = 1 + 64 * np.finfo(np.float64).eps  # rounding must not lift a vector above the bound
-    scale = 1.0 / np.maximum(1.0, lengths / bound * slack)
-    if not sparse:
-        return part * (scale if axis == 0 else scale[:, None])
-    from scipy.sparse import csr_array, diags_array
+    """`part` with its columns (axis 0) or rows (axis 1) scaled down to the length `bound`."""
+    if not hasattr(part, "tocsr"):
+        return (
+            np.ascontiguousarray(mechanisms.clip_rows(part.T, bound).T)
+            if axis == 0
+            else mechanisms.clip_rows(part, bound)
+        )
+    from scipy.sparse import csr_array
 
-    return csr_array(part @ diags_array(scale) if axis == 0 else diags_array(scale) @ part)
+    result = csr_array(part, dtype=np.float64, copy=True)
+    result.sum_duplicates()
+    rows, width = (int(length) for length in part.shape)
+    if axis == 0:
+        result.data = clip_entries(result.data, result.indices, width, rows, bound)
+    else:
+        owner = np.repeat(np.arange(rows), np.diff(result.indptr))
+        result.data = clip_entries(result.data, owner, rows, width, bound)
+    return result
 
 
 def open_parties(

@@ -17,7 +17,8 @@ from sottovoce.core import check, codec
 from sottovoce.core.algorithm import Asks, Descent, Noise, Oracle, ProxSteps
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.streams import Purpose
-from sottovoce.privacy import local_runs, mechanisms
+from sottovoce.core.vouched import vouched
+from sottovoce.privacy import local_runs, mechanisms, sensitivity
 from sottovoce.privacy.door import (
     ARGMIN_TOL,
     Door,
@@ -34,6 +35,7 @@ from sottovoce.privacy.events import Event
 from sottovoce.privacy.ledger import LedgerError
 from sottovoce.privacy.modes import Privacy, Proven, Published
 
+PROMISE_SLACK = 1 + 2.0**-30  # the square of a row's length is checked against its promised bound to 12 digits
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
 
 
@@ -116,12 +118,14 @@ class RecordDoor(ProvenDoor):
 
     Gradient: with everything before it fixed, the clipped sums of two neighbouring data sets differ in one term, so
     the sensitivity is 2·clip·weight (replace-one) or clip·weight (add-remove), whatever the loss and the point; over
-    a batch both are divided by the public share drawn. The weight, 1/m or 1, is public.
+    a batch both are divided by the public share drawn. The weight, 1/m or 1, is public. Sums are rounded, for which
+    `sensitivity.sum_rounding` adds a little. (A record that is removed leaves a blank row in its place, so that the
+    other rows are computed alike, to the last bit.)
 
     Arg-min: the minimised function is (rho + ridge)-strongly convex, and two neighbours' gradients differ by that
     same amount *everywhere*, because rows are scaled so that |slope|·|row| <= clip for a loss of bounded slope. So
     the minimisers differ by that amount / (rho + ridge), and what a solver returns within `tol` by 2·tol / (rho +
-    ridge) more.
+    ridge) more. The tolerance is public, and that it is reached is proved of public numbers first (`_sure`).
 
     Runs of local steps: see `local_runs.py`.
     """
@@ -131,6 +135,12 @@ class RecordDoor(ProvenDoor):
     def __post_init__(self) -> None:
         self.poisson = self.event.sampling == "poisson"
         kind, loss = self.asks.kind, self.exact.loss
+        if not (vouched(loss) and vouched(getattr(loss, "output_loss", loss))):
+            raise NoGuarantee(
+                f"Proven: nobody vouches for the constants of {type(loss).__name__}, which is not a loss of this "
+                "library; use one that is, such as Logistic() or Huber(), or unit='client', or Published or NoPrivacy"
+            )
+        mechanisms.check_clip(self.privacy.clip)
         if kind != "gradient" and self.privacy.noise == "secure":
             raise NoGuarantee(
                 f"Proven: secure noise is offered for gradients, not for {kind!r}; use the method's default variant"
@@ -168,13 +178,27 @@ class RecordDoor(ProvenDoor):
     def argmin(
         self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
     ) -> np.ndarray:
-        change = (self._sensitivity(question.local) + 2 * ARGMIN_TOL) / (np.asarray(rho) + ridge)
+        one, cap = self._sensitivity(question.local), self.privacy.clip / self.exact.loss.lipschitz * (1 - 2.0**-50)
+        terms = self._argmin_terms(centre, np.asarray(rho), np.asarray(linear), ridge, question.local, cap)
+        tol = _sure_tolerance(terms, one)
+        change = (one + 2 * (tol + terms.rounding)) / terms.pull
         _finer_than(change, centre, np.max(np.abs(linear)) / (np.min(rho) + ridge))
-        cap = self.privacy.clip / self.exact.loss.lipschitz
+        tols = np.broadcast_to(tol, (*np.broadcast_shapes(tol.shape, one.shape)[:-1], 1))[..., 0]
+        steps = sensitivity.LAST_STEPS
         return self.answered(
             question,
-            lambda: self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap),
+            lambda: self.exact.argmin(centre, rho, linear, ridge, question.local, start, tols, cap, steps),
             lambda exact: self.noisy(exact, self.event.noise_multiplier * change, Purpose.NOISE, question),
+        )
+
+    def _argmin_terms(
+        self, centre: np.ndarray, rho: np.ndarray, linear: np.ndarray, ridge: float, local: np.ndarray, cap: float
+    ) -> sensitivity.ArgminTerms:
+        exact, loss = self.exact, self.exact.loss
+        shift = np.linalg.norm(linear - rho * centre, axis=-1, keepdims=True)
+        return sensitivity.ArgminTerms(
+            *(exact.sizes[local][:, None], exact.dim // loss.outputs, loss.outputs, exact.weights[local]),
+            *(cap, loss.lipschitz, loss.curvature, shift, rho + ridge),
         )
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
@@ -191,7 +215,7 @@ class RecordDoor(ProvenDoor):
         return spec.centre + away
 
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
-        c = local_runs.contraction(spec, self.smoothness(question.local))
+        c = local_runs.contraction(spec, self.smoothness(question.local) * PROMISE_SLACK)
         if not (c < 1).all():  # also when no bound on the rows was promised: c is then infinite
             raise NoGuarantee(
                 f"Proven: local steps must contract, got a factor of {float(np.max(c)):.4g}; promise a row_bound and "
@@ -209,7 +233,7 @@ class RecordDoor(ProvenDoor):
 
     def _prox_steps_sensitivity(self, spec: ProxSteps, local: np.ndarray) -> np.ndarray:
         one = self._sensitivity(local)
-        if type(spec.h).__module__ != "sottovoce.problems.penalties":  # whose prox are known to stretch no distance
+        if not vouched(spec.h):  # those of ours are known to stretch no distance
             raise NoGuarantee(
                 f"Proven: nothing is known about the prox of {type(spec.h).__name__}; use a library penalty"
             )
@@ -222,9 +246,10 @@ class RecordDoor(ProvenDoor):
         # Clipping keeps the gradient of a loss of *one* margin the gradient of a convex function, no steeper than
         # before; so the steps absorb differences of the points if they keep enough of them.
         convex = self.exact.loss.convex and self.exact.loss.outputs == 1 and self._norm == 2
-        if convex and np.all(self.smoothness(local) <= 2 * spec.weights[0]):
+        if convex and np.all(self.smoothness(local) * PROMISE_SLACK <= 2 * spec.weights[0]):
             return local_runs.prox_steps_sensitivity(spec, one, one)
         bounded = 2 * self.privacy.clip * self.exact.weights[local] * self.exact.sizes[local][:, None]
+        bounded = bounded * self._rounding[local]
         return local_runs.prox_steps_sensitivity(spec, one, bounded)
 
     def noise_std(self, local: np.ndarray) -> np.ndarray:
@@ -248,7 +273,11 @@ class RecordDoor(ProvenDoor):
 
     @cached_property
     def _sensitivities(self) -> np.ndarray:
-        return self._reach * self.privacy.clip * self.exact.weights / self.rates
+        return self._reach * self.privacy.clip * self.exact.weights / self.rates * self._rounding
+
+    @cached_property
+    def _rounding(self) -> np.ndarray:
+        return sensitivity.sum_rounding(self.exact.sizes[:, None], self.exact.roundings + 1, self._reach)
 
     def events(self, local: np.ndarray) -> list[tuple[Event, slice | np.ndarray]]:
         kinds, kind_of = self._kinds
@@ -279,16 +308,14 @@ class RecordDoor(ProvenDoor):
         for place in np.ndindex(points.shape[:-1]):
             client = int(local[place[-1]])
             examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm)
-            sums[place] = mechanisms.to_grid(examples, self.privacy.clip).sum(axis=0)
+            sums[place] = mechanisms.to_grid(examples, self.privacy.clip, self._norm).sum(axis=0)
         return sums
 
     def _secure(self, sums: np.ndarray, question: Question) -> np.ndarray:
         """The gradients of integer sums, with discrete noise from the operating system."""
         scale = self.event.noise_multiplier * self._reach * mechanisms.GRID_BOUND
         noisy = mechanisms.noised(self.privacy.mechanism, scale, sums)
-        return self.intercept(
-            mechanisms.from_grid(noisy, self.privacy.clip) * self.exact.weights[question.local],
-        )
+        return self.intercept(mechanisms.from_grid(noisy, self.privacy.clip) * self.exact.weights[question.local])
 
 
 @dataclass
@@ -384,6 +411,21 @@ def _finite(states: Any, instead: Any) -> Any:
         return states
     good = np.logical_and.reduce(np.broadcast_arrays(*fine))
     return type(states)(**{name: np.where(good, array, others[name]) for name, array in arrays.items()})
+
+
+def _sure_tolerance(terms: sensitivity.ArgminTerms, one: np.ndarray) -> np.ndarray:
+    """To what norm of the gradient an arg-min is to be solved, small beside `one`, what one record does to it.
+
+    Refuses an arg-min of which public numbers do not prove that a solver gets there. After this nothing about it can
+    fail, so no failure tells anything of the data.
+    """
+    with np.errstate(all="ignore"):  # without a pull the condition number is infinite, and is refused
+        tol = np.maximum(ARGMIN_TOL, 4 * terms.rounding)
+        sure = terms.certain(tol) & (tol <= np.maximum(ARGMIN_TOL, one / 16))  # False for what is no number
+    hint = "Use a larger rho or ridge, a smaller clip, or a method that asks for gradients"
+    rule = "an arg-min needs rho + ridge > 0, and a condition number and inputs small enough to be found for sure"
+    check.require(bool(np.all(sure)), "Proven", rule, hint=hint)
+    return tol
 
 
 def _finer_than(change: np.ndarray, *public: np.ndarray | float) -> None:

@@ -16,12 +16,13 @@ from sottovoce.core.compiled import compile_for
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so that its sums never depend on company or threads
 NUMBERS_PER_BLOCK = 2048  # of rows that stay in the nearest cache while all runs use them
 WIDE = 512  # bytes of a row from which on memory is what it waits for
+LEAST_SQUARE = 2.0**-900  # of a sum of squares: above it, none that counts has underflowed
 TASKS = 64  # more than any sensible number of threads; equal work, so a static schedule is balanced
 
 _LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6  # together log 2; k times the first is exact
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
 
-# The flags that assume no NaN and no infinity stay off: the clip must notice a margin that has overflowed. Every
+# The flags that assume no NaN and no infinity stay off: the clamp must notice a margin that has overflowed. Every
 # function says which it has: one that does not may be compiled with those of whoever calls it first.
 _FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
 
@@ -92,6 +93,8 @@ def _slope(code, parameter, label, margin):
         return margin - label
     if code == 3:  # Huber
         return min(max(margin - label, -parameter), parameter)
+    if code == 5:  # linear, of audits
+        return -parameter * np.sign(label)
     return -label * min(max((1.0 - label * margin) / parameter, 0.0), 1.0)  # smoothed hinge
 
 
@@ -107,6 +110,9 @@ def _slopes(code, parameter, labels, margins, count):
     elif code == 3:
         for i in range(count):
             margins[i] = _slope(3, parameter, labels[i], margins[i])
+    elif code == 5:
+        for i in range(count):
+            margins[i] = _slope(5, parameter, labels[i], margins[i])
     else:
         for i in range(count):
             margins[i] = _slope(4, parameter, labels[i], margins[i])
@@ -130,29 +136,43 @@ def _softmax_slopes(label, margin, which):
 
 
 @njit(fastmath={"contract"}, error_model="numpy")
-def _clipped(slope, size, clip):
-    """`slope` scaled so that a gradient of norm `size` gets norm `clip` if it had more.
+def _clamped(slope, cap):
+    """`slope` cut off at ±cap, and 0 if it is no number: by comparisons, since min and max let such a one through."""
+    low = slope if slope <= cap else cap
+    both = low if low >= -cap else -cap
+    return both if slope == slope else 0.0
 
-    A size that is infinite or no number drops the row: the bound is a promise, whatever the point was. In another order
-    the product might overflow, so it must not be reordered.
+
+@njit(fastmath={"contract", "reassoc"}, error_model="numpy")
+def _clip_softmax(slope, which, cap, norm, room):
+    """The slopes of a row scaled down so that their norm is at most `cap`, and 0 if one is no number.
+
+    Sums may be taken in any order, but no flag allows another formula: `room` is for the rounding of this one.
     """
-    if size <= clip:
-        return slope
-    return slope * (clip / size) if size < math.inf else 0.0
+    size = 0.0
+    if norm == 1:
+        for c in range(slope.shape[1]):
+            size += abs(slope[which, c])
+    else:
+        for c in range(slope.shape[1]):
+            size += slope[which, c] * slope[which, c]
+        size = math.sqrt(size) if size > LEAST_SQUARE else _small_norm(slope, which, size)
+    if size <= cap * (1.0 - room):
+        return
+    factor = cap / size * (1.0 - room) if size < math.inf else 0.0
+    for c in range(slope.shape[1]):
+        slope[which, c] = slope[which, c] * factor if factor > 0.0 else 0.0
 
 
-@njit(fastmath=_FAST, error_model="numpy")
-def _clip_softmax(slope, which, row_norm, clip, norm):
-    top, size = 0.0, 0.0
+@njit(fastmath={"contract"}, error_model="numpy")
+def _small_norm(slope, which, size):
+    """The norm of slopes so small that a square may underflow; what is no number stays none."""
+    top, square = 0.0, 0.0
     for c in range(slope.shape[1]):
         top = max(top, abs(slope[which, c]))
-    scale = top if top > 0.0 else 1.0
     for c in range(slope.shape[1]):
-        relative = abs(slope[which, c]) / scale  # so that no square underflows; what is no number stays none
-        size += relative if norm == 1 else relative * relative
-    size = row_norm * scale * (size if norm == 1 else math.sqrt(size))
-    for c in range(slope.shape[1]):
-        slope[which, c] = _clipped(slope[which, c], size, clip)
+        square += (slope[which, c] / top) ** 2 if top > 0.0 else 0.0
+    return top * math.sqrt(square) if size == size else size
 
 
 @njit(fastmath=_FAST, error_model="numpy", inline="always")
@@ -180,7 +200,7 @@ def _kept(keep, sample, row, partner, to_keep):
 
 
 @njit(fastmath=_FAST, error_model="numpy", inline="always")
-def _sum_wide(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, sums, to):
+def _sum_wide(X, y, caps, code, parameter, w, at, keep, sample, to_keep, rows, sums, to):
     """Add slope x row over rows[0]:rows[1], for a loss of one margin.
 
     Rows go in pairs, so that the point and the sum are loaded half as often. (Four at a time is slower from memory: too
@@ -192,14 +212,13 @@ def _sum_wide(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, 
         if first or second:
             u, v = _dots(X, row, partner, w, at, 0)
             u, v = _slope(code, parameter, y[row], u), _slope(code, parameter, y[partner], v)
-            if clip < math.inf:
-                u = _clipped(u, abs(u) * norms[row], clip)
-                v = _clipped(v, abs(v) * norms[partner], clip)
+            if len(caps):
+                u, v = _clamped(u, caps[row]), _clamped(v, caps[partner])
             _add(sums, to, 0, u if first else 0.0, v if second else 0.0, X, row, partner)
 
 
 @njit(fastmath=_FAST, error_model="numpy", inline="always")
-def _sum_narrow(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, slopes, sums, to):
+def _sum_narrow(X, y, caps, code, parameter, w, at, keep, sample, to_keep, rows, slopes, sums, to):
     """The same, where a slope takes as long as a row: slopes are taken together, several at once, while the rows wait
     in the nearest cache. `slopes` is room for one number a row and three more.
     """
@@ -211,9 +230,9 @@ def _sum_narrow(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep
         u, v = _dots(X, row, partner, w, at, 0) if first or second else (0.0, 0.0)
         slopes[row - start], slopes[row - start + 1] = u, v
     _slopes(code, parameter, y[start : rows[1]], slopes, count)
-    if clip < math.inf:
+    if len(caps):
         for i in range(count):
-            slopes[i] = _clipped(slopes[i], abs(slopes[i]) * norms[start + i], clip)
+            slopes[i] = _clamped(slopes[i], caps[start + i])
     if sample >= 0:
         for i in range(count):
             slopes[i] = slopes[i] if keep[sample, start + i + to_keep] else 0.0
@@ -227,7 +246,7 @@ def _sum_narrow(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep
 
 
 @njit(fastmath=_FAST, error_model="numpy")
-def _sum_softmax(X, y, norms, clip, norm, w, at, keep, sample, to_keep, rows, slopes, sums, to):
+def _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slopes, sums, to):
     """The same for softmax; `slopes` is room for the outputs of a pair of rows."""
     for row in range(rows[0], rows[1], 2):
         partner = min(row + 1, rows[1] - 1)
@@ -237,16 +256,16 @@ def _sum_softmax(X, y, norms, clip, norm, w, at, keep, sample, to_keep, rows, sl
                 slopes[0, c], slopes[1, c] = _dots(X, row, partner, w, at, c)
             _softmax_slopes(int(y[row]), slopes, 0)
             _softmax_slopes(int(y[partner]), slopes, 1)
-            if clip < math.inf:
-                _clip_softmax(slopes, 0, norms[row], clip, norm)
-                _clip_softmax(slopes, 1, norms[partner], clip, norm)
+            if len(caps):
+                _clip_softmax(slopes, 0, caps[row], norm, room)
+                _clip_softmax(slopes, 1, caps[partner], norm, room)
             for c in range(w.shape[2]):
                 u, v = slopes[0, c] if first else 0.0, slopes[1, c] if second else 0.0
                 _add(sums, to, c, u, v, X, row, partner)
 
 
 @njit(fastmath=_FAST, error_model="numpy")
-def _sum_chunks(X, y, norms, code, parameter, clip, norm, weights, w, keep, chunks, some, sums):
+def _sum_chunks(X, y, caps, code, parameter, norm, room, weights, w, keep, chunks, some, sums):
     """The sums of the chunks some[0]:some[1], in each run: block by block, so that a block serves all runs from cache.
 
     One call for many chunks, and the loop over rows in line: a call passes some eighty words, which takes as long as
@@ -266,13 +285,11 @@ def _sum_chunks(X, y, norms, code, parameter, clip, norm, weights, w, keep, chun
                 at = (point, client)
                 to = (run, place)
                 if code == 1:
-                    _sum_softmax(X, y, norms, clip, norm, w, at, keep, sample, to_keep, rows, of_outputs, sums, to)
+                    _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, of_outputs, sums, to)
                 elif X.shape[1] * X.itemsize > WIDE:
-                    _sum_wide(X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, sums, to)
+                    _sum_wide(X, y, caps, code, parameter, w, at, keep, sample, to_keep, rows, sums, to)
                 else:
-                    _sum_narrow(
-                        X, y, norms, code, parameter, clip, w, at, keep, sample, to_keep, rows, slopes, sums, to
-                    )
+                    _sum_narrow(X, y, caps, code, parameter, w, at, keep, sample, to_keep, rows, slopes, sums, to)
         for run in range(len(sums)):
             for c in range(sums.shape[2]):
                 for k in range(sums.shape[3]):
@@ -291,16 +308,17 @@ def _fold(sums, folds):
                         sums[run, client, c, k] += sums[run, later, c, k]
 
 
-def _gradients(X, y, norms, code, parameter, clip, norm, weights, w, keep, chunks, tasks, folds, sums):
+def _gradients(X, y, caps, code, parameter, norm, room, weights, w, keep, chunks, tasks, folds, sums):
     """sums[run, i] = weights[i] * sum over the rows of client i of the clipped gradient at w[run, i].
 
     Shapes: `w` (runs, clients, outputs, width), `keep` (runs, rows of these clients), `sums` (runs, places, outputs,
     width) and 0 at the start. An axis of length 1 of `w` (runs, clients) or of `keep` (runs) is shared; an empty
-    `keep` keeps all; an infinite `clip` is off; `norms` are those of the rows, in the same `norm` (1 or 2).
+    `keep` keeps all. `caps` bound the slopes of the rows (`core.clipping.slope_caps`), none if it is empty; `norm`
+    (1 or 2) and `room` are for losses of several outputs.
     """
     for task in prange(len(tasks) - 1):
         some = (tasks[task], tasks[task + 1])
-        _sum_chunks(X, y, norms, code, parameter, clip, norm, weights, w, keep, chunks, some, sums)
+        _sum_chunks(X, y, caps, code, parameter, norm, room, weights, w, keep, chunks, some, sums)
     _fold(sums, folds)
 
 
@@ -316,8 +334,8 @@ def gradients(stored: str) -> Any:
 
     real, whole = types.float64, types.int64
     signature = types.void(
-        *(given(getattr(types, stored), 2), given(real, 1), given(real, 1)),  # X, y, norms
-        *(whole, real, real, whole),  # code, parameter, clip, norm
+        *(given(getattr(types, stored), 2), given(real, 1), given(real, 1)),  # X, y, caps
+        *(whole, real, whole, real),  # code, parameter, norm, room
         *(given(real, 1), given(real, 4), given(types.boolean, 2)),  # weights, w, keep
         *(given(whole, 2), given(whole, 1), given(whole, 2)),  # chunks, tasks, folds
         types.Array(real, 4, "C"),  # sums

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core.check import InvalidInput, finite_array, positive, require, whole
+from sottovoce.core.vouched import vouch
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -134,6 +135,7 @@ class _Signed(Loss):
         return np.where(np.asarray(margin) >= 0.0, 1.0, -1.0)
 
 
+@vouch
 @dataclass(frozen=True)
 class Logistic(_Signed):
     """log(1 + exp(-t)), t = y * margin.
@@ -171,6 +173,7 @@ class Logistic(_Signed):
         return y * _logistic_prox(y * v, _positive_rho(self, rho))
 
 
+@vouch
 @dataclass(frozen=True)
 class Softmax(Loss):
     """logsumexp(margin) - margin[y] over `classes` margins a row, labels 0 .. classes-1.
@@ -240,6 +243,7 @@ class Softmax(Loss):
         return np.asarray(y)[..., None] == np.arange(self.classes)
 
 
+@vouch
 @dataclass(frozen=True)
 class Squared(Loss):
     """(margin - y)^2 / 2.
@@ -282,6 +286,7 @@ class Squared(Loss):
         return y / (1.0 + rho) + v * (rho / (1.0 + rho))
 
 
+@vouch
 @dataclass(frozen=True)
 class Huber(Loss):
     """r^2/2 for |r| <= width and width |r| - width^2/2 beyond, r = margin - y: the squared loss, its slope clipped.
@@ -331,6 +336,7 @@ class Huber(Loss):
         return np.where(far, v - np.sign(v - y) * self.width / rho, quadratic)
 
 
+@vouch
 @dataclass(frozen=True)
 class SmoothedHinge(_Signed):
     """0 for t >= 1, (1-t)^2/(2 width) for 1-width < t < 1 and 1 - t - width/2 below, t = y * margin.

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core.check import InvalidInput, one_of, require, whole
 from sottovoce.core.clipping import clip_rows
+from sottovoce.core.vouched import vouch
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.rows import Rows
 
@@ -28,6 +29,7 @@ _FUNCTION = "Put `lambda:` in front: starting parameters are drawn under the see
 BLOCK = 2**22  # numbers in the gradients of the examples that are held at once (32 MB)
 
 
+@vouch
 @dataclass(frozen=True)
 class Module(Loss):
     """The loss of a network's outputs, as a function of *how far its parameters are from where they start*.
@@ -257,7 +259,7 @@ class ModuleRows(Rows):
         each = enumerate(zip(block.bounds[:-1], block.bounds[1:], strict=True), start=block.low)
         return np.concatenate([self.loss.scores(X[low:high], point[i]) for i, (low, high) in each])
 
-    def _gradient_by_numpy(self, active: Any, points: np.ndarray, clipping: Any, keep: np.ndarray) -> np.ndarray:
+    def _gradient_by_numpy(self, active: Any, points: np.ndarray, bound: Any, keep: np.ndarray) -> np.ndarray:
         runs, step = max(len(points), len(keep)), max(1, BLOCK // self.dim)
         answer = np.zeros((runs, len(active.sizes), self.dim))
         for run, i in np.ndindex(answer.shape[:2]):
@@ -268,8 +270,8 @@ class ModuleRows(Rows):
             for low in range(0, len(rows), step):
                 some = rows[low : low + step]
                 at = self.X[some], self.y[some], point[i if len(point) > 1 else 0]
-                if clipping.bound < np.inf:
-                    answer[run, i] += clip_rows(self.loss.examples(*at), clipping.bound, clipping.norm).sum(axis=0)
+                if bound.bound < np.inf:
+                    answer[run, i] += clip_rows(self.loss.examples(*at), bound.bound, bound.norm).sum(axis=0)
                 else:
                     answer[run, i] += self.loss.total(*at)
         return answer * self.weights[active.clients]

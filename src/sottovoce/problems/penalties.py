@@ -12,6 +12,7 @@ import numpy as np
 
 from sottovoce.core.check import InvalidInput, positive, require, whole
 from sottovoce.core.streams import compiled_pays
+from sottovoce.core.vouched import vouch
 
 SLACK = 2.0**12
 """How far outside its set an indicator still counts a point as inside, in units of the machine epsilon of the array
@@ -86,6 +87,7 @@ class Penalty(ABC):
         """Supremum of the Euclidean norm of `subgradient` over the domain, in `dim` coordinates."""
 
 
+@vouch
 @dataclass(frozen=True)
 class NoPenalty(Penalty):
     """Zero.
@@ -122,6 +124,7 @@ class NoPenalty(Penalty):
         return 0.0
 
 
+@vouch
 @dataclass(frozen=True)
 class L1(Penalty):
     """lam |w|_1.
@@ -158,6 +161,7 @@ class L1(Penalty):
         return self.lam * math.sqrt(dim)
 
 
+@vouch
 @dataclass(frozen=True)
 class L2(Penalty):
     """lam/2 |w|_2^2.
@@ -199,6 +203,7 @@ class L2(Penalty):
         return math.inf
 
 
+@vouch
 @dataclass(frozen=True)
 class ElasticNet(Penalty):
     """l1 |w|_1 + l2/2 |w|_2^2.
@@ -267,6 +272,7 @@ class _Indicator(Penalty):
         return 0.0
 
 
+@vouch
 @dataclass(frozen=True)
 class Box(_Indicator):
     """0 where low <= w_j <= high for every coordinate, inf elsewhere; a bound may be infinite.
@@ -299,6 +305,7 @@ class Box(_Indicator):
         return np.clip(v, self.low, self.high)
 
 
+@vouch
 @dataclass(frozen=True)
 class Ball(_Indicator):
     """0 where |w|_2 <= radius, inf elsewhere.

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sottovoce.core import clipping
 from sottovoce.core.check import SottovoceError, finite_array, non_negative, one_of, positive, require
 from sottovoce.problems.losses import Loss
-from sottovoce.problems.subproblem import Subproblem, margins, minimise
+from sottovoce.problems.subproblem import Subproblem, margins, minimise, surely_minimise
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -80,6 +81,7 @@ class Rows:
         self._last_asked = self._everyone  # local steps ask the same clients again and again
         self._eigenvalues = np.full((self.n_clients, 2), np.nan)
         self._last_capped: tuple[float, Rows] | None = None
+        self._last_clipping: tuple[tuple[float, int], _Clipping] | None = None
 
     def __repr__(self) -> str:
         rows, features = self.X.shape
@@ -102,8 +104,8 @@ class Rows:
         clients
             Which clients, in any order, and the order of the answer; all by default.
         clip
-            Each row's gradient is scaled down to this norm first. The bound holds at any `w`: a row whose gradient
-            overflows counts as 0.
+            Each row's gradient is scaled down to this norm first: its slope is held within a bound that follows from
+            the row's length alone. So the bound holds at any `w`, exactly, whatever error the margin has.
         norm
             Which norm is clipped, 1 or 2.
         keep
@@ -112,15 +114,10 @@ class Rows:
         active = self._active(clients)
         points = self._points(w, active)
         sample = _checked_keep(keep, active, len(points))
-        require(norm in (1, 2), "Rows", "norm must be 1 or 2", norm)
-        if clip is not None:
-            positive("Rows", clip=clip)
-            clipping = _Clipping(float(clip), norm, self._l1_norms if norm == 1 else self._l2_norms)
-        else:
-            clipping = _Clipping(np.inf, norm, self.y)  # norms that nobody reads
+        bound = self._clipping(clip, norm)
         compute = self._gradient_by_kernel if self.engine == "kernel" else self._gradient_by_numpy
         with np.errstate(over="ignore", invalid="ignore"):  # the kernel does not warn either
-            answer = compute(active, points, clipping, sample)
+            answer = compute(active, points, bound, sample)
         answer = answer.reshape(len(answer), len(active.sizes), self.dim)
         return answer if np.ndim(w) == 3 or (keep is not None and np.ndim(keep) == 2) else answer[0]
 
@@ -157,12 +154,14 @@ class Rows:
         ridge: float = 0.0,
         clients: ArrayLike | None = None,
         start: np.ndarray | None = None,
-        tol: float = 1e-9,
+        tol: float | np.ndarray = 1e-9,
         row_cap: float | None = None,
+        last_steps: int | None = None,
     ) -> np.ndarray:
         """Minimiser of f_i(w) + <linear, w> + ridge/2 |w|^2 + rho/2 |w - centre|^2, (..., clients, dim).
 
-        The Euclidean norm of the gradient is at most `tol` at every answer (`certificate` computes it), or this raises.
+        The Euclidean norm of the gradient is at most `tol` at every answer (`certificate` computes it), or this raises;
+        with `last_steps` it never does, see there.
 
         Parameters
         ----------
@@ -172,20 +171,31 @@ class Rows:
             A number, or one for each client, (..., clients, 1).
         row_cap
             Rows longer than this are scaled down to it, which bounds each row's gradient by row_cap * loss.lipschitz.
+        tol
+            A number, or one for each client, (..., clients).
+        last_steps
+            For doors, at which an error would tell something of the rows. Where other solvers miss `tol`, take up to
+            so many steps of gradient descent, which reach it under a public condition (`surely_minimise`), and
+            return the best point in any case.
         """
-        positive("Rows.argmin", tol=tol)
+        require(bool(np.all(np.asarray(tol) > 0.0)), "Rows.argmin", "tol must be > 0", tol)
         problems = self._subproblems(centre, rho, linear, ridge, clients, row_cap)
         first = np.broadcast_to(np.asarray(centre if start is None else start, dtype=np.float64), problems.shape)
-        answer, arrived = problems.descend(first, tol)
-        for place, client, problem in problems:
-            if arrived[place]:
-                continue
-            answer[place], size = minimise(problem, answer[place], tol)
-            if not size <= tol:
-                raise SottovoceError(
-                    f"Rows.argmin: client {client} stopped at |gradient| = {size:.3g}, above tol = {tol:g}. "
-                    "Standardise the features, or raise tol"
-                )
+        tols = np.broadcast_to(np.asarray(tol, dtype=np.float64), problems.shape[:-1])
+        with np.errstate(all=None if last_steps is None else "ignore"):
+            answer, arrived = problems.descend(first, tols)
+            for place, client, problem in problems:
+                if arrived[place]:
+                    continue
+                if last_steps is not None:
+                    answer[place] = surely_minimise(problem, answer[place], float(tols[place]), last_steps)
+                    continue
+                answer[place], size = minimise(problem, answer[place], float(tols[place]))
+                if not size <= tols[place]:
+                    raise SottovoceError(
+                        f"Rows.argmin: client {client} stopped at |gradient| = {size:.3g}, above tol = "
+                        f"{tols[place]:g}. Standardise the features, or raise tol"
+                    )
         return answer
 
     def certificate(
@@ -210,9 +220,10 @@ class Rows:
         """Gradient of each row of one client, clipped as in `gradient` but neither summed nor weighted: (rows, dim)."""
         rows = slice(self.offsets[client], self.offsets[client + 1])
         X, outputs = _wide(self.X[rows]), self.loss.outputs
-        slopes = self.loss.slope(margins(X, w, outputs), self.y[rows]).reshape(len(X), outputs)
-        clipping = _Clipping(float(clip), norm, self._l1_norms if norm == 1 else self._l2_norms)
-        return (clipping.apply(slopes, rows)[:, :, None] * X[:, None, :]).reshape(len(X), self.dim)
+        with np.errstate(over="ignore", invalid="ignore"):
+            slopes = self.loss.slope(margins(X, w, outputs), self.y[rows]).reshape(len(X), outputs)
+        slopes = self._clipping(clip, norm).apply(slopes, rows)
+        return (slopes[:, :, None] * X[:, None, :]).reshape(len(X), self.dim)
 
     def longest_row(self, clients: ArrayLike | None = None) -> np.ndarray:
         """The largest Euclidean norm of a row of each client, (clients, 1)."""
@@ -255,7 +266,7 @@ class Rows:
         return margins if self.loss.outputs > 1 else margins[:, 0]
 
     def _gradient_by_numpy(
-        self, active: "_Active", points: np.ndarray, clipping: "_Clipping", keep: np.ndarray
+        self, active: "_Active", points: np.ndarray, bound: "_Clipping", keep: np.ndarray
     ) -> np.ndarray:
         runs = max(len(points), len(keep))
         answer = np.empty((runs, len(active.sizes), self.loss.outputs, self.features))
@@ -263,7 +274,7 @@ class Rows:
             X, y = _wide(self.X[block.rows]), self.y[block.rows]
             for run in range(runs):
                 margins = self._margins(X, points[run if len(points) > 1 else 0], block)
-                slopes = clipping.apply(self.loss.slope(margins, y).reshape(len(X), -1), block.rows)
+                slopes = bound.apply(self.loss.slope(margins, y).reshape(len(X), -1), block.rows)
                 if len(keep):
                     kept = keep[run if len(keep) > 1 else 0, block.first : block.first + len(X)]
                     slopes = np.where(kept[:, None], slopes, 0.0)
@@ -273,7 +284,7 @@ class Rows:
         return answer
 
     def _gradient_by_kernel(
-        self, active: "_Active", points: np.ndarray, clipping: "_Clipping", keep: np.ndarray
+        self, active: "_Active", points: np.ndarray, bound: "_Clipping", keep: np.ndarray
     ) -> np.ndarray:
         from sottovoce.problems import kernels
 
@@ -289,13 +300,39 @@ class Rows:
             sums = np.zeros((min(at_once, runs - low), plan.places, *shape[2:]))
             with _lock:
                 kernels.gradients(self.X.dtype.name)(
-                    *(self.X, self.y, clipping.row_norms),
-                    *(self.loss.code, self.loss.parameter, clipping.bound, clipping.norm, weights),
+                    *(self.X, self.y, bound.caps),
+                    *(self.loss.code, self.loss.parameter, bound.norm, clipping.room(self.loss.outputs), weights),
                     *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep),
                     *(plan.chunks, plan.tasks, plan.folds, sums),
                 )
             answers.append(np.ascontiguousarray(sums[:, :n]))
         return answers[0] if len(answers) == 1 else np.concatenate(answers)
+
+    @property
+    def roundings(self) -> np.ndarray:
+        """How many roundings a row's share of a client's gradient can go through, (clients, 1).
+
+        One for the product of slope and coordinate, one for the weight, and one for each addition: at most as many as
+        there are rows; with the kernel as many as there are in a chunk, and then as there are chunks.
+        """
+        rows = self.sizes
+        if self.engine == "kernel":
+            from sottovoce.problems.kernels import ROWS_PER_CHUNK
+
+            rows = np.minimum(rows, ROWS_PER_CHUNK) + -(-rows // ROWS_PER_CHUNK)
+        return rows[:, None] + 2
+
+    def _clipping(self, clip: float | None, norm: int) -> "_Clipping":
+        require(norm in (1, 2), "Rows", "norm must be 1 or 2", norm)
+        if clip is None:
+            return _Clipping(np.inf, norm, np.empty(0))
+        positive("Rows", clip=clip)
+        asked = (float(clip), norm)
+        if self._last_clipping is None or self._last_clipping[0] != asked:  # a run has one
+            norms = self._l1_norms if norm == 1 else self._l2_norms
+            caps = clipping.slope_caps(norms, float(clip), self.features)
+            self._last_clipping = asked, _Clipping(float(clip), norm, caps)
+        return self._last_clipping[1]
 
     @cached_property
     def _l1_norms(self) -> np.ndarray:
@@ -370,11 +407,10 @@ class Rows:
 
     def _capped(self, cap: float) -> "Rows":
         """These rows, those longer than `cap` scaled down to it."""
-        if self._l2_norms.max() <= cap:
+        if self._l2_norms.max() <= cap * (1.0 - 2.0 * clipping.room(self.features)):
             return self
         if self._last_capped is None or self._last_capped[0] != cap:
-            X = np.concatenate([_wide(X) for X in self._slabs()])
-            X *= (cap / np.maximum(self._l2_norms, cap))[:, None]
+            X = np.concatenate([clipping.clip_rows(X, cap) for X in self._slabs()])
             self._last_capped = cap, Rows(X, self.y, self.offsets, self.loss, self.scale, self.engine)
         return self._last_capped[1]
 
@@ -454,22 +490,11 @@ class _Active:
 class _Clipping:
     bound: float
     norm: int
-    row_norms: np.ndarray
+    caps: np.ndarray  # the largest slope of each row; empty if nothing is clipped
 
     def apply(self, slopes: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
-        """Slopes (rows, outputs) scaled so that slope x row has at most the norm `bound`; 0 if it is not finite."""
-        if self.bound == np.inf:
-            return slopes
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            if slopes.shape[1] == 1:
-                size = np.abs(slopes)
-            else:
-                top = np.abs(slopes).max(axis=1, keepdims=True)  # relative to it, so that no square underflows
-                relative = slopes / np.where(top > 0, top, 1.0)
-                size = top * np.linalg.norm(relative, ord=self.norm, axis=1, keepdims=True)
-            size = size * self.row_norms[rows][:, None]
-            clipped = np.where(size <= self.bound, slopes, slopes * (self.bound / size))
-        return np.where(size < np.inf, clipped, 0.0)
+        """Slopes (rows, outputs) such that slope x row has at most the norm `bound`; 0 where it is no number."""
+        return clipping.clamp(slopes, self.caps[rows][:, None], self.norm) if len(self.caps) else slopes
 
 
 @dataclass(frozen=True)
@@ -495,7 +520,7 @@ class _Subproblems:
                 weight, pull = float(rows.weights[client, 0]), float(self.pull[place][0])
                 yield place, int(client), Subproblem(X, rows.y[own], rows.loss, weight, self.shift[place], pull)
 
-    def descend(self, first: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray]:
+    def descend(self, first: np.ndarray, tol: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """All at once, by Nesterov's method: the answers, and for which of them the gradient is well within `tol`.
 
         Made for pulls that are not small next to the curvature, as in ADMM: the others, and quadratics, which Newton

@@ -6,30 +6,58 @@ from typing import Literal
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.vouched import vouch
 from sottovoce.privacy.modes import ProvenColumns
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.losses import Huber, Loss
+from sottovoce.problems.losses import Loss
 from sottovoce.problems.vertical import VerticalFederation
 
-FAR = 1e6  # label of a canary: so far from any margin that its loss is a straight line there
+FAR = 1e6  # label of a canary: so far from any margin that most losses are a straight line there
 LONG = 1e6  # row of a canary whose every step is to be too long
 Relation = Literal["replace-one", "add-remove"]
 
 
+@vouch
 @dataclass(frozen=True)
-class Linear(Huber):
-    """The loss of canaries: Huber's, whose slope is ±width wherever a margin is far from the label.
+class Linear(Loss):
+    """The loss of canaries: -width * margin for labels above 0, width * margin for those below.
 
-    There it has no curvature, so every bound on it is true: `bend` is the one that is stated, where a paper's
-    constants are for another loss.
+    It has no curvature, so every bound on it is true: `bend` is the one that is stated, where a paper's constants are
+    for another loss.
     """
 
+    width: float = 1.0
     bend: float = 1.0
     name = "linear"
+    code = 5
+    classification = False
+
+    def __post_init__(self) -> None:
+        check.positive("Linear", width=self.width, bend=self.bend)
+
+    @property
+    def parameter(self) -> float:
+        return float(self.width)
 
     @property
     def curvature(self) -> float:
-        return self.bend
+        return float(self.bend)
+
+    @property
+    def lipschitz(self) -> float:
+        return float(self.width)
+
+    def value(self, margin: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return self.slope(margin, y) * margin
+
+    def slope(self, margin: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return -self.width * np.sign(y) * np.ones_like(margin)
+
+    def second(self, margin: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.zeros_like(margin)
+
+    def prox(self, v: np.ndarray, y: np.ndarray, rho: float | np.ndarray) -> np.ndarray:
+        return v - self.slope(v, y) / rho
 
 
 @dataclass(frozen=True, eq=False)
