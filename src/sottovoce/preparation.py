@@ -116,20 +116,20 @@ class PublicScaler(_Scaler):
             rule = f"ranges must name every column; there is none for {', '.join(map(repr, missing))}"
             check.require(not missing, "PublicScaler", rule, hint="State one, or leave the column out of X")
             given = [given[name] for name in np.asarray(names)]
-        check.require(given is not None, "PublicScaler", "ranges must be stated", given, hint)
+        check.require(given is not None, "PublicScaler", "ranges must be stated", hint=hint)
         try:
             pairs = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError):
             pairs = np.zeros(0)
         pairs = np.tile(pairs, (columns, 1)) if pairs.shape == (2,) else pairs
         check.require(
-            pairs.shape == (columns, 2), "PublicScaler", f"ranges must be {columns} pairs (low, high)", given, hint
+            pairs.shape == (columns, 2), "PublicScaler", f"ranges must be {columns} pairs (low, high)", hint=hint
         )
         wrong = np.flatnonzero(~(np.isfinite(pairs).all(axis=1) & (pairs[:, 0] < pairs[:, 1])))
         if len(wrong):
             column = int(wrong[0]) if names is None else np.asarray(names).tolist()[wrong[0]]
-            where = f"low must be < high, both finite, in column {column!r}"
-            check.require(False, "PublicScaler", where, tuple(pairs[wrong[0]].tolist()))
+            rule = f"low must be < high, both finite, in the range of column {column!r}"
+            check.require(False, "PublicScaler", rule, hint="Ranges are stated, never the rows themselves")
         return pairs
 
 

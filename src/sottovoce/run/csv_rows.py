@@ -4,6 +4,7 @@ What is wrong is said by its place, never by what stands there: see `tables.py`.
 """
 
 import csv
+import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,11 +27,7 @@ def read_csv(
     header, rows, lines = _csv_rows(path)
     for column in (label, owner):
         if column:
-            # Numbers there look like a row: a file without a header must not have its first record told.
-            named = column in header or not any(np.isfinite(_float(name)) for name in header)
-            hint = "Put the columns' names there" if not named else ""
-            check.require(named, path.name, f"the first line must name the columns, {column!r} among them", hint=hint)
-            check.one_of(path.name, "column", column, header)
+            _must_be_there(column, header, path)
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
     for column in (label, owner):
         if column:
@@ -77,6 +74,20 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     check.require(len(rows) > 0, path.name, "needs a header and at least one row")
     check.require(len(set(header)) == len(header), path.name, "column names must be distinct")
     return header, rows, lines
+
+
+def _must_be_there(column: str, header: Sequence[str], path: Path) -> None:
+    """Of a file without a header the first line is a record: none of it is told but a name that is nearly the asked."""
+    if column in header:
+        return
+    near = difflib.get_close_matches(column.lower(), [name.lower() for name in header], n=1, cutoff=0.8)
+    there = next((name for name in header if near and name.lower() == near[0]), "")
+    if there:
+        raise InvalidInput(f"{path.name}: unknown column {column!r}. Did you mean {there!r}?")
+    raise InvalidInput(
+        f"{path.name}: the first line must name the columns, {column!r} among them, and none of its {len(header)} "
+        "names is nearly that. Put the columns' names there, or give the name that is there"
+    )
 
 
 def _all_given(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> None:

@@ -354,7 +354,7 @@ def assemble(
         ("privacy", privacy, Privacy, "Proven(epsilon=1.0, delta=1e-5, clip=1.0)"),
         ("participation", participation, Participation, "Everyone()"),
     ):
-        check.require(isinstance(part, kind), "train", f"{name} must be an object such as {example}", part)
+        check.of_kind("train", name, part, kind, example)
     if privacy.mode not in algorithm.modes:
         known = ", ".join(sorted(algorithm.modes))
         raise NoGuarantee(f"{algorithm.name}: has no {privacy.mode!r} variant (it has: {known})")
