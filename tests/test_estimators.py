@@ -574,7 +574,7 @@ def refused(**options: Any) -> sv.FederatedClassifier:
         ({"algorithm": sv.DPADMM}, "algorithm must be an object, got a class. Give DPADMM()"),
         (
             {"prepare": {"age": (0, 120)}},
-            "PrivateScaler and RowClipper, got dict of length 1. Give PublicScaler(ranges)",
+            "PrivateScaler and RowClipper, got dict. Give PublicScaler(ranges)",
         ),
         ({"algorithm": ADMMSharing()}, "admm-sharing is for columns of many owners"),
         ({"random_state": np.random.default_rng(0)}, "Of a Generator give a number, random_state=int(rng.integers("),
@@ -727,17 +727,17 @@ def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
     [
         ({"privacy": None}, "privacy must be said: ProvenColumns(epsilon=1.0"),
         ({"privacy": sv.Proven(1.0, 1e-5, 1.0)}, "privacy must be said: ProvenColumns(epsilon=1.0"),
-        ({"parties": [1, 1]}, "each of the 3 columns of X must be one party's, and 2 is held by nobody"),
+        ({"parties": [1, 1]}, "parties must add up to the 3 columns of X"),
         (
             {"parties": {"a": [0, 1], "b": [1, 2]}},
             "each of the 3 columns of X must be one party's, and 1 is held twice",
         ),
         (
             {"parties": {"a": ["age"], "b": [1, 2]}},
-            "parties['a'] must name columns of X, and there is no 'age'. There are: 0, 1, 2",
+            "parties['a'] must name columns of X, and its entry 0 is none. There are: 0, 1, 2",
         ),
         ({"parties": {"a": [0, 1, 2], "b": []}}, "each party must hold a column, and 'b' holds none"),
-        ({"parties": [1, 3]}, "each of the 3 columns of X must be one party's, and the parties have 4"),
+        ({"parties": [1, 3]}, "parties must add up to the 3 columns of X"),
         ({"parties": 2}, "parties must be {name: columns} or whole numbers >= 1"),
         ({"parties": PARTIES, "holder": "bnk"}, "Did you mean 'bank'?"),
         (

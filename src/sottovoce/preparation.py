@@ -275,7 +275,8 @@ def seeded(random_state: Any, *data: np.ndarray) -> Streams:
         random_state = check_random_state(random_state).randint(2**31)
     fits = isinstance(random_state, int | np.integer) and int(random_state) >= 0
     hint = "Of a Generator give a number, random_state=int(rng.integers(2**31))"
-    check.require(fits, "random_state", "must be None, a whole number >= 0 or a RandomState", random_state, hint)
+    rule = f"must be None, a whole number >= 0 or a RandomState, got {check.shown(random_state)}"
+    check.require(fits, "random_state", rule, hint=hint)
     digest = hashlib.sha256()
     for part in data:
         digest.update(f"{part.dtype.str} {part.shape} ".encode())

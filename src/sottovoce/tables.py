@@ -39,9 +39,9 @@ def validated(estimator: BaseEstimator, X: Any, y: Any = "no_validation", **opti
     """
     who = type(estimator).__name__
     if isinstance(y, str) and y != "no_validation":
-        hint = f"Give the column itself, frame[{check.shown(y)}], and leave it out of X"
-        check.require(False, who, "y must hold the label of each row", y, hint)
-    labels = np.asarray(None if isinstance(y, str) else y)
+        hint = "Give the column itself, such as frame['label'], and leave it out of X"
+        check.require(False, who, "y must hold the label of each row, got text", hint=hint)
+    labels = check.any_array(who, "y", None if isinstance(y, str) else y)
     _refuse_words(who, X)
     if labels.ndim == 1:
         _refuse_labels(who, labels, numbers=options.get("y_numeric", False))
@@ -77,7 +77,7 @@ def _in_our_words(who: str, X: Any, said: str) -> str:
         return f"{who}: Complex data not supported. X and y must hold real numbers"
     if "Expected 2D" in said:
         how = "Reshape your data: X.reshape(-1, 1) is one column, X.reshape(1, -1) one row"  # words they look for, too
-        return f"{who}: X must have 2 axes, got {check.shown(X)}. {how}"
+        return f"{who}: X must have 2 axes, got {np.shape(X)}. {how}"
     return f"{who}: X must be a table of numbers, and some entries are not. Make numbers of them"
 
 

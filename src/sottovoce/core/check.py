@@ -88,7 +88,11 @@ def shown(value: object) -> str:
 
 
 def require(holds: bool, who: str, rule: str, got: object = _NOTHING, hint: str = "") -> None:
-    """Raise ``InvalidInput("<who>: <rule>, got <got>. <hint>")`` unless `holds`; a shape is told as it is."""
+    """Raise ``InvalidInput("<who>: <rule>, got <got>. <hint>")`` unless `holds`.
+
+    `got` is told as `shown` does, but for a tuple of whole numbers, which is taken for a shape and told as it is. A
+    value of whatever kind from outside may be a row of whole numbers: for these there is `of_kind`, or `shown` itself.
+    """
     if not holds:
         said = str(got) if _is_shape(got) else shown(got)
         value = "" if got is _NOTHING else f", got {said}"
@@ -104,7 +108,7 @@ def of_kind(who: str, name: str, value: object, kind: type, example: str) -> Non
 def positive(who: str, **values: float) -> None:
     """Each value must be a finite number > 0."""
     for name, value in values.items():
-        _number(_is_number(value) and math.isfinite(value) and value > 0, who, _rule(name, "> 0", value), value)
+        _number(is_positive(value), who, _rule(name, "> 0", value), value)
 
 
 def non_negative(who: str, **values: float) -> None:
@@ -124,8 +128,15 @@ def between(who: str, low: float, high: float, **values: float) -> None:
 def whole(who: str, at_least: int = 1, **values: int) -> None:
     """Each value must be a whole number >= `at_least`."""
     for name, value in values.items():
-        fits = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= at_least
-        _number(fits, who, f"{name} must be a whole number >= {at_least}", value)
+        _number(is_whole(value, at_least), who, f"{name} must be a whole number >= {at_least}", value)
+
+
+def is_positive(value: object) -> bool:
+    return _is_number(value) and math.isfinite(value) and value > 0  # type: ignore[arg-type, operator]
+
+
+def is_whole(value: object, at_least: int = 1) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= at_least
 
 
 def one_of(who: str, what: str, value: str, known: Iterable[str]) -> str:
@@ -137,6 +148,15 @@ def one_of(who: str, what: str, value: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(value, names, n=1, cutoff=0.5) if isinstance(value, str) else []
     hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(map(str, names))}"
     raise InvalidInput(f"{who}: unknown {what} {shown(value)}. {hint}")
+
+
+def utf8(who: str, content: bytes, what: str) -> str:
+    """`content` as text. Python's error holds all of it, so ours is raised after it, not in its context."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        bad = error.start
+    raise InvalidInput(f"{who}: must be {what} in UTF-8, and byte {bad} is not")
 
 
 def any_array(who: str, name: str, value: ArrayLike) -> np.ndarray:

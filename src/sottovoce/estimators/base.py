@@ -216,7 +216,7 @@ def numbered(who: str, y: np.ndarray, declared: Any) -> tuple[np.ndarray, np.nda
         return found, number
     listed = isinstance(declared, list | tuple | np.ndarray) or hasattr(declared, "to_numpy")
     check.require(listed, who, "classes must be a list of labels, such as ['ill', 'well']", declared)
-    classes = np.unique(np.asarray(declared))
+    classes = np.unique(check.any_array(who, "classes", declared))
     check.require(len(classes) > 1, who, "classes must name two labels or more")
     place = {label: index for index, label in enumerate(classes.tolist())}
     new = np.array([place.get(label, -1) for label in found.tolist()])[number]

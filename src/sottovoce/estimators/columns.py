@@ -159,7 +159,7 @@ class VerticalClassifier(LinearClassifier):
         example = "ProvenColumns(epsilon=1.0, delta=1e-6, unit='record', ...), Published(...) or 'none'"
         fits = isinstance(self.privacy, VerticalPrivacy)
         hint = "docs/choose.md has an example for split columns"
-        check.require(fits, self._name, f"privacy must be said: {example}", self.privacy, hint)
+        check.require(fits, self._name, f"privacy must be said: {example}, got {check.shown(self.privacy)}", hint=hint)
         model = not isinstance(self.privacy, ProvenColumns) or self.privacy.model
         check.require(model, self._name, "a model is needed to predict: ProvenColumns(model=True)", self.privacy)
         return self.privacy
@@ -174,25 +174,25 @@ class VerticalClassifier(LinearClassifier):
                 self._must_name_columns(name, own, place)
             names, shares = list(given), [[place[column] for column in own] for own in given.values()]
         else:
-            whole = isinstance(given, list | tuple) and all(isinstance(width, int | np.integer) for width in given)
+            whole = isinstance(given, list | tuple) and all(map(check.is_whole, given))
             rule = "parties must be {name: columns} or whole numbers >= 1, how many columns each has"
-            check.require(whole and all(width >= 1 for width in given), self._name, rule)
+            check.require(whole, self._name, rule)
+            check.require(sum(given) == columns, self._name, f"parties must add up to the {columns} columns of X")
             ends = np.cumsum([0, *given]).tolist()
             names, shares = list(range(len(given))), [list(range(a, b)) for a, b in itertools.pairwise(ends)]
         self._one_holder_each(columns, dict(zip(names, shares, strict=True)))
         return names, shares
 
     def _must_name_columns(self, name: Any, own: Any, place: Mapping[Any, int]) -> None:
-        """Refuse what is no column of X. It is told if it is text: a number may be an entry, given by mistake."""
+        """Refuse what is no column of X, by its place: it may be an entry, given by mistake."""
         listed = isinstance(own, list | tuple | range | np.ndarray) and np.ndim(own) == 1
         check.require(listed, self._name, f"parties[{name!r}] must be a list of names or numbers of columns", own)
-        for column in own:
+        for number, column in enumerate(own):
             if column not in place:
                 known = place if len(place) <= 2 * _LISTED else list(place)[:_LISTED]
-                what = check.shown(column) if isinstance(column, str) else "column of that number"
                 raise InvalidInput(
-                    f"{self._name}: parties[{name!r}] must name columns of X, and there is no {what}. There are: "
-                    f"{', '.join(map(repr, known))}{', ...' if len(known) < len(place) else ''}"
+                    f"{self._name}: parties[{name!r}] must name columns of X, and its entry {number} is none. There "
+                    f"are: {', '.join(map(repr, known))}{', ...' if len(known) < len(place) else ''}"
                 )
 
     def _one_holder_each(self, columns: int, shares: dict[Any, list[int]]) -> None:

@@ -58,8 +58,8 @@ class _FederatedLinear(PrivateEstimator):
     def _train(self, X: np.ndarray, y: np.ndarray, groups: Any, loss: Loss, *left_out: str) -> None:
         """Prepare the rows and train on them, out of one budget."""
         if isinstance(groups, str):
-            hint = f"Give the column itself, groups=frame[{check.shown(groups)}], and leave it out of X"
-            check.require(False, self._name, "groups must hold the owner of each row", groups, hint)
+            hint = "Give the column itself, such as groups=frame['owner'], and leave it out of X"
+            check.require(False, self._name, "groups must hold the owner of each row, got text", hint=hint)
         federation = Federation.from_arrays(X, y, np.zeros(len(X)) if groups is None else groups)
         self._steps, objective = self._settled_steps(X.shape[1]), Objective(loss, self._penalty())
         algorithm, mode, rounds = self._method(federation, objective)
@@ -180,7 +180,7 @@ class _FederatedLinear(PrivateEstimator):
             else:
                 fits = isinstance(step, PrivateScaler)
                 rule, hint = "prepare takes PublicScaler, PrivateScaler and RowClipper", "Give PublicScaler(ranges)"
-                check.require(fits, self._name, rule, step, hint)
+                check.require(fits, self._name, f"{rule}, got {type(step).__name__}", hint=hint)
         asking = sum(isinstance(step, PrivateScaler) for step in steps)
         check.require(asking <= 1, self._name, "prepare takes one PrivateScaler at most", asking)
         return steps

@@ -141,7 +141,7 @@ def _top_up(groups: np.ndarray, clients: int, at_least: int, rng: np.random.Gene
 
 
 def _labels(who: str, y: ArrayLike) -> np.ndarray:
-    labels = np.asarray(y)
+    labels = check.any_array(who, "y", y)
     check.require(labels.ndim == 1 and labels.size > 0, who, "needs one value per row", labels.shape)
     if labels.dtype == object:  # how pandas hands over text
         kinds = sorted({type(value).__name__ for value in labels})

@@ -204,9 +204,9 @@ class VerticalFederation:
 
 def cut(X: Matrix, split: Sequence[int]) -> list[Matrix]:
     """Neighbouring columns of X, split[0] of them, then split[1], ..."""
-    whole = isinstance(split, Sequence) and all(isinstance(width, int | np.integer) for width in split)
-    check.require(whole and all(width >= 1 for width in split), "split", "must be whole numbers >= 1, one per party")
-    check.require(sum(split) == X.shape[1], "split", f"must add up to the {X.shape[1]} columns of X", sum(split))
+    whole = isinstance(split, Sequence) and all(map(check.is_whole, split))
+    check.require(whole, "split", "must be whole numbers >= 1, one per party")
+    check.require(sum(split) == X.shape[1], "split", f"must add up to the {X.shape[1]} columns of X")
     ends = list(itertools.accumulate(split, initial=0))
     return [X[:, a:b] for a, b in itertools.pairwise(ends)]
 

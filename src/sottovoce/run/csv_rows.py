@@ -5,6 +5,7 @@ What is wrong is said by its place, never by what stands there: see `tables.py`.
 
 import csv
 import difflib
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -50,27 +51,27 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     """The header, the rows and the line each row ends on."""
     rows, lines = [], []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [name.strip() for name in next(reader, [])]
-            commas = len(header) != 1 or not any(mark in header[0] for mark in ";\t|")
-            check.require(commas, path.name, "fields must be separated by commas; the first line has none")
-            for row in reader:
-                if row:
-                    rule = f"must have {len(header)} fields, like the header"
-                    check.require(len(row) == len(header), f"{path.name}, line {reader.line_num}", rule, len(row))
-                    rows.append([field.strip() for field in row])
-                    lines.append(reader.line_num)
+        content = path.read_bytes()
     except FileNotFoundError:
         raise MissingData(
             f"{path}: there is no such file; paths start from the folder of the file that names them"
         ) from None
     except OSError as error:
         raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path}: must be a CSV file in UTF-8, and byte {error.start} is not") from None
-    except csv.Error as error:
-        raise InvalidInput(f"{path}: must be a CSV file in UTF-8 ({error})") from None
+    text = check.utf8(str(path), content, "a CSV file").removeprefix("\ufeff")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        commas = len(header) != 1 or not any(mark in header[0] for mark in ";\t|")
+        check.require(commas, path.name, "fields must be separated by commas; the first line has none")
+        for row in reader:
+            if row:
+                rule = f"must have {len(header)} fields, like the header"
+                check.require(len(row) == len(header), f"{path.name}, line {reader.line_num}", rule, len(row))
+                rows.append([field.strip() for field in row])
+                lines.append(reader.line_num)
+    except csv.Error as error:  # it names marks and limits, never a field
+        raise InvalidInput(f"{path}, line {reader.line_num}: must be CSV ({error})") from None
     check.require(len(rows) > 0, path.name, "needs a header and at least one row")
     check.require(len(set(header)) == len(header), path.name, "column names must be distinct")
     return header, rows, lines

@@ -273,10 +273,9 @@ def read_tables(path: Path, known: Collection[str] = _TABLES) -> Tables:
     except OSError as error:
         raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
     check.require(len(content) <= _LARGEST_FILE, str(path), f"must have at most {_LARGEST_FILE // 2**20} MiB")
+    text = check.utf8(str(path), content, "TOML")
     try:
-        tables = tomllib.loads(content.decode("utf-8"))
-    except UnicodeDecodeError as error:  # as it is, it quotes a byte of what may be a file of rows
-        raise InvalidInput(f"{path}: must be TOML in UTF-8, and byte {error.start} is not") from None
+        tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidInput(f"{path}: must be TOML ({error})") from None
     for name, table in tables.items():

@@ -273,6 +273,7 @@ def train(
     check.whole("train", rounds=rounds, record_every=record_every)
     lasting = ledgers is not None and not isinstance(ledgers, MemoryLedger)
     if resume is not None:
+        check.of_kind("train", "resume", resume, Checkpoint, "load_checkpoint(...)")
         seed = _seed_to_resume(resume, seed, privacy, lasting)
     streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
     parts = (algorithm, federation, objective, privacy, participation, rounds, streams, test, engine)

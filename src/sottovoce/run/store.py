@@ -453,13 +453,12 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        content = path.read_bytes()
     except FileNotFoundError:
         raise MissingData(f"{path}: there is no such file") from None
     except OSError as error:
         raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path}: must be UTF-8 text ({error})") from None
+    return check.utf8(str(path), content, "text")
 
 
 def _parquet(history: History, private: set[str]) -> bytes:
