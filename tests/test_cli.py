@@ -226,7 +226,7 @@ BAD = {
         {
             "algorithm": {"name": "pvp"},
             "objective": {"loss": "squared"},
-            "data": {"csv": "numbers.csv", "label": "income", "clients": 2},
+            "data": {"csv": "numbers.csv", "label": "income", "clients": 2, "row_bound": 9.0},
         },
         terminal.NO_PRIVACY,
         "no bounded sensitivity",
@@ -418,7 +418,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing(here: Path, monkeypatch: pyte
 
 
 def test_the_optimum_of_the_demo_is_scikit_learns(here: Path) -> None:
-    table = {"csv": "rows.csv", "label": "outcome", "clients": 3, "test": 15}
+    table = {"csv": "rows.csv", "label": "outcome", "clients": 3, "test": 15, "row_bound": 9.0}
     (here.parent / "input" / "rows.csv").write_text(
         (here.parent / "input" / "rows.csv")
         .read_text()

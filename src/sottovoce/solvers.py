@@ -189,7 +189,8 @@ class PerAgent(Solver):
         check.require(alone, "PerAgent", "each solver must have one number of steps of its own")
         batches = sorted({solver.batch for solver in self.solvers})
         hint = "It is declared once for all, as privacy noise is calibrated from it: give all the same"
-        check.require(len(batches) == 1, "PerAgent", "all solvers must have the same batch", batches, hint)
+        rule = f"all solvers must have the same batch, got {batches}"
+        check.require(len(batches) == 1, "PerAgent", rule, hint=hint)
         object.__setattr__(self, "steps", tuple(solver.steps for solver in self.solvers))
         object.__setattr__(self, "batch", batches[0])
 

@@ -12,6 +12,7 @@ import difflib
 import math
 from collections.abc import Iterable, Sized
 from dataclasses import fields, is_dataclass
+from types import UnionType
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -99,7 +100,7 @@ def require(holds: bool, who: str, rule: str, got: object = _NOTHING, hint: str 
         raise InvalidInput(f"{who}: {rule}{value}" + (f". {hint}" if hint else ""))
 
 
-def of_kind(who: str, name: str, value: object, kind: type, example: str) -> None:
+def of_kind(who: str, name: str, value: object, kind: type | UnionType, example: str) -> None:
     """`value` must be a `kind`. Whatever else was given, rows perhaps, is told by its own kind and size alone."""
     if not isinstance(value, kind):
         raise InvalidInput(f"{who}: {name} must be an object such as {example}, got {shown(value)}")
@@ -136,7 +137,7 @@ def is_positive(value: object) -> bool:
 
 
 def is_whole(value: object, at_least: int = 1) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= at_least
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= at_least)
 
 
 def one_of(who: str, what: str, value: str, known: Iterable[str]) -> str:
@@ -159,7 +160,7 @@ def utf8(who: str, content: bytes, what: str) -> str:
     raise InvalidInput(f"{who}: must be {what} in UTF-8, and byte {bad} is not")
 
 
-def any_array(who: str, name: str, value: ArrayLike) -> np.ndarray:
+def any_array(who: str, name: str, value: ArrayLike | None) -> np.ndarray:
     """`value` as an array, whatever it holds; rows of unequal length are none."""
     try:
         return np.asarray(value)

@@ -232,7 +232,7 @@ class Rows:
             return last
         chosen = chosen.astype(np.int64)  # a copy: the caller may change its own
         bad = chosen[(chosen < 0) | (chosen >= self.n_clients)]
-        require(not bad.size, "Rows", f"clients must be numbers 0..{self.n_clients - 1}", tuple(bad[:1].tolist()))
+        require(not bad.size, "Rows", f"clients must be numbers 0..{self.n_clients - 1}, got {bad[:1].tolist()}")
         new = _Active(chosen, self.offsets[chosen], self.sizes[chosen], last.rows_per_block, contiguous=False)
         self._last_asked = new
         return new
