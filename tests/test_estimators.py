@@ -601,13 +601,13 @@ def test_wrong_data() -> None:
         model.fit(X, Y, group=OWNER)
     with pytest.raises(TypeError, match="toarray"):
         model.fit(csr_array(X), Y)
-    with pytest.raises(InvalidInput, match=r"groups=frame\['hospital'\]"):
+    with pytest.raises(InvalidInput, match=r"got text\. .*groups=frame\['owner'\]"):
         model.fit(X, Y, groups="hospital")
     with pytest.raises(InvalidInput, match="groups must have one entry per row"):
         model.fit(X, Y, groups=OWNER[:-1])
     with pytest.raises(InvalidInput, match=r"columns are split here, so no row has an owner\. Say .* parties="):
         sv.VerticalClassifier(privacy="none").fit(X, Y, groups=OWNER)
-    with pytest.raises(InvalidInput, match=r"y must hold the label of each row, got 'ill'\. Give .* frame\['ill'\]"):
+    with pytest.raises(InvalidInput, match=r"y must hold the label of each row, got text\. Give .* frame\['label'\]"):
         model.fit(X, "ill")
     with pytest.raises(InvalidInput, match=r"y must hold numbers, and row 0 holds text \(400 such rows\)\. Make"):
         sv.FederatedRegressor(**QUICK).fit(X, Y)

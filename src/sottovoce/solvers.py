@@ -110,7 +110,7 @@ class Gradient(Solver):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.step is not None:
-            positive, rule = all(map(check.is_positive, _each(self.step))), "step must be a number > 0"
+            positive, rule = all(map(check.is_positive, _each(self.step))), "step must be > 0"
             check.require(positive, type(self).__name__, f"{rule}, got {check.shown(self.step)}")
 
     def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:

@@ -71,7 +71,7 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
                 rows.append([field.strip() for field in row])
                 lines.append(reader.line_num)
     except csv.Error as error:  # it names marks and limits, never a field
-        raise InvalidInput(f"{path}, line {reader.line_num}: must be CSV ({error})") from None
+        raise InvalidInput(f"{path}, line {reader.line_num}: must be a CSV file in UTF-8 ({error})") from None
     check.require(len(rows) > 0, path.name, "needs a header and at least one row")
     check.require(len(set(header)) == len(header), path.name, "column names must be distinct")
     return header, rows, lines
