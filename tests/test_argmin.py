@@ -114,7 +114,8 @@ def test_no_solver_that_fails_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch.setattr(subproblem, "minimise", lambda *_: 1 / 0)
             monkeypatch.setattr(rows_module, "MOST_PASSES", 0)
         oracle, place = door(Proven(1e9, 1e-5, 1.0))
-        answers.append(oracle.argmin(np.zeros((1, 4)), 0.3, linear=np.ones((6, 4))))
+        place.door.intercept = lambda answer, exact, *_: (answers.append(exact), answer)[1]
+        oracle.argmin(np.zeros((1, 4)), 0.3, linear=np.ones((6, 4)))
         assert place.ledger.epsilons().all()
     np.testing.assert_allclose(*answers, atol=1e-6)
 

@@ -337,9 +337,7 @@ def test_without_download_openml_is_not_asked(nowhere: None, monkeypatch: pytest
 )
 def test_malformed_a9a_lines(folder: Path, line: str):
     _write(folder, {"a9a": f"+1 1:1 123:1\n{line}\n", "a9a.t": ""})
-    with pytest.raises(
-        InvalidInput, match=r"a9a, line 2: must be a label and pairs index:1, .* within 1\.\.123, got '-1 "
-    ):
+    with pytest.raises(InvalidInput, match=r"a9a, line 2: must be a label and pairs index:1, .* within 1\.\.123$"):
         datasets.a9a()
 
 
@@ -352,7 +350,7 @@ def test_a_folder_with_one_file_too_few_is_not_enough(folder: Path):
 
 def test_malformed_labels_and_tables(folder: Path):
     _write(folder, {"a9a": "0 1:1\n", "a9a.t": ""})
-    with pytest.raises(InvalidInput, match=r"a9a, line 1: label must be -1 or \+1, got '0'"):
+    with pytest.raises(InvalidInput, match=r"a9a, line 1: label must be -1 or \+1$"):
         datasets.a9a()
     for file, text, complaint in (
         (
@@ -364,7 +362,7 @@ def test_malformed_labels_and_tables(folder: Path):
         (
             "extra/madelon_train.data",
             GOOD_ROW.replace("1", "one", 1),
-            r"train\.data, line 1: must hold numbers .*'one'",
+            r"train\.data, line 1: must hold finite numbers, and field 1 is none$",
         ),
         ("extra/madelon_train.labels", "1\n2\n", r"train\.labels, line 2: label must be"),
         ("extra/madelon_train.labels", "1\n", "training part must have 2000 rows, got 1"),
@@ -377,7 +375,7 @@ def test_malformed_labels_and_tables(folder: Path):
 def test_unreadable_files_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch):
     _write(folder, GOOD_MADELON)
     (folder / MADELON_FILES[0]).write_bytes(b"63 \xff")
-    with pytest.raises(InvalidInput, match=r"train\.data: must be plain ASCII text, got byte 0xff"):
+    with pytest.raises(InvalidInput, match=r"train\.data: must be plain ASCII text, and byte 3 is not"):
         datasets.madelon()
     packed = folder / f"{MADELON_FILES[0]}.gz"
     for broken in (b"not gzip", gzip.compress(GOOD_ROW.encode())[:-9]):

@@ -28,6 +28,7 @@ from sottovoce.run.describe import Tables, to_toml
 from sottovoce.run.experiment import MODES, build, load
 
 ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing is stated about the sizes")  # rows here are short
 
 
 def write_csv(folder: Path, rows: int = 60, seed: int = 3, bad: dict[int, str] | None = None) -> Path:
@@ -365,18 +366,20 @@ def test_ranges_scale_the_columns_of_a_csv(folder: Path) -> None:
         load(write_toml(folder, data={"name": "adult", "clients": 3, "ranges": ranges}))
 
 
-def test_columns_that_clipping_would_take_away_are_noticed(folder: Path) -> None:
+@pytest.mark.filterwarnings("error")
+def test_what_is_not_stated_of_sizes_is_said_whatever_the_rows_hold(folder: Path) -> None:
+    """A warning that came with large numbers alone would tell of private rows."""
+    bare = {name: value for name, value in DATA.items() if name not in ("row_bound", "shorten")}
     lines = [line.split(",") for line in (folder / "rows.csv").read_text().split()]
-    large = [lines[0]] + [[f"{100 * float(age):.3f}", *others] for age, *others in lines[1:]]
-    (folder / "rows.csv").write_text("\n".join(map(",".join, large)))
-    with pytest.warns(
-        UserWarning, match=r"tiny.toml, \[data\]: 1 of 2 columns hold numbers beyond 10: .*Give ranges = "
-    ):
-        load(write_toml(folder)).data()
-    # warnings are errors: none here
-    load(write_toml(folder, data={**DATA, "ranges": {"age": [-70, 70], "income": [-1, 1]}})).data()
-    load(write_toml(folder, data={**DATA, "row_bound": 100.0, "shorten": False})).data()
-    load(write_toml(folder, privacy={"mode": "none"})).data()
+    for size in (0.01, 1, 100):
+        sized = [lines[0]] + [[f"{size * float(age):.5f}", *others] for age, *others in lines[1:]]
+        (folder / "rows.csv").write_text("\n".join(map(",".join, sized)))
+        with pytest.warns(UserWarning, match=r"tiny.toml, \[data\]: nothing is stated about the sizes .*ranges = "):
+            load(write_toml(folder, data=bare)).data()
+        # warnings are errors: none here
+        load(write_toml(folder, data={**bare, "ranges": {"age": [-70, 70], "income": [-1, 1]}})).data()
+        load(write_toml(folder, data={**bare, "row_bound": 1000.0})).data()
+        load(write_toml(folder, data=bare, privacy={"mode": "none"})).data()
 
 
 def test_without_owners_a_csv_is_shared_out(folder: Path) -> None:

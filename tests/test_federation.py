@@ -70,9 +70,12 @@ class Frame:
     [
         (
             lambda: sv.Federation.from_arrays(bad_feature(np.nan), Y, G),
-            r"X must be finite, got nan at \(3, 1\) \(1 such",
+            r"X must be finite, and the entry at \(3, 1\) is not \(1 such",
         ),
-        (lambda: sv.Federation.from_arrays(bad_feature(np.inf), Y, G), r"X must be finite, got inf at \(3, 1\)"),
+        (
+            lambda: sv.Federation.from_arrays(bad_feature(np.inf), Y, G),
+            r"X must be finite, and the entry at \(3, 1\) is",
+        ),
         (lambda: sv.Federation.from_arrays(X, Y[:5], G), r"y must have one entry per row of X \(6\), got 5"),
         (lambda: sv.Federation.from_arrays(X, Y, G[:4]), r"groups must have one entry per row of X \(6\), got 4"),
         (
@@ -87,7 +90,7 @@ class Frame:
         (lambda: sv.Federation.from_arrays(X[:, 0], Y, G), "X must have 2 axes"),
         (lambda: sv.Federation.from_arrays([["a", "b"]], [1], [0]), "X must be numbers"),
         (lambda: sv.Federation.from_arrays(X, Y, G, owners=[0, 1]), "client 1 has no rows"),
-        (lambda: sv.Federation.from_arrays(X, Y, G, owners=[1]), "groups name 0.0, which is not among the owners"),
+        (lambda: sv.Federation.from_arrays(X, Y, G, owners=[1]), r"and row 0 names another \(6 such rows\)"),
         (
             lambda: sv.Federation.from_arrays(X, Y, G, row_bound=1.0),
             "longer than 1, but the longest is longer\\. Scale",
@@ -98,7 +101,7 @@ class Frame:
             lambda: sv.Federation.from_clients([(X, Y), (X[:, :1], Y)]),
             r"client 1 must have the first one's columns \(2,\)",
         ),
-        (lambda: sv.Objective(sv.L2(1.0)), "loss must be a Loss"),  # type: ignore[arg-type]
+        (lambda: sv.Objective(sv.L2(1.0)), r"loss must be an object such as Logistic\(\), got L2\(lam=1.0\)"),  # type: ignore[arg-type]
         (lambda: sv.Objective(sv.Logistic(), scale="average"), "unknown scale 'average'"),  # type: ignore[arg-type]
         (lambda: sv.Proven(epsilon=0, delta=1e-5, clip=1), "Proven: epsilon must be > 0, got 0"),
         (lambda: sv.Proven(epsilon=1, delta=1.0, clip=1), r"Proven: delta must lie in \(0, 1\), got 1.0"),

@@ -480,7 +480,7 @@ def test_good_labels_become_floats(loss):
 @pytest.mark.parametrize("loss", SIGNED, ids=str)
 def test_signed_labels(loss):
     name = type(loss).__name__
-    with pytest.raises(InvalidInput, match=rf"^{name}: labels must be -1 or \+1, and 2 of 3 are .*Use 2\*y-1 for 0/1"):
+    with pytest.raises(InvalidInput, match=rf"^{name}: labels must be -1 or \+1, and 2 of 3 are .*2\*y-1 for labels 0"):
         loss.check_labels([0, 1, 0])
     with pytest.raises(InvalidInput, match=r"and 1 of 4 are neither\. Code one class as -1"):
         loss.check_labels([-1, 1, 2, 1])
@@ -498,7 +498,7 @@ def test_softmax_labels():
 @every
 def test_labels_must_be_finite_numbers_in_one_axis(loss):
     name = type(loss).__name__
-    with pytest.raises(InvalidInput, match=f"^{name}: labels must be finite, got nan"):
+    with pytest.raises(InvalidInput, match=f"^{name}: labels must be finite, and the entry at \\(1,\\) is not"):
         loss.check_labels([1.0, math.nan])
     with pytest.raises(InvalidInput, match=rf"^{name}: labels must be numbers, and there is str at \(0,\)\.") as error:
         loss.check_labels(["spam", "ham"])

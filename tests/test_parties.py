@@ -14,7 +14,7 @@ from sottovoce.core.participation import Everyone
 from sottovoce.core.streams import Streams
 from sottovoce.privacy import accounting, mechanisms, sensitivity
 from sottovoce.privacy.audit import Tape, replays
-from sottovoce.privacy.ledger import Budget, fingerprint
+from sottovoce.privacy.ledger import Budget, LedgerError, fingerprint
 from sottovoce.privacy.ledger_file import FileLedger
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
@@ -54,6 +54,12 @@ def ask(simulator: Any, target: np.ndarray, k: int, rho: float = 0.3) -> np.ndar
     everyone = np.arange(simulator.n)
     oracle, _ = simulator.door.open(everyone, np.ones(simulator._shape(simulator.n), dtype=bool), k)
     return oracle.fit(target, np.full((simulator.n, 1), rho))
+
+
+def shared(simulator: Any) -> Any:
+    """The simulator, with noise that is not bound to the data: so that answers about two data sets can be compared."""
+    simulator.door.key = SharedNoise(simulator.door.key.streams)
+    return simulator
 
 
 @pytest.mark.parametrize("unit", COLUMN_UNITS)
@@ -101,7 +107,9 @@ def test_columns_that_no_fit_can_be_made_of_are_answered_with_zeros(unit: str) -
     huge = VerticalFederation((usual.parts[0] * 1e200, *usual.parts[1:]), usual.y, usual.names)
     empty = VerticalFederation((usual.parts[0] * 0.0, *usual.parts[1:]), usual.y, usual.names)
     target = np.random.default_rng(0).normal(size=(6, 40))
-    said, of_none, of_usual = (ask(place(whole, 4, federation), target, 1) for federation in (huge, empty, usual))
+    said, of_none, of_usual = (
+        ask(shared(place(whole, 4, federation)), target, 1) for federation in (huge, empty, usual)
+    )
     assert np.array_equal(said, of_none)
     assert np.array_equal(said[1:], of_usual[1:])
     assert not np.array_equal(said[0], of_usual[0])
@@ -361,30 +369,30 @@ def test_models_in_a_result_are_noisy_and_not_what_trained() -> None:
 def test_ledgers_on_disk_outlive_the_run(tmp_path: Any) -> None:
     options: dict[str, Any] = {"ledgers": tmp_path}
     first = trained(RECORD, **options)
-    again = trained(RECORD, **options)  # the same run: its answers are repeated, for nothing
-    assert np.array_equal(first.model, again.model)
-    assert again.guarantee.epsilon == pytest.approx(20.0, rel=1e-6)
-    other = trained(RECORD, **(options | {"seed": 2}))
-    assert other.rounds == 0
-    assert "budget is spent" in other.stopped
+    assert first.guarantee.epsilon == pytest.approx(20.0, rel=1e-6)
+    for seed in (1, 2):  # a run that is started again pays again, and nothing is left
+        other = trained(RECORD, **(options | {"seed": seed}))
+        assert other.rounds == 0
+        assert "budget is spent" in other.stopped
 
 
 def test_labels_have_a_ledger_of_their_own(tmp_path: Any) -> None:
-    """Flipped anew for another run, they would be given away twice; the same run again flips the same ones."""
-    privacy = replace(RECORD, label_epsilon=1.0)
-    first, again = (trained(privacy, ledgers=tmp_path / "files") for _ in range(2))
-    assert np.array_equal(first.model, again.model)
-    assert "Labels: (1, 0) for one label" in again.guarantee.text
-    with pytest.raises(BudgetSpent, match="party 1, labels"):
-        trained(privacy, ledgers=tmp_path / "files", seed=2)
-    with pytest.raises(BudgetSpent, match="party 1, labels"):
+    """Flipped anew for another run, they would be given away twice: all runs have the same flips, for life."""
+    privacy = replace(RECORD, epsilon=5.0, label_epsilon=1.0)
+    for seed in (1, 2):
+        run = trained(privacy, ledgers=tmp_path / "files", seed=seed)
+        assert "Labels: (1, 0) for one label" in run.guarantee.text
+    with pytest.raises(BudgetSpent, match=r"the labels were randomised before, with another one than 0\.1"):
         trained(replace(privacy, label_epsilon=0.1), ledgers=tmp_path / "files")
+    (tmp_path / "files" / "labels" / "flips-1.0").unlink()
+    with pytest.raises(LedgerError, match="the flips of labels that were charged are gone"):
+        trained(privacy, ledgers=tmp_path / "files")
     folder, y = tmp_path / "more" / "labels", small_columns().y
     folder.mkdir(parents=True)
     FileLedger.create(folder / "0000.ledger", "party 1, labels", fingerprint(y, y[:0]), Budget(3.0, 0.0)).close()
-    trained(replace(privacy, epsilon=5.0), ledgers=tmp_path / "more")
-    second = trained(replace(privacy, epsilon=5.0), ledgers=tmp_path / "more", seed=2)
-    assert "Labels: (2, 0) for one label" in second.guarantee.text
+    trained(privacy, ledgers=tmp_path / "more")
+    second = trained(replace(privacy, label_epsilon=2.0), ledgers=tmp_path / "more", seed=2)
+    assert "Labels: (3, 0) for one label" in second.guarantee.text
 
 
 def test_losses_of_models_that_were_never_given_out_do_not_leave() -> None:

@@ -185,7 +185,7 @@ def test_random_cuts_serve_thousands_of_clients():
         (lambda: partition.dirichlet([1, 2, 3], 2, 1.0, 0, 2), "2 clients of at_least=2 need 4 rows, got 3"),
         (lambda: partition.dirichlet([1, 2], 1, 1.0, 0, 0), "at_least must be a whole number >= 1, got 0"),
         (lambda: partition.dirichlet([[1, 2]], 1, 1.0, 0), r"dirichlet: needs one value per row, got \(1, 2\)"),
-        (lambda: partition.by_size([3, 0], 0), r"by_size: sizes must be a list of whole numbers >= 1, got \[3, 0\]"),
+        (lambda: partition.by_size([3, 0], 0), r"by_size: sizes must be a list of whole numbers >= 1"),
         (lambda: partition.by_size([1.5], 0), "by_size: sizes must be a list of whole numbers"),
         (lambda: partition.by_size([], 0), "by_size: sizes must be a list of whole numbers"),
         (lambda: partition.lognormal_sizes(9, 3, -0.1, 0), "lognormal_sizes: spread must be >= 0, got -0.1"),

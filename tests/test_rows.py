@@ -422,7 +422,7 @@ def test_arg_mins_that_are_not_stiff_are_found_for_all_at_once() -> None:
 
 def test_argmin_says_when_it_fails() -> None:
     rows = make(Logistic(), sizes=[6, 50])
-    with pytest.raises(SottovoceError, match=r"client 1 stopped at \|gradient\| = .* Standardise"):
+    with pytest.raises(SottovoceError, match=r"client 1 stopped at a gradient longer than tol = .* one scale"):
         rows.argmin(points(rows, 1), 1e12, clients=[1], tol=1e-15)
     with pytest.raises(InvalidInput, match=r"must be finite.*diverged"):
         rows.argmin(np.full((1, rows.dim), np.nan), 1.0)
@@ -447,7 +447,7 @@ def test_margins_of_every_shape() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"offsets": [0, 2, 2, 4]}, "every client must have at least one row, got \\[1\\]"),
+        ({"offsets": [0, 2, 2, 4]}, "every client must have at least one row, and client 1 has none"),
         ({"offsets": [0, 3]}, "offsets must go from 0 to the number of rows, 4"),
         ({"offsets": [0.0, 4.0]}, "whole numbers"),
         ({"y": np.ones(3)}, "a label for each of 4 rows, got 3"),

@@ -19,6 +19,7 @@ ROWS = """
 csv = "rows.csv"
 label = "outcome"
 owner = "owner"
+row_bound = 9.0
 [objective]
 loss = "logistic"
 penalty = "l2"
@@ -37,7 +38,7 @@ seed = 1
 engine = "numpy"
 """
 COLUMNS = (
-    ROWS.replace("[objective]", "split = [1, 1]\n[objective]")
+    ROWS.replace("row_bound = 9.0", "split = [1, 1]", 1)
     .replace('"dp-admm"', '"admm-sharing"')
     .replace("clip = 1.0", 'unit = "record"\nbound = 5.0\nrow_bound = 1.0\nscore_bound = 2.0\nlabel_epsilon = 2.0')
 )

@@ -1,4 +1,4 @@
-"""Tables as they come: what is wrong with one is said by its place, and scaling by private numbers shows."""
+"""Tables as they come: what is wrong with one is said by its place, never by its entries."""
 
 import datetime
 import re
@@ -6,12 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.decomposition import PCA
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, PowerTransformer, StandardScaler
 
 import sottovoce as sv
 from sottovoce.core.check import InvalidInput
-from sottovoce.tables import signs_of_scaling
 
 RNG = np.random.default_rng(0)
 X = np.column_stack([RNG.normal(size=200), RNG.exponential(size=200), np.ones(200)])
@@ -68,41 +65,3 @@ def test_infinity_is_named_by_its_place() -> None:
             InvalidInput, match=rf"column {column} of X contains infinity, first in row 3 \(2 such rows"
         ):
             sv.PublicScaler((0, 1)).fit(table)
-
-
-# ------------------------------------------------------------------------------------------------ signs of scaling
-
-
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
-def test_scaling_by_its_own_numbers_shows(kind: Any) -> None:
-    rows = X.astype(kind)
-
-    def signs(scaler: Any, rows: np.ndarray = rows) -> str:
-        return signs_of_scaling(np.asarray(scaler.fit_transform(rows), dtype=np.float64))
-
-    assert signs_of_scaling(X) == ""
-    standard = "column 0 of X has mean 0 and deviation 1 (2 such columns)"
-    assert signs(StandardScaler()) == standard
-    assert signs(PowerTransformer(), rows[:, :2]) == standard
-    assert signs(StandardScaler(with_std=False)) == "column 0 of X has mean 0 (2 such columns)"
-    assert signs(PCA(1)) == "column 0 of X has mean 0 (1 such columns)"
-    assert signs(StandardScaler(with_mean=False)) == "column 0 of X has deviation 1 (2 such columns)"
-    unit = "every column of X has its extremes at the ends of a unit interval"
-    assert signs(MinMaxScaler(), rows[:, :2]) == signs(MinMaxScaler((-1, 1)), rows[:, :2]) == unit
-    assert signs(MaxAbsScaler()) == "every column of X has a largest size of 1"
-
-
-def test_one_standard_score_is_enough() -> None:
-    rows = X.copy()
-    rows[:, 1:2] = StandardScaler().fit_transform(X[:, 1:2])
-    assert signs_of_scaling(rows) == "column 1 of X has mean 0 and deviation 1 (1 such columns)"
-    assert signs_of_scaling(rows, ["age", "height", "one"]).startswith("column 'height' of X has mean 0")
-
-
-def test_what_comes_about_by_itself_is_no_sign() -> None:
-    indicators = (X > 0.5).astype(float)
-    balanced = np.tile([[-1.0], [1.0]], (100, 1))  # mean 0 and deviation 1, as indicators have
-    shares = RNG.uniform(size=(200, 1))
-    shares[:2] = [[0.0], [1.0]]
-    for rows in (X, indicators, balanced, np.column_stack([X, shares]), sv.PublicScaler((-10, 10)).fit_transform(X)):
-        assert signs_of_scaling(rows) == ""

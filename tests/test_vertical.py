@@ -216,7 +216,7 @@ def test_a_run_file_may_split_columns(tmp_path: Path) -> None:
         ("split = [1, 1]", "split = [1, 1]\nclients = 3", "split shares out columns: leave clients"),
         ('unit = "record"', "", "needs unit"),
         ('name = "admm-sharing"', 'name = "dp-admm"', "unknown key 'bound'"),
-        ("split = [1, 1]", "", "is for columns"),
+        ("split = [1, 1]", "row_bound = 9.0", "is for columns"),
     ],
 )
 def test_a_wrong_run_file_says_what_is_wrong(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -116,20 +116,20 @@ class PublicScaler(_Scaler):
             rule = f"ranges must name every column; there is none for {', '.join(map(repr, missing))}"
             check.require(not missing, "PublicScaler", rule, hint="State one, or leave the column out of X")
             given = [given[name] for name in np.asarray(names)]
-        check.require(given is not None, "PublicScaler", "ranges must be stated", given, hint)
+        check.require(given is not None, "PublicScaler", "ranges must be stated", hint=hint)
         try:
             pairs = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError):
             pairs = np.zeros(0)
         pairs = np.tile(pairs, (columns, 1)) if pairs.shape == (2,) else pairs
         check.require(
-            pairs.shape == (columns, 2), "PublicScaler", f"ranges must be {columns} pairs (low, high)", given, hint
+            pairs.shape == (columns, 2), "PublicScaler", f"ranges must be {columns} pairs (low, high)", hint=hint
         )
         wrong = np.flatnonzero(~(np.isfinite(pairs).all(axis=1) & (pairs[:, 0] < pairs[:, 1])))
         if len(wrong):
             column = int(wrong[0]) if names is None else np.asarray(names).tolist()[wrong[0]]
-            where = f"low must be < high, both finite, in column {column!r}"
-            check.require(False, "PublicScaler", where, tuple(pairs[wrong[0]].tolist()))
+            rule = f"low must be < high, both finite, in the range of column {column!r}"
+            check.require(False, "PublicScaler", rule, hint="Ranges are stated, never the rows themselves")
         return pairs
 
 
@@ -278,5 +278,6 @@ def seed_of(random_state: Any) -> int | None:
         random_state = check_random_state(random_state).randint(2**31)
     fits = isinstance(random_state, int | np.integer) and int(random_state) >= 0
     hint = "Of a Generator give a number, random_state=int(rng.integers(2**31))"
-    check.require(fits, "random_state", "must be None, a whole number >= 0 or a RandomState", random_state, hint)
+    rule = f"must be None, a whole number >= 0 or a RandomState, got {check.shown(random_state)}"
+    check.require(fits, "random_state", rule, hint=hint)
     return int(random_state)

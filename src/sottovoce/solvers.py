@@ -55,8 +55,8 @@ class Solver(ABC):
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for steps in _each(self.steps):
-            check.whole(type(self).__name__, steps=steps)
+        whole, rule = all(map(check.is_whole, _each(self.steps))), "steps must be a whole number >= 1"
+        check.require(whole, type(self).__name__, f"{rule}, got {check.shown(self.steps)}")
         check.non_negative(type(self).__name__, batch=self.batch)
 
     @property
@@ -109,8 +109,9 @@ class Gradient(Solver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for step in () if self.step is None else _each(self.step):
-            check.positive(type(self).__name__, step=step)
+        if self.step is not None:
+            positive, rule = all(map(check.is_positive, _each(self.step))), "step must be > 0"
+            check.require(positive, type(self).__name__, f"{rule}, got {check.shown(self.step)}")
 
     def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:
         return w - self.length(local) * g, memory
@@ -188,7 +189,8 @@ class PerAgent(Solver):
         check.require(alone, "PerAgent", "each solver must have one number of steps of its own")
         batches = sorted({solver.batch for solver in self.solvers})
         hint = "It is declared once for all, as privacy noise is calibrated from it: give all the same"
-        check.require(len(batches) == 1, "PerAgent", "all solvers must have the same batch", batches, hint)
+        rule = f"all solvers must have the same batch, got {batches}"
+        check.require(len(batches) == 1, "PerAgent", rule, hint=hint)
         object.__setattr__(self, "steps", tuple(solver.steps for solver in self.solvers))
         object.__setattr__(self, "batch", batches[0])
 

@@ -1,4 +1,4 @@
-"""Tables as users of scikit-learn bring them: checked, and looked at for signs that they were scaled before.
+"""Tables as users of scikit-learn bring them, checked.
 
 An error here names the column and the row, never what stands there: messages travel further than rows do (into logs,
 bug reports, the output of worker processes), and whoever may see the row can look it up.
@@ -18,7 +18,18 @@ from sottovoce.problems.federation import one_kind, rows_without
 
 _TEXT = (str, bytes)
 _TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
-_EXACT = 1e-6  # what rounding leaves of a mean of 0 or a deviation of 1, in single precision too
+_PUBLIC = (  # of scikit-learn's errors those that tell names of columns, kinds and sizes, and no entry
+    "Found array with",
+    "Found input variables with inconsistent numbers",
+    "X has ",
+    "The feature names should match",
+    "Feature names are only supported",
+    "y should be a 1d array",
+    "requires y to be passed",
+    "Sparse data was passed",
+    "Input y contains",
+    "argument must be a string or a real number",
+)
 
 
 def validated(estimator: BaseEstimator, X: Any, y: Any = "no_validation", **options: Any) -> Any:
@@ -26,50 +37,48 @@ def validated(estimator: BaseEstimator, X: Any, y: Any = "no_validation", **opti
 
     Its own quote an entry, or recommend imputers: one that learns from private rows is a leak.
     """
-    who, labels = type(estimator).__name__, np.asarray(None if isinstance(y, str) else y)
+    who = type(estimator).__name__
     if isinstance(y, str) and y != "no_validation":
-        hint = f"Give the column itself, frame[{y!r}], and leave it out of X"
-        check.require(False, who, "y must hold the label of each row", y, hint)
+        hint = "Give the column itself, such as frame['label'], and leave it out of X"
+        check.require(False, who, "y must hold the label of each row, got text", hint=hint)
+    labels = check.any_array(who, "y", None if isinstance(y, str) else y)
     _refuse_words(who, X)
     if labels.ndim == 1:
         _refuse_labels(who, labels, numbers=options.get("y_numeric", False))
+    checked, error = _validate(estimator, X, y, options)
+    if error is None:
+        return checked
+    said = str(error)
+    what = next((word for word in ("NaN", "infinity") if f"Input X contains {word}" in said), "")
+    if what:
+        rows, column = _places(X, np.isnan if what == "NaN" else np.isinf)
+        raise InvalidInput(
+            f"{who}: column {column!r} of X contains {what}, first in row {rows[0]} ({len(rows)} such rows). Drop "
+            "these rows, or fill them with a number known without looking: an imputer that learns from private rows is "
+            "a leak"
+        )
+    raise (TypeError if isinstance(error, TypeError) else InvalidInput)(_in_our_words(who, X, said))
+
+
+def _validate(estimator: BaseEstimator, X: Any, y: Any, options: dict[str, Any]) -> tuple[Any, Exception | None]:
+    """What scikit-learn makes of a table, or its error: raised here, it would stay in the context of ours."""
     try:
         with np.errstate(invalid="ignore"):  # infinities of both signs are summed up there
-            return validate_data(estimator, X, y, **options)
-    except ValueError as error:
-        if "could not convert" in str(error):  # of another kind of table; an entry would follow
-            raise InvalidInput(f"{who}: X must hold numbers, and some entries are not. Make numbers of them") from None
-        what = next((word for word in ("NaN", "infinity") if f"Input X contains {word}" in str(error)), "")
-        if not what:
-            raise
-    rows, column = _places(X, np.isnan if what == "NaN" else np.isinf)
-    raise InvalidInput(
-        f"{who}: column {column!r} of X contains {what}, first in row {rows[0]} ({len(rows)} such rows). Drop these "
-        "rows, or fill them with a number known without looking: an imputer that learns from private rows is a leak"
-    )
+            return validate_data(estimator, X, y, **options), None
+    except (TypeError, ValueError) as error:
+        return None, error
 
 
-def signs_of_scaling(X: np.ndarray, names: Any = None) -> str:
-    """What gives away that columns were scaled by their own numbers, and which; "" if nothing does.
-
-    Only columns with values between their extremes count: 0 and 1 are the natural ends of an indicator. A mean of
-    exactly 0 or a deviation of exactly 1 hardly ever comes about by itself, so one such column is enough. Extremes of
-    exactly 0 and 1 do (shares, probabilities): they count where every column has them.
-    """
-    places = np.flatnonzero(((X.min(axis=0) < X) & (X.max(axis=0) > X)).any(axis=0))
-    X = X[:, places]
-    if X.size == 0:
-        return ""
-    low, high, mean, deviation = X.min(axis=0), X.max(axis=0), X.mean(axis=0), X.std(axis=0)
-    centred, unit = np.abs(mean) <= _EXACT * deviation, np.abs(deviation - 1) <= _EXACT
-    for found, what in ((centred & unit, "mean 0 and deviation 1"), (centred, "mean 0"), (unit, "deviation 1")):
-        if found.any():
-            first = int(places[np.argmax(found)])
-            return f"column {first if names is None else names[first]!r} of X has {what} ({found.sum()} such columns)"
-    ends = np.all(np.abs(high - 1) <= _EXACT) and any(np.all(np.abs(low - end) <= _EXACT) for end in (0, -1))
-    if ends:
-        return "every column of X has its extremes at the ends of a unit interval"
-    return "every column of X has a largest size of 1" if np.all(np.abs(np.maximum(high, -low) - 1) <= _EXACT) else ""
+def _in_our_words(who: str, X: Any, said: str) -> str:
+    """scikit-learn's error as it is where it tells names, kinds and sizes alone. Others quote entries."""
+    if any(words in said for words in _PUBLIC):
+        return said
+    if "Complex data not supported" in said:  # the words that scikit-learn's own tests look for
+        return f"{who}: Complex data not supported. X and y must hold real numbers"
+    if "Expected 2D" in said:
+        how = "Reshape your data: X.reshape(-1, 1) is one column, X.reshape(1, -1) one row"  # words they look for, too
+        return f"{who}: X must have 2 axes, got {np.shape(X)}. {how}"
+    return f"{who}: X must be a table of numbers, and some entries are not. Make numbers of them"
 
 
 def _columns(X: Any) -> Iterator[tuple[Any, np.ndarray]]:

@@ -77,7 +77,8 @@ class DPADMM(ADMM):
     def __post_init__(self) -> None:
         super().__post_init__()
         check.positive("DPADMM", c_w=self.c_w)
-        check.require(self.theorem in ("auto", 3, 4), "DPADMM", "theorem must be 'auto', 3 or 4", self.theorem)
+        known = self.theorem in ("auto", 3, 4)
+        check.require(known, "DPADMM", f"theorem must be 'auto', 3 or 4, got {check.shown(self.theorem)}")
         check.one_of("DPADMM", "penalty_at", self.penalty_at, ("client", "server"))
 
     def asks(self) -> Asks:

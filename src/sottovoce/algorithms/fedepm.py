@@ -168,7 +168,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         check.whole("FedEPM", k0=self.k0)
         check.require(self.mu is not None or not self.by_size, "FedEPM", "by_size needs mu: give a number")
         check.one_of("FedEPM", "over", self.over, ("all", "uploaded"))
-        check.require(self.noise in (27, 39), "FedEPM", "noise must be 27 or 39", self.noise)
+        check.require(self.noise in (27, 39), "FedEPM", f"noise must be 27 or 39, got {check.shown(self.noise)}")
         check.one_of("FedEPM", "variant", self.variant, ("G", "P"))
 
     @classmethod

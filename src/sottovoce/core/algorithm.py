@@ -147,7 +147,7 @@ class ProxSteps:
         def stacked(name: str, numbers: Sequence[Array | float] | Array) -> Array:
             shapes = {np.shape(number) for number in numbers}
             fits = len(numbers) > 0 and all(shape == () or (len(shape) > 1 and shape[-1] == 1) for shape in shapes)
-            check.require(fits, "ProxSteps", f"{name} must be numbers, or one number per client (n, 1)", shapes)
+            check.require(fits, "ProxSteps", f"{name} must be numbers, or one number per client (n, 1)", tuple(shapes))
             if len(shapes) > 1:
                 numbers = np.broadcast_arrays(*map(np.atleast_2d, numbers))
             table = np.array(numbers, dtype=np.float64)  # a copy

@@ -35,7 +35,8 @@ def from_arrays(kind: type[Message], arrays: dict[str, np.ndarray], like: Messag
     """
     who = kind.__name__
     wanted = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    check.require(sorted(arrays) == sorted(wanted), who, f"needs exactly the fields {wanted}", sorted(arrays))
+    given = ", ".join(sorted(arrays))
+    check.require(sorted(arrays) == sorted(wanted), who, f"needs exactly the fields {wanted}", given)
     for name, array in arrays.items():
         check.require(array.dtype == np.float64, who, f"{name} must be float64", str(array.dtype))
         check.require(bool(np.isfinite(array).all()), who, f"{name} must be finite")

@@ -183,7 +183,7 @@ class Schedule(Participation):
     def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
         for round_, chosen in enumerate(self.sets, start=1):
             fits = all(0 <= client < n for client in chosen)
-            check.require(fits, "Schedule", f"round {round_} must name clients 0..{n - 1}", list(chosen))
+            check.require(fits, "Schedule", f"round {round_} must name clients 0..{n - 1}, got {list(chosen)}")
             mask = np.zeros(n, dtype=bool)
             mask[list(chosen)] = True
             yield np.broadcast_to(mask, _shape(streams, n))

@@ -1,12 +1,14 @@
 """What the estimators share: from parameters to parts of a run, what a guarantee leaves out, how often it was paid."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
@@ -17,7 +19,6 @@ from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.penalties import L2, Penalty
-from sottovoce.tables import signs_of_scaling
 
 CLASSIFICATION = ("logistic", "softmax", "smoothed-hinge")  # names of losses
 EARLIER_STEPS = (
@@ -74,7 +75,7 @@ class PrivateEstimator(Counted):
 
     def _penalty(self) -> Penalty:
         penalty = L2(1e-4) if self.penalty is None else self.penalty
-        check.require(isinstance(penalty, Penalty), self._name, "penalty must be an object such as L2(1e-4)", penalty)
+        check.of_kind(self._name, "penalty", penalty, Penalty, "L2(1e-4)")
         return penalty
 
     def _loss(self, known: Sequence[str]) -> Loss | str:
@@ -110,21 +111,10 @@ class PrivateEstimator(Counted):
         )
         return BudgetSpent(f"{self._name}: nothing was trained; {stopped}{earlier if self.ledgers is not None else ''}")
 
-    def _look_for_scaling(self, X: Any, mode: Any) -> tuple[str, ...]:
-        """What the guarantee has to say about earlier preparation; a warning if it shows."""
+    def _earlier(self, mode: Any) -> tuple[str, ...]:
+        """What the guarantee has to say about earlier preparation. No look at X: what is said must not depend on it."""
         check.one_of(self._name, "earlier_steps", self.earlier_steps, ("unknown", "public"))
-        if mode.mode != "proven" or self.earlier_steps == "public":
-            return ()
-        signs = "" if hasattr(X, "tocsr") else signs_of_scaling(X, getattr(self, "feature_names_in_", None))
-        if signs:
-            warnings.warn(
-                f"{self._name}: {signs}, as after scaling by the private rows themselves, which "
-                "no budget here pays for: use PublicScaler(...) or PrivateScaler(...) instead, or declare "
-                "earlier_steps='public' if it was done by public numbers",
-                PrivacyWarning,
-                stacklevel=4,
-            )
-        return (EARLIER_STEPS,)
+        return () if mode.mode != "proven" or self.earlier_steps == "public" else (EARLIER_STEPS,)
 
     def _refuse(self, arguments: dict[str, Any]) -> None:
         """Arguments of `fit` that other estimators have."""
@@ -185,13 +175,36 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         return self.classes_[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.intp)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy. scikit-learn's error about labels of another kind would quote them."""
-        try:
-            return float(super().score(X, y, sample_weight))
-        except ValueError as error:
-            if "Mix of label" not in str(error):
-                raise
-            raise InvalidInput(f"{self._name}: labels in y must be of the kind of classes_, text or numbers") from None
+        """Accuracy."""
+        rule = "labels in y must be of the kind of classes_, text or numbers"
+        return measured(self._name, accuracy_score, y, self.predict(X), sample_weight, rule)
+
+
+def measured(
+    who: str, metric: Callable[..., float], y: Any, predicted: np.ndarray, sample_weight: Any, rule: str
+) -> float:
+    """What a metric of scikit-learn says. Its errors would quote labels: `rule` says in their place what y must be."""
+    rows = len(y) if isinstance(y, Sized) else 0
+    check.require(rows == len(predicted), who, f"y must have one label per row of X ({len(predicted)})", rows)
+    try:
+        return float(metric(y, predicted, sample_weight=sample_weight))
+    except (TypeError, ValueError):
+        pass  # ours is raised outside, so that this one is not in its context
+    also = "" if sample_weight is None else ", and sample_weight one number per row"
+    raise InvalidInput(f"{who}: {rule}{also}")
+
+
+def refuse_other_targets(who: str, y: np.ndarray) -> None:
+    """Refuse y that does not hold classes."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about how many classes there are, read off private labels
+            check_classification_targets(y)
+        return
+    except ValueError:
+        pass
+    # The first words are those that scikit-learn's own tests look for.
+    raise InvalidInput(f"{who}: Unknown label type: y must hold one class per row. For numbers use FederatedRegressor")
 
 
 def numbered(who: str, y: np.ndarray, declared: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -203,8 +216,8 @@ def numbered(who: str, y: np.ndarray, declared: Any) -> tuple[np.ndarray, np.nda
         return found, number
     listed = isinstance(declared, list | tuple | np.ndarray) or hasattr(declared, "to_numpy")
     check.require(listed, who, "classes must be a list of labels, such as ['ill', 'well']", declared)
-    classes = np.unique(np.asarray(declared))
-    check.require(len(classes) > 1, who, "classes must name two labels or more", classes.tolist())
+    classes = np.unique(check.any_array(who, "classes", declared))
+    check.require(len(classes) > 1, who, "classes must name two labels or more")
     place = {label: index for index, label in enumerate(classes.tolist())}
     new = np.array([place.get(label, -1) for label in found.tolist()])[number]
     unknown = np.flatnonzero(new < 0)

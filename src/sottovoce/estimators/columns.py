@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.estimators.base import CLASSIFICATION, LinearClassifier, numbered
+from sottovoce.estimators.base import CLASSIFICATION, LinearClassifier, numbered, refuse_other_targets
 from sottovoce.preparation import seed_of
 from sottovoce.privacy.guarantee import LABELS_FOUND
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns, VerticalPrivacy
@@ -111,7 +110,7 @@ class VerticalClassifier(LinearClassifier):
             )
         self._refuse(others)
         X, y = validated(self, X, y, dtype=np.float64, accept_sparse="csr")
-        check_classification_targets(y)
+        refuse_other_targets(self._name, y)
         self.classes_, number = numbered(self._name, y, self.classes)
         if len(self.classes_) > 2:
             raise InvalidInput(
@@ -126,7 +125,7 @@ class VerticalClassifier(LinearClassifier):
     def _train(self, X: Any, y: np.ndarray, objective: Objective, left_out: list[str]) -> None:
         mode, (names, shares) = self._mode(), self._shares(X.shape[1])
         place = names.index(check.one_of(self._name, "holder", self.holder, names)) if self.holder is not None else 0
-        left_out = [*left_out, *self._look_for_scaling(X, mode)]
+        left_out = [*left_out, *self._earlier(mode)]
         parts = [X[:, own] for own in shares]
         if self.fit_intercept:
             parts[place] = _with_ones(parts[place])
@@ -152,12 +151,12 @@ class VerticalClassifier(LinearClassifier):
             self.intercept_ += part[len(own) :].sum()
 
     def _mode(self) -> Any:
-        if self.privacy == "none":
+        if isinstance(self.privacy, str) and self.privacy == "none":
             return NoPrivacy()
         example = "ProvenColumns(epsilon=1.0, delta=1e-6, unit='record', ...), Published(...) or 'none'"
         fits = isinstance(self.privacy, VerticalPrivacy)
         hint = "docs/choose.md has an example for split columns"
-        check.require(fits, self._name, f"privacy must be said: {example}", self.privacy, hint)
+        check.require(fits, self._name, f"privacy must be said: {example}, got {check.shown(self.privacy)}", hint=hint)
         model = not isinstance(self.privacy, ProvenColumns) or self.privacy.model
         check.require(model, self._name, "a model is needed to predict: ProvenColumns(model=True)", self.privacy)
         return self.privacy
@@ -168,24 +167,30 @@ class VerticalClassifier(LinearClassifier):
         if isinstance(given, Mapping):
             place = {name: number for number, name in enumerate(getattr(self, "feature_names_in_", ()))}
             place |= {number: number for number in range(columns)}
-            known = [column for own in given.values() for column in own]
-            unknown = [column for column in known if column not in place]
-            if unknown:
-                known = place if len(place) <= 2 * _LISTED else list(place)[:_LISTED]
-                raise InvalidInput(
-                    f"{self._name}: parties must name columns of X, and there is no {unknown[0]!r}. There are: "
-                    f"{', '.join(map(repr, known))}{', ...' if len(known) < len(place) else ''}"
-                )
+            for name, own in given.items():
+                self._must_name_columns(name, own, place)
             names, shares = list(given), [[place[column] for column in own] for own in given.values()]
         else:
-            check.require(
-                isinstance(given, list | tuple), self._name, "parties must be {name: columns} or widths", given
-            )
-            check.whole(self._name, **{f"parties[{m}]": width for m, width in enumerate(given)})
+            whole = isinstance(given, list | tuple) and all(map(check.is_whole, given))
+            rule = "parties must be {name: columns} or whole numbers >= 1, how many columns each has"
+            check.require(whole, self._name, rule)
+            check.require(sum(given) == columns, self._name, f"parties must add up to the {columns} columns of X")
             ends = np.cumsum([0, *given]).tolist()
             names, shares = list(range(len(given))), [list(range(a, b)) for a, b in itertools.pairwise(ends)]
         self._one_holder_each(columns, dict(zip(names, shares, strict=True)))
         return names, shares
+
+    def _must_name_columns(self, name: Any, own: Any, place: Mapping[Any, int]) -> None:
+        """Refuse what is no column of X, by its place: it may be an entry, given by mistake."""
+        listed = isinstance(own, list | tuple | range | np.ndarray) and np.ndim(own) == 1
+        check.require(listed, self._name, f"parties[{name!r}] must be a list of names or numbers of columns", own)
+        for number, column in enumerate(own):
+            if column not in place:
+                known = place if len(place) <= 2 * _LISTED else list(place)[:_LISTED]
+                raise InvalidInput(
+                    f"{self._name}: parties[{name!r}] must name columns of X, and its entry {number} is none. There "
+                    f"are: {', '.join(map(repr, known))}{', ...' if len(known) < len(place) else ''}"
+                )
 
     def _one_holder_each(self, columns: int, shares: dict[Any, list[int]]) -> None:
         """Refuse columns that are held twice or by nobody, and parties that hold none."""

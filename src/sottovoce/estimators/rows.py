@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin, clone
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
@@ -17,7 +17,9 @@ from sottovoce.estimators.base import (
     CLASSIFICATION,
     LinearClassifier,
     PrivateEstimator,
+    measured,
     numbered,
+    refuse_other_targets,
 )
 from sottovoce.preparation import (
     PrivateScaler,
@@ -32,7 +34,6 @@ from sottovoce.privacy.owners import OwnerLedgers
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss, Softmax
 from sottovoce.problems.objective import Objective
-from sottovoce.run.experiment import LARGE
 from sottovoce.run.simulate import train
 from sottovoce.tables import validated
 
@@ -53,13 +54,13 @@ class _FederatedLinear(PrivateEstimator):
     def _train(self, X: np.ndarray, y: np.ndarray, groups: Any, loss: Loss, *left_out: str) -> None:
         """Prepare the rows and train on them, out of one budget."""
         if isinstance(groups, str):
-            hint = f"Give the column itself, groups=frame[{groups!r}], and leave it out of X"
-            check.require(False, self._name, "groups must hold the owner of each row", groups, hint)
+            hint = "Give the column itself, such as groups=frame['owner'], and leave it out of X"
+            check.require(False, self._name, "groups must hold the owner of each row, got text", hint=hint)
         federation = Federation.from_arrays(X, y, np.zeros(len(X)) if groups is None else groups)
         self._steps, objective = self._settled_steps(X.shape[1]), Objective(loss, self._penalty())
         algorithm, mode, rounds = self._method(federation, objective)
-        self._look_for_size(X, y, mode)
-        left_out = (*left_out, *self._look_for_scaling(X, mode), *([ONE_OWNER] if groups is None else []))
+        self._warn_of_sizes(mode)
+        left_out = (*left_out, *self._earlier(mode), *([ONE_OWNER] if groups is None else []))
         participation = Everyone() if self.participation is None else self.participation
         seed = seed_of(self.random_state)
         self._count_fit(mode)
@@ -130,24 +131,21 @@ class _FederatedLinear(PrivateEstimator):
             return self.row_bound
         return self._steps[-1].bound_of(columns)
 
-    def _look_for_size(self, X: np.ndarray, y: np.ndarray, mode: Any) -> None:
-        """Warn of numbers so large that clipping leaves little of the rest: the model would be poor, not less private.
+    def _warn_of_sizes(self, mode: Any) -> None:
+        """Say what is not known of the rows: clipping leaves little of columns, or of y, of other sizes than about 1.
 
-        Like other checks it looks at the rows, so no value of theirs is said.
+        Whether they are is not looked at, for what is said would then depend on private rows.
         """
-        if mode.mode != "proven":
+        if mode.mode != "proven" or self.earlier_steps == "public":
             return
-        large = np.flatnonzero(np.abs(X).max(axis=0) > LARGE).tolist()
         said = []
-        if large and not self._steps and self.row_bound is None:
-            column = getattr(self, "feature_names_in_", range(X.shape[1]))[large[0]]
+        if not self._steps and self.row_bound is None:
             said.append(
-                f"rows are not known to be short, and column {column!r} of X holds numbers beyond {LARGE:g} "
-                f"({len(large)} such columns): columns of other sizes than about 1 will be clipped away. Give "
-                "prepare=PublicScaler(ranges)"
+                "nothing is stated about the sizes of columns, and those of other sizes than about 1 will be clipped "
+                "away. Give prepare=PublicScaler(ranges), a row_bound, or earlier_steps='public' if they have that size"
             )
-        if isinstance(self, RegressorMixin) and self.y_range is None and np.abs(y).max() > LARGE:
-            said.append(f"y holds numbers beyond {LARGE:g}, which will be clipped away. Give y_range=(low, high)")
+        if isinstance(self, RegressorMixin) and self.y_range is None:
+            said.append("no range of y is stated, and y beyond about 1 will be clipped away. Give y_range=(low, high)")
         for words in said:
             warnings.warn(f"{self._name}: {words}", stacklevel=4)
 
@@ -173,7 +171,7 @@ class _FederatedLinear(PrivateEstimator):
             else:
                 fits = isinstance(step, PrivateScaler)
                 rule, hint = "prepare takes PublicScaler, PrivateScaler and RowClipper", "Give PublicScaler(ranges)"
-                check.require(fits, self._name, rule, step, hint)
+                check.require(fits, self._name, f"{rule}, got {type(step).__name__}", hint=hint)
         asking = sum(isinstance(step, PrivateScaler) for step in steps)
         check.require(asking <= 1, self._name, "prepare takes one PrivateScaler at most", asking)
         return steps
@@ -331,7 +329,7 @@ class FederatedClassifier(LinearClassifier, _FederatedLinear):
         """Train. `groups` says who owns each row, as in grouped cross-validation; None: one owner has them all."""
         self._refuse(others)
         X, y = validated(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
+        refuse_other_targets(self._name, y)
         self.classes_, number = numbered(self._name, y, self.classes)
         loss, count = self._loss(CLASSIFICATION), len(self.classes_)
         if isinstance(loss, str):
@@ -431,6 +429,10 @@ class FederatedRegressor(RegressorMixin, _FederatedLinear):
         """The value of each row."""
         return self._margins(X)
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R²."""
+        return measured(self._name, r2_score, y, self.predict(X), sample_weight, "y must hold finite numbers")
+
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = self._noisy
@@ -439,5 +441,5 @@ class FederatedRegressor(RegressorMixin, _FederatedLinear):
 
 def _pair(who: str, y_range: Any) -> tuple[float, float]:
     pair = check.finite_array(who, "y_range", y_range, ndim=1)
-    check.require(pair.shape == (2,) and pair[0] < pair[1], who, "y_range must be (low, high), low < high", y_range)
+    check.require(pair.shape == (2,) and pair[0] < pair[1], who, "y_range must be (low, high), low < high")
     return float(pair[0]), float(pair[1])

@@ -211,7 +211,8 @@ class ProvenColumns:
         for name, needed in needs.items():
             value = getattr(self, name)
             check.require(not needed or value is not None, who, f"{given} needs {name}, {_BOUNDS[name]}")
-            check.require(needed or value is None, who, f"{given} has no {name}", value, "Leave it out")
+            rule = f"{given} has no {name}, got {check.shown(value)}"
+            check.require(needed or value is None, who, rule, hint="Leave it out")
             if value is not None:
                 check.positive(who, **{name: value})
         if self.label_epsilon is not None:

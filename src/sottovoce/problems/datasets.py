@@ -398,7 +398,10 @@ def _recognise(name: str, parts: list[tuple[Matrix, np.ndarray]]) -> None:
             ("positive labels", int((y > 0).sum()), part.positives),
             ("as the sum of all entries", float(X.sum()), part.total),
         ):
-            check.require(got == expected, name, f"the {which} part must have {expected} {what}", got)
+            rule = f"the {which} part must have {expected} {what}"
+            if what == "rows":
+                check.require(got == expected, name, rule, got)
+            check.require(got == expected, name, f"{rule}, and has not")  # not what it has: it may be anything's rows
 
 
 # --------------------------------------------------------------------------------------------------- files and network
@@ -431,7 +434,7 @@ def _read_indicators(folder: Path, file: str, features: int) -> tuple[np.ndarray
             row = []
         rising = row == sorted(set(row)) and 1 <= min(row, default=1) <= max(row, default=1) <= features
         rule = f"must be a label and pairs index:1, indices rising within 1..{features}"
-        check.require(len(row) == len(pairs) and rising, where, rule, line[:80])
+        check.require(len(row) == len(pairs) and rising, where, rule)
         columns.extend(row)
         lengths.append(len(row))
     X = np.zeros((len(labels), features))
@@ -440,16 +443,19 @@ def _read_indicators(folder: Path, file: str, features: int) -> tuple[np.ndarray
 
 
 def _sign(where: str, label: str) -> float:
-    check.require(label in ("1", "+1", "-1"), where, "label must be -1 or +1", label[:20])
+    check.require(label in ("1", "+1", "-1"), where, "label must be -1 or +1")
     return float(label)
 
 
 def _numbers(where: str, fields: list[str]) -> list[float]:
-    try:
-        numbers = [float(text) for text in fields]
-    except ValueError as error:
-        raise check.InvalidInput(f"{where}: must hold numbers ({error})") from None
-    check.require(all(map(math.isfinite, numbers)), where, "must hold finite numbers")
+    """Which field is wrong is told, not what stands there: the folder may hold other data than it should."""
+    numbers = []
+    for place, text in enumerate(fields, start=1):
+        try:
+            numbers.append(float(text))
+        except ValueError:
+            numbers.append(math.nan)
+        check.require(math.isfinite(numbers[-1]), where, f"must hold finite numbers, and field {place} is none")
     return numbers
 
 
@@ -487,7 +493,7 @@ def _text(file: str, path: Traversable, compressed: bool) -> str:
     except OSError as error:  # BadGzipFile is one too, and was caught above
         raise check.MissingData(f"{file}: cannot be read ({type(error).__name__})") from error
     except UnicodeDecodeError as error:
-        raise check.InvalidInput(f"{file}: must be plain ASCII text, got byte {error.object[error.start]:#x}") from None
+        raise check.InvalidInput(f"{file}: must be plain ASCII text, and byte {error.start} is not") from None
 
 
 def _from_openml(name: str) -> list[tuple[Matrix, np.ndarray]]:

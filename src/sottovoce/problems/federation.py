@@ -59,9 +59,9 @@ class Federation:
         """Sort rows by owner. `groups` says who owns each row; `owners` fixes the clients and their order."""
         if hasattr(X, "tocsr"):
             raise InvalidInput("Federation: X must be a dense array, got a sparse one. Use X.toarray()")
-        X, y = check.finite_array("Federation", "X", X, ndim=2), np.asarray(y)
+        X, y = check.finite_array("Federation", "X", X, ndim=2), check.any_array("Federation", "y", y)
         column = next(iter(getattr(groups, "columns", ["owner"])))
-        groups = np.asarray(groups)
+        groups = check.any_array("Federation", "groups", groups)
         hint = f"Give frame[{column!r}]" if groups.ndim == 2 else ""
         check.require(groups.ndim == 1, "Federation", "groups must have one axis", groups.shape, hint)
         missing = rows_without(groups)
@@ -104,18 +104,18 @@ class Federation:
         check.require(
             len(names) == len(clients), "Federation", f"needs one name per client ({len(clients)})", len(names)
         )
-        pairs = [(np.asarray(X), np.asarray(y)) for X, y in clients]
+        for name, pair in zip(names, clients, strict=True):
+            fits = isinstance(pair, tuple | list) and len(pair) == 2
+            check.require(fits, "Federation", f"client {check.shown(name)} must be a pair (X, y)")
+        pairs = [(check.any_array("Federation", "X", X), check.any_array("Federation", "y", y)) for X, y in clients]
         for name, (X, y) in zip(names, pairs, strict=True):
-            check.require(len(X) > 0, "Federation", f"client {name!r} has no rows", hint="Leave it out")
-            check.require(
-                len(X) == len(y), "Federation", f"client {name!r}: X and y must be equally long", (len(X), len(y))
-            )
+            who = f"client {check.shown(name)}"
+            check.require(X.ndim == 2 and y.ndim == 1, who, "X must have 2 axes and y one", (X.shape, y.shape))
+            check.require(len(X) > 0, "Federation", f"{who} has no rows", hint="Leave it out")
+            check.require(len(X) == len(y), "Federation", f"{who}: X and y must be equally long", (len(X), len(y)))
             columns = pairs[0][0].shape[1:]
             check.require(
-                X.shape[1:] == columns,
-                "Federation",
-                f"client {name!r} must have the first one's columns {columns}",
-                X.shape[1:],
+                X.shape[1:] == columns, "Federation", f"{who} must have the first one's columns {columns}", X.shape[1:]
             )
         groups = np.repeat(np.arange(len(pairs)), [len(X) for X, _ in pairs])
         X, y = np.concatenate([X for X, _ in pairs]), np.concatenate([y for _, y in pairs])
@@ -207,12 +207,15 @@ def _renumber(present: np.ndarray, owner: np.ndarray, owners: list[object]) -> n
     """Owners' numbers in the order of `owners`; every owner must have rows and every row a known owner."""
     place = {name: number for number, name in enumerate(owners)}
     check.require(len(place) == len(owners), "Federation", "owners must be distinct", owners)
-    unknown = [name for name in present.tolist() if name not in place]
-    if unknown:
-        raise InvalidInput(f"Federation: groups name {unknown[0]!r}, which is not among the owners {owners}")
+    unknown = np.flatnonzero(np.array([name not in place for name in present.tolist()])[owner])
+    if len(unknown):  # not what it holds: it may be a column of features that was given by mistake
+        raise InvalidInput(
+            f"Federation: groups must name one of the {len(owners)} owners in every row, and row {unknown[0]} names "
+            f"another ({len(unknown)} such rows). Add it to owners, or drop these rows"
+        )
     idle = [name for name in owners if name not in set(present.tolist())]
     if idle:
         raise InvalidInput(
-            f"Federation: client {idle[0]!r} has no rows ({len(idle)} such clients). Leave it out of owners"
+            f"Federation: client {check.shown(idle[0])} has no rows ({len(idle)} such clients). Leave it out of owners"
         )
     return np.array([place[name] for name in present.tolist()])[owner]

@@ -123,11 +123,9 @@ class _Signed(Loss):
         labels = super().check_labels(y)
         others = labels[np.abs(labels) != 1.0]
         if others.size:
-            zero_one = bool(np.isin(labels, (0.0, 1.0)).all())
-            way_out = "Use 2*y-1 for 0/1 labels" if zero_one else "Code one class as -1 and the other as +1"
             raise InvalidInput(
-                f"{type(self).__name__}: labels must be -1 or +1, and {others.size} of {labels.size} are neither. "
-                f"{way_out}"
+                f"{type(self).__name__}: labels must be -1 or +1, and {others.size} of {labels.size} are neither. Code "
+                "one class as -1 and the other as +1, such as 2*y-1 for labels 0 and 1"
             )
         return labels
 

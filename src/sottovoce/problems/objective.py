@@ -36,10 +36,8 @@ class Objective:
     scale: Literal["mean", "sum"] = "mean"
 
     def __post_init__(self) -> None:
-        check.require(isinstance(self.loss, Loss), "Objective", "loss must be a Loss such as Logistic()", self.loss)
-        check.require(
-            isinstance(self.penalty, Penalty), "Objective", "penalty must be a Penalty such as L2(1e-6)", self.penalty
-        )
+        check.of_kind("Objective", "loss", self.loss, Loss, "Logistic()")
+        check.of_kind("Objective", "penalty", self.penalty, Penalty, "L2(1e-6)")
         check.one_of("Objective", "scale", self.scale, ("mean", "sum"))
 
     def oracle(self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, engine: str = "auto") -> Rows:

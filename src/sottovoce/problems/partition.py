@@ -53,7 +53,7 @@ def by_size(sizes: ArrayLike, seed: int) -> np.ndarray:
     """Shuffled rows in parts of the given sizes; their sum is the number of rows."""
     counts = np.asarray(sizes)
     usable = counts.ndim == 1 and counts.size > 0 and np.issubdtype(counts.dtype, np.integer) and counts.min() >= 1
-    check.require(bool(usable), "by_size", "sizes must be a list of whole numbers >= 1", sizes)
+    check.require(bool(usable), "by_size", "sizes must be a list of whole numbers >= 1")
     check.whole("by_size", at_least=0, seed=seed)
     return np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
 
@@ -141,7 +141,7 @@ def _top_up(groups: np.ndarray, clients: int, at_least: int, rng: np.random.Gene
 
 
 def _labels(who: str, y: ArrayLike) -> np.ndarray:
-    labels = np.asarray(y)
+    labels = check.any_array(who, "y", y)
     check.require(labels.ndim == 1 and labels.size > 0, who, "needs one value per row", labels.shape)
     if labels.dtype == object:  # how pandas hands over text
         kinds = sorted({type(value).__name__ for value in labels})

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sottovoce.core.check import InvalidInput, positive, require, whole
+from sottovoce.core.check import InvalidInput, positive, require, shown, whole
 from sottovoce.core.streams import compiled_pays
 from sottovoce.core.vouched import vouch
 
@@ -222,7 +222,8 @@ class ElasticNet(Penalty):
 
     def __post_init__(self) -> None:
         alone = "Use L2 alone" if self.l1 == 0 else "Use L1 alone"
-        require(self.l1 != 0 and self.l2 != 0, "ElasticNet", "l1 and l2 must be > 0", (self.l1, self.l2), alone)
+        given = f"got ({shown(self.l1)}, {shown(self.l2)})"
+        require(self.l1 != 0 and self.l2 != 0, "ElasticNet", f"l1 and l2 must be > 0, {given}", hint=alone)
         positive("ElasticNet", l1=self.l1, l2=self.l2)
 
     @property
@@ -292,8 +293,9 @@ class Box(_Indicator):
     def __post_init__(self) -> None:
         for name, bound in (("low", self.low), ("high", self.high)):
             is_number = isinstance(bound, int | float | np.integer | np.floating)
-            require(is_number, "Box", f"{name} must be a number", bound, "Use -inf or inf for no bound")
-        require(self.low < self.high, "Box", "low must be < high", (self.low, self.high))
+            rule = f"{name} must be a number, got {shown(bound)}"
+            require(is_number, "Box", rule, hint="Use -inf or inf for no bound")
+        require(self.low < self.high, "Box", f"low must be < high, got ({shown(self.low)}, {shown(self.high)})")
 
     def _inside(self, w: np.ndarray) -> np.ndarray:
         slack = SLACK * _epsilon(w)

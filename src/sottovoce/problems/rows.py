@@ -191,10 +191,10 @@ class Rows:
                     answer[place] = surely_minimise(problem, answer[place], float(tols[place]), last_steps)
                     continue
                 answer[place], size = minimise(problem, answer[place], float(tols[place]))
-                if not size <= tols[place]:
+                if not size <= tols[place]:  # the size itself is a number about private rows
                     raise SottovoceError(
-                        f"Rows.argmin: client {client} stopped at |gradient| = {size:.3g}, above tol = "
-                        f"{tols[place]:g}. Standardise the features, or raise tol"
+                        f"Rows.argmin: client {client} stopped at a gradient longer than tol = {tols[place]:g}. "
+                        "Bring the features to one scale by ranges that are known, or raise tol"
                     )
         return answer
 
@@ -241,7 +241,7 @@ class Rows:
             return last
         chosen = chosen.astype(np.int64)  # a copy: the caller may change its own
         bad = chosen[(chosen < 0) | (chosen >= self.n_clients)]
-        require(not bad.size, "Rows", f"clients must be numbers 0..{self.n_clients - 1}", bad[:1].tolist())
+        require(not bad.size, "Rows", f"clients must be numbers 0..{self.n_clients - 1}, got {bad[:1].tolist()}")
         new = _Active(chosen, self.offsets[chosen], self.sizes[chosen], last.rows_per_block, contiguous=False)
         self._last_asked = new
         return new
@@ -393,7 +393,7 @@ class Rows:
             (centre.shape, linear.shape, rho.shape),
         )
         good = (rho >= 0.0) & np.isfinite(rho)
-        require(bool(good.all()), "Rows.argmin", "rho must be finite and >= 0", rho[~good][:1].tolist())
+        require(bool(good.all()), "Rows.argmin", "rho must be finite and >= 0")
         pull = np.broadcast_to(ridge + rho, (*shape[:-1], 1))
         if not np.all(pull > 0.0):
             convex = bool(np.all(pull + self.strong_convexity(clients) > 0.0))
@@ -557,7 +557,8 @@ def _checked_offsets(offsets: ArrayLike, rows: int) -> np.ndarray:
     ends = (int(array[0]), int(array[-1]))
     require(ends == (0, rows), "Rows", f"offsets must go from 0 to the number of rows, {rows}", ends)
     empty = np.flatnonzero(np.diff(array) <= 0)
-    require(not empty.size, "Rows", "every client must have at least one row", empty[:1].tolist(), "Leave it out")
+    rule = f"every client must have at least one row, and client {empty[0]} has none" if empty.size else ""
+    require(not empty.size, "Rows", rule, hint="Leave it out")
     return array.astype(np.int64)
 
 

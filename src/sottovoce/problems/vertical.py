@@ -125,7 +125,7 @@ class VerticalFederation:
         check.require(holder < len(parts), who, f"holder must be the number of a party, 0..{len(parts) - 1}", holder)
         titles = tuple(str(name) for name in names)
         checked = [_matrix(title, part) for title, part in zip(titles, parts, strict=True)]
-        labels = np.asarray(y)
+        labels = check.any_array(who, "y", y)
         check.require(labels.ndim == 1, who, "y must have one axis", labels.shape)
         if ids is None:
             check.require(label_ids is None, who, "label_ids need ids of the parties' rows to be compared with")
@@ -204,9 +204,9 @@ class VerticalFederation:
 
 def cut(X: Matrix, split: Sequence[int]) -> list[Matrix]:
     """Neighbouring columns of X, split[0] of them, then split[1], ..."""
-    check.whole("split", **{f"split[{m}]": width for m, width in enumerate(split)})
-    rule = f"must add up to the {X.shape[1]} columns of X"
-    check.require(sum(split) == X.shape[1], "split", rule, list(split))
+    whole = isinstance(split, Sequence) and all(map(check.is_whole, split))
+    check.require(whole, "split", "must be whole numbers >= 1, one per party")
+    check.require(sum(split) == X.shape[1], "split", f"must add up to the {X.shape[1]} columns of X")
     ends = list(itertools.accumulate(split, initial=0))
     return [X[:, a:b] for a, b in itertools.pairwise(ends)]
 
@@ -251,7 +251,7 @@ def _matrix(name: str, X: Any) -> Matrix:
 
 def hashed(name: str, ids: ArrayLike, rows: int, salt: str) -> dict[bytes, int]:
     """Salted hash -> row. Missing and repeated identifiers are refused with their counts."""
-    own = np.asarray(ids)
+    own = check.any_array(name, "ids", ids)
     check.require(own.ndim == 1, name, "ids must have one axis", own.shape)
     _as_many(name, "ids", len(own), rows)
     values = own.tolist()

@@ -53,7 +53,6 @@ from sottovoce.run.simulate import Engine, Result, train
 
 MODES: dict[str, type[Privacy]] = {mode.mode: mode for mode in (Proven, Published, NoPrivacy)}
 VERTICAL_MODES: dict[str, type[Any]] = MODES | {ProvenColumns.mode: ProvenColumns}
-LARGE = 10.0  # entries beyond have gradients that a usual clip norm leaves next to nothing of
 OWNER = "owner"  # the partition that follows the rows' own owners
 _TABLES = ("data", "clients", "objective", "algorithm", "privacy", "participation", "run")
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
@@ -263,9 +262,10 @@ def read_tables(path: Path, known: Collection[str] = _TABLES) -> Tables:
     except OSError as error:
         raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
     check.require(len(content) <= _LARGEST_FILE, str(path), f"must have at most {_LARGEST_FILE // 2**20} MiB")
+    text = check.utf8(str(path), content, "TOML")
     try:
-        tables = tomllib.loads(content.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        tables = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidInput(f"{path}: must be TOML ({error})") from None
     for name, table in tables.items():
         check.one_of(path.name, "table", name, known)
@@ -460,7 +460,7 @@ def _read(experiment: Experiment) -> Data:
         path = Path(source.csv)
         X, texts, groups = read_csv(path, source.label, source.owner, source.ranges)
         y, labels = coded(texts, source.labels, loss, f"{path.name}, column {source.label!r}")
-        _look_for_size(X, experiment)
+        _warn_of_sizes(experiment)
         test, row_bound = None, source.row_bound
         if row_bound is None and source.ranges and not source.split:
             row_bound = float(np.sqrt(X.shape[1]))  # every entry is within [-1, 1]
@@ -491,14 +491,14 @@ def _read(experiment: Experiment) -> Data:
     return Data(federation, test, labels)
 
 
-def _look_for_size(X: np.ndarray, experiment: Experiment) -> None:
-    """Warn of rows from which clipping would take all but their largest columns, as the estimators do."""
-    source, large = experiment.source, int((np.abs(X).max(axis=0) > LARGE).sum())
-    promised = source.row_bound is not None and not source.shorten
-    if large and not (source.ranges or source.split or promised) and experiment.privacy.mode == "proven":
+def _warn_of_sizes(experiment: Experiment) -> None:
+    """Say what is not known of the rows, as the estimators do. The rows are not looked at for it."""
+    source = experiment.source
+    stated = source.ranges or source.split or source.row_bound is not None
+    if not stated and experiment.privacy.mode == "proven":
         warnings.warn(
-            f"{experiment.file}, [data]: {large} of {X.shape[1]} columns hold numbers beyond {LARGE:g}: columns of "
-            "other sizes than about 1 will be clipped away. Give ranges = { column = [low, high], ... }",
+            f"{experiment.file}, [data]: nothing is stated about the sizes of columns, and those of other sizes than "
+            "about 1 will be clipped away. Give ranges = { column = [low, high], ... }, or a row_bound",
             stacklevel=2,
         )
 

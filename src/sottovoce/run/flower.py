@@ -69,9 +69,10 @@ def _node(context: Context) -> Node | GateClient:
 def _reply(message: Message, work: Callable[[], Status | Reply]) -> Message:
     try:
         said = work()
-    except Exception as error:  # its text may hold data: it stays here
-        log.error("%s: %s", type(error).__name__, wire.printable(str(error), 1000))
+    except Exception as error:
         readable = isinstance(error, SottovoceError)
+        words = str(error) if readable else "not told, for it may quote rows"  # only ours are known not to
+        log.error("%s: %s", type(error).__name__, wire.printable(words, 1000))
         said = Reply(wire.FAILED, "its own file or the question cannot be read" if readable else "it could not answer")
     return Message(_to_records(said), reply_to=message)
 

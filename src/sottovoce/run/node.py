@@ -149,9 +149,10 @@ class Node:
             return done
         except Exception as error:
             code, why = _said(error)
-            self.note(f"{what}: {code}: {error}")
-            if code == wire.FAILED:
-                self.note(*traceback.format_exc().splitlines())
+            own = isinstance(error, SottovoceError | OSError)
+            self.note(f"{what}: {code}: {error if own else type(error).__name__}")
+            if not own:  # its text may quote rows: the log says where it came from, and that is all
+                self.note(*(line for entry in traceback.format_tb(error.__traceback__) for line in entry.splitlines()))
             return Reply(code, why)
 
     def _answer(self, ask: Ask) -> wire.Packed:

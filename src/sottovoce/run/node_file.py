@@ -199,9 +199,15 @@ class Own:
         path = folder / Path(self.npz).expanduser()
         arrays = store.read_arrays(path)
         needed = {"X"} | (set() if self.columns else {"y"}) | ({self.id} if self.id else set())
-        check.require(needed <= arrays.keys(), str(path), f"must hold arrays {sorted(needed)}", sorted(arrays))
+        there = ", ".join(sorted(arrays))
+        check.require(needed <= arrays.keys(), str(path), f"must hold arrays {sorted(needed)}", there)
+        X = check.finite_array(str(path), "X", arrays["X"], ndim=2)
+        for name in ("y", self.id):
+            if name in arrays:
+                one = arrays[name].shape == (len(X),)
+                check.require(one, str(path), f"{name} must have one entry per row of X ({len(X)})", arrays[name].shape)
         texts = [label_text(label) for label in arrays["y"].tolist()] if "y" in arrays else []
-        return arrays["X"], texts, [label_text(each) for each in arrays[self.id].tolist()] if self.id else None
+        return X, texts, [label_text(each) for each in arrays[self.id].tolist()] if self.id else None
 
 
 @dataclass(frozen=True)

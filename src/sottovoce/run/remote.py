@@ -138,9 +138,8 @@ class Deployment:
         mode, algorithm, split = task.privacy.mode, task.algorithm, party.is_vertical(task)
         needs = "columns that are split: give split, samples and holder" if split else "rows: give columns, not split"
         check.require(bool(clients.split) == split, f"{file}, [clients]", f"{algorithm.name} is for {needs}")
-        check.require(
-            mode in algorithm.modes, file, f"{algorithm.name} has no {mode!r} variant; it has", sorted(algorithm.modes)
-        )
+        known = ", ".join(sorted(algorithm.modes))
+        check.require(mode in algorithm.modes, file, f"{algorithm.name} has no {mode!r} variant (it has: {known})")
         algorithm.check(task.objective.penalty)
         described = describe(
             algorithm, blank(clients, task), task.objective, task.privacy, task.participation, task.settings.engine

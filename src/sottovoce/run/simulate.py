@@ -298,6 +298,7 @@ def train(
     check.whole("train", rounds=rounds, record_every=record_every)
     lasting = ledgers is not None and not isinstance(ledgers, MemoryLedger)
     if resume is not None:
+        check.of_kind("train", "resume", resume, Checkpoint, "load_checkpoint(...)")
         seed = _seed_to_resume(resume, seed, privacy, lasting)
     streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
     parts = (algorithm, federation, objective, privacy, participation, rounds, streams, test, engine)
@@ -385,7 +386,7 @@ def assemble(
         ("privacy", privacy, Privacy, "Proven(epsilon=1.0, delta=1e-5, clip=1.0)"),
         ("participation", participation, Participation, "Everyone()"),
     ):
-        check.require(isinstance(part, kind), "train", f"{name} must be an object such as {example}", part)
+        check.of_kind("train", name, part, kind, example)
     if privacy.mode not in algorithm.modes:
         known = ", ".join(sorted(algorithm.modes))
         raise NoGuarantee(f"{algorithm.name}: has no {privacy.mode!r} variant (it has: {known})")

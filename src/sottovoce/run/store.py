@@ -85,7 +85,7 @@ def load_result(path: str | Path) -> Result:
     config = experiment.read_tables(path / CONFIG)
     objective = experiment.build_objective(config.get("objective", {}), f"{path / CONFIG}, [objective]")
     model = read_arrays(path / MODEL)
-    check.require("model" in model, str(path / MODEL), "must hold an array 'model'", sorted(model))
+    check.require("model" in model, str(path / MODEL), "must hold an array 'model'", ", ".join(sorted(model)))
     outcome = _json(path / SUMMARY)
     try:
         said: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in _json(path / GUARANTEE).items()}
@@ -453,13 +453,12 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        content = path.read_bytes()
     except FileNotFoundError:
         raise MissingData(f"{path}: there is no such file") from None
     except OSError as error:
         raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path}: must be UTF-8 text ({error})") from None
+    return check.utf8(str(path), content, "text")
 
 
 def _parquet(history: History, private: set[str]) -> bytes:
@@ -491,7 +490,7 @@ def _read_history(path: Path) -> History:
 
 def _history(columns: dict[str, list[Any]], where: str) -> History:
     lengths = {len(column) for column in columns.values()}
-    check.require(len(lengths) <= 1, where, "the columns of a history must be equally long", sorted(lengths))
+    check.require(len(lengths) <= 1, where, "the columns of a history must be equally long", tuple(sorted(lengths)))
     return History(columns)
 
 
@@ -520,8 +519,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise MissingData(f"{path}: there is no such file") from None
     except InvalidInput:
         raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InvalidInput(f"{path}: must be a whole .npz file of plain arrays ({error})") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        pass  # what they say may quote the file's content, and would stay in the context of an error raised here
+    raise InvalidInput(f"{path}: must be a whole .npz file of plain arrays")
 
 
 def _check_header(file: Any, size: int, where: str) -> None:

@@ -35,9 +35,9 @@ def exit_codes() -> Iterator[None]:
         code = _code(error)
         if code == INTERNAL and os.environ.get("SOTTOVOCE_DEBUG") == "1":
             raise
-        hint = " (an error of the program: please report it; SOTTOVOCE_DEBUG=1 shows where)"
-        said = f"{type(error).__name__}: {error}" if code == INTERNAL else str(error)
-        show.complain(f"error: {said}{hint if code == INTERNAL else ''}")
+        # Of an error that is not ours the kind is told, not its text: it may quote rows, and reports travel.
+        internal = f"{type(error).__name__}, an error of the program: please report it; SOTTOVOCE_DEBUG=1 shows where"
+        show.complain(f"error: {internal if code == INTERNAL else error}")
         raise typer.Exit(code) from None
 
 

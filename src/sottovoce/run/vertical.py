@@ -266,13 +266,12 @@ def _check_kinds(
     algorithm: Algorithm, objective: Objective, privacy: VerticalPrivacy, participation: Participation
 ) -> None:
     if not isinstance(algorithm, VerticalAlgorithm):
-        name = getattr(algorithm, "name", algorithm)
-        raise InvalidInput(f"train: {name} is for rows; columns are split here: use ADMMSharing() or FDML()")
-    check.require(isinstance(objective, Objective), "train", "objective must be an Objective", objective)
-    check.require(isinstance(participation, Participation), "train", "participation must be Everyone()", participation)
-    fits = isinstance(privacy, VerticalPrivacy)
+        check.of_kind("train", "algorithm", algorithm, Algorithm, "ADMMSharing()")
+        raise InvalidInput(f"train: {algorithm.name} is for rows; columns are split here: use ADMMSharing() or FDML()")
+    check.of_kind("train", "objective", objective, Objective, "Objective(Logistic(), L2(1e-6))")
+    check.of_kind("train", "participation", participation, Participation, "Everyone()")
     example = "ProvenColumns(epsilon=1.0, delta=1e-6, unit='record', ...), Published(...) or NoPrivacy()"
-    check.require(fits, "train", f"privacy must be {example} where columns are split", privacy)
+    check.of_kind("train", "privacy", privacy, VerticalPrivacy, f"{example} where columns are split")
     if privacy.mode not in algorithm.modes:
         known = ", ".join(sorted(algorithm.modes))
         raise NoGuarantee(f"{algorithm.name}: has no {privacy.mode!r} variant (it has: {known})")
