@@ -128,7 +128,7 @@ class Limits:
     def hold_numbers(self, task: Task, down: Mapping[str, np.ndarray]) -> None:
         """Refuse numbers of the server's with which an answer would overflow: bounds that look at no data."""
         parts = {"algorithm": task.algorithm, "loss": task.objective.loss, "penalty": task.objective.penalty}
-        for name, part in (*parts.items(), ("privacy", task.privacy), ("participation", task.participation)):
+        for name, part in parts.items():
             for field, value in _numbers(part):
                 fits = value == 0 or self.smallest_number <= abs(value) <= self.largest_number
                 self._allow(fits, f"{name}, {field} = {value:g} is not from {self.smallest_number:g} to "
@@ -201,7 +201,8 @@ class Own:
         needed = {"X"} | (set() if self.columns else {"y"}) | ({self.id} if self.id else set())
         there = ", ".join(sorted(arrays))
         check.require(needed <= arrays.keys(), str(path), f"must hold arrays {sorted(needed)}", there)
-        X = check.finite_array(str(path), "X", arrays["X"], ndim=2)
+        stored = np.float32 if arrays["X"].dtype == np.float32 else np.float64
+        X = check.finite_array(str(path), "X", arrays["X"], ndim=2, dtype=stored)
         for name in ("y", self.id):
             if name in arrays:
                 one = arrays[name].shape == (len(X),)
