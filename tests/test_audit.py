@@ -66,7 +66,7 @@ def test_runs_that_a_bound_is_taken_on_share_no_noise(stopped_after: float, monk
     monkeypatch.setattr(
         audit_statistics, "epsilon_from_seen", lambda one, other, *_: learnt_from.append((one, other)) or 0.0
     )
-    monkeypatch.setattr("sottovoce.run.audit.IN_CACHE", 4000)
+    monkeypatch.setattr("sottovoce.run.audit_game.IN_CACHE", 4000)
     same = canary(1, 20, 2)
     turns: list[int] = []
 
