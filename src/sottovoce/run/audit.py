@@ -51,6 +51,8 @@ def audit(
     check.whole("audit", at_least=0, seed=seed)
     check.between("audit", 0, 1, confidence=confidence)
     check.one_of("audit", "statistic", statistic, ("auto", "score"))
+    seeded = getattr(game.privacy, "noise", "seeded") == "seeded"
+    check.require(seeded, "audit", "the game is played with seeded noise; see the path 'secure' for the other", "secure")
     begun = time.perf_counter()
     found = None
     if statistic == "auto":

@@ -27,6 +27,20 @@ class Comparison:
         return self.lower > self.claimed * (1 + ROUNDING)
 
 
+Verdict = Literal["refuted", "suspicious", "not refuted"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One look at how the true code does what it promises."""
+
+    path: str  # which way through the code, such as "float32 rows"
+    name: str
+    seen: str
+    promised: str
+    verdict: Verdict
+
+
 @dataclass(frozen=True)
 class Finding:
     """What an audit found, in numbers and in words."""

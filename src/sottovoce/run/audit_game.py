@@ -6,6 +6,7 @@ The noise of both sides is dealt by the audit, so that two neighbours can be com
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,6 @@ class Game:
         check.whole("audit", rounds=self.rounds)
         promises = isinstance(self.privacy, Published | Proven | ProvenColumns)
         check.require(promises, "audit", "needs a mode that promises something: published or proven", self.privacy)
-        seeded = getattr(self.privacy, "noise", "seeded") == "seeded"
-        check.require(seeded, "audit", "plays with seeded noise; secure noise follows the same law", "secure")
 
     @property
     def at_once(self) -> int:
@@ -129,16 +128,37 @@ def columns_promise(epsilon: float, delta: float, unit: Any) -> ProvenColumns:
 
 
 class Player:
-    """The true code on one of the two data sets, `runs` at a time; set up once, dealt new random numbers each time."""
+    """The true code on one of the two data sets, `runs` at a time; set up once, dealt new random numbers each time.
 
-    def __init__(self, game: Game, side: int, runs: int, in_all: int = 0) -> None:
-        """`in_all`: runs to be played over time, if more than once."""
+    Parameters
+    ----------
+    runs
+        Played together; None for a single one, without an axis of runs.
+    in_all
+        Runs to be played over time, if more than once.
+    streams
+        The random numbers it is set up with, and plays with where it is dealt no others.
+    ledgers
+        A folder for the owners' ledger files.
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        side: int,
+        runs: int | None,
+        in_all: int = 0,
+        streams: Streams | None = None,
+        ledgers: Path | None = None,
+    ) -> None:
         federation = (game.neighbours.first, game.neighbours.second)[side]
-        self.game, self.runs = game, runs
+        self.game, self.streams = game, streams or Streams(0, runs)
         parts = (game.algorithm, federation, game.objective, game.privacy, Everyone(), game.rounds)
-        answers = max(runs, in_all) * game.rounds * game.algorithm.asks().answers
+        answers = max(runs or 1, in_all) * game.rounds * game.algorithm.asks().answers
         engine: Engine = "kernel" if game.engine == "auto" and answers >= KERNEL_PAYS_FROM else game.engine
-        self.place = assemble(*parts, Streams(0, runs), None, engine)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", check.PrivacyWarning)  # of a delta that is large for so few records
+            self.place = assemble(*parts, self.streams, None, engine, ledgers)
         game.tamper(self.place)
         self.place.measure_training = False
         self._unspent = None if self.place.ledger is None else self.place.ledger.state()
@@ -150,10 +170,11 @@ class Player:
         tape: Tape | None = None,
         coins: Streams | None = None,
     ) -> None:
-        """One play of all runs. `hear` gets every broadcast and what came back; `coins` are the clients' own."""
-        game, place = self.game, self.place
-        place.streams, place.door.streams = coins or streams, streams.derived("door")
-        place.door.intercept = tape or (lambda answer, *made_of: answer)
+        """One play of all runs with noise dealt by the audit, the same on both sides. `hear` gets every broadcast and
+        what came back; `coins` are the clients' own."""
+        place = self.place
+        deal(place, streams)
+        place.streams = coins or streams
         if place.ledger is not None:
             place.ledger.restore(self._unspent or {})
         plain = type(place).exchange
@@ -165,19 +186,42 @@ class Player:
             return exchange
 
         place.exchange = listening  # type: ignore[method-assign]
+        self.run(streams, tape)
+
+    def run(
+        self,
+        streams: Streams | None = None,
+        tape: Tape | None = None,
+        rounds: int | None = None,
+        resume: loop.Checkpoint | None = None,
+        after_round: Callable[[loop.Checkpoint], None] = lambda checkpoint: None,
+    ) -> loop.Outcome:
+        """One play as it stands: with the noise of the true code, if none was dealt."""
+        game, place, rounds = self.game, self.place, rounds or self.game.rounds
+        place.door.intercept = tape or (lambda answer, *made_of: answer)
+        if resume is not None:
+            place.restore(game.algorithm, resume.clients)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DoesNotContract)  # whether it converges is not asked here
-            loop.train(
+            outcome = loop.train(
                 game.algorithm,
                 place,
-                rounds=game.rounds,
+                rounds=rounds,
                 penalty=game.objective.penalty,
                 participation=Everyone(),
-                streams=streams,
-                record_every=game.rounds,
+                streams=streams or self.streams,
+                record_every=rounds,
+                resume=resume,
+                after_round=after_round,
             )
         if isinstance(place, VerticalSimulator) and place.ledger is not None:
-            place.models(game.rounds)  # for prediction: one more answer
+            place.models(outcome.rounds)  # for prediction: one more answer
+        return outcome
+
+
+def deal(place: Simulator, streams: Streams) -> None:
+    """Make `streams` the noise and the batches of this simulator, whatever its settings and its rows are."""
+    place.door.streams = streams.derived("door")
 
 
 def streams_of(seed: int, what: str, runs: int) -> Streams:
