@@ -46,7 +46,10 @@ def sizes(drawn: np.ndarray, rate: float, fixed: bool) -> Outcome:
     moments = binom.stats(records, rate, moments="vk")
     variance = float(moments[0])
     fourth = (float(moments[1]) + 3) * variance**2
-    p = bernstein(float(spread.sum() - len(counts) * variance), len(counts) * (fourth - variance**2), records**2)
+    excess = float(spread.sum() - len(counts) * variance)
+    p = bernstein(excess, len(counts) * (fourth - variance**2), records**2)
+    if excess < 0:  # squares are not negative, so that a sum far too small is less likely still
+        p = min(p, math.exp(-(excess**2) / (2 * len(counts) * fourth)))
     words = f"{seen}, deviation {math.sqrt(spread.mean()):.2f}"
     return Outcome("size of batches", words, f"binomial, deviation {math.sqrt(variance):.2f}", p)
 

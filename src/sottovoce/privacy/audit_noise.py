@@ -31,6 +31,7 @@ class Outcome:
 def look(z: np.ndarray, exact: np.ndarray, kind: str) -> list[Outcome]:
     """All tests of noise of this kind ("gaussian" or "laplace"); `exact` are the answers it was added to."""
     outcomes = [
+        scale(z, kind, (), "size of the noise"),
         scale(z, kind, (2, 3), "size of the noise, per client and coordinate"),
         scale(z, kind, (1,), "size of the noise, per question"),
         centre(z),
@@ -48,11 +49,12 @@ def scale(z: np.ndarray, kind: str, of: tuple[int, ...], name: str) -> Outcome:
 
     sizes = np.abs(z) if kind == "laplace" else np.square(z)
     others = tuple(axis for axis in range(4) if axis not in of)
-    sums, count = sizes.sum(axis=others), math.prod(z.shape[axis] for axis in others)
+    sums, count = np.atleast_1d(sizes.sum(axis=others)), math.prod(z.shape[axis] for axis in others)
     law = gamma(count) if kind == "laplace" else chi2(count)
     p = 2 * np.minimum(law.cdf(sums), law.sf(sums)).min() * sums.size
     found = sums / count if kind == "laplace" else np.sqrt(sums / count)
-    return Outcome(name, f"{found.min():.3f} to {found.max():.3f} times it", "as promised (1)", _probability(p))
+    seen = f"{found.min():.3f}" if not of else f"{found.min():.3f} to {found.max():.3f}"
+    return Outcome(name, f"{seen} times it", "as promised (1)", _probability(p))
 
 
 def centre(z: np.ndarray) -> Outcome:
@@ -84,11 +86,11 @@ def repeats(z: np.ndarray) -> Outcome | None:
     owner = np.concatenate([np.arange(len(vectors))] * 2)
     order = np.argsort(both[:, 0], kind="stable")
     both, owner = both[order], owner[order]
-    same = np.zeros(len(both), dtype=bool)
+    same: set[int] = set()
     for gap in (1, 2, 3):  # neighbours in the order of the first coordinate: of many copies some are next to each other
         close = np.all(np.abs(both[gap:] - both[:-gap]) < SAME, axis=1) & (owner[gap:] != owner[:-gap])
-        same[gap:] |= close
-    count = int(same.sum())
+        same.update(owner[gap:][close].tolist())
+    count = len(same)
     pairs, numbers = len(both) ** 2 / 2, both.shape[1]
     chance = pairs * (2 * SAME * 0.5) ** numbers  # 0.5: no density here is larger
     words = "none" if count == 0 else f"{count} of {len(vectors)} vectors"

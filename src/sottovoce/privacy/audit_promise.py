@@ -56,12 +56,13 @@ class Promised:
             spent = dp_accounting.ZCDpEvent(answers / (2 * multiplier**2))
             return float(rdp.RdpAccountant(_ORDERS).compose(spent).get_epsilon(self.delta))
         # Un-sampled Gaussians mean what they say under ADD_OR_REMOVE_ONE only; many are one with less noise.
-        full = pld.PLDAccountant(relations.ADD_OR_REMOVE_ONE)
+        grid = 1e-4 * min(max(self.epsilon, 0.1), 1.0)
+        full = pld.PLDAccountant(relations.ADD_OR_REMOVE_ONE, grid)
         full.compose(dp_accounting.GaussianDpEvent(multiplier / math.sqrt(answers)))
         bounds = [float(full.get_epsilon(self.delta))]
         noise = dp_accounting.GaussianDpEvent(multiplier)
         if self.sampling == "poisson" and rate < 1:
-            sampled = pld.PLDAccountant(relations.ADD_OR_REMOVE_ONE)
+            sampled = pld.PLDAccountant(relations.ADD_OR_REMOVE_ONE, grid)
             sampled.compose(dp_accounting.PoissonSampledDpEvent(rate, noise), answers)
             bounds.append(float(sampled.get_epsilon(self.delta)))
         if self.sampling == "fixed-size" and rate < 1:
@@ -75,7 +76,7 @@ class Promised:
         return min(bounds)
 
 
-_ORDERS = [1 + x / 10 for x in range(1, 100)] + [*range(11, 257)]
+_ORDERS = [1 + x / 10 for x in range(1, 100)] + [*range(11, 257)] + [int(257 * 1.05**x) for x in range(150)]
 
 
 def promised(privacy: Any, asks: Asks, rounds: int) -> Promised:
@@ -113,7 +114,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """The rho whose best conversion over all Rényi orders a, rho a + log(1 − 1/a) − log(delta a)/(a − 1), is epsilon."""
+    """The rho whose best conversion over Rényi orders a, rho a + log(1 − 1/a) − log(delta a)/(a − 1), is epsilon."""
     from scipy.optimize import minimize_scalar
 
     def converted(rho: float) -> float:
@@ -122,7 +123,8 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
             order = 1 + above
             return rho * order + math.log(above / order) - (math.log(delta) + math.log(order)) / above
 
-        return float(minimize_scalar(at, bounds=(-10.0, 20.0), method="bounded", options={"xatol": 1e-9}).fun)
+        best: Any = minimize_scalar(at, bounds=(-10.0, 20.0), method="bounded", options={"xatol": 1e-9})
+        return float(best.fun)
 
     return math.exp(_root(lambda log_rho: converted(math.exp(log_rho)) - epsilon, -40.0, 20.0))
 
@@ -144,7 +146,8 @@ def _least(value: Callable[[int], float], low: int, high: int) -> float:
 def _root(excess: Callable[[float], float], low: float, high: float) -> float:
     from scipy.optimize import brentq
 
-    return float(brentq(excess, low, high, xtol=1e-13, rtol=1e-13))
+    found: Any = brentq(excess, low, high, xtol=1e-13)
+    return float(found)
 
 
 def batch_rates(batch: float, sizes: np.ndarray, fixed: bool) -> np.ndarray:

@@ -52,7 +52,9 @@ def audit(
     check.between("audit", 0, 1, confidence=confidence)
     check.one_of("audit", "statistic", statistic, ("auto", "score"))
     seeded = getattr(game.privacy, "noise", "seeded") == "seeded"
-    check.require(seeded, "audit", "the game is played with seeded noise; see the path 'secure' for the other", "secure")
+    check.require(
+        seeded, "audit", "the game is played with seeded noise; see the path 'secure' for the other", "secure"
+    )
     begun = time.perf_counter()
     found = None
     if statistic == "auto":

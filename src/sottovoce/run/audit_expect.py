@@ -88,7 +88,7 @@ class World:
         """How far one record moves a gradient."""
         return audit_promise.gradient_sensitivity(self.privacy, self.weight(local), self.rate(local))
 
-    def clipped_gradient(self, w: np.ndarray, local: np.ndarray, cap_rows: bool = False) -> np.ndarray:
+    def clipped_gradient(self, w: Any, local: np.ndarray, cap_rows: bool = False) -> np.ndarray:
         """Σ of each record's gradient, cut to the clip norm, times the weight; of all records.
 
         `cap_rows`: it is rows that are shortened, so that no slope makes a gradient longer than the clip norm.

@@ -9,6 +9,8 @@ from sottovoce.privacy import claims
 from sottovoce.privacy.modes import Published
 from sottovoce.run.audit_game import Game
 
+FAR_BELOW = 0.5  # of the claim: no honest method is below in a game that is made to show all
+SETTLED = 3  # rounds: before, a method may not have asked for all that it has paid for
 ROUNDING = 1e-6  # relative: budgets are used up to the last digit, and an exact value is one of many roundings
 Kind = Literal["exact", "computed", "ratio", "score", "guesses"]
 
@@ -55,6 +57,8 @@ class Finding:
     comparisons: tuple[Comparison, ...]
     seconds: float
     interrupted: bool = False
+    tight: bool = False  # whether an honest mechanism would give away nearly all that was promised
+    checks: tuple[Check, ...] = ()
 
     @property
     def worst(self) -> Comparison:
@@ -63,11 +67,19 @@ class Finding:
 
     @property
     def refuted(self) -> bool:
-        return any(one.refuted for one in self.comparisons)
+        return any(one.refuted for one in self.comparisons) or any(one.verdict == "refuted" for one in self.checks)
 
     @property
-    def verdict(self) -> str:
-        return "refuted" if self.refuted else "not refuted"
+    def far_below(self) -> bool:
+        """Whether messages give away so much less than promised that something must have gone wrong unnoticed."""
+        return self.tight and self.worst.lower < FAR_BELOW * self.worst.claimed
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.refuted:
+            return "refuted"
+        doubtful = self.far_below or any(one.verdict == "suspicious" for one in self.checks)
+        return "suspicious" if doubtful else "not refuted"
 
     def __str__(self) -> str:
         sure = {"exact": "exactly", "computed": "at least"}.get(
@@ -80,6 +92,13 @@ class Finding:
                 f"{': REFUTED' if one.refuted else ''}."
                 for one in self.comparisons
             ),
+            *([self._suspicion()] if self.far_below else []),
+            *(
+                f"{one.path}: {one.name}: {one.seen}; promised: {one.promised}: {one.verdict.upper()}."
+                for one in self.checks
+                if one.verdict != "not refuted"
+            ),
+            *([self._checked()] if self.checks else []),
             f"Verdict: {self.verdict}. {self.meaning}",
             f"Evidence: {self.evidence}. {self._played()}",
         ]
@@ -88,11 +107,15 @@ class Finding:
     @property
     def meaning(self) -> str:
         """What this can and cannot show."""
-        if self.refuted:
+        if any(one.refuted for one in self.comparisons):
             return (
                 "A data set and its neighbour were found that messages tell apart better than the claim allows. That "
                 "settles the claim; it says nothing about the damage on typical data."
             )
+        if self.refuted:
+            return "What the code did is not what is promised, so the proof behind the promise does not apply to it."
+        if self.verdict == "suspicious":
+            return "Nothing was found that breaks the claim, but what was seen is not what an honest mechanism shows."
         return (
             "This attack found nothing against the claim. That proves nothing: another data set or a better attack may "
             "show more. What holds is what is proven."
@@ -100,12 +123,24 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        mine = {**asdict(self), "verdict": self.verdict, "meaning": self.meaning}
+        mine = {**asdict(self), "verdict": self.verdict, "far_below": self.far_below, "meaning": self.meaning}
         mine["comparisons"] = [
             asdict(one) | {"lower": one.lower if math.isfinite(one.lower) else "infinite", "refuted": one.refuted}
             for one in self.comparisons
         ]
         return mine
+
+    def _suspicion(self) -> str:
+        return (
+            f"The messages give away {shown(self.worst.lower)} where {self.worst.claimed:.4g} is promised, and this "
+            "data set would show nearly all of it: noise may be reused, or one error hides another: SUSPICIOUS."
+        )
+
+    def _checked(self) -> str:
+        paths = sorted({one.path for one in self.checks})
+        bad = sum(one.verdict != "not refuted" for one in self.checks)
+        outcome = "all as promised" if bad == 0 else f"{bad} not as promised"
+        return f"Checks of noise, clipping, batches and charges: {len(self.checks)}, {outcome} ({', '.join(paths)})."
 
     def _played(self) -> str:
         text = f"{self.runs} run{'s' if self.runs > 1 else ''} in {self.seconds:.1f} s"
@@ -182,4 +217,8 @@ def finding(
 ) -> Finding:
     found = tuple(comparisons)
     name, words = game.algorithm.name, game.neighbours.words
-    return Finding(name, game.privacy.mode, statistic, evidence, words, runs, confidence, found, 0.0, interrupted)
+    proven = game.privacy.mode == "proven" and game.claim is None
+    tight = statistic == "exact" and proven and game.neighbours.worst and game.rounds >= SETTLED
+    return Finding(
+        name, game.privacy.mode, statistic, evidence, words, runs, confidence, found, 0.0, interrupted, tight
+    )

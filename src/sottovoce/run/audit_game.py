@@ -92,7 +92,8 @@ def worst_case(
 ) -> Game:
     """The game of a method against the canary that its promise is for: one record, or all of a client.
 
-    Whole clients are made to move so far that every upload is clipped. Split columns have canaries of their own shape.
+    Rows are as long as the clip norm, and whole clients are made to move so far that every upload is clipped. Split
+    columns have canaries of their own shape.
 
     Examples
     --------
@@ -107,9 +108,8 @@ def worst_case(
         return Game(method, worst_columns(privacy, mu=1.0), goal, privacy, rounds)
     if isinstance(method, VerticalAlgorithm):
         return Game(method, columns(), Objective(Logistic(), L2(1.0)), privacy, rounds)
-    whole, length = getattr(privacy, "unit", "record") == "client", 1.0
-    if whole:
-        length = LONG
+    whole = getattr(privacy, "unit", "record") == "client"
+    length = max(1.0, getattr(privacy, "clip", None) or 1.0) * (LONG if whole else 1.0)
     relation: Any = getattr(privacy, "relation", "replace-one")
     neighbours = canary(clients, records, features, relation, whole, length)
     return Game(method, neighbours, Objective(Linear(bend=1 / length**2), L2(0.1)), privacy, rounds)

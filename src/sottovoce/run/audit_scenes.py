@@ -25,6 +25,8 @@ def crowd_of(game: Game, dtype: Any = np.float64, clients: int = 4, records: int
     """
     if isinstance(game.privacy, ProvenColumns):
         return replace(game, neighbours=_columns(game.privacy), objective=_ridge())
+    if isinstance(game.neighbours.first, VerticalFederation):
+        return game
     length = _longest(game)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((clients * records, features))
@@ -62,9 +64,7 @@ def one_by_one(game: Game, clients: int = 3) -> Game:
     offsets, names = np.arange(clients + 1) * ONE_BY_ONE, tuple(str(i) for i in range(clients))
     rows = Federation(X, np.full(len(X), FAR), offsets, names, 1.0 + 1e-12)
     words = "records with a coordinate each"
-    return replace(
-        game, neighbours=Neighbours(rows, rows, 0, None, words), objective=Objective(Linear(), L2(0.1))
-    )
+    return replace(game, neighbours=Neighbours(rows, rows, 0, None, words), objective=Objective(Linear(), L2(0.1)))
 
 
 def _ridge() -> Objective:

@@ -12,6 +12,7 @@ from sottovoce.run.plot import COLOURS
 
 if TYPE_CHECKING:
     from sottovoce.privacy.audit_membership import Curve
+    from sottovoce.run.audit_finding import Check
     from sottovoce.run.audit_papers import Row
 
 _HOW = {
@@ -36,6 +37,20 @@ def print_rows(rows: Sequence["Row"]) -> None:
     for row in rows:
         verdict = Text(row.verdict, style="bold red" if row.refuted else "")
         table.add_row(row.method, Text(row.claim), f"{row.claimed:.4g}", row.shown, verdict)
+    show.console().print(table)
+
+
+def print_checks(checks: Sequence["Check"]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("path", "check", "seen", "promised", "verdict"):
+        table.add_column(heading)
+    for one in checks:
+        verdict = Text(one.verdict, style="" if one.verdict == "not refuted" else "bold red")
+        table.add_row(one.path, one.name, Text(one.seen), Text(one.promised), verdict)
     show.console().print(table)
 
 
