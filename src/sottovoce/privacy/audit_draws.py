@@ -64,7 +64,9 @@ def redrawn_along(drawn: np.ndarray, rate: float, fixed: bool, axis: str) -> Out
     # Of two batches of fixed size the records in common have a hypergeometric number.
     each = records * variance**2 * (records / (records - 1) if fixed and records > 1 else 1.0)
     pairs = batches.shape[1] / records
-    p = max(1, len(common)) * bernstein(float(np.abs(common).max()), pairs * each, records)
+    # Independent are records, or else batches: how much can one of them count for at most?
+    largest = records * variance if fixed else max(rate, 1 - rate) ** 2
+    p = max(1, len(common)) * bernstein(float(np.abs(common).max()), pairs * each, largest)
     share = (common / batches.shape[1] + rate**2) / rate
     seen = f"{share.min():.3f} to {share.max():.3f} of a batch in common"
     return Outcome(f"batches of different {axis}", seen, f"{rate:.3f}: drawn anew", min(1.0, p))
