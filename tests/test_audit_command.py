@@ -204,3 +204,5 @@ def test_every_proven_method_is_in_the_table() -> None:
     assert named == {name for name, kind in ALGORITHMS.items() if "proven" in kind.modes}
     assert audit_papers.proven_game(DPSGD(), Proven(1.0, 1e-5, 1.0)).rounds == 10
     assert audit_show.markdown([]).startswith("# What messages give away")
+    page = Path(__file__).parents[1] / "docs" / "audit.md"
+    assert page.read_text().endswith(audit_show.markdown([]).split("*Refuted* settles")[1])

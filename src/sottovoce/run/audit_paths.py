@@ -124,7 +124,7 @@ def _of_promise(game: Game, name: str, privacy: Proven) -> list[Place]:
         laplace = replace(privacy, mechanism="laplace", delta=0.0)
         return [(name, replace(game, privacy=laplace, algorithm=_whole(game)))]
     if name in ("fixed-size", "poisson") and record and kind == "gradient" and _has(game, "batch"):
-        if privacy.mechanism != "gaussian":
+        if privacy.mechanism != "gaussian" or privacy.noise == "secure":
             return []
         relation: Any = "replace-one" if name == "fixed-size" else "add-remove"
         method: Any = game.algorithm
@@ -173,21 +173,32 @@ def _whole(game: Game) -> Any:
 
 
 def _ledgers(game: Game, seed: int) -> list[Check]:
-    """One run on ledger files that holds what they have, and a later run, for which nothing must be left."""
+    """One run on ledger files, and a later one on the same: together they must not answer more than was promised."""
     game, path = crowd_of(replace(game, rounds=min(game.rounds, FEW_ROUNDS))), "ledgers"
     with tempfile.TemporaryDirectory() as folder:
-        player = Player(game, 0, None, streams=Streams(seed), ledgers=Path(folder))
+        world, player = world_of(game), Player(game, 0, None, streams=Streams(seed), ledgers=Path(folder))
         try:
             checks = noise_and_charges(game, path, seed, player)
+            before = _charged(player)
         finally:
             player.place.close()
         later = Player(game, 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
         try:
-            heard, world = watched(later), world_of(game)
+            heard = watched(later)
+            charged = _charged(later)
         finally:
             later.place.close()
     given = sum(world.expect(answer) is not None for answer in heard.answers)
-    return [*checks, passed(path, "answers of a later run on spent ledgers", str(given), "0", given == 0)]
+    most = audit_promise.promised(game.privacy, game.algorithm.asks(), game.rounds).answers
+    seen, wanted = f"{given} answers more, {charged} charged in all", f"all charged, at most {most}"
+    holds = charged <= most and charged - before == given
+    return [*checks, passed(path, "a later run on the same ledgers", seen, wanted, holds)]
+
+
+def _charged(player: Player) -> int:
+    """Answers in the ledger of the first client; all clients are asked the same."""
+    ledger: Any = player.place.ledger
+    return sum(ledger.spent(0).values())
 
 
 def _resume(game: Game, seed: int) -> list[Check]:
@@ -208,8 +219,7 @@ def _resume(game: Game, seed: int) -> list[Check]:
     same = len(before) == len(rest.answers) and all(
         np.array_equal(one.given, other.given) for one, other in zip(before, rest.answers, strict=True)
     )
-    ledger: Any = second.place.ledger
-    counts, world = sum(ledger.spent(0).values()), world_of(game)
+    counts, world = _charged(second), world_of(game)
     answers = sum(world.expect(answer) is not None for answer in all_of_it.answers)
     checks = [passed(path, "answers charged over both halves", str(counts), str(answers), counts == answers)]
     if same:
