@@ -50,7 +50,8 @@ def test_every_other_proven_variant_stays_below_its_epsilon(name: str, method: A
 
 def test_the_score_finds_no_more_than_there_is() -> None:
     """From messages alone, trusting nothing: near the exact value where that is large enough to be seen."""
-    game = Game(DPSGD(), canary(2, 5, 2), Objective(Linear(), L2(0.1)), replace(PROVEN, epsilon=3.0), 3)
+    privacy = replace(PROVEN, epsilon=3.0)
+    game = Game(DPSGD(), canary(2, 5, 2), Objective(Linear(), L2(0.1)), privacy, 3, engine="numpy")
     found = audit(game, runs=8000, statistic="score")
     assert found.statistic == "score"
     assert 1.0 < found.worst.lower <= 3.0
@@ -66,7 +67,7 @@ def test_runs_that_a_bound_is_taken_on_share_no_noise(stopped_after: float, monk
     monkeypatch.setattr(
         audit_statistics, "epsilon_from_seen", lambda one, other, *_: learnt_from.append((one, other)) or 0.0
     )
-    monkeypatch.setattr("sottovoce.run.audit.IN_CACHE", 4000)
+    monkeypatch.setattr("sottovoce.run.audit_game.IN_CACHE", 4000)
     same = canary(1, 20, 2)
     turns: list[int] = []
 
@@ -121,8 +122,8 @@ class ClipAfterSum(RecordDoor):
 
 
 class NoiseTwice(RecordDoor):
-    def seeded(self, purpose: Purpose, question: Any, count: int, kind: str = "gaussian") -> np.ndarray:
-        return super().seeded(purpose, replace(question, k=(question.k + 1) // 2), count, kind)
+    def seeded(self, exact: np.ndarray, purpose: Purpose, question: Any, *more: Any, **named: Any) -> np.ndarray:
+        return super().seeded(exact, purpose, replace(question, k=(question.k + 1) // 2), *more, **named)
 
 
 class Smuggler(RecordDoor):
@@ -313,7 +314,7 @@ def test_wrong_input_is_refused() -> None:
     with pytest.raises(InvalidInput, match="published or proven"):
         replace(LINEAR, privacy=NoPrivacy())
     with pytest.raises(InvalidInput, match="seeded noise"):
-        replace(LINEAR, privacy=Proven(1.0, 1e-5, 1.0, noise="secure"))
+        audit(replace(LINEAR, privacy=Proven(1.0, 1e-5, 1.0, noise="secure")))
     with pytest.raises(InvalidInput, match="runs must be a whole number >= 64"):
         audit(LINEAR, runs=3)
     with pytest.raises(InvalidInput, match=r"unknown statistic 'scores'\. Did you mean 'score'"):

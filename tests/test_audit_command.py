@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from sottovoce.algorithms import DPSGD
 from sottovoce.privacy.modes import Proven
-from sottovoce.run import audit_papers, audit_show, audit_single, cli, experiment
+from sottovoce.run import audit_papers, audit_paths, audit_show, audit_single, cli, experiment, terminal
+from sottovoce.run.audit_finding import Check
 from sottovoce.run.audit_papers import Row
 from tests.cases import goal, small
 from tests.test_experiment import tiny_tables, write_csv, write_toml
@@ -31,13 +32,43 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_published_claim_falls_and_a_proven_one_stands() -> None:
     small_game = ("--rounds", 10, "--clients", 1, "--records", 2, "--features", 1)
     fallen = call("fedspd-dp", "--mode", "published", "--epsilon", 1, *small_game)
-    assert fallen.exit_code == 0, fallen.stderr
+    assert fallen.exit_code == terminal.REFUTED, fallen.stderr
     for word in ("REFUTED", "Verdict: refuted", "typical data", "given those before"):
         assert word in fallen.stdout
     told = json.loads(call("fedepm", "--delta", 0, *small_game, "--json").stdout)
     assert told["verdict"] == "not refuted"
     assert told["comparisons"][0]["lower"] == pytest.approx(1.0)
-    assert call("dp-fedavg", "--unit", "client", *small_game, "--quiet").stdout == "not refuted\n"
+    said = call("dp-fedavg", "--unit", "client", *small_game, "--quiet").stdout.splitlines()
+    assert said[0] == "not refuted"
+    assert "plain\tsize of the noise\tnot refuted" in said
+    assert all(line.endswith("\tnot refuted") for line in said[1:])
+
+
+def test_each_check_is_told_and_decides_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_game = ("dp-admm", "--rounds", 3, "--clients", 2, "--records", 2, "--features", 2)
+    told = call(*small_game, "--json", "--path", "float32", "--path", "seeds")
+    assert told.exit_code == 0
+    assert {one["path"] for one in json.loads(told.stdout)["checks"]} == {"float32", "seeds"}
+    assert set(json.loads(told.stdout)["checks"][0]) == {"path", "name", "seen", "promised", "verdict"}
+    for verdict, code in (("suspicious", terminal.SUSPICIOUS), ("refuted", terminal.REFUTED)):
+        kind: Any = verdict
+        found = [Check("plain", "what was looked at", "this", "that", kind)]
+        monkeypatch.setattr(audit_paths, "examine", lambda *_, found=found, **__: found)
+        said = call(*small_game)
+        assert said.exit_code == code
+        assert f"Verdict: {verdict}" in said.stdout
+        assert f"plain: what was looked at: this; promised: that: {verdict.upper()}." in " ".join(said.stdout.split())
+        assert call(*small_game, "-q").stdout.splitlines()[0] == verdict
+
+
+def test_paths_that_a_method_has_not_are_refused() -> None:
+    refused = call("dp-admm", "--path", "variants")
+    assert refused.exit_code == terminal.BAD_INPUT
+    assert "unknown path 'variants'" in refused.stderr
+    help_ = " ".join(call("--help").stdout.split())
+    assert "7 refuted, 8 suspicious" in help_
+    for path in audit_paths.PATHS:
+        assert path in help_
 
 
 def test_split_columns_are_audited_too() -> None:
@@ -148,6 +179,12 @@ def test_papers_are_written_and_printed(tmp_path: Path, monkeypatch: pytest.Monk
     assert told["rows"][0]["found"] == "infinite"
 
 
+def test_papers_with_something_proven_refuted_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fallen = Row("a", "proven, the whole run", 1.0, 2.0, "exact", 1, 0.1)
+    monkeypatch.setattr(audit_papers, "rows", lambda runs, progress: iter([*ROWS, fallen]))
+    assert call("--papers", "--out", tmp_path).exit_code == terminal.REFUTED
+
+
 def test_papers_cut_short_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def two_then_stop(runs: int, progress: Any) -> Any:
         yield from ROWS
@@ -167,3 +204,5 @@ def test_every_proven_method_is_in_the_table() -> None:
     assert named == {name for name, kind in ALGORITHMS.items() if "proven" in kind.modes}
     assert audit_papers.proven_game(DPSGD(), Proven(1.0, 1e-5, 1.0)).rounds == 10
     assert audit_show.markdown([]).startswith("# What messages give away")
+    page = Path(__file__).parents[1] / "docs" / "audit.md"
+    assert page.read_text().endswith(audit_show.markdown([]).split("*Refuted* settles")[1])

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.privacy import audit_batches, audit_gaussian, audit_ratio
+from sottovoce.privacy import audit_batches, audit_draws, audit_gaussian, audit_noise, audit_promise, audit_ratio
 from sottovoce.privacy import audit_statistics as stats
 from sottovoce.privacy.accounting import gaussian_epsilon
 from sottovoce.privacy.audit import Made
@@ -207,3 +207,131 @@ def test_membership_curve_is_scikit_learns() -> None:
     assert found.at(0.1) == pytest.approx(true[false <= 0.1].max())
     with pytest.raises(InvalidInput, match="at least one score"):
         curve(members, np.array([]))
+
+
+# Noise and batches as they were drawn.
+
+SHAPE = (6, 5, 4, 3)  # runs, questions, clients, coordinates
+
+
+def honest(rng: np.random.Generator, kind: str, runs: int = SHAPE[0]) -> np.ndarray:
+    shape = (runs, *SHAPE[1:])
+    return rng.laplace(size=shape) if kind == "laplace" else rng.standard_normal(shape)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_honest_noise_looks_bad_as_seldom_as_stated(kind: str) -> None:
+    """Each test at its own level of 5 %: 200 tries leave a tolerance of four standard deviations."""
+    rng, bad = np.random.default_rng(5), {}
+    for _ in range(200):
+        z = honest(rng, kind)
+        for one in audit_noise.look(z, rng.standard_normal((6, 1, 4, 3)), kind):
+            bad[one.name] = bad.get(one.name, 0) + (one.p < 0.05)
+    assert max(bad.values()) <= 200 * 0.05 + 4 * math.sqrt(200 * 0.05 * 0.95)
+    assert len(bad) == 11
+
+
+WRONG: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "size of the noise": lambda z: 0.7 * z,
+    "size of the noise, per client and coordinate": lambda z: z * np.where(np.arange(3) == 1, 0.3, 1.0),
+    "size of the noise, per question": lambda z: z * np.where(np.arange(5) == 2, 0.3, 1.0)[:, None, None],
+    "mean of the noise": lambda z: z + 1.5,
+    "law of the noise": np.abs,
+    "noise used more than once": lambda z: np.concatenate([z[:-1], -z[:1]]),
+    "noise of different runs": lambda z: np.concatenate([z.reshape(2, -1, 4, 3), -z.reshape(2, -1, 4, 3)]),
+    "noise of different rounds and questions": lambda z: z[:, [0, 1, 2, 3, 1]],
+    "noise of different clients": lambda z: z * np.array([1, 1, 0, 0])[:, None] + z[:, :, ::-1] * [[0], [0], [1], [1]],
+    "noise of different coordinates": lambda z: z[..., [0, 1, 1]],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_each_test_sees_what_it_is_for(name: str, kind: str) -> None:
+    z = WRONG[name](honest(np.random.default_rng(1), kind, runs=30))
+    found = {one.name: one.p for one in audit_noise.look(z, np.ones((1, 1, 1, 1)), kind)}
+    assert found[name] < 1e-6
+
+
+def test_noise_along_the_answer_is_seen() -> None:
+    rng = np.random.default_rng(2)
+    z, answers = honest(rng, "gaussian", runs=30), rng.standard_normal((30, *SHAPE[1:]))
+    along = audit_noise.with_answer(np.abs(z) * np.sign(answers), answers)
+    assert along is not None
+    assert along.p < 1e-9
+    assert audit_noise.with_answer(z, np.zeros(z.shape)) is None  # an answer of nothing tells nothing
+
+
+def drawn_batches(rng: np.random.Generator, fixed: bool, shape: tuple[int, ...] = (20, 6, 2, 10)) -> np.ndarray:
+    """A fifth of ten records."""
+    draws = rng.random(shape)
+    return draws <= np.sort(draws, axis=-1)[..., 1:2] if fixed else draws < 0.2
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_honest_batches_look_bad_as_seldom_as_stated(fixed: bool) -> None:
+    rng, bad = np.random.default_rng(6), {}
+    for _ in range(200):
+        for one in audit_draws.look(drawn_batches(rng, fixed), 0.2, fixed):
+            bad[one.name] = bad.get(one.name, 0) + (one.p < 0.05)
+    assert max(bad.values()) <= 200 * 0.05 + 4 * math.sqrt(200 * 0.05 * 0.95)
+    assert len(bad) == 5
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("share of records drawn", lambda drawn: drawn | np.roll(drawn, 1, axis=-1)),
+        ("share of records drawn", lambda drawn: drawn & (np.arange(10) > 0)),
+        ("batches of different rounds and questions", lambda drawn: drawn[:, [0, 1, 2, 3, 4, 0]]),
+        ("batches of different runs", lambda drawn: drawn[[*range(10), *range(10)]]),
+        ("batches of different clients", lambda drawn: drawn[:, :, [0, 0]]),
+    ],
+)
+def test_wrong_batches_are_seen(fixed: bool, name: str, wrong: Callable[[np.ndarray], np.ndarray]) -> None:
+    shape = (20, 40 if "runs" in name else 6, 2, 10)
+    drawn = wrong(drawn_batches(np.random.default_rng(3), fixed, shape))
+    assert {one.name: one.p for one in audit_draws.look(drawn, 0.2, fixed)}[name] < 1e-6
+
+
+def test_sizes_of_batches_are_told_apart() -> None:
+    rng = np.random.default_rng(4)
+    assert audit_draws.sizes(drawn_batches(rng, True), 0.2, fixed=False).p < 1e-9
+    assert audit_draws.sizes(drawn_batches(rng, False), 0.2, fixed=True).p == 0.0
+
+
+def test_promised_sensitivities_are_the_librarys() -> None:
+    """Written twice: for the audit from the proofs, for the doors in `sensitivity.py` and `local_runs.py`."""
+    from sottovoce.core.algorithm import Descent, ProxSteps
+    from sottovoce.privacy import local_runs, sensitivity
+    from sottovoce.privacy.modes import ProvenColumns
+    from sottovoce.problems.penalties import L2
+
+    rng = np.random.default_rng(8)
+    u, mu = rng.standard_normal((2, 7)), np.array([[0.3], [2.0]])
+    record = ProvenColumns(1.0, 1e-5, "record", bound=1.0, row_bound=0.7, score_bound=0.2)
+    column = ProvenColumns(1.0, 1e-5, "column", bound=1.0, column_bound=1.3)
+    party = ProvenColumns(1.0, 1e-5, "party", bound=1.0)
+    for mine, theirs in (
+        (audit_promise.scores_sensitivity(record, u, mu), sensitivity.record_scores(u, mu, 0.7, 0.2)),
+        (audit_promise.scores_sensitivity(column, u, mu), sensitivity.column_scores(u, mu, 1.3)),
+        (audit_promise.scores_sensitivity(party, u, mu), sensitivity.party_scores(u)),
+        (audit_promise.model_sensitivity(record, u, mu), sensitivity.record_model(u, mu, 0.7)),
+        (audit_promise.model_sensitivity(party, u, mu), sensitivity.party_model(u, mu)),
+    ):
+        assert mine == pytest.approx(theirs, rel=1e-12)
+    one, most = np.array([[0.1], [0.2]]), np.array([[2.0], [2.0]])
+    for average in (False, True):
+        spec = ProxSteps([1.0, 2.0, 3.0], [1.5, 2.5, 4.0], 0.0, 0.0, L2(1.0), average=average)
+        for absorbed in (False, True):
+            theirs = local_runs.prox_steps_sensitivity(spec, one, one if absorbed else most)
+            assert audit_promise.prox_sensitivity(spec, one, most, absorbed) == pytest.approx(theirs, rel=1e-12)
+    chain = Descent(4, 0.3, 0.5, np.zeros((1, 1)), 0.1)
+    c = local_runs.contraction(chain, np.array([[1.0]]))
+    samples = np.zeros(200_000)
+    noise = np.random.default_rng(9).standard_normal((4, 200_000)) * local_runs.chain_gain(c, 4)[0, 0] * 0.1
+    for step in noise:
+        samples = samples - 0.3 * (step + 0.6 * samples)
+    wanted = audit_promise.chain_deviation(chain, np.array([[0.1]]), np.array([[1.0]]))
+    assert samples.std() == pytest.approx(float(wanted[0, 0]), rel=0.01)

@@ -65,7 +65,8 @@ class Neighbours:
     """Two data sets that differ in one record of `client` (or in all of it), and how: `row` is the record's row,
     None where columns are split.
 
-    `alone`: all other records are blank, and the record is its client's first.
+    `alone`: all other records are blank, and the record is its client's first. `worst`: made so that what is given
+    away is all that a promise allows, or nearly.
     """
 
     first: Federation | VerticalFederation
@@ -74,6 +75,7 @@ class Neighbours:
     row: np.ndarray | None
     words: str
     alone: bool = False
+    worst: bool = False
 
 
 def canary(
@@ -106,7 +108,7 @@ def canary(
     return Neighbours(
         Federation(X, y, offsets, names, bound), Federation(other_X, other_y, offsets, names, bound), 0, row,
         f"worst-case canary: {what} of {clients} x {records}, {how}, {features} features",
-        alone=not whole_client,
+        alone=not whole_client, worst=True,
     )  # fmt: skip
 
 
@@ -142,7 +144,7 @@ def worst_columns(privacy: ProvenColumns, mu: float) -> Neighbours:
         D = np.array([[LONG if privacy.column_bound is None else privacy.column_bound]])
         other, y, what = np.zeros((1, 1)), np.ones(1), "a column along the target, or none"
     first, second = (VerticalFederation.from_arrays([part], FAR**2 * y) for part in (D, other))
-    return Neighbours(first, second, 0, None, f"worst-case canary: one party, {what}")
+    return Neighbours(first, second, 0, None, f"worst-case canary: one party, {what}", worst=True)
 
 
 def own_record(federation: Federation, loss: Loss, relation: Relation = "replace-one") -> Neighbours:

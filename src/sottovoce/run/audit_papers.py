@@ -15,7 +15,9 @@ from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2, NoPenalty
-from sottovoce.run.audit import Finding, Game, Progress, _silent, audit, columns_promise, shown, worst_case
+from sottovoce.run.audit import audit
+from sottovoce.run.audit_finding import Finding, shown
+from sottovoce.run.audit_game import Game, Progress, columns_promise, silent, worst_case
 from sottovoce.run.audit_neighbours import FAR, Linear, Neighbours, canary, columns
 
 
@@ -170,7 +172,7 @@ def proven_game(method: Algorithm[Any, Any, Any, Any], privacy: Any, rounds: int
 # ---------------------------------------------------------------------------------------------------------- the table
 
 
-def rows(runs: int = 20_000, progress: Progress = _silent) -> Iterator[Row]:
+def rows(runs: int = 20_000, progress: Progress = silent) -> Iterator[Row]:
     """Every row, as soon as it is there."""
     yield fedspd_round()
     yield from fedspd_hidden_state()

@@ -12,6 +12,7 @@ from sottovoce.run.plot import COLOURS
 
 if TYPE_CHECKING:
     from sottovoce.privacy.audit_membership import Curve
+    from sottovoce.run.audit_finding import Check
     from sottovoce.run.audit_papers import Row
 
 _HOW = {
@@ -20,6 +21,37 @@ _HOW = {
     "ratio": "true likelihood ratios of sampled runs, 95 % confidence",
     "score": "a learnt score of sampled runs, 95 % confidence",
 }
+
+_CHECKS = """\
+## What is looked at besides
+
+An ε that is met says little if noise is used twice or a charge is left out. So `sottovoce audit METHOD` also plays the
+true code with its own noise, listens at the oracle, and holds what it hears against numbers of its own: sensitivities
+from the proofs, noise from closed formulas, ε from a second accountant. Nothing is taken from the code under audit.
+
+| what | seen in |
+|---|---|
+| noise has the promised size, mean and law | answer − exact answer, per client, coordinate and question |
+| noise is new every time | no vectors alike; no correlation of runs, rounds, questions, clients, coordinates |
+| noise does not depend on the answer | signs of noise against the exact answer |
+| one record changes no more than promised | exact answers of two neighbours, with rows up to 1e20 long |
+| batches are drawn as promised | exact gradients of records that have a coordinate each: rate, size, drawn anew |
+| every answer is charged, as what it was | answers heard against the ledger, after asking for twice the rounds |
+| the printed ε is not too small | the second accountant, on the noise that was seen |
+| secure answers tell nothing by their low bits | they lie on a public grid |
+
+`--path NAME` takes another way through the code, `--all-paths` every one that the method has: `variants`, `float32`,
+`kernel`, `secure`, `client`, `add-remove`, `laplace`, `fixed-size` and `poisson` (secret batches), `columns`,
+`ledgers`, `resume`, `seeds`. Chance plays a part in some tests; all of them together call an honest library a liar in
+fewer than one of a million audits.
+
+The verdict is one of three, and the exit code tells which: *not refuted* (0); *refuted* (7), also for a paper's claim
+that this page says is false; *suspicious* (8): nothing breaks the claim, but an honest mechanism looks otherwise, such
+as an exact ε below half of the claim on a data set made to show all of it, or more noise than the promise needs.
+
+What this cannot see: what an answer depends on besides its question (that is the game's part); noise of a published
+method that joins inside its local steps; a generator that is weak in ways these tests do not look for.
+"""
 
 
 def print_rows(rows: Sequence["Row"]) -> None:
@@ -36,6 +68,20 @@ def print_rows(rows: Sequence["Row"]) -> None:
     for row in rows:
         verdict = Text(row.verdict, style="bold red" if row.refuted else "")
         table.add_row(row.method, Text(row.claim), f"{row.claimed:.4g}", row.shown, verdict)
+    show.console().print(table)
+
+
+def print_checks(checks: Sequence["Check"]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("path", "check", "seen", "promised", "verdict"):
+        table.add_column(heading)
+    for one in checks:
+        verdict = Text(one.verdict, style="" if one.verdict == "not refuted" else "bold red")
+        table.add_row(one.path, one.name, Text(one.seen), Text(one.promised), verdict)
     show.console().print(table)
 
 
@@ -65,6 +111,7 @@ def markdown(rows: Sequence["Row"]) -> str:
         "In `proven` rows the observer sees every noisy answer, which is more than the server does; an ε that is met",
         "exactly means that no noise is wasted.",
         "",
+        _CHECKS,
     ]
     return "\n".join(lines)
 

@@ -14,7 +14,8 @@ from sottovoce.privacy.audit_statistics import CONFIDENCE
 from sottovoce.privacy.modes import Proven, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
-from sottovoce.run.audit import Comparison, Finding, Game, Progress, _silent, claimed
+from sottovoce.run.audit_finding import Comparison, Finding, claimed
+from sottovoce.run.audit_game import Game, Progress, silent
 from sottovoce.run.audit_neighbours import FAR, Neighbours
 from sottovoce.run.experiment import Experiment
 from sottovoce.run.simulate import train
@@ -60,7 +61,7 @@ def one_run(
     canaries: int = 500,
     seed: int = 0,
     confidence: float = CONFIDENCE,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Finding:
     """Train once with canaries planted, guess from the final model which way each coin fell, and bound epsilon.
 
@@ -109,7 +110,7 @@ def one_run(
     )
 
 
-def membership(todo: Experiment, progress: Progress = _silent) -> tuple[audit_membership.Curve, dict[str, Any]]:
+def membership(todo: Experiment, progress: Progress = silent) -> tuple[audit_membership.Curve, dict[str, Any]]:
     """Train as the file says, and attack the final model: training rows against test rows, by their loss."""
     data = todo.data()
     check.require(data.test is not None, "audit", "membership needs rows that were not trained on: [data] test = 0.2")

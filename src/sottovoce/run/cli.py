@@ -60,7 +60,8 @@ app.command(
 )(account.account)
 app.command(
     epilog="Examples: sottovoce audit fedspd-dp --mode published --epsilon 1 · sottovoce audit dp-admm --runs 20000 "
-    "--statistic score · sottovoce audit run.toml --one-run · sottovoce audit --papers"
+    "--statistic score · sottovoce audit dp-sgd --path poisson --path float32 · sottovoce audit fedepm --all-paths · "
+    "sottovoce audit run.toml --one-run · sottovoce audit --papers"
 )(audit.audit)
 app.command("app", epilog="Example: sottovoce app hospitals --config run.toml")(app_command.app)
 app.command(epilog="Example: sottovoce certificates keys --host server.example --client north --client south")(

@@ -7,6 +7,10 @@ import typer
 
 from sottovoce.run import show, terminal
 
+_PATHS = (
+    "plain, variants, float32, kernel, secure, client, add-remove, laplace, fixed-size, poisson, columns, ledgers, "
+    "resume, seeds; by default plain and fixed-size, where the method has them."
+)
 _WHAT = "A method's name, which is then attacked with worst-case canaries; or a run file, for your own data."
 
 
@@ -38,6 +42,10 @@ def audit(
     papers: Annotated[
         bool, typer.Option("--papers", help="Every claim of the papers and every proven variant.")
     ] = False,
+    paths: Annotated[
+        list[str] | None, typer.Option("--path", help="What to look at noise on; may be given again. " + _PATHS)
+    ] = None,
+    all_paths: Annotated[bool, typer.Option("--all-paths", help="All of them: a minute or two.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Where --papers writes audit.md and audit.png (default: docs), --membership its figure."),
@@ -45,7 +53,14 @@ def audit(
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
 ) -> None:
-    """Measure from below what messages give away, and hold it against what is claimed. Ctrl-C: the result so far."""
+    """Measure from below what messages give away, and hold it against what is claimed. Ctrl-C: the result so far.
+
+    Then look at the code itself: is the noise of the promised size, new every time and unrelated to anything, are
+    records clipped, are batches drawn as promised, is every answer charged, and does a second accountant agree?
+
+    Exit code: 0 not refuted, 7 refuted, 8 suspicious. A paper's claim that this library says is false is refuted too
+    (four of five are, with --mode published). --papers ends with 7 only if something proven is refuted.
+    """
     with terminal.exit_codes():
         from sottovoce.core import check
 
@@ -65,24 +80,60 @@ def audit(
         if membership:
             _membership(Path(what), out, as_json, quiet)
             return
-        from sottovoce.run import audit as audits
-        from sottovoce.run import audit_single, experiment
-
         with terminal.progress(quiet) as progress:
             if one_run:
+                from sottovoce.run import audit_single, experiment
+
                 found = audit_single.one_run(experiment.load(Path(what)), canaries, seed, confidence, progress)
             else:
                 shape = {"clients": clients, "records": records, "features": features}
                 promise = (mode, epsilon, delta, clip, unit, relation)
                 game = _of_file(Path(what)) if is_file else _of_method(what, promise, rounds, **shape)
-                kind: Any = statistic
-                found = audits.audit(game, runs, seed, kind, confidence, progress)
-        if as_json:
-            show.print_json(found.to_dict())
-        elif quiet:
-            typer.echo(found.verdict)
-        else:
-            show.note(str(found))
+                how = (runs, seed, statistic, confidence)
+                found = _played(game, how, paths, all_paths, is_file, progress)
+        _tell(found, as_json, quiet)
+
+
+def _played(game: Any, how: tuple[Any, ...], paths: list[str] | None, every: bool, is_file: bool, progress: Any) -> Any:
+    """The game, and then the checks of the paths that were asked for."""
+    from dataclasses import replace
+
+    from sottovoce.core import check
+    from sottovoce.run import audit as audits
+    from sottovoce.run import audit_paths
+
+    known = audit_paths.paths_of(game)
+    for path in paths or ():
+        check.one_of("audit", "path", path, known)
+    wanted = known if every else paths or [path for path in audit_paths.USUAL if path in known]
+    runs, seed, statistic, confidence = how
+    # Secure noise follows the same law; the checks look at it as it is.
+    secure = getattr(game.privacy, "noise", "seeded") == "secure"
+    played = replace(game, privacy=replace(game.privacy, noise="seeded")) if secure else game
+    found = audits.audit(played, runs, seed, statistic, confidence, progress)
+    if found.interrupted:
+        return found
+    checks = audit_paths.examine(game, wanted, seed, own_data=is_file, progress=progress)
+    return replace(found, checks=tuple(checks))
+
+
+def _tell(found: Any, as_json: bool, quiet: bool) -> None:
+    """Print what was found, and end with the code that says it."""
+    if as_json:
+        show.print_json(found.to_dict())
+    elif quiet:
+        typer.echo(found.verdict)
+        for one in found.checks:
+            typer.echo(f"{one.path}\t{one.name}\t{one.verdict}")
+    else:
+        if found.checks:
+            from sottovoce.run import audit_show
+
+            audit_show.print_checks(found.checks)
+        show.note(str(found))
+    codes = {"refuted": terminal.REFUTED, "suspicious": terminal.SUSPICIOUS}
+    if found.verdict in codes:
+        raise typer.Exit(codes[found.verdict])
 
 
 def _of_file(path: Path) -> Any:
@@ -156,6 +207,8 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
         took = f"{len(rows)} audits in {time.perf_counter() - begun:.0f} s"
         written = "interrupted: nothing was written" if interrupted else f"written to {out / 'audit.md'} and audit.png"
         show.note(f"{took}; {written}")
+    if any(row.refuted and row.claim.startswith("proven") for row in rows):
+        raise typer.Exit(terminal.REFUTED)
 
 
 def _membership(path: Path, out: Path | None, as_json: bool, quiet: bool) -> None:
