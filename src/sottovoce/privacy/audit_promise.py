@@ -220,8 +220,9 @@ def scores_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) ->
         return length
     if privacy.unit == "column":
         return length / (1 + mu / float(privacy.column_bound or 0) ** 2)
-    reach = _record_reach(privacy, u, mu, length)
-    return 2 * np.hypot(float(privacy.score_bound or 0), reach)
+    score = float(privacy.score_bound or 0)
+    moved = 2 * np.hypot(score, _record_reach(privacy, u, mu, length))
+    return np.minimum(moved, np.minimum(length, 2 * score * np.sqrt(u.shape[-1])))  # scores lie in a ball and a box
 
 
 def model_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) -> np.ndarray:
@@ -229,9 +230,10 @@ def model_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) -> 
     length = np.sqrt(np.square(u).sum(axis=-1, keepdims=True))
     if privacy.variant == "clip":
         return np.full_like(length, 2 * float(privacy.model_bound or 0))
-    if privacy.unit == "record":
-        return 2 * _record_reach(privacy, u, mu, length) / np.sqrt(mu)
-    return length / np.sqrt(mu)
+    ball = length / np.sqrt(mu)
+    return (
+        np.minimum(2 * _record_reach(privacy, u, mu, length) / np.sqrt(mu), ball) if privacy.unit == "record" else ball
+    )
 
 
 def _record_reach(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray, length: np.ndarray) -> np.ndarray:
