@@ -11,6 +11,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.ledger import AlreadyCharged, Budget, LedgerError, MemoryLedger, fingerprint
+from sottovoce.privacy.ledger_chain import Entry
 from sottovoce.privacy.ledger_file import FileLedger
 
 _AGAIN = 2**32  # a question that has to be paid again gets a number of its own, beyond all that are asked
@@ -125,6 +126,15 @@ class OwnerLedgers:
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         self._this_run.restore(state)
+
+    @property
+    def run(self) -> str:
+        """The name of this run in the files."""
+        return self._run
+
+    def rows(self) -> list[list[Entry]]:
+        """Every row of every file, as it stands."""
+        return [ledger.rows() for ledger in self._ledgers]
 
     def close(self) -> None:
         for ledger in self._ledgers:

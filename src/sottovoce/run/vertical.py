@@ -16,6 +16,7 @@ from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Participation
 from sottovoce.core.round import Exchange, Outcome
 from sottovoce.core.streams import Streams
+from sottovoce.privacy.charges import Charges, Counted, History, Kept, charges_of
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Guarantee, state_columns_guarantee, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
@@ -49,6 +50,7 @@ class VerticalSimulator(Simulator):
     test: tuple[list[Matrix], np.ndarray] | None  # type: ignore[assignment]
     labels: LabelOracle = field(kw_only=True)
     label_epsilon: float | None = field(default=None, kw_only=True)  # spent on labels, where ledgers count runs
+    label_charges: History | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.n, self.dim = self.federation.n, self.federation.samples
@@ -99,6 +101,11 @@ class VerticalSimulator(Simulator):
             return nothing
         x = self.door.models(self._algorithm.kept(self._states), self._everyone, k)
         return nothing if x is None else self.flat(x)
+
+    def charges(self, rounds: int) -> Charges | None:
+        if self.ledger is None:
+            return None
+        return charges_of(self.ledger, self.door.event, rounds, self.label_charges)  # type: ignore[attr-defined]
 
     def together(self) -> float:
         """The epsilon of all parties' answers taken together (of the worst run)."""
@@ -187,7 +194,7 @@ def assemble(
     y = loss.check_labels(federation.y)
     loss.check_both_classes(y)
     exact = Columns(bounded(federation.parts, privacy), penalty)
-    event, ledger, on_labels = None, None, None
+    event, ledger, on_labels, label_charges = None, None, None, None
     if isinstance(privacy, ProvenColumns):
         event = plan_parties(privacy, asks, participation.most(rounds))
     settings = noise_settings(algorithm, objective, privacy, participation, rounds, event)  # type: ignore[arg-type]
@@ -198,8 +205,9 @@ def assemble(
         if ledgers is not None:
             check.require(streams.runs is None, "train", "ledgers are for one run at a time", streams.runs)
         if privacy.label_epsilon is not None:
+            label_charges = Counted.of({label_event(privacy.label_epsilon): 1})
             if ledgers is not None:
-                on_labels = _charge_labels(ledgers, federation, privacy.label_epsilon, run, seeded)
+                on_labels, label_charges = _charge_labels(ledgers, federation, privacy.label_epsilon, run, seeded)
             y = randomised_labels(y, privacy.label_epsilon, noise, privacy.noise == "secure")
         if ledgers is None:
             ledger = MemoryLedger(budget, (federation.n,) if streams.runs is None else (streams.runs, federation.n))
@@ -213,11 +221,19 @@ def assemble(
     labels = label_oracle(loss, y, label_weight(objective, federation.samples))
     public = None if test is None else _test_set(objective, federation, test)
     return VerticalSimulator(
-        federation, objective, exact, door, streams, ledger, public, labels=labels, label_epsilon=on_labels
-    )
+        federation, objective, exact, door, streams, ledger, public,
+        labels=labels, label_epsilon=on_labels, label_charges=label_charges,
+    )  # fmt: skip
 
 
-def _charge_labels(folder: Path, federation: VerticalFederation, epsilon: float, run: str, repeatable: bool) -> float:
+def label_event(epsilon: float) -> Event:
+    """What flipping the labels is."""
+    return Event("randomized-response", 1 / epsilon)
+
+
+def _charge_labels(
+    folder: Path, federation: VerticalFederation, epsilon: float, run: str, repeatable: bool
+) -> tuple[float, History]:
     """Keep that these labels are randomised for this run in a ledger of their own; what they have spent, this included.
 
     The file takes its budget from the first run: labels that are flipped anew for another one give away more.
@@ -226,8 +242,8 @@ def _charge_labels(folder: Path, federation: VerticalFederation, epsilon: float,
     owner = (f"{federation.names[federation.holder]}, labels",)
     kept = OwnerLedgers.open(folder / "labels", owner, labels, Budget(epsilon, 0.0), run, repeatable)
     try:
-        kept.charge(Event("randomized-response", 1 / epsilon), np.array([0]), np.array([True]), round=0, question=0)
-        return float(kept.epsilons()[0])
+        kept.charge(label_event(epsilon), np.array([0]), np.array([True]), round=0, question=0)
+        return float(kept.epsilons()[0]), Kept.of(kept.rows()[0])
     finally:
         kept.close()
 
@@ -270,17 +286,18 @@ def result(
     """The finished run. In `Proven` mode the models for prediction are made, and charged, here."""
     model = simulator.models(outcome.rounds)
     stated: Guarantee
+    charges: Charges | None = None
     if isinstance(privacy, ProvenColumns):
-        epsilons, accountant = simulator.spent()
-        assert epsilons is not None
-        together = simulator.together() if privacy.unit == "record" else 0.0
-        predicts, on_labels = model.shape[-1] > 0, simulator.label_epsilon
-        stated = state_columns_guarantee(privacy, epsilons, accountant, together, predicts, lasting, on_labels)
+        charges = simulator.charges(outcome.rounds)
+        known = simulator.statement(algorithm, charges, lasting, forgotten="seed" not in config["run"])
+        assert known is not None
+        together = simulator.together() if privacy.unit == "record" else None
+        stated = state_columns_guarantee(privacy, known, together, model.shape[-1] > 0, simulator.label_epsilon)
     else:
         assert isinstance(privacy, NoPrivacy | Published)
         terms = algorithm.claim_terms(simulator.federation.sizes, outcome.rounds)
         stated = state_guarantee(privacy, algorithm.name, outcome.rounds, claim_terms=terms)
     return VerticalResult(
-        model, outcome.history, stated, outcome.rounds, outcome.stopped, simulator.objective, config,
+        model, outcome.history, stated, outcome.rounds, outcome.stopped, simulator.objective, config, charges,
         widths=simulator.federation.widths,
     )  # fmt: skip
