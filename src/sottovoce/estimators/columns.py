@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -134,13 +135,14 @@ class VerticalClassifier(LinearClassifier):
         self._count_fit(mode)
         arrays = (X.data, X.indices, X.indptr) if hasattr(X, "tocsr") else (X,)
         streams = seeded(self.random_state, *arrays, y)
+        settings = stable_text((names, shares, place, self.fit_intercept))
         result: Any = train(  # a VerticalResult
             self._algorithm(),
             VerticalFederation.from_arrays(parts, y, names=names, holder=place),
             objective,
             rounds=self.rounds,
             privacy=mode,
-            seed=streams.derived(stable_text((names, shares, place, self.fit_intercept))).seed,
+            seed=None if self.random_state is None else streams.derived(settings).seed,
             record_every=self.rounds,
             measure_training=False,  # exact numbers about private rows do not belong into a model
             ledgers=self.ledgers,
@@ -148,6 +150,7 @@ class VerticalClassifier(LinearClassifier):
         if result.rounds == 0 or result.model.size == 0:
             raise self._nothing_trained(result.stopped or "what is left does not hold a model")
         self.guarantee_, self.rounds_ = result.guarantee.leaving_out(*left_out), result.rounds
+        self.result_ = replace(result, guarantee=self.guarantee_)
         self.coef_, self.intercept_ = np.zeros((1, X.shape[1])), np.zeros(1)
         for m, own in enumerate(shares):
             part = result.party_model(m)

@@ -357,7 +357,7 @@ def _whole(value: Any) -> int:
     return value
 
 
-# ------------------------------------------------------------------------------------------- rows on their way to a server
+# --------------------------------------------------------------------------------------- rows on their way to a server
 
 
 def pack_rows(entries: Sequence[Entry]) -> str:

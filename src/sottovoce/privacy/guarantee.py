@@ -47,7 +47,7 @@ TEST_SET_ASIDE = (
 _NOISE = {
     "seeded": "simulation: pseudo-random, repeatable, in floating point; this holds for the mechanism, not against "
     "someone who knows the seed, and not for several runs of the same settings and seed on different data",
-    "forgotten": "pseudo-random, in floating point, of a seed that the operating system drew and that was kept nowhere; "
+    "forgotten": "pseudo-random, in floating point, of a seed that the operating system drew and that is kept nowhere; "
     "this holds for the mechanism, not against someone who can read this machine's memory while it runs",
     "secure": "discrete noise from the operating system's generator",
 }
@@ -171,7 +171,9 @@ class Guarantee:
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> "Guarantee":
         """What `to_dict` gave, as it was: a text that does not follow from the fields stays what it is."""
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in said.items()
+        }
         values["assumptions"] = tuple(Assumption(**one) for one in values.get("assumptions", ()))
         unknown = sorted(values.keys() - {each.name for each in fields(cls)})
         if unknown or not isinstance(values["text"], str) or not values["text"]:
@@ -196,7 +198,8 @@ def words(said: Guarantee) -> str:
     of_what = " of features" if said.split else ""
     scores = ""
     if said.split:
-        scores = " (scores of new rows by the noisy models are covered)" if said.predicts else " (no model was released)"
+        released = "scores of new rows by the noisy models are covered" if said.predicts else "no model was released"
+        scores = f" ({released})"
     rests = [f"{one.what} ({one.answers})" for one in said.assumptions if one.answers != CODE]
     sentences = [
         f"({said.epsilon:.6g}, {said.delta:g})-differential privacy{of_what}{shares} for {said.unit}, over "

@@ -271,7 +271,7 @@ class FileLedger:
             self._append(self._history.next("opened", time.time(), details))
 
     def _bring_up_to_date(self) -> None:
-        """Append the row that begins a newer format, then mark the file; killed in between, the file is marked later."""
+        """Append the row that begins a newer format, then mark the file; after a crash in between, the next time."""
         with self._locked():
             if self._history.version < ledger_chain.VERSION:
                 self._append(self._history.next("format", time.time(), {"version": ledger_chain.VERSION}))

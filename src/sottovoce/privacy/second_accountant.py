@@ -50,7 +50,8 @@ def _bounds(items: _Items, delta: float) -> Iterator[float]:
     pure = tuple((event, count) for event, count in items if event.mechanism in _PURE)
     rest = tuple((event, count) for event, count in items if event.mechanism not in _PURE)
     if pure:
-        yield math.fsum(count / event.noise_multiplier for event, count in pure) + (_epsilon(rest, delta) if rest else 0)
+        added = math.fsum(count / event.noise_multiplier for event, count in pure)
+        yield added + _epsilon(rest, delta) if rest else added
     if delta == 0:
         return
     precision = math.fsum(count / event.noise_multiplier / event.noise_multiplier for event, count in items)
@@ -77,7 +78,8 @@ def _by_losses_of_one_gaussian(mu: float, delta: float) -> float:
     from dp_accounting.pld import privacy_loss_distribution as losses
 
     step = (mu * mu / 2 + 10 * mu) / 10_000
-    return float(losses.from_gaussian_mechanism(1 / mu, value_discretization_interval=step).get_epsilon_for_delta(delta))
+    of_one = losses.from_gaussian_mechanism(1 / mu, value_discretization_interval=step)
+    return float(of_one.get_epsilon_for_delta(delta))
 
 
 def _by_zcdp(rho: float, delta: float) -> float:
@@ -99,7 +101,7 @@ def _renyi_accountant(orders: np.ndarray, *composed: tuple[Any, int], delta: flo
     from dp_accounting import NeighboringRelation, rdp
 
     relation = NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE
-    accountant = rdp.RdpAccountant(orders, relation)
+    accountant = rdp.RdpAccountant(orders.tolist(), relation)
     for event, count in composed:
         accountant.compose(event, count)
     return float(accountant.get_epsilon(delta))

@@ -29,7 +29,10 @@ _ASKED = {  # kind of question: the theorem, and how far one unit moves an exact
         "noisy minimisers of strongly convex functions",
         "({reach} clip weight + 2 tol) / (rho + ridge)",
     ),
-    "prox-steps": ("noisy ends of proximal steps from a public start", "recursion of local_runs, from {reach} clip weight"),
+    "prox-steps": (
+        "noisy ends of proximal steps from a public start",
+        "recursion of local_runs, from {reach} clip weight",
+    ),
     "descent": (
         "ends of noisy contracting steps (shifted divergences)",
         "chain gain of local_runs times {reach} clip weight",

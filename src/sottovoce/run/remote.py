@@ -25,8 +25,8 @@ from sottovoce.core.algorithm import Algorithm, LabelOracle
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.round import Checkpoint, Exchange
 from sottovoce.core.streams import Streams
-from sottovoce.privacy.events import Event
 from sottovoce.privacy.charges import Charges
+from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import state_columns_guarantee, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger, pack_event
 from sottovoce.privacy.modes import Proven, ProvenColumns

@@ -17,8 +17,8 @@ from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.round import Checkpoint, Exchange, History
 from sottovoce.core.streams import Draw, Streams
-from sottovoce.privacy.door import Door
 from sottovoce.privacy.charges import Charges, charges_of
+from sottovoce.privacy.door import Door
 from sottovoce.privacy.guarantee import Guarantee, Statement, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns, Published, VerticalPrivacy

@@ -90,32 +90,44 @@ def load_result(path: str | Path) -> Result:
         raise MissingData(f"{path}: there is no such run folder")
     if (path / CHECKPOINT).exists():
         raise InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
-    form = folder_format(path)
-    config = experiment.read_tables(path / CONFIG)
+    parts = load_parts(path)
+    config, weights = parts["config"], parts["model"]
     objective = experiment.build_objective(config.get("objective", {}), f"{path / CONFIG}, [objective]")
-    model = read_arrays(path / MODEL)
-    check.require("model" in model, str(path / MODEL), "must hold an array 'model'", sorted(model))
-    outcome = _json(path / SUMMARY)
-    try:
-        guarantee = Guarantee.from_dict(_json(path / GUARANTEE))
-        rounds, stopped = int(outcome["rounds"]), str(outcome["stopped"])
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise InvalidInput(f"{path}: {GUARANTEE} or {SUMMARY} was altered ({error})") from None
-    weights = model["model"]
-    fits = weights.dtype == np.float64 and weights.ndim in (1, 2)
-    check.require(fits, str(path / MODEL), "must hold float64 numbers, (dim,) or (runs, dim)", weights.shape)
-    charges = load_charges(path)[0] if form > 1 else None
-    whole = (weights, _read_history(path / HISTORY), guarantee, rounds, stopped, objective, config, charges)
     widths = config.get("data", {}).get("split")
     if not widths:
-        return Result(*whole)
+        return Result(objective=objective, **parts)
     fits = isinstance(widths, list) and all(isinstance(width, int) and width > 0 for width in widths)
     check.require(fits, str(path / CONFIG), "[data] split must be the numbers of columns of the parties", widths)
     rule = f"must hold {sum(widths)} numbers (or none, if none were released)"
     check.require(weights.shape[-1] in (0, sum(widths)), str(path / MODEL), rule, weights.shape)
     from sottovoce.run.vertical import VerticalResult
 
-    return VerticalResult(*whole, widths=tuple(widths))
+    return VerticalResult(objective=objective, **parts, widths=tuple(widths))
+
+
+def load_parts(path: Path) -> dict[str, Any]:
+    """The fields of a finished run's `Result` but for the objective, which may be code that no file brings along."""
+    form = folder_format(path)
+    config = experiment.read_tables(path / CONFIG)
+    arrays, outcome = read_arrays(path / MODEL), read_json(path / SUMMARY)
+    check.require("model" in arrays, str(path / MODEL), "must hold an array 'model'", sorted(arrays))
+    try:
+        guarantee = Guarantee.from_dict(read_json(path / GUARANTEE))
+        rounds, stopped = int(outcome["rounds"]), str(outcome["stopped"])
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise InvalidInput(f"{path}: {GUARANTEE} or {SUMMARY} was altered ({error})") from None
+    weights = arrays["model"]
+    fits = weights.dtype == np.float64 and weights.ndim in (1, 2)
+    check.require(fits, str(path / MODEL), "must hold float64 numbers, (dim,) or (runs, dim)", weights.shape)
+    return {
+        "model": weights,
+        "history": _read_history(path / HISTORY),
+        "guarantee": guarantee,
+        "rounds": rounds,
+        "stopped": stopped,
+        "config": config,
+        "charges": load_charges(path)[0] if form > 1 else None,
+    }
 
 
 def folder_format(path: Path) -> int:
@@ -123,7 +135,7 @@ def folder_format(path: Path) -> int:
     if not (path / MANIFEST).exists():
         check.require(not (path / CHARGES).exists(), str(path), f"has {CHARGES} but no {MANIFEST}; it was taken away")
         return 1
-    form = _json(path / MANIFEST).get("format")
+    form = read_json(path / MANIFEST).get("format")
     known = isinstance(form, int) and not isinstance(form, bool) and 1 < form <= FORMAT
     check.require(known, str(path), f"must be a run folder of format 1 to {FORMAT}", form, "Use a newer sottovoce")
     assert isinstance(form, int)
@@ -132,7 +144,7 @@ def folder_format(path: Path) -> int:
 
 def load_charges(path: Path) -> tuple[Charges | None, dict[str, Any]]:
     """What a finished run's ledgers were charged (None: it had none), and the seal beside it."""
-    said = _json(path / CHARGES)
+    said = read_json(path / CHARGES)
     fits = said.keys() == {"charges", "seal"} and isinstance(said["seal"], dict)
     check.require(fits, str(path / CHARGES), "must hold charges and their seal", sorted(said))
     charges, where = said["charges"], str(path / CHARGES)
@@ -154,7 +166,7 @@ def manifest_of(contents: Mapping[str, bytes]) -> dict[str, Any]:
 
 def load_versions(path: str | Path) -> dict[str, str]:
     """What a finished run was made with."""
-    return {str(name): str(version) for name, version in _json(Path(path) / VERSIONS).items()}
+    return {str(name): str(version) for name, version in read_json(Path(path) / VERSIONS).items()}
 
 
 def write_page(path: Path, text: str) -> None:
@@ -489,7 +501,8 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
     try:
         value = json.loads(_text(path))
     except ValueError as error:
