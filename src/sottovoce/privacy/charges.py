@@ -19,10 +19,10 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from sottovoce.core.check import InvalidInput, SottovoceError
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling
 from sottovoce.privacy.ledger import MemoryLedger, pack_event, unpack_event
 from sottovoce.privacy.ledger_chain import Entry, link
 
@@ -153,7 +153,7 @@ class Kept:
     def _events(self, run: str | None = None) -> Iterable[Event]:
         for row in self.rows:
             if row.kind == "charge" and (run is None or row.run == run):
-                yield unpack_event(row.event or {} if row.details is None else json.loads(row.details)["event"])
+                yield _event(row.event or {} if row.details is None else json.loads(row.details)["event"])
 
 
 def _counted(events: Iterable[Event]) -> Spent:
@@ -341,8 +341,14 @@ def _row(said: Mapping[str, Any]) -> Row:
 
 
 def _event(packed: Mapping[str, Any]) -> Event:
-    numbers = ("noise_multiplier", "rate")
-    return unpack_event({**packed, **{name: float(packed[name]) for name in numbers if name in packed}})
+    """An event from outside: of kinds that there are, with nothing said of batches that it does not draw."""
+    event = unpack_event(packed)
+    known = (event.mechanism in get_args(Mechanism) and event.sampling in get_args(Sampling)
+             and event.relation in get_args(Relation))  # fmt: skip
+    batches = {"full": (1.0, 0, 0), "poisson": (event.rate, 0, 0), "fixed-size": (1.0, event.batch, event.size)}
+    if not known or (event.rate, event.batch, event.size) != batches[event.sampling]:
+        raise ValueError(f"no answer is {event}")
+    return event
 
 
 def _only(said: Mapping[str, Any], known: Sequence[str]) -> None:

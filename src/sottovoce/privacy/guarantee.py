@@ -183,8 +183,8 @@ class Guarantee:
 
 def short_unit(unit: str) -> str:
     """The unit of a guarantee in one word."""
-    words = ("column of", "record", "client", "party")  # the smallest that is named
-    return next(word for word in words if f"one {word}" in unit.replace("whole ", "")).removesuffix(" of")
+    known = ("column of", "record", "client", "party")  # the smallest that is named
+    return next((word for word in known if f"one {word}" in unit.replace("whole ", "")), "unit").removesuffix(" of")
 
 
 def words(said: Guarantee) -> str:

@@ -223,8 +223,8 @@ def _model(folder: Folder) -> str:
         check.require(fits, store.MODEL, f"must have {width} numbers", shape)
     said, planned = result.guarantee, config["run"]["rounds"]
     check.require(0 <= result.rounds <= planned, store.SUMMARY, f"must be of at most {planned} rounds", result.rounds)
-    told = bool(result.stopped) or result.rounds == planned
-    check.require(told, store.SUMMARY, f"does not say why it stopped after {result.rounds} of {planned} rounds")
+    told = bool(result.stopped) == (result.rounds < planned)
+    check.require(told, store.SUMMARY, f"says otherwise about why it ended, after {result.rounds} of {planned} rounds")
     rounds = result.history.columns.get("round", [])
     check.require(not rounds or max(rounds) == result.rounds, store.HISTORY, f"must end with round {result.rounds}")
     if said.epsilon is not None and said.split:

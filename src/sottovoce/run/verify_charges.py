@@ -18,7 +18,7 @@ from sottovoce.privacy.guarantee import (
     state_guarantee,
 )
 from sottovoce.privacy.modes import Proven, ProvenColumns
-from sottovoce.privacy.parties import RELATIONS
+from sottovoce.privacy.parties import RELATIONS, check_parties
 from sottovoce.privacy.proven import bound_in_force, costs, kind_of_answer
 from sottovoce.privacy.second_accountant import second_epsilon, tolerance
 from sottovoce.run import experiment
@@ -46,8 +46,13 @@ def looks(result: Result) -> Iterator[tuple[str, Callable[[], str]]]:
 
 
 def _task(config: Mapping[str, Any]) -> Task:
-    """What the config asks for; the objective plays no part in what is checked with it."""
-    return experiment.build_task({**config, "objective": {"loss": "logistic"}}, "config.toml")
+    """What the config asks for; a neural model is code, which no file brings along, and plays no part here."""
+    module = config["objective"].get("loss") == "module"
+    task = experiment.build_task({**config, **({"objective": {"loss": "squared"}} if module else {})}, "config.toml")
+    privacy: Any = task.privacy
+    if isinstance(privacy, ProvenColumns):
+        check_parties(privacy, task.algorithm.asks(), task.objective.penalty)
+    return task
 
 
 def _nothing_charged() -> str:
@@ -66,6 +71,9 @@ def _chains(charges: Charges) -> str:
 def _owners(result: Result, charges: Charges) -> str:
     config = result.config
     data, clients = config.get("data", {}), config.get("clients", {})
+    check.require(
+        data.get("source", "arrays") == "arrays", "config.toml", "names an unknown source", data.get("source")
+    )
     said = len(clients["names"]) if clients else len(data["split"]) if "split" in data else data.get("clients")
     owners = len(result.guarantee.epsilon_of_client)
     check.require(charges.owners == owners, "charges", f"must have one history for each of {owners}", charges.owners)
@@ -114,6 +122,9 @@ def _other_numbers(said: Guarantee, charges: Charges) -> str:
         _compare("all parties", said.together, found, max(map(tolerance, each)))
         checked.append("a record that changes at all parties")
     if charges.labels is not None:
+        flips = set(charges.labels.spent() or ())
+        alike = all(kind == Event("randomized-response", kind.noise_multiplier) for kind in flips)
+        check.require(alike, "charges", "labels are charged for something else than being flipped", flips)
         on_labels = _cost(charges.labels, 0.0)
         _compare("labels", said.label_epsilon, on_labels, _tolerance(charges.labels))
         checked.append("labels")
@@ -156,6 +167,9 @@ def _noise(result: Result, charges: Charges) -> str:
         own = sum(count for kind, count in _of_this_run(history, charges.run).items() if _alike(kind, event))
         rule = f"holds more answers than {charges.rounds} rounds have, {min(most, done)}"
         check.require(own <= min(most, done), "charges", rule, own)
+    named = "clients" not in result.config or privacy.noise == "secure"  # seeded nodes name a run by its noise
+    if charges.run and charges.rounds and named:
+        _answered_in(charges)
     first = _of_this_run(charges.of(0), charges.run)
     planned = {kind: count for kind, count in first.items() if not _alike(kind, event)} | {event: most}
     cost, apart = second_epsilon(planned, privacy.delta), tolerance(planned)
@@ -164,6 +178,17 @@ def _noise(result: Result, charges: Charges) -> str:
     floor = event.sampling != "full" and event.noise_multiplier <= _LEAST_SAMPLED_NOISE * 1.01
     check.require(floor or cost >= privacy.epsilon * (1 - apart) - 1e-9, "charges", rule, cost)
     return f"noise of {event.noise_multiplier:.6g} times the sensitivity is what the config's budget asks for"
+
+
+def _answered_in(charges: Charges) -> None:
+    """Somebody's ledger knows this run, and no round of it that was not done."""
+    kept = [history for history in charges.histories if isinstance(history, Kept)]
+    rounds = {row.round for history in kept for row in history.rows if row.kind == "charge" and row.run == charges.run}
+    check.require(bool(rounds) or not kept, "charges", "no ledger knows this run", charges.run)
+    known = rounds <= set(range(charges.rounds + 1))
+    check.require(
+        known, "charges", f"this run has rounds up to {charges.rounds}, and others are charged", sorted(rounds)
+    )
 
 
 def _planned_answers(task: Task) -> int:
