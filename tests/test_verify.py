@@ -76,11 +76,11 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    return brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, 100.0, xtol=1e-13)
+    return float(brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, 100.0, xtol=1e-13))  # type: ignore[arg-type]
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    return brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 1e-3, 100.0, xtol=1e-14)
+    return float(brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 1e-3, 100.0, xtol=1e-14))  # type: ignore[arg-type]
 
 
 def broken(found: Verification) -> list[str]:
@@ -168,7 +168,10 @@ def test_runs_that_promise_nothing(privacy: Any, tmp_path: Path) -> None:
 
 
 def swap(name: str) -> Callable[[Path, Path], None]:
-    return lambda folder, other: shutil.copy(other / name, folder / name) and None
+    def change(folder: Path, other: Path) -> None:
+        shutil.copy(other / name, folder / name)
+
+    return change
 
 
 def in_file(name: str, change: Callable[[Any], Any]) -> Callable[[Path, Path], None]:

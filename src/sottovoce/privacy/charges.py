@@ -13,14 +13,15 @@ hand, and, together with the seal in `run/store.py`, that it belongs to this con
 """
 
 import base64
-import binascii
 import json
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, get_args
 
+from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling
 from sottovoce.privacy.ledger import MemoryLedger, pack_event, unpack_event
@@ -111,6 +112,10 @@ class Kept:
         return cls(tuple(shown(entry) for entry in entries))
 
     def spent(self) -> Spent:
+        return dict(self._spent)
+
+    @cached_property
+    def _spent(self) -> Spent:
         return _counted(self._events())
 
     def spent_in(self, run: str) -> Spent:
@@ -147,12 +152,11 @@ class Kept:
         return ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"rows": [{name: value for name, value in row._asdict().items() if name != "event" or value}
-                         for row in self.rows]}  # fmt: skip
+        return {"rows": [{k: v for k, v in row._asdict().items() if k != "event" or v} for row in self.rows]}
 
     def _events(self, run: str | None = None) -> Iterable[Event]:
         for row in self.rows:
-            if row.kind == "charge" and (run is None or row.run == run):
+            if row.kind == "charge" and run in (None, row.run):
                 yield _event(row.event or {} if row.details is None else json.loads(row.details)["event"])
 
 
@@ -290,10 +294,9 @@ class Charges:
             raise InvalidInput(f"charges: cannot be read ({type(error).__name__}: {error})") from None
         places = {place for owners in who for place in owners}
         fits = who and who[0] and len({len(owners) for owners in who}) == 1 and places == set(range(len(histories)))
-        if not fits:
-            raise InvalidInput("charges: every owner must have one history, and every history an owner")
-        if kinds > MOST_KINDS:
-            raise InvalidInput(f"charges: at most {MOST_KINDS} kinds of answer may stand in one history, got {kinds}")
+        check.require(bool(fits), "charges", "every owner must have one history, and every history an owner")
+        rule = f"at most {MOST_KINDS} kinds of answer may stand in one history"
+        check.require(kinds <= MOST_KINDS, "charges", rule, kinds)
         return made
 
 
@@ -343,8 +346,8 @@ def _row(said: Mapping[str, Any]) -> Row:
 def _event(packed: Mapping[str, Any]) -> Event:
     """An event from outside: of kinds that there are, with nothing said of batches that it does not draw."""
     event = unpack_event(packed)
-    known = (event.mechanism in get_args(Mechanism) and event.sampling in get_args(Sampling)
-             and event.relation in get_args(Relation))  # fmt: skip
+    kinds = (event.mechanism, Mechanism), (event.sampling, Sampling), (event.relation, Relation)
+    known = all(name in get_args(kind) for name, kind in kinds)
     batches = {"full": (1.0, 0, 0), "poisson": (event.rate, 0, 0), "fixed-size": (1.0, event.batch, event.size)}
     if not known or (event.rate, event.batch, event.size) != batches[event.sampling]:
         raise ValueError(f"no answer is {event}")
@@ -352,9 +355,8 @@ def _event(packed: Mapping[str, Any]) -> Event:
 
 
 def _only(said: Mapping[str, Any], known: Sequence[str]) -> None:
-    unknown = sorted(set(said) - set(known))
-    if unknown:
-        raise ValueError(f"unknown key {unknown[0]!r}")
+    if not set(said) <= set(known):
+        raise ValueError(f"unknown key {min(set(said) - set(known))!r}")
 
 
 def _whole(value: Any) -> int:
@@ -393,9 +395,7 @@ def unpack_rows(text: str) -> Kept:
         kept = Kept(tuple(rows))
         fault = kept.fault() or ("" if kept.end == said["end"] else "its last row is not the one it names")
         fault = fault or ("" if len(kept.spent()) <= MOST_KINDS else "it has too many kinds of answers")
-    except (SottovoceError, ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error,
-            zlib.error) as error:  # fmt: skip
+    except (SottovoceError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
         raise InvalidInput(f"charges: cannot be read ({type(error).__name__})") from None
-    if fault:
-        raise InvalidInput(f"charges: {fault}")
+    check.require(not fault, "charges", fault)
     return kept

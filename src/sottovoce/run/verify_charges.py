@@ -183,7 +183,8 @@ def _noise(result: Result, charges: Charges) -> str:
 def _answered_in(charges: Charges) -> None:
     """Somebody's ledger knows this run, and no round of it that was not done."""
     kept = [history for history in charges.histories if isinstance(history, Kept)]
-    rounds = {row.round for history in kept for row in history.rows if row.kind == "charge" and row.run == charges.run}
+    charged = [row for history in kept for row in history.rows if row.kind == "charge" and row.run == charges.run]
+    rounds = {row.round or 0 for row in charged}
     check.require(bool(rounds) or not kept, "charges", "no ledger knows this run", charges.run)
     known = rounds <= set(range(charges.rounds + 1))
     check.require(
