@@ -496,3 +496,35 @@ def test_warnings_are_one_sentence(here: Path) -> None:
 def test_published_gaussian_noise_needs_a_delta(here: Path) -> None:
     file = tiny(here, privacy={"mode": "published", "epsilon": 0.1})
     assert_refused(call("run", file), 2, "Gaussian noise needs a delta in (0, 1), got 0.0")
+
+
+# --------------------------------------------------------------------------------------------------------------- verify
+
+
+def test_verify_says_what_holds_and_what_does_not(here: Path) -> None:
+    """0: it holds; 7: it does not; 2: it cannot be verified at all."""
+    outcome = call("run", tiny(here), "--out", "run")
+    assert outcome.exit_code == 0, outcome.stderr
+    outcome = call("verify", "run")
+    assert outcome.exit_code == terminal.DONE
+    for words in (
+        "Verified:",
+        "a second accountant finds epsilon",
+        "Rests on somebody's word:",
+        "Digest of the folder",
+    ):
+        assert words in " ".join(outcome.stdout.split())
+    assert call("verify", "run", "--quiet").stdout == "holds\n"
+    told = json.loads(call("verify", "run", "--json").stdout)
+    assert told["holds"] is True
+    assert {one["status"] for one in told["checks"]} == {"verified", "rests on somebody's word"}
+    (here / "run" / "guarantee.txt").write_text("Nobody learns anything.\n")
+    outcome = call("verify", "run")
+    assert outcome.exit_code == terminal.DOES_NOT_HOLD
+    assert "Do not rely on its guarantee" in " ".join(outcome.stdout.split())
+    assert call("verify", "run", "--quiet").stdout == "does not hold\n"
+    assert json.loads(call("verify", "run", "--json").stdout)["holds"] is False
+    assert_refused(call("verify", "nowhere"), terminal.MISSING, "no such run folder")
+    old = Path(__file__).parent / "data" / "format-1" / "proven"
+    assert_refused(call("verify", old), terminal.BAD_INPUT, "saved in the first format")
+    assert "7: something does not" in " ".join(call("verify", "--help").stdout.replace("│", " ").split())

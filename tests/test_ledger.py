@@ -626,8 +626,8 @@ def test_a_ledger_is_never_made_over_another(path: Path) -> None:
 def test_a_newer_version_says_that_it_is_newer(path: Path) -> None:
     make(path)
     with raw(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
-    with pytest.raises(LedgerError, match="of version 2"):
+        connection.execute("PRAGMA user_version = 3")
+    with pytest.raises(LedgerError, match="of version 3"):
         FileLedger.open(path)
 
 

@@ -27,7 +27,7 @@ from tests.test_experiment import RECORD, ROWS, SPLIT, write_csv, write_toml
 
 FILES = {
     *(store.CONFIG, store.HISTORY, store.MODEL, store.GUARANTEE, store.GUARANTEE_TEXT),
-    *(store.SUMMARY, store.VERSIONS),
+    *(store.SUMMARY, store.VERSIONS, store.CHARGES, store.MANIFEST),
 }
 
 
@@ -144,7 +144,7 @@ def test_an_empty_folder_is_taken(tmp_path: Path, todo: Experiment) -> None:
     assert names(save(todo.train(), tmp_path / "run")) == FILES
 
 
-@pytest.mark.parametrize("call", range(1, 14))
+@pytest.mark.parametrize("call", range(1, 16))
 def test_a_crash_while_saving_leaves_all_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int, result: Result
 ) -> None:
@@ -156,9 +156,9 @@ def test_a_crash_while_saving_leaves_all_or_nothing(
             save(result, path)
         except Crash:
             crashed = True
-    # 7 files, the folder, the rename, the folder above: what comes later is not a crash any more
-    assert crashed == (call <= 10)
-    assert path.exists() == (call > 9)
+    # 9 files, the folder, the rename, the folder above: what comes later is not a crash any more
+    assert crashed == (call <= 12)
+    assert path.exists() == (call > 11)
     if path.exists():
         np.testing.assert_array_equal(load_result(path).model, result.model)
     else:  # what a crash left behind does not stand in the way
@@ -365,7 +365,7 @@ def test_a_checkpoint_folder_of_another_run_is_not_overwritten(tmp_path: Path, t
     assert names(path) == {store.CONFIG, store.CHECKPOINT}
 
 
-@pytest.mark.parametrize("call", range(1, 27, 3))
+@pytest.mark.parametrize("call", range(1, 33, 3))
 def test_a_crash_while_completing_leaves_a_run_to_resume_or_a_finished_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, todo: Experiment, call: int
 ) -> None:
@@ -377,8 +377,8 @@ def test_a_crash_while_completing_leaves_a_run_to_resume_or_a_finished_one(
         try:
             save(result, path)
         except Crash:
-            assert call <= 23  # 7 files of three steps each, the checkpoint, the folder
-    if call <= 22:
+            assert call <= 29  # 9 files of three steps each, the checkpoint, the folder
+    if call <= 28:
         assert_same(resumed(path), result)
         save(result, path)
     assert_same(load_result(path), result)

@@ -40,6 +40,7 @@ class Counted(BaseEstimator):
         warns; and if this process has fitted before, they draw fresh noise.
         """
         state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
+        state.pop("result_", None)  # its config names the seed
         fits = state.get("_fits")
         if fits is not None:
             state["_fits"] = Fits(elsewhere=True)

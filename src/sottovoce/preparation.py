@@ -18,7 +18,8 @@ from sottovoce.core import check
 from sottovoce.core.streams import Streams
 from sottovoce.fits import Counted
 from sottovoce.privacy import accounting, ranges
-from sottovoce.privacy.guarantee import ONE_OWNER, state_guarantee
+from sottovoce.privacy.charges import charges_of
+from sottovoce.privacy.guarantee import ONE_OWNER, Statement, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.mechanisms import clip_rows
 from sottovoce.privacy.modes import Proven
@@ -243,7 +244,9 @@ class PrivateScaler(Counted, _Scaler):
         ledger = MemoryLedger(Budget(self.epsilon, self.delta), (federation.n,))
         self.ask(federation, alone, ledger, seed_of(self.random_state))
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
-        said = state_guarantee(alone, "ranges", 1, ledger.epsilons(), accountant)
+        charged = charges_of(ledger, ranges.plan_counts(self.epsilon, self.delta, alone), rounds=1)
+        known = Statement(ledger.epsilons(), accountant, charged, "ranges", forgotten=self.random_state is None)
+        said = state_guarantee(alone, "ranges", 1, known)
         self.guarantee_ = said.leaving_out(*([ONE_OWNER] if groups is None else []))
         return self
 

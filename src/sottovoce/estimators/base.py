@@ -19,6 +19,7 @@ from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.penalties import L2, Penalty
+from sottovoce.run.simulate import Result
 
 CLASSIFICATION = ("logistic", "softmax", "smoothed-hinge")  # names of losses
 EARLIER_STEPS = (
@@ -42,6 +43,7 @@ class PrivateEstimator(Counted):
     ledgers: Any
     random_state: Any
     guarantee_: Guarantee
+    result_: Result
     n_features_in_: int
     feature_names_in_: np.ndarray
     _by_columns = False  # whether it is columns that are split

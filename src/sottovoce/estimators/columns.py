@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,7 @@ class VerticalClassifier(LinearClassifier):
         if result.rounds == 0 or result.model.size == 0:
             raise self._nothing_trained(result.stopped or "what is left does not hold a model")
         self.guarantee_, self.rounds_ = result.guarantee.leaving_out(*left_out), result.rounds
+        self.result_ = replace(result, guarantee=self.guarantee_)
         self.coef_, self.intercept_ = np.zeros((1, X.shape[1])), np.zeros(1)
         for m, own in enumerate(shares):
             part = result.party_model(m)

@@ -85,6 +85,7 @@ class _FederatedLinear(PrivateEstimator):
         if result.rounds == 0:
             raise self._nothing_trained(result.stopped)
         self.guarantee_ = result.guarantee.leaving_out(*left_out)
+        self.result_ = replace(result, guarantee=self.guarantee_)
         self.algorithm_, self.rounds_ = algorithm, result.rounds
         by_output = result.model.reshape(loss.outputs, -1)
         self.coef_ = by_output[:, : X.shape[1]].copy()
@@ -264,6 +265,9 @@ class FederatedClassifier(LinearClassifier, _FederatedLinear):
         The algorithm that was used, with its settings.
     rounds_ : int
         Rounds done: fewer than asked for if budgets ran out.
+    result_ : Result
+        The run itself, on prepared features: `result_.save(folder)` keeps it, for `sottovoce verify` and `report`. It
+        knows the seed, so it is not in pickles.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 

@@ -449,8 +449,12 @@ def _items(who: str, spent: Spent, delta: float | None) -> _Items:
         )
     if delta is not None and not (delta == 0 and all(event.mechanism in _PURE for event in events)):
         check.between(who, 0, 1, delta=delta)
-    ordered = events if len(events) < 2 else sorted(events, key=repr)
-    return tuple((event, int(spent[event])) for event in ordered)
+    together: dict[Event, int] = {}
+    for event in events:  # what a sensitivity rests on changes nothing about what it costs
+        plain = event if event.row_bound == 0 else replace(event, row_bound=0.0)
+        together[plain] = together.get(plain, 0) + int(spent[event])
+    ordered = together if len(together) < 2 else sorted(together, key=repr)
+    return tuple((event, together[event]) for event in ordered)
 
 
 def _is_sampled(event: Event) -> bool:

@@ -33,6 +33,9 @@ class Event:
     relation
         The neighbouring relation the sensitivity was taken for. Sums over different relations mean nothing, so
         accountants refuse to mix them.
+    row_bound
+        The sensitivity holds if no row, and no row of a neighbour, is longer than this. 0: it holds for all rows. None:
+        not known, of a charge whose format did not keep it. Accountants do not look at it; a statement names it.
     """
 
     mechanism: Mechanism
@@ -42,9 +45,12 @@ class Event:
     rate: float = 1.0
     batch: int = 0
     size: int = 0
+    row_bound: float | None = 0.0
 
     def __post_init__(self) -> None:
         check.positive("Event", noise_multiplier=self.noise_multiplier)
+        if self.row_bound is not None:
+            check.non_negative("Event", row_bound=self.row_bound)
         if self.sampling == "poisson":
             check.require(0 < self.rate <= 1, "Event", "a Poisson rate must lie in (0, 1]", self.rate)
             # Poisson sampling changes the number of records, so only add/remove is a neighbouring relation of it.

@@ -1,12 +1,26 @@
-"""What may be said about a run: a number with everything that makes it mean something, or that there is none."""
+"""What may be said about a run: a number with everything that makes it mean something, or that there is none.
 
-from dataclasses import asdict, dataclass, replace
+A `Guarantee` holds the number, the theorem behind it with its constants, and every assumption with who answers for it
+(`theorems.py`). Its text is made from these fields by `words`, so that `sottovoce verify` can make it again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from sottovoce.core.algorithm import Mode
+from sottovoce.privacy.charges import Charges
 from sottovoce.privacy.modes import NoPrivacy, Privacy, ProvenColumns, Published
+from sottovoce.privacy.theorems import (
+    CODE,
+    Assumption,
+    Grounds,
+    grounds_of_columns,
+    grounds_of_rows,
+    shortest_bound,
+)
 
 OBSERVER = "the server and anyone else who sees every message and the model"
 NOT_COVERED = (
@@ -32,6 +46,8 @@ TEST_SET_ASIDE = (
 _NOISE = {
     "seeded": "simulation: pseudo-random, repeatable, in floating point; this holds for the mechanism, not against "
     "someone who knows the seed, and not for several runs of the same settings and seed on different data",
+    "forgotten": "pseudo-random, in floating point, of a seed that the operating system drew and that is kept nowhere; "
+    "this holds for the mechanism, not against someone who can read this machine's memory while it runs",
     "secure": "discrete noise from the operating system's generator",
 }
 _UNITS = {
@@ -39,11 +55,48 @@ _UNITS = {
     ("record", "add-remove"): "one record of one client, there or blank (how many there are is public)",
     ("client", "replace-one"): "one whole client, its data replaced by any other",
 }
+_COLUMN_UNITS = {
+    "party": "all columns of one party, replaced by any others",
+    "column": "one column of one party, replaced by any other",
+    "record": "one record's entries at one party, replaced by any others",
+}
+_NOT_COVERED_COLUMNS = (
+    *(text for text in NOT_COVERED if not text.startswith(("the number of records", "that local solvers"))),
+    "which samples the parties have in common, how many there are, and how many columns each party has",
+    "losses and accuracies of rounds before the last: the models they belong to were never released",
+)
+UNKNOWN = (
+    "No guarantee is stated: of a client that took part neither what it spent nor its limit is known. Its own ledger "
+    "has the number."
+)
+NO_PRIVACY = "No privacy: exact answers were sent in the clear."
 
 
 @dataclass(frozen=True)
 class Guarantee:
     """The privacy statement of one run. `epsilon` is None when no proof supports any number.
+
+    Parameters
+    ----------
+    text
+        The whole statement. "": made from the other fields.
+    epsilon, delta, unit, observer, noise
+        The number, and what makes it mean something.
+    accountant
+        How the cost of all answers was added up.
+    epsilon_of_client
+        What each client (or party) spent.
+    theorem, proof, constants, assumptions
+        What the number rests on: the theorem, where it is proved, its constants, and who answers for what it assumes.
+    span
+        Which runs the number is over.
+    models, epsilon_of_all
+        How many models the result holds. The number is for one of them; `epsilon_of_all` is what all cost together.
+    split, together, label_epsilon, predicts
+        Where columns are split: the number of parties, the epsilon of a record that changes at all of them (None: not
+        known), that of a label (None: not protected), and whether there is a model that new rows are scored with.
+    not_covered
+        What the number says nothing about.
 
     Examples
     --------
@@ -54,12 +107,16 @@ class Guarantee:
     >>> said = sv.train(sv.DPADMM(), fed, goal, rounds=5, privacy=privacy, seed=0, engine="numpy").guarantee
     >>> round(said.epsilon, 6), said.delta, said.unit
     (1.0, 0.001, 'one record of one client, replaced by any other')
+    >>> said.theorem
+    'noisy clipped gradients, adaptive composition of Gaussian mechanisms'
+    >>> said.assumptions[0]
+    Assumption(what="each record's gradient is cut to L2 norm 1", answers='checked in code')
     >>> len(said.not_covered) > 3
     True
     """
 
     mode: Mode
-    text: str
+    text: str = ""
     epsilon: float | None = None
     delta: float | None = None
     unit: str = ""
@@ -68,6 +125,21 @@ class Guarantee:
     noise: str = ""
     epsilon_of_client: tuple[float, ...] = ()
     not_covered: tuple[str, ...] = ()
+    span: str = ""
+    theorem: str = ""
+    proof: str = ""
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    assumptions: tuple[Assumption, ...] = ()
+    models: int = 1
+    epsilon_of_all: float | None = None
+    split: int = 0
+    together: float | None = None
+    label_epsilon: float | None = None
+    predicts: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.text and self.epsilon is not None:
+            object.__setattr__(self, "text", words(self))
 
     def __str__(self) -> str:
         return self.text
@@ -79,147 +151,218 @@ class Guarantee:
             return "none" if self.mode == "none" else "none proven"
         unit = short_unit(self.unit)
         simulated = ", simulated noise" if self.noise.startswith("simulation") else ""
-        return f"{self.epsilon:.4g} (δ={self.delta:g}) per {unit}, server sees all messages{simulated}"
+        one = ""
+        if self.models > 1:
+            every = "unknown" if self.epsilon_of_all is None else f"{self.epsilon_of_all:.4g}"
+            one = f" for one of {self.models} models (all of them: {every})"
+        return f"{self.epsilon:.4g} (δ={self.delta:g}) per {unit}{one}, server sees all messages{simulated}"
 
     def leaving_out(self, *more: str) -> "Guarantee":
         """The same statement, with more that it does not cover. Where nothing is guaranteed, nothing is left out."""
         if self.epsilon is None or not more:
             return self
-        text = f"{self.text.removesuffix('.')}; {'; '.join(more)}."
-        return replace(self, text=text, not_covered=(*self.not_covered, *more))
+        return replace(self, text="", not_covered=(*self.not_covered, *more))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> "Guarantee":
+        """What `to_dict` gave, as it was: a text that does not follow from the fields stays what it is."""
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in said.items()
+        }
+        values["assumptions"] = tuple(Assumption(**one) for one in values.get("assumptions", ()))
+        unknown = sorted(values.keys() - {each.name for each in fields(cls)})
+        if unknown or not isinstance(values["text"], str) or not values["text"]:
+            raise TypeError(f"unknown field {unknown[0]!r}" if unknown else "text is missing")
+        return cls(**values)
+
 
 def short_unit(unit: str) -> str:
     """The unit of a guarantee in one word."""
-    words = ("column of", "record", "client", "party")  # the smallest that is named
-    return next(word for word in words if f"one {word}" in unit.replace("whole ", "")).removesuffix(" of")
+    known = ("column of", "record", "client", "party")  # the smallest that is named
+    return next((word for word in known if f"one {word}" in unit.replace("whole ", "")), "unit").removesuffix(" of")
 
 
-UNKNOWN = (
-    "No guarantee is stated: of a client that took part neither what it spent nor its limit is known. Its own ledger "
-    "has the number."
-)
+def words(said: Guarantee) -> str:
+    """A guarantee in full, from its fields alone."""
+    assert said.epsilon is not None
+    assert said.delta is not None
+    least = min(said.epsilon_of_client, default=said.epsilon)
+    shares = ""
+    if not said.split and said.epsilon - least >= 1e-12:
+        shares = f" (the least asked client: {least:.4g})"
+    of_what = " of features" if said.split else ""
+    scores = ""
+    if said.split:
+        released = "scores of new rows by the noisy models are covered" if said.predicts else "no model was released"
+        scores = f" ({released})"
+    rests = [f"{one.what} ({one.answers})" for one in said.assumptions if one.answers != CODE]
+    sentences = [
+        f"({said.epsilon:.6g}, {said.delta:g})-differential privacy{of_what}{shares} for {said.unit}, over "
+        f"{said.span}{scores}, against {said.observer}.",
+        *_several_models(said),
+        *_split_columns(said),
+        *([f"Theorem: {said.theorem}."] if said.theorem else []),
+        f"Accountant: {said.accountant}.",
+        f"Noise: {said.noise}.",
+        *([f"It rests on: {'; '.join(rests)}."] if rests else []),
+        f"Not covered: {'; '.join(said.not_covered)}.",
+    ]
+    return " ".join(sentences)
+
+
+def _several_models(said: Guarantee) -> list[str]:
+    if said.models == 1:
+        return []
+    together = "is not known"
+    if said.epsilon_of_all is not None:
+        together = f"is ({said.epsilon_of_all:.6g}, {said.delta:g})-differential privacy"
+    return [
+        f"This is for ONE of the {said.models} models that the result holds, and only one may be released: what all "
+        f"{said.models} of them cost together {together}."
+    ]
+
+
+def _split_columns(said: Guarantee) -> list[str]:
+    if not said.split:
+        return []
+    sentences = []
+    if short_unit(said.unit) == "record" and said.split > 1:
+        number = "no number is known, a party did not say what it spent"
+        if said.together is not None:
+            number = f"({said.together:.6g}, {said.delta:g})"
+        sentences.append(f"For a record that changes at all {said.split} parties: {number}.")
+    if said.label_epsilon is None:
+        sentences.append(
+            "Labels are NOT protected, and the broadcast gives them away: the sign of -y_i, the dual variable of "
+            "sample i, is its label."
+        )
+    else:
+        sentences.append(
+            f"Labels: ({said.label_epsilon:.6g}, 0) for one label, by randomised response before training; for a "
+            "record with its label the epsilons add up."
+        )
+    return sentences
+
+
+# ------------------------------------------------------------------------------------------------------------- stating
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a finished run is known to be, from which its guarantee follows.
+
+    Parameters
+    ----------
+    epsilons
+        What the ledgers say was spent, per client or party (worst run).
+    accountant
+        How it was added up.
+    charges
+        What the ledgers were charged.
+    kind
+        What the algorithm asks for (`Asks`); "ranges" for a scaler by itself.
+    lasting
+        Whether ledgers are files that outlive the run.
+    deployed
+        Whether the clients are on other machines, so that what they did is their word.
+    forgotten
+        Whether the seed of the noise was drawn by the operating system and kept nowhere.
+    of_all
+        What all repetitions together cost.
+    """
+
+    epsilons: np.ndarray
+    accountant: str
+    charges: Charges | None = None
+    kind: str = "gradient"
+    lasting: bool = False
+    deployed: bool = False
+    forgotten: bool = False
+    of_all: float | None = None
+
+    def said(self, privacy: Any, unit: str, grounds: Grounds, owners: str, not_covered: tuple[str, ...]) -> Guarantee:
+        """All that rows and columns have in common."""
+        models = 1 if self.charges is None else self.charges.repetitions
+        return Guarantee(
+            mode="proven",
+            text="-",  # made at the end, when all fields are there
+            epsilon=float(self.epsilons.max()),
+            delta=privacy.delta,
+            unit=unit,
+            observer=OBSERVER,
+            accountant=self.accountant,
+            noise=_NOISE["forgotten" if self.forgotten and privacy.noise == "seeded" else privacy.noise],
+            epsilon_of_client=tuple(float(value) for value in self.epsilons),
+            not_covered=not_covered,
+            span=f"this and all earlier runs in the {owners}' ledgers" if self.lasting else "the whole run",
+            theorem=grounds.theorem,
+            proof=grounds.proof,
+            constants=grounds.constants,
+            assumptions=grounds.assumptions,
+            models=models,
+            epsilon_of_all=None if models == 1 or self.of_all is None else float(self.of_all),
+        )
 
 
 def state_guarantee(
     privacy: Privacy,
     method: str,
     rounds: int,
-    epsilons: np.ndarray | None = None,
-    accountant: str = "",
-    lasting: bool = False,
-    row_bound: float | None = None,
+    known: Statement | None = None,
     claim_terms: dict[str, Any] | None = None,
 ) -> Guarantee:
-    """The statement for a finished run.
-
-    `epsilons` are what the ledger says was spent, per client (worst run); `lasting`: in files that outlive the run.
-    `row_bound`: where the proof needs that no row is longer, for a neighbour neither.
-    """
+    """The statement for a finished run over rows; `known` where it has a budget."""
     if isinstance(privacy, NoPrivacy):
-        return Guarantee("none", "No privacy: exact answers were sent in the clear.")
+        return Guarantee("none", NO_PRIVACY)
     if isinstance(privacy, Published):
         from sottovoce.privacy import claims
 
         terms = claim_terms or {}
         return Guarantee("published", claims.describe(method, privacy.epsilon, privacy.delta, rounds, **terms))
-    assert epsilons is not None
-    worst = float(epsilons.max())
-    if not np.isfinite(worst):
+    assert known is not None
+    if not np.isfinite(known.epsilons).all():
         return Guarantee("proven", UNKNOWN)
     unit = _UNITS[privacy.unit, privacy.relation]
-    if row_bound is not None:
-        unit += f", no row longer than {row_bound:g}"
-    noise = _NOISE[privacy.noise]
-    shares = "" if np.ptp(epsilons) < 1e-12 else f" (the least asked client: {epsilons.min():.4g})"
-    span = "this and all earlier runs in the clients' ledgers" if lasting else "the whole run"
-    text = (
-        f"({worst:.6g}, {privacy.delta:g})-differential privacy{shares} for {unit}, over {span}, against "
-        f"{OBSERVER}. Accountant: {accountant}. Noise: {noise}. Not covered: {'; '.join(NOT_COVERED)}."
-    )
-    return Guarantee(
-        mode="proven",
-        text=text,
-        epsilon=worst,
-        delta=privacy.delta,
-        unit=unit,
-        observer=OBSERVER,
-        accountant=accountant,
-        noise=noise,
-        epsilon_of_client=tuple(float(value) for value in epsilons),
-        not_covered=NOT_COVERED,
-    )
-
-
-_COLUMN_UNITS = {
-    "party": "all columns of one party, replaced by any others",
-    "column": "one column of one party, replaced by any other",
-    "record": "one record's entries at one party, replaced by any others",
-}
-_NOT_COVERED_COLUMNS = (
-    *(text for text in NOT_COVERED if not text.startswith("the number of records")),
-    "which samples the parties have in common, how many there are, and how many columns each party has",
-    "losses and accuracies of rounds before the last: the models they belong to were never released",
-)
+    events = [] if known.charges is None else known.charges.events()
+    bound = shortest_bound(events)
+    if bound is not None:
+        unit += f", no row longer than {bound:g}"
+    grounds = grounds_of_rows(privacy, known.kind, known.charges, known.lasting, known.deployed, known.forgotten)
+    return replace(known.said(privacy, unit, grounds, "clients", NOT_COVERED), text="")
 
 
 def state_columns_guarantee(
     privacy: ProvenColumns,
-    epsilons: np.ndarray,
-    accountant: str,
-    together: float,
+    known: Statement,
+    together: float | None,
     predicts: bool,
-    lasting: bool,
     on_labels: float | None = None,
 ) -> Guarantee:
     """The statement for a finished run over split columns.
 
-    `epsilons` are what each party spent; `together` what all of them spent on a record that changes at every party;
-    `on_labels` what their holder spent on the labels, if that is more than one run costs.
+    `together` is what all parties spent on a record that changes at every one of them; `on_labels` what their holder
+    spent on the labels, if that is more than one run costs.
     """
     on_labels = privacy.label_epsilon if on_labels is None else on_labels
-    worst, parties = float(epsilons.max()), len(epsilons)
-    if not np.isfinite(worst):
+    if not np.isfinite(known.epsilons).all():
         return Guarantee("proven", UNKNOWN)
     unit = _COLUMN_UNITS[privacy.unit]
     for what, bound in (("column", privacy.column_bound), ("row", privacy.row_bound)):
         if bound is not None:
             unit += f" ({what}s longer than {bound:g} count as scaled down to that)"
-    span = "this and all earlier runs in the parties' ledgers" if lasting else "the whole run"
-    joint = ""
-    if privacy.unit == "record" and parties > 1:
-        joint = f" For a record that changes at all {parties} parties: ({together:.6g}, {privacy.delta:g})."
-    if on_labels is None:
-        labels = (
-            " Labels are NOT protected, and the broadcast gives them away: the sign of -y_i, the dual variable of "
-            "sample i, is its label."
-        )
-    else:
-        labels = (
-            f" Labels: ({on_labels:.6g}, 0) for one label, by randomised response before training; for a "
-            "record with its label the epsilons add up."
-        )
-    scores = "scores of new rows by the noisy models are covered" if predicts else "no model was released"
-    noise = _NOISE[privacy.noise]
-    not_covered = _NOT_COVERED_COLUMNS
-    text = (
-        f"({worst:.6g}, {privacy.delta:g})-differential privacy of features for {unit}, over {span} ({scores}), "
-        f"against {OBSERVER}, the other parties included.{joint}{labels} Accountant: {accountant}. Noise: {noise}. "
-        f"Not covered: {'; '.join(not_covered)}."
-    )
-    return Guarantee(
-        mode="proven",
-        text=text,
-        epsilon=worst,
-        delta=privacy.delta,
-        unit=unit,
+    grounds = grounds_of_columns(privacy, known.charges, known.lasting, known.deployed, known.forgotten)
+    not_covered = _NOT_COVERED_COLUMNS if on_labels is not None else (*_NOT_COVERED_COLUMNS, "labels")
+    finite = together is not None and np.isfinite(together) and privacy.unit == "record"
+    return replace(
+        known.said(privacy, unit, grounds, "parties", not_covered),
+        text="",
         observer=f"{OBSERVER}, the other parties included",
-        accountant=accountant,
-        noise=noise,
-        epsilon_of_client=tuple(float(value) for value in epsilons),
-        not_covered=not_covered if on_labels is not None else (*not_covered, "labels"),
+        split=len(known.epsilons),
+        together=float(together) if finite and together is not None else None,
+        label_epsilon=on_labels,
+        predicts=predicts,
     )

@@ -96,7 +96,8 @@ def _text(event: Event) -> str:
 
 
 def unpack_event(packed: Mapping[str, Any]) -> Event:
-    return Event(**packed)
+    """The first format did not keep the bound on rows that an answer rests on: then it is not known."""
+    return Event(**{"row_bound": None, **packed})
 
 
 def cap(event: Event, budget: Budget, spent: Mapping[Event, int]) -> int:
@@ -186,6 +187,11 @@ class MemoryLedger:
         return self._as_spent(self._counts[:, client] if len(self.shape) == 1 else self._counts[:, run, client])
 
     spent_here = spent  # what a simulation remembers is this run
+
+    def histories(self) -> tuple[list[dict[Event, int]], NDArray[np.intp]]:
+        """The distinct histories of all clients (in all runs), and whose is which: (runs, clients)."""
+        states, which = self._distinct(self._counts)
+        return [self._as_spent(state) for state in states], which.reshape(-1, self.shape[-1])
 
     def epsilons(self, roughly: bool = False) -> NDArray[np.float64]:
         """The epsilon spent so far, of every client (in every run).

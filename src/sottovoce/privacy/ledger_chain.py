@@ -26,7 +26,7 @@ from sottovoce.core.check import SottovoceError
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.ledger import Budget, LedgerError, Receipt, unpack_event
 
-VERSION = 1
+VERSION = 2  # 1 did not keep the bounds on rows that charges rest on
 WAY_OUT = (
     "Put back the newest copies of the ledger and its head file; an older copy would forget budget that is spent. "
     "Nothing is answered on this ledger"
@@ -41,7 +41,8 @@ Key = tuple[str | None, int | None, int | None]  # run, round, question: the nam
 
 
 class Entry(NamedTuple):
-    """One row. Kinds: "opened" (row 0: owner, data set, budget), "charge" (one answer), "budget" (a new budget)."""
+    """One row. Kinds: "opened" (row 0: owner, data set, budget), "charge" (one answer), "budget" (a new budget),
+    "format" (from here on rows are of a newer format; those before stay as they are)."""
 
     sequence: int
     kind: str
@@ -89,6 +90,7 @@ class History:
     time: float = 0.0
     opened: Mapping[str, Any] = field(default_factory=dict)
     budget: Budget | None = None
+    version: int = VERSION
     spent: Mapping[Event, int] = field(default_factory=dict)
 
     @property
@@ -118,11 +120,13 @@ class History:
         if kind == "charge" and self.sequence >= 0:
             event = unpack_event(details["event"])
             return {"spent": {**self.spent, event: self.spent.get(event, 0) + 1}}
+        if kind == "format" and self.sequence >= 0 and self.version < details["version"] <= VERSION:
+            return {"version": details["version"]}
         budget = Budget(details["epsilon"], details["delta"])
         if kind == "budget" and self.sequence >= 0:
             return {"budget": budget}
-        if kind == "opened" and self.sequence < 0 and details["version"] == VERSION:
-            return {"budget": budget, "opened": details}
+        if kind == "opened" and self.sequence < 0 and 1 <= details["version"] <= VERSION:
+            return {"budget": budget, "opened": details, "version": details["version"]}
         raise ValueError(f"a row of kind {kind!r} cannot stand here")
 
     def owed(self, head: Head) -> Entry | None:

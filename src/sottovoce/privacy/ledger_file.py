@@ -85,6 +85,7 @@ class FileLedger:
     ) -> Self:
         """An existing ledger, verified from its first row on; of this owner and this data set, where given.
 
+        One of an older format gets a row that says so, and goes on in the new one: no row is ever rewritten.
         Opening writes the head file once, so a read-only or full disk shows before the first question.
         """
         path = Path(path).resolve()
@@ -99,6 +100,8 @@ class FileLedger:
             with ledger._locked():
                 ledger._refuse_another(owner, dataset)
                 ledger._settle()
+            if ledger_store.version(ledger._connection) < ledger_chain.VERSION:
+                ledger._bring_up_to_date()
         return ledger
 
     @property
@@ -159,6 +162,11 @@ class FileLedger:
         with self._locked():
             charges = self._rows("WHERE kind = 'charge' ORDER BY sequence")
         return (entry.receipt() for entry in charges)
+
+    def rows(self) -> list[Entry]:
+        """Every row as it stands, in order."""
+        with self._locked():
+            return self._rows("ORDER BY sequence")
 
     def verify(self) -> None:
         """Check everything again, from the first row on: file, triggers, every hash, the head. LedgerError if not."""
@@ -261,6 +269,16 @@ class FileLedger:
                 "delta": float(budget.delta),
             }
             self._append(self._history.next("opened", time.time(), details))
+
+    def _bring_up_to_date(self) -> None:
+        """Append the row that begins a newer format, then mark the file; after a crash in between, the next time."""
+        with self._locked():
+            if self._history.version < ledger_chain.VERSION:
+                self._append(self._history.next("format", time.time(), {"version": ledger_chain.VERSION}))
+        with self._locked():
+            ledger_store.mark_version(self._connection)
+            self._connection.execute("COMMIT")
+            self._settle()
 
     def _standing(self) -> tuple[dict[Event, int], Budget]:
         with self._locked():

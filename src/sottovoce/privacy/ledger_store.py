@@ -44,18 +44,28 @@ def make_schema(connection: sqlite3.Connection) -> None:
         raise LedgerError("there is a file with content already; open it, or choose another name")
     for statement in _SCHEMA:
         connection.execute(statement)
+    mark_version(connection)
+
+
+def mark_version(connection: sqlite3.Connection) -> None:
+    """Say in the file's own header which format it has, so that an older library does not try to read it."""
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
+def version(connection: sqlite3.Connection) -> int:
+    """The format that the file's header names."""
+    return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
 def check_schema(connection: sqlite3.Connection) -> None:
-    """The file must be sound, a ledger, of this version, still append-only, and writable."""
+    """The file must be sound, a ledger, of a version that is known, still append-only, and writable."""
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    marked = version(connection)
     if not found:
         raise LedgerError("it is empty: its making was interrupted (create it again), or it was overwritten")
-    if version > VERSION:
-        raise LedgerError(f"it is of version {version}, this library reads version {VERSION}. Use a newer sottovoce")
-    if found != set(_SCHEMA) or version != VERSION:
+    if marked > VERSION:
+        raise LedgerError(f"it is of version {marked}, this library reads up to {VERSION}. Use a newer sottovoce")
+    if found != set(_SCHEMA) or marked < 1:
         raise LedgerError(f"it is no ledger, or what makes it append-only was removed. {WAY_OUT}")
     damage = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if damage != "ok":

@@ -12,6 +12,7 @@ from sottovoce.core import check
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.kept_answers import KeptAnswers
 from sottovoce.privacy.ledger import AlreadyCharged, Budget, MemoryLedger, fingerprint
+from sottovoce.privacy.ledger_chain import Entry
 from sottovoce.privacy.ledger_file import FileLedger
 
 _AGAIN = 2**32  # a question that has to be paid again gets a number of its own, beyond all that are asked
@@ -128,6 +129,10 @@ class OwnerLedgers:
         """Nothing: what was given after a checkpoint is in the files too, and stays spent."""
         same = "run" not in state or state["run"].item() == self.run
         check.require(same, "ledgers", "belong to another run than the checkpoint")
+
+    def rows(self) -> list[list[Entry]]:
+        """Every row of every file, as it stands."""
+        return [ledger.rows() for ledger in self._ledgers]
 
     def close(self) -> None:
         for ledger in self._ledgers:

@@ -442,11 +442,16 @@ def costs(privacy: Proven, asks: Asks) -> int:
 
 
 def plan(
-    privacy: Proven, asks: Asks, rounds: int, sizes: np.ndarray, spent: Mapping[Event, int] | None = None
+    privacy: Proven,
+    asks: Asks,
+    rounds: int,
+    sizes: np.ndarray,
+    spent: Mapping[Event, int] | None = None,
+    row_bound: float | None = None,
 ) -> Event:
     """The event that each answer (or, for unit "client", each upload) is, with the least noise the budget allows.
 
-    `spent`: what each client has answered before, out of the same budget.
+    `spent`: what each client has answered before, out of the same budget. `row_bound`: what no row is longer than.
     """
     from sottovoce.privacy import accounting
 
@@ -454,7 +459,13 @@ def plan(
     times = rounds if privacy.participations is None else min(rounds, privacy.participations)
     check.whole("Proven", participations=times)
     noise = accounting.calibrate(privacy.epsilon, privacy.delta, times * costs(privacy, asks), spent=spent, **kind)
-    return Event(noise_multiplier=noise, **kind)
+    return Event(noise_multiplier=noise, row_bound=bound_in_force(privacy, asks, row_bound), **kind)
+
+
+def bound_in_force(privacy: Proven, asks: Asks, row_bound: float | None) -> float:
+    """The bound on rows that the sensitivity of an answer rests on; 0 where it holds for all rows."""
+    rests = privacy.unit == "record" and asks.kind in ("prox-steps", "descent")
+    return float(row_bound) if rests and row_bound is not None else 0.0
 
 
 def kind_of_answer(privacy: Proven, asks: Asks, sizes: np.ndarray) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from sottovoce.run.commands import (
     report,
     reproduce,
     run,
+    verify,
 )
 from sottovoce.run.commands import app as app_command
 
@@ -30,6 +31,7 @@ _EXIT_CODES = """Exit codes:
 3    a file or a data set is missing
 4    no privacy guarantee supports what was asked, or a budget is spent
 5    something cannot be written (full disk, no permission)
+7    a run folder that was verified does not hold
 130  interrupted"""
 
 app = typer.Typer(
@@ -48,6 +50,7 @@ app.command(epilog="Examples: sottovoce run examples/adult.toml --rounds 50 · s
 app.command(epilog="Examples: sottovoce report runs/adult-... · sottovoce report runs/one runs/two --out both.html")(
     report.report
 )
+app.command(epilog="Example: sottovoce verify runs/adult-...")(verify.verify)
 app.command(epilog="Example: sottovoce compare ours.toml theirs.toml --seeds 20")(compare.compare)
 app.command(
     epilog="Example: sottovoce plan --clients 100 --rows 400 --features 104 --epsilon 1 --delta 1e-5 --target 0.8"

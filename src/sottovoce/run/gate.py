@@ -118,7 +118,7 @@ def _answer(node: Node, line: socket.socket) -> Node:
     """Answer one question, for the client as its file describes it by now, which is returned."""
     try:
         header, arrays = _receive(line, node.limits.message_bytes, _FRAME)
-        ask = replace(experiment.from_table(Ask, header["ask"], "Ask"), down=arrays) if "ask" in header else None
+        ask = replace(_built(Ask, header["ask"]), down=arrays) if "ask" in header else None
         node, current = _renewed(node)
         if not current:
             said = Reply(wire.FAILED, "its own file cannot be read")
@@ -146,8 +146,13 @@ def _renewed(node: Node) -> tuple[Node, bool]:
 
 def _said(header: dict[str, Any], arrays: wire.Packed) -> Status | Reply:
     if "status" in header:
-        return experiment.from_table(Status, header["status"], "Status")
-    return replace(experiment.from_table(Reply, header.get("reply", {}), "Reply"), up=arrays)
+        return _built(Status, header["status"])
+    return replace(_built(Reply, header.get("reply", {})), up=arrays)
+
+
+def _built(kind: type, values: dict[str, Any]) -> Any:
+    wire.must_be_known(kind.__name__, values.get("format", 1))
+    return experiment.from_table(kind, values, kind.__name__)
 
 
 def _without(message: Ask | Reply, arrays: str) -> dict[str, Any]:

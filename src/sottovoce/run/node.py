@@ -42,13 +42,14 @@ from sottovoce.core import check, codec
 from sottovoce.core.algorithm import Hub
 from sottovoce.core.check import BudgetSpent, InvalidInput, SottovoceError
 from sottovoce.core.streams import SERVER, Draw, Streams
+from sottovoce.privacy.charges import pack_rows
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.ledger import Budget, LedgerError, MemoryLedger, fingerprint, pack_event
 from sottovoce.privacy.ledger_file import FileLedger
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns
 from sottovoce.privacy.owners import OwnerLedgers
 from sottovoce.privacy.parties import MODEL, OutOfRange
-from sottovoce.privacy.proven import kind_of_answer, open_door
+from sottovoce.privacy.proven import bound_in_force, kind_of_answer, open_door
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.rows import Rows
 from sottovoce.run import experiment, party, store, wire
@@ -128,9 +129,12 @@ class Node:
         with self._ledger() as ledger:
             epsilon, budget = ledger.epsilon(), ledger.budget
             spent = json.dumps([[pack_event(event), count] for event, count in ledger.spent().items()])
+            charges = pack_rows(ledger.rows())
         size, columns = rows.X.shape
         labels = bool(rows.labels)
-        return Status(self.name, size, columns, epsilon, budget.epsilon, budget.delta, spent, labels, rows.order)
+        return Status(
+            self.name, size, columns, epsilon, budget.epsilon, budget.delta, spent, labels, rows.order, charges
+        )
 
     def _home(self) -> None:
         """Its folder, made on first use, and closed to others: states, flips and the log in it are no noisy answers."""
@@ -242,7 +246,7 @@ class Node:
         owners = None
         if isinstance(task.privacy, Proven | ProvenColumns):
             assert event is not None
-            _refuse_another_kind(task, event, len(X))
+            _refuse_another_kind(task, event, len(X), bound)
             paid = {receipt.round for receipt in ledger.receipts() if receipt.run == ask.experiment}
             if _paid_as(ask) in paid:
                 raise Refused(wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it")
@@ -382,7 +386,7 @@ def _read_task(ask: Ask) -> tuple[Task, Event | None]:
     return task, event
 
 
-def _refuse_another_kind(task: Task, event: Event, size: int) -> None:
+def _refuse_another_kind(task: Task, event: Event, size: int, bound: float | None) -> None:
     """What the server says an answer is, must be what this client's door makes it; the noise alone is the server's."""
     if isinstance(task.privacy, ProvenColumns):
         party.refuse_another_kind(task.privacy, event)
@@ -394,7 +398,8 @@ def _refuse_another_kind(task: Task, event: Event, size: int) -> None:
     batches = (
         bool(task.algorithm.asks().batch) and task.algorithm.asks().kind == "gradient" and task.privacy.unit == "record"
     )
-    fits = (event.mechanism, event.relation) == (own["mechanism"], own["relation"])
+    rests_on = bound_in_force(task.privacy, task.algorithm.asks(), bound)
+    fits = (event.mechanism, event.relation, event.row_bound) == (own["mechanism"], own["relation"], rests_on)
     if not fits or event.sampling not in ({"full", drawn} if batches else {"full"}):
         raise Refused(wire.BAD_ASK, "the event is not what an answer in this experiment is")
 

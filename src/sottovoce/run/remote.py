@@ -13,7 +13,6 @@ and a client that answered it sends the same answer.
 import json
 import logging
 import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from sottovoce.core.algorithm import Algorithm, LabelOracle
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.round import Checkpoint, Exchange
 from sottovoce.core.streams import Streams
+from sottovoce.privacy.charges import Charges
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import state_columns_guarantee, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger, pack_event
@@ -40,6 +40,7 @@ from sottovoce.run import experiment, node, party, store, vertical, wire
 from sottovoce.run.csv_rows import coded, label_text, read_csv
 from sottovoce.run.describe import Tables, describe, plain_fields, to_toml
 from sottovoce.run.experiment import Task
+from sottovoce.run.reported import charged, shown_by, together
 from sottovoce.run.simulate import Result, Simulator, claim_terms
 from sottovoce.run.wire import Ask, Reply, Status
 
@@ -155,7 +156,8 @@ class Deployment:
         privacy: Any = self.task.privacy
         if isinstance(privacy, ProvenColumns):
             return plan_parties(privacy, asks, rounds)
-        return plan(privacy, asks, rounds, sizes) if isinstance(privacy, Proven) else None
+        bound = self.clients.row_bound
+        return plan(privacy, asks, rounds, sizes, row_bound=bound) if isinstance(privacy, Proven) else None
 
     def stand_in(self, event: Event | None) -> Simulator:
         """A client without data behind its real door: errors that every client would meet are met here."""
@@ -377,10 +379,14 @@ def serve(
     last = post.statuses(wait=0)
     predicts = model.shape[-1] > 0
     limits = np.where(remote.heard | np.isfinite(remote.limits), remote.limits, 0.0)
-    guarantee = _guarantee(deployment, outcome.rounds, met, last, limits, remote.event, predicts)
+    charges = None
+    if remote.event is not None:
+        heard = [last.get(i) for i in range(len(clients.names))]
+        charges = charged(task.privacy, remote.event, outcome.rounds, name, clients.names, heard, limits)
+    guarantee = _guarantee(deployment, outcome.rounds, met, last, charges, predicts)
     never = [who for i, who in enumerate(clients.names) if not remote.heard[i] and not np.isfinite(remote.limits[i])]
     guarantee = guarantee.leaving_out(*(f"anything of {who}, who was never heard of in this run" for who in never))
-    whole = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config)
+    whole = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
     result = vertical.VerticalResult(*whole, widths=clients.split) if clients.split else Result(*whole)
     store.save(result, folder)
     return result
@@ -391,59 +397,21 @@ def _guarantee(
     rounds: int,
     met: Mapping[int, Status],
     last: Mapping[int, Status],
-    limits: np.ndarray,
-    event: Event | None,
+    charges: Charges | None,
     predicts: bool,
 ) -> Any:
     """The statement, from what the clients' own ledgers say at the end; of one that is silent then, its limit."""
     task, clients = deployment.task, deployment.clients
     privacy: Any = task.privacy
-    epsilons, accountant = None, ""
-    if event is not None:
-        from sottovoce.privacy import accounting
-
-        spent = [last[i].epsilon if i in last else limits[i] for i in range(len(clients.names))]
-        epsilons = np.array(spent)
-        accountant = accounting.accountant_name({event: rounds}, privacy.delta)
+    known = None if charges is None else shown_by(charges, privacy.delta, task.algorithm.asks().kind)
     if isinstance(privacy, ProvenColumns):
-        assert epsilons is not None
-        joint = _together(privacy, len(clients.names), last)
-        return state_columns_guarantee(privacy, epsilons, accountant, joint, predicts, lasting=True)
-    kind = task.algorithm.asks().kind
-    known = {**met, **last}
-    sizes = np.array([known[i].size if i in known else 1 for i in range(len(clients.names))])
-    return state_guarantee(
-        privacy,
-        task.algorithm.name,
-        rounds,
-        epsilons,
-        accountant,
-        lasting=True,
-        row_bound=clients.row_bound if kind in ("prox-steps", "descent") else None,
-        claim_terms=claim_terms(privacy, task.algorithm, sizes, clients.row_bound, task.participation, rounds),
-    )
-
-
-def _together(privacy: ProvenColumns, parties: int, last: Mapping[int, Status]) -> float:
-    """The epsilon of all parties' answers for a record that changes at every party; infinite if one says nothing."""
-    from sottovoce.privacy import accounting
-
-    if privacy.unit != "record":
-        return 0.0
-    if len(last) < parties:
-        return np.inf
-    spent: Counter[Event] = Counter()
-    for status in last.values():
-        try:
-            for packed, count in json.loads(status.spent):
-                check.whole("Status", spent=count)
-                spent[experiment.from_table(Event, packed, "Status, spent")] += count
-        except (ValueError, TypeError, AttributeError, RecursionError):  # it cannot be read, so nothing is known
-            return np.inf
-    try:
-        return accounting.epsilon(spent, privacy.delta)
-    except (SottovoceError, ArithmeticError):  # of a kind that does not add up with the others
-        return np.inf
+        assert charges is not None
+        assert known is not None
+        return state_columns_guarantee(privacy, known, together(privacy, charges), predicts)
+    seen = {**met, **last}
+    sizes = np.array([seen[i].size if i in seen else 1 for i in range(len(clients.names))])
+    terms = claim_terms(privacy, task.algorithm, sizes, clients.row_bound, task.participation, rounds)
+    return state_guarantee(privacy, task.algorithm.name, rounds, known, claim_terms=terms)
 
 
 def _must_fit(deployment: Deployment, met: Mapping[int, Status], least: int) -> None:

@@ -16,9 +16,10 @@ from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.round import Checkpoint, Exchange, History
 from sottovoce.core.streams import Draw, Streams
+from sottovoce.privacy.charges import Charges, charges_of
 from sottovoce.privacy.door import Door, Sealed, Visit
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.guarantee import Guarantee, state_guarantee
+from sottovoce.privacy.guarantee import Guarantee, Statement, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns, Published, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey, rows_digests
@@ -114,6 +115,25 @@ class Simulator:
         epsilons = self.ledger.epsilons().reshape(-1, self.n).max(axis=0)
         return epsilons, accounting.accountant_name(self.ledger.spent(int(np.argmax(epsilons))), self.delta)
 
+    def charges(self, rounds: int) -> Charges | None:
+        """What the ledgers were charged; None where there are none."""
+        return None if self.ledger is None else charges_of(self.ledger, self.door.event, rounds)  # type: ignore[attr-defined]
+
+    def statement(
+        self, algorithm: Algorithm, charges: Charges | None, lasting: bool, forgotten: bool
+    ) -> Statement | None:
+        """What is known of a finished run with a budget."""
+        epsilons, accountant = self.spent()
+        if epsilons is None or charges is None:
+            return None
+        of_all = None
+        if charges.repetitions > 1:
+            from sottovoce.privacy import accounting
+
+            of_all = accounting.epsilon(charges.of_all_repetitions(), self.delta or 0.0)
+        kind = algorithm.asks().kind
+        return Statement(epsilons, accountant, charges, kind, lasting, forgotten=forgotten, of_all=of_all)
+
     @property
     def delta(self) -> float | None:
         """Of the budget; None where there is none."""
@@ -207,6 +227,7 @@ class Result:
     stopped: str
     objective: Objective
     config: dict[str, Any]
+    charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
 
     def scores(self, X: ArrayLike) -> np.ndarray:
         """Margins of new rows: (runs?, rows), or with one column per class for softmax."""
@@ -217,7 +238,7 @@ class Result:
         return self.objective.loss.predict(self.scores(X))
 
     def save(self, path: str | Path) -> Path:
-        """Write a run folder: config, history (Parquet), model, guarantee, versions. All of it, or nothing."""
+        """Write a run folder: config, history (Parquet), model, guarantee, charges. All of it, or nothing."""
         from sottovoce.run import store
 
         return store.save(self, Path(path))
@@ -332,24 +353,15 @@ def train(
             simulator.finished()
             return result
         assert not isinstance(privacy, ProvenColumns)  # `assemble` has refused it
-        epsilons, accountant = simulator.spent()
+        charges = simulator.charges(outcome.rounds)
+        known = simulator.statement(algorithm, charges, lasting, forgotten="seed" not in config["run"])
         simulator.finished()
     finally:
         simulator.close()
-    guarantee = state_guarantee(
-        privacy,
-        algorithm.name,
-        outcome.rounds,
-        epsilons,
-        accountant,
-        lasting=lasting,
-        row_bound=federation.row_bound if algorithm.asks().kind in ("prox-steps", "descent") else None,
-        claim_terms=claim_terms(
-            privacy, algorithm, federation.sizes, federation.row_bound, participation, outcome.rounds
-        ),
-    )
+    terms = claim_terms(privacy, algorithm, federation.sizes, federation.row_bound, participation, outcome.rounds)
+    guarantee = state_guarantee(privacy, algorithm.name, outcome.rounds, known, claim_terms=terms)
     model = outcome.model[..., 0, :]
-    return Result(model, outcome.history, guarantee, outcome.rounds, outcome.stopped, objective, config)
+    return Result(model, outcome.history, guarantee, outcome.rounds, outcome.stopped, objective, config, charges)
 
 
 def assemble(
@@ -399,7 +411,7 @@ def assemble(
     if isinstance(privacy, Proven):
         _warn_about_delta(privacy, federation)
         spent = {} if ledgers is None or isinstance(ledgers, Path) else ledgers.spent_here(0)
-        event = plan(privacy, asks, participation.most(rounds), federation.sizes, spent)
+        event = plan(privacy, asks, participation.most(rounds), federation.sizes, spent, federation.row_bound)
     if isinstance(privacy, Proven):
         budget = Budget(privacy.epsilon, privacy.delta)
         if ledgers is None:

@@ -4,6 +4,10 @@ Whatever happens, a folder is in one of two states. Unfinished: `config.toml` an
 run goes on. Finished: no `checkpoint.npz`, and all the other files. A new folder is built under another name, made
 durable and renamed; a file is replaced the same way; and a checkpoint is removed only after everything else is
 there, so a crash at any moment leaves the last good state.
+
+`manifest.json` names the folder's format and the SHA-256 of every file; `charges.json` holds what the owners' ledgers
+were charged, and a seal that ties it to this config and this model. `sottovoce verify` checks both. Folders of format 1
+have neither: they are read, and cannot be verified.
 """
 
 import errno
@@ -30,8 +34,10 @@ from sottovoce.core.algorithm import Algorithm, Hub
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.core.round import Checkpoint, History
 from sottovoce.core.streams import SERVER, Draw, Streams
+from sottovoce.privacy.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.ledger import fingerprint
+from sottovoce.privacy.ledger_chain import link
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import VerticalFederation
@@ -42,6 +48,8 @@ from sottovoce.run.simulate import Result
 
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
 GUARANTEE, GUARANTEE_TEXT, SUMMARY, VERSIONS = "guarantee.json", "guarantee.txt", "summary.json", "versions.json"
+CHARGES, MANIFEST = "charges.json", "manifest.json"
+FORMAT = 2
 FIGURE = "convergence.png"
 _COUNTERS = ("k", "bytes_up", "bytes_down", "seconds")
 _LARGEST = 8 * 2**30  # bytes of arrays that are read from one file
@@ -82,35 +90,83 @@ def load_result(path: str | Path) -> Result:
         raise MissingData(f"{path}: there is no such run folder")
     if (path / CHECKPOINT).exists():
         raise InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
-    config = experiment.read_tables(path / CONFIG)
+    parts = load_parts(path)
+    config, weights = parts["config"], parts["model"]
     objective = experiment.build_objective(config.get("objective", {}), f"{path / CONFIG}, [objective]")
-    model = read_arrays(path / MODEL)
-    check.require("model" in model, str(path / MODEL), "must hold an array 'model'", ", ".join(sorted(model)))
-    outcome = _json(path / SUMMARY)
-    try:
-        said: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in _json(path / GUARANTEE).items()}
-        guarantee, rounds, stopped = Guarantee(**said), int(outcome["rounds"]), str(outcome["stopped"])
-    except (TypeError, KeyError, ValueError) as error:
-        raise InvalidInput(f"{path}: {GUARANTEE} or {SUMMARY} was altered ({error})") from None
-    weights = model["model"]
-    fits = weights.dtype == np.float64 and weights.ndim in (1, 2)
-    check.require(fits, str(path / MODEL), "must hold float64 numbers, (dim,) or (runs, dim)", weights.shape)
-    whole = (weights, _read_history(path / HISTORY), guarantee, rounds, stopped, objective, config)
     widths = config.get("data", {}).get("split")
     if not widths:
-        return Result(*whole)
+        return Result(objective=objective, **parts)
     fits = isinstance(widths, list) and all(isinstance(width, int) and width > 0 for width in widths)
     check.require(fits, str(path / CONFIG), "[data] split must be the numbers of columns of the parties", widths)
     rule = f"must hold {sum(widths)} numbers (or none, if none were released)"
     check.require(weights.shape[-1] in (0, sum(widths)), str(path / MODEL), rule, weights.shape)
     from sottovoce.run.vertical import VerticalResult
 
-    return VerticalResult(*whole, widths=tuple(widths))
+    return VerticalResult(objective=objective, **parts, widths=tuple(widths))
+
+
+def load_parts(path: Path) -> dict[str, Any]:
+    """The fields of a finished run's `Result` but for the objective, which may be code that no file brings along."""
+    form = folder_format(path)
+    config = experiment.read_tables(path / CONFIG)
+    arrays, outcome = read_arrays(path / MODEL), read_json(path / SUMMARY)
+    check.require("model" in arrays, str(path / MODEL), "must hold an array 'model'", sorted(arrays))
+    try:
+        guarantee = Guarantee.from_dict(read_json(path / GUARANTEE))
+        rounds, stopped = int(outcome["rounds"]), str(outcome["stopped"])
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise InvalidInput(f"{path}: {GUARANTEE} or {SUMMARY} was altered ({error})") from None
+    weights = arrays["model"]
+    fits = weights.dtype == np.float64 and weights.ndim in (1, 2)
+    check.require(fits, str(path / MODEL), "must hold float64 numbers, (dim,) or (runs, dim)", weights.shape)
+    return {
+        "model": weights,
+        "history": _read_history(path / HISTORY),
+        "guarantee": guarantee,
+        "rounds": rounds,
+        "stopped": stopped,
+        "config": config,
+        "charges": load_charges(path)[0] if form > 1 else None,
+    }
+
+
+def folder_format(path: Path) -> int:
+    """Which format a finished run folder has; one of a later version of this library is refused."""
+    if not (path / MANIFEST).exists():
+        check.require(not (path / CHARGES).exists(), str(path), f"has {CHARGES} but no {MANIFEST}; it was taken away")
+        return 1
+    form = read_json(path / MANIFEST).get("format")
+    known = isinstance(form, int) and not isinstance(form, bool) and 1 < form <= FORMAT
+    check.require(known, str(path), f"must be a run folder of format 1 to {FORMAT}", form, "Use a newer sottovoce")
+    assert isinstance(form, int)
+    return form
+
+
+def load_charges(path: Path) -> tuple[Charges | None, dict[str, Any]]:
+    """What a finished run's ledgers were charged (None: it had none), and the seal beside it."""
+    said = read_json(path / CHARGES)
+    fits = said.keys() == {"charges", "seal"} and isinstance(said["seal"], dict)
+    check.require(fits, str(path / CHARGES), "must hold charges and their seal", sorted(said))
+    charges, where = said["charges"], str(path / CHARGES)
+    check.require(charges is None or isinstance(charges, dict), where, "charges must be an object or null")
+    return None if charges is None else Charges.from_dict(charges), said["seal"]
+
+
+def seal_of(config: bytes, model: bytes, charges: Charges | None) -> dict[str, str]:
+    """Ties charges to a config and a model: the digests of both files, and a hash over them and all chains' ends."""
+    of = {"config": hashlib.sha256(config).hexdigest(), "model": hashlib.sha256(model).hexdigest()}
+    ends = () if charges is None else (charges.run, charges.rounds, *charges.ends())
+    return of | {"hash": link("", ("seal", *of.values(), *ends))}
+
+
+def manifest_of(contents: Mapping[str, bytes]) -> dict[str, Any]:
+    """The format of a folder, and the SHA-256 of every file in it."""
+    return {"format": FORMAT, "files": {name: hashlib.sha256(contents[name]).hexdigest() for name in sorted(contents)}}
 
 
 def load_versions(path: str | Path) -> dict[str, str]:
     """What a finished run was made with."""
-    return {str(name): str(version) for name, version in _json(Path(path) / VERSIONS).items()}
+    return {str(name): str(version) for name, version in read_json(Path(path) / VERSIONS).items()}
 
 
 def write_page(path: Path, text: str) -> None:
@@ -137,7 +193,10 @@ def _contents(result: Result, figure: bool) -> dict[str, bytes]:
         sink = io.BytesIO()
         plot.convergence({result.config["algorithm"]["name"]: result.history}, sink)
         contents[FIGURE] = sink.getvalue()
-    return contents
+    charged = None if result.charges is None else result.charges.to_dict()
+    seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
+    contents[CHARGES] = _dumps({"charges": charged, "seal": seal})
+    return contents | {MANIFEST: _dumps(manifest_of(contents))}
 
 
 def summary(result: Result) -> dict[str, Any]:
@@ -442,7 +501,8 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
     try:
         value = json.loads(_text(path))
     except ValueError as error:

@@ -14,6 +14,7 @@ from sottovoce.run import show
 
 DONE, INTERNAL, BAD_INPUT, MISSING, NO_PRIVACY, NOT_WRITTEN, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 REFUTED, SUSPICIOUS = 7, 8  # what an audit found
+DOES_NOT_HOLD = 9  # what `verify` looked at
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes: results only, one per line.")]
 

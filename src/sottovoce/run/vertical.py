@@ -15,6 +15,7 @@ from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.participation import Participation
 from sottovoce.core.round import Exchange, Outcome
 from sottovoce.core.streams import Streams
+from sottovoce.privacy.charges import Charges, Counted, History, Kept, charges_of
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Guarantee, state_columns_guarantee, state_guarantee
 from sottovoce.privacy.kept_answers import KeptAnswers
@@ -50,6 +51,7 @@ class VerticalSimulator(Simulator):
     test: tuple[list[Matrix], np.ndarray] | None  # type: ignore[assignment]
     labels: LabelOracle = field(kw_only=True)
     label_epsilon: float | None = field(default=None, kw_only=True)  # spent on labels, where ledgers count runs
+    label_charges: History | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.n, self.dim = self.federation.n, self.federation.samples
@@ -100,6 +102,11 @@ class VerticalSimulator(Simulator):
             return nothing
         x = self.door.models(self._algorithm.kept(self._states), self._everyone, k)
         return nothing if x is None else self.flat(x)
+
+    def charges(self, rounds: int) -> Charges | None:
+        if self.ledger is None:
+            return None
+        return charges_of(self.ledger, self.door.event, rounds, self.label_charges)  # type: ignore[attr-defined]
 
     def together(self) -> float:
         """The epsilon of all parties' answers taken together (of the worst run)."""
@@ -204,7 +211,7 @@ def assemble(
     y = loss.check_labels(federation.y)
     loss.check_both_classes(y)
     exact = Columns(bounded(federation.parts, privacy), penalty)
-    event, ledger, on_labels = None, None, None
+    event, ledger, on_labels, label_charges = None, None, None, None
     if isinstance(privacy, ProvenColumns):
         event = plan_parties(privacy, asks, participation.most(rounds))
     key = column_key(streams, federation.parts, algorithm, objective, privacy, participation, rounds, event)
@@ -213,11 +220,13 @@ def assemble(
         if ledgers is not None:
             check.require(streams.runs is None, "train", "ledgers are for one run at a time", streams.runs)
         if privacy.label_epsilon is not None:
+            label_charges = Counted.of({label_event(privacy.label_epsilon): 1})
             flips = label_key(key, y) if privacy.noise == "seeded" else None
             if ledgers is None:
                 y = randomised_labels(y, privacy.label_epsilon, flips)
             else:
-                y, on_labels = _randomised_for_life(ledgers, federation, y, privacy.label_epsilon, flips)
+                labels_for_life = _randomised_for_life(ledgers, federation, y, privacy.label_epsilon, flips)
+                y, on_labels, label_charges = labels_for_life
         if ledgers is None:
             ledger = MemoryLedger(budget, (federation.n,) if streams.runs is None else (streams.runs, federation.n))
         else:
@@ -230,19 +239,27 @@ def assemble(
     labels = label_oracle(loss, y, label_weight(objective, federation.samples))
     public = None if test is None else _test_set(objective, federation, test)
     return VerticalSimulator(
-        federation, objective, exact, door, streams, ledger, public, labels=labels, label_epsilon=on_labels
-    )
+        federation, objective, exact, door, streams, ledger, public,
+        labels=labels, label_epsilon=on_labels, label_charges=label_charges,
+    )  # fmt: skip
+
+
+def label_event(epsilon: float) -> Event:
+    """What flipping the labels is."""
+    return Event("randomized-response", 1 / epsilon)
 
 
 def _randomised_for_life(
     folder: Path, federation: VerticalFederation, y: np.ndarray, epsilon: float, key: NoiseKey | None
-) -> tuple[np.ndarray, float]:
-    """The randomised labels, and what the labels have spent in all. They are drawn once and kept beside their ledger.
+) -> tuple[np.ndarray, float, History]:
+    """The randomised labels, what the labels have spent in all, and their charges.
+
+    They are drawn once and kept beside their ledger.
 
     Labels that are flipped anew for each run would give away more each time; the same flipped labels do not. File
     first, then the charge, then the use: killed in between, the same flips are found and charged the next time.
     """
-    owner, event = (f"{federation.names[federation.holder]}, labels",), Event("randomized-response", 1 / epsilon)
+    owner, event = (f"{federation.names[federation.holder]}, labels",), label_event(epsilon)
     labels, one = [(federation.y, federation.y[:0])], np.array([0])
     owners = OwnerLedgers.open(folder / "labels", owner, labels, Budget(epsilon, 0.0))
     try:
@@ -257,7 +274,7 @@ def _randomised_for_life(
             flips.put(0, 0, one, kept)
         if not charged:
             owners.charge(event, one, np.array([True]), round=0, question=0)
-        return kept, float(owners.epsilons()[0])
+        return kept, float(owners.epsilons()[0]), Kept.of(owners.rows()[0])
     finally:
         owners.close()
 
@@ -299,17 +316,18 @@ def result(
     """The finished run. In `Proven` mode the models for prediction are made, and charged, here."""
     model = simulator.models(outcome.rounds)
     stated: Guarantee
+    charges: Charges | None = None
     if isinstance(privacy, ProvenColumns):
-        epsilons, accountant = simulator.spent()
-        assert epsilons is not None
-        together = simulator.together() if privacy.unit == "record" else 0.0
-        predicts, on_labels = model.shape[-1] > 0, simulator.label_epsilon
-        stated = state_columns_guarantee(privacy, epsilons, accountant, together, predicts, lasting, on_labels)
+        charges = simulator.charges(outcome.rounds)
+        known = simulator.statement(algorithm, charges, lasting, forgotten="seed" not in config["run"])
+        assert known is not None
+        together = simulator.together() if privacy.unit == "record" else None
+        stated = state_columns_guarantee(privacy, known, together, model.shape[-1] > 0, simulator.label_epsilon)
     else:
         assert isinstance(privacy, NoPrivacy | Published)
         terms = algorithm.claim_terms(simulator.federation.sizes, outcome.rounds)
         stated = state_guarantee(privacy, algorithm.name, outcome.rounds, claim_terms=terms)
     return VerticalResult(
-        model, outcome.history, stated, outcome.rounds, outcome.stopped, simulator.objective, config,
+        model, outcome.history, stated, outcome.rounds, outcome.stopped, simulator.objective, config, charges,
         widths=simulator.federation.widths,
     )  # fmt: skip

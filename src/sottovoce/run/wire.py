@@ -14,10 +14,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sottovoce.core import check, codec
+from sottovoce.privacy.charges import MOST_CHARACTERS
 
+FORMAT = 2  # of messages; another one is refused
 Packed = dict[str, tuple[tuple[int, ...], bytes]]  # by name: shape, and little-endian float64
 Message = TypeVar("Message")
 MOST_ARRAYS = 64
+MOST_CHARGES = MOST_CHARACTERS  # of the rows of a ledger in a status
 MOST_BYTES = 2**30  # of all arrays of a message
 LONGEST_TEXT = 2**20  # of all texts in a message
 
@@ -52,6 +55,8 @@ class Ask:
         ROUND, MODEL, PROX or SLOPE.
     down
         The broadcast, this client's rows of it; or the question about labels.
+    format
+        Of this message.
     """
 
     experiment: str
@@ -62,8 +67,10 @@ class Ask:
     row_bound: float = 0.0
     what: str = ROUND
     down: Packed = field(default_factory=dict, repr=False)
+    format: int = FORMAT
 
     def __post_init__(self) -> None:
+        must_be_known("Ask", self.format)
         check.require(
             re.fullmatch(r"[0-9a-f]{32}", self.experiment) is not None, "Ask", "experiment must be 32 hex digits"
         )
@@ -96,6 +103,10 @@ class Reply:
     code: str = ""
     why: str = ""
     up: Packed = field(default_factory=dict, repr=False)
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        must_be_known("Reply", self.format)
 
     def told(self) -> str:
         """Code and reason for a log."""
@@ -115,13 +126,23 @@ class Status:
     spent: str = "[]"  # on what: a list of [event, how often], as JSON
     labels: bool = True  # whether it has any
     order: str = ""  # where columns are split: SHA-256 of its salted sample ids, whose order its rows are in
+    charges: str = ""  # the rows of its ledger (`privacy/charges.py`); "" where they are too many for a message
+    format: int = FORMAT
 
     def __post_init__(self) -> None:
+        must_be_known("Status", self.format)
+        check.require(len(self.charges) <= MOST_CHARGES, "Status", f"charges must be at most {MOST_CHARGES} long")
         check.require(0 < len(self.name) <= 200 and self.name.isprintable(), "Status", "name must be one line of text")
         check.whole("Status", size=self.size, columns=self.columns)
         check.positive("Status", limit=self.limit)
         check.non_negative("Status", epsilon=self.epsilon, delta=self.delta)
         check.require(re.fullmatch(r"([0-9a-f]{64})?", self.order) is not None, "Status", "order must be 64 hex digits")
+
+
+def must_be_known(kind: str, format_: Any) -> None:
+    """Refuse a message of another format than this library speaks. The first format did not say which it was."""
+    hint = "Install the same version of sottovoce on both sides"
+    check.require(format_ == FORMAT, kind, f"must be a message of format {FORMAT}", format_, hint)
 
 
 def pack(message: Any) -> Packed:

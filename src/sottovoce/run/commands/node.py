@@ -29,7 +29,7 @@ def node(
         client = Node(file)
         status = client.inspect()
         if as_json:
-            show.print_json(asdict(status))
+            show.print_json({name: value for name, value in asdict(status).items() if name != "charges"})
         else:
             show.note(
                 f"{status.name}: {status.size} rows, {status.columns} columns; epsilon {status.epsilon:.4g} of "

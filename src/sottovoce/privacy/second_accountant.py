@@ -1,0 +1,200 @@
+"""Epsilon computed a second time, by other means than `accounting.py`: what `sottovoce verify` compares with.
+
+Nothing of `accounting.py` is used here. Where that one has a closed form or a sum of its own, this one asks
+dp-accounting; where that one asks dp-accounting (Poisson batches), this one composes privacy losses itself.
+
+| events | first | second |
+|---|---|---|
+| Gaussian, full batch | trade-off in closed form | dp-accounting, privacy loss distribution |
+| Gaussian, Poisson batch | dp-accounting, privacy loss distribution | `compose_losses`, below |
+| Gaussian, fixed-size batch | Rényi moments as integrals | dp-accounting, Rényi |
+| discrete Gaussian, Gaussian chain | zCDP in closed form | dp-accounting, Rényi orders around the best one |
+| Laplace, randomised response | sum, or zCDP | sum, or dp-accounting's zCDP |
+
+Both take the least of the bounds that apply, so the two numbers differ by rounding and grids alone: by at most
+`TOLERANCE`, or `SAMPLED_TOLERANCE` where batches are drawn.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from sottovoce.privacy.events import Event
+
+TOLERANCE, SAMPLED_TOLERANCE = 1e-5, 1e-2  # relative
+_Items = tuple[tuple[Event, int], ...]
+_PURE = ("laplace", "randomized-response")
+
+
+def second_epsilon(spent: Mapping[Event, int], delta: float) -> float:
+    """The epsilon of all these charges together at `delta`."""
+    items = tuple(sorted(((event, count) for event, count in spent.items() if count), key=repr))
+    return _epsilon(items, delta) if items else 0.0
+
+
+def tolerance(spent: Mapping[Event, int]) -> float:
+    """How far the two accountants may be apart, relative to epsilon."""
+    return SAMPLED_TOLERANCE if any(_share(event) < 1 for event in spent) else TOLERANCE
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(items: _Items, delta: float) -> float:
+    return min(_bounds(items, delta))
+
+
+def _bounds(items: _Items, delta: float) -> Iterator[float]:
+    """Every bound that applies."""
+    pure = tuple((event, count) for event, count in items if event.mechanism in _PURE)
+    rest = tuple((event, count) for event, count in items if event.mechanism not in _PURE)
+    if pure:
+        added = math.fsum(count / event.noise_multiplier for event, count in pure)
+        yield added + _epsilon(rest, delta) if rest else added
+    if delta == 0:
+        return
+    precision = math.fsum(count / event.noise_multiplier / event.noise_multiplier for event, count in items)
+    gaussian = all(event.mechanism == "gaussian" for event, _ in items)
+    sampled = {event.sampling for event, _ in items if _share(event) < 1}
+    # A batch that nobody knows is never worse than all records: so its chance may be left out.
+    yield _by_losses_of_one_gaussian(math.sqrt(precision), delta) if gaussian else _by_zcdp(precision / 2, delta)
+    if sampled == {"poisson"} and gaussian:
+        yield compose_losses([(event.rate, event.noise_multiplier, count) for event, count in items], delta)
+    elif sampled:
+        yield _by_renyi(items, delta)
+
+
+def _share(event: Event) -> float:
+    if event.sampling == "poisson":
+        return event.rate
+    return event.batch / event.size if event.sampling == "fixed-size" else 1.0
+
+
+# -------------------------------------------------------------------------------------------------------- dp-accounting
+
+
+def _by_losses_of_one_gaussian(mu: float, delta: float) -> float:
+    from dp_accounting.pld import privacy_loss_distribution as losses
+
+    step = (mu * mu / 2 + 10 * mu) / 10_000
+    of_one = losses.from_gaussian_mechanism(1 / mu, value_discretization_interval=step)
+    return float(of_one.get_epsilon_for_delta(delta))
+
+
+def _by_zcdp(rho: float, delta: float) -> float:
+    import dp_accounting
+
+    best = math.sqrt(math.log(1 / delta) / rho)
+    return _renyi_accountant(1 + best * np.geomspace(0.05, 20, 2001), (dp_accounting.ZCDpEvent(rho), 1), delta=delta)
+
+
+def _by_renyi(items: _Items, delta: float) -> float:
+    fixed = any(event.sampling == "fixed-size" for event, _ in items)
+    # Between whole orders dp-accounting's series for Poisson batches does not always converge.
+    orders = [*np.arange(11, 110) / 10, *range(11, 65), 128, 256] if fixed else [*range(2, 129), 256]
+    composed = ((_told(event), count) for event, count in items)
+    return _renyi_accountant(np.array(orders), *composed, delta=delta, replace=fixed)
+
+
+def _renyi_accountant(orders: np.ndarray, *composed: tuple[Any, int], delta: float, replace: bool = False) -> float:
+    from dp_accounting import NeighboringRelation, rdp
+
+    relation = NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE
+    accountant = rdp.RdpAccountant(orders.tolist(), relation)
+    for event, count in composed:
+        accountant.compose(event, count)
+    return float(accountant.get_epsilon(delta))
+
+
+def _told(event: Event) -> Any:
+    """In dp-accounting's words. Noise is over the sensitivity of the event's own relation, which its Rényi accountant
+    takes as it is; zCDP means the same under every relation."""
+    import dp_accounting
+
+    if event.mechanism != "gaussian":
+        return dp_accounting.ZCDpEvent(0.5 / event.noise_multiplier**2)
+    noise = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+    if _share(event) == 1:
+        return noise
+    if event.sampling == "poisson":
+        return dp_accounting.PoissonSampledDpEvent(event.rate, noise)
+    return dp_accounting.SampledWithoutReplacementDpEvent(event.size, event.batch, noise)
+
+
+# ----------------------------------------------------------------------------------------- privacy losses, by ourselves
+
+
+def compose_losses(answers: list[tuple[float, float, int]], delta: float) -> float:
+    """Epsilon of Gaussian answers over Poisson batches, (rate, noise multiplier, how often), for a record that is there
+    or not: the worse of the two directions.
+
+    The privacy loss of one answer is put on a grid as Doroshenko, Ghazi, Kamath, Kumar & Manurangsi (2022) do: what
+    lies between two points goes to both, so that the chance under either neighbour stays what it is. That can only
+    make the pair easier to tell apart. Sums are a product of Fourier transforms.
+    """
+    return max(_directed(answers, delta, there) for there in (True, False))
+
+
+def _directed(answers: list[tuple[float, float, int]], delta: float, there: bool) -> float:
+    spreads = [rate * math.sqrt(math.expm1(min(noise**-2, 500))) for rate, noise, _ in answers]
+    farthest = [float(_loss(1 + 10 * noise, rate, noise)) for rate, noise, _ in answers]
+    deviation = math.sqrt(sum(count * spread**2 for (_, _, count), spread in zip(answers, spreads, strict=True)))
+    reach = 2 * max(farthest) + 15 * deviation + deviation**2
+    size = 2 ** max(12, min(20, math.ceil(math.log2(2 * reach / (min(spreads) / 8)))))
+    step = 2 * reach / size
+    transform = np.ones(size // 2 + 1, dtype=complex)
+    infinite = 0.0
+    for rate, noise, count in answers:
+        chances, beyond = _on_grid(rate, noise, step, size, there)
+        transform = transform * np.fft.rfft(chances) ** count
+        infinite += count * beyond
+    chances = np.maximum(np.roll(np.fft.irfft(transform, size), size // 2), 0.0)
+    losses = step * np.arange(-size // 2, size // 2)
+    above = losses > 0
+    return _epsilon_of_losses(losses[above], chances[above], delta - infinite)
+
+
+def _loss(x: Any, rate: float, noise: float) -> Any:
+    """log of the two densities' ratio where an answer came out as `x`, in units of one record's reach."""
+    return np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + (x - 0.5) / noise**2)
+
+
+def _on_grid(rate: float, noise: float, step: float, size: int, there: bool) -> tuple[np.ndarray, float]:
+    """Chances of the loss of one answer at the multiples of `step` (negative ones at the end), and of a loss beyond."""
+    from scipy.special import ndtr
+
+    low, high = -10 * noise, 1 + 10 * noise
+    first, last = math.floor(float(_loss(low, rate, noise)) / step), math.ceil(float(_loss(high, rate, noise)) / step)
+    edges = step * np.arange(first, last + 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(np.expm1(edges) / rate + 1) if rate < 1 else edges
+        x = np.where(np.isfinite(ratio), ratio * noise**2 + 0.5, -np.inf)
+    blank = np.diff(ndtr(x / noise))  # chance of each stretch without the record
+    present = (1 - rate) * blank + rate * np.diff(ndtr((x - 1) / noise))
+    own, other = (present, blank) if there else (blank, present)
+    # On a stretch [a, b] of the loss log(own/other) there are two unknowns: what goes to a, and what to b.
+    left, right = (edges[:-1], edges[1:]) if there else (-edges[1:], -edges[:-1])
+    to_left = np.clip((other - own * np.exp(-right)) / (np.exp(-left) - np.exp(-right)), 0.0, own)
+    chances = np.zeros(size)
+    places = np.rint(np.stack([left, right]) / step).astype(np.int64) % size
+    np.add.at(chances, places[0], to_left)
+    np.add.at(chances, places[1], own - to_left)
+    return chances, max(0.0, 1.0 - float(chances.sum()))
+
+
+def _epsilon_of_losses(losses: np.ndarray, chances: np.ndarray, delta: float) -> float:
+    """The least epsilon >= 0 at which the mean of (1 - exp(epsilon - loss))+ is at most `delta`."""
+    if delta <= 0:
+        return math.inf
+
+    def excess(epsilon: float) -> float:
+        return float(-(chances * np.expm1(np.minimum(epsilon - losses, 0.0))).sum()) - delta
+
+    low, high = 0.0, float(losses[-1])
+    if excess(low) <= 0:
+        return 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return high
