@@ -502,7 +502,7 @@ def test_published_gaussian_noise_needs_a_delta(here: Path) -> None:
 
 
 def test_verify_says_what_holds_and_what_does_not(here: Path) -> None:
-    """0: it holds; 7: it does not; 2: it cannot be verified at all."""
+    """0: it holds; 9: it does not; 2: it cannot be verified at all."""
     outcome = call("run", tiny(here), "--out", "run")
     assert outcome.exit_code == 0, outcome.stderr
     outcome = call("verify", "run")
@@ -527,4 +527,4 @@ def test_verify_says_what_holds_and_what_does_not(here: Path) -> None:
     assert_refused(call("verify", "nowhere"), terminal.MISSING, "no such run folder")
     old = Path(__file__).parent / "data" / "format-1" / "proven"
     assert_refused(call("verify", old), terminal.BAD_INPUT, "saved in the first format")
-    assert "7: something does not" in " ".join(call("verify", "--help").stdout.replace("│", " ").split())
+    assert "9: something does not" in " ".join(call("verify", "--help").stdout.replace("│", " ").split())

@@ -41,7 +41,7 @@ def test_imports_point_one_way(path: Path) -> None:
 @pytest.mark.parametrize(
     ("library", "homes"),
     [
-        ("dp_accounting", {"accounting.py", "audit_promise.py", "second_accountant.py"}),  # which do not ask the first
+        ("dp_accounting", {"accounting.py", "second_accountant.py"}),
         ("opendp", {"mechanisms.py"}),
         ("plotly", {"report.py"}),
         ("mlflow", {"track.py"}),

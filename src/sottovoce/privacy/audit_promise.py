@@ -2,7 +2,7 @@
 
 An audit that asked the code under audit how much noise there should be would believe its errors. So nothing here calls
 `accounting.py`, `local_runs.py`, `sensitivity.py` or a door: noise follows from closed formulas solved with SciPy,
-epsilons from dp-accounting (and one theorem that it cannot compute), sensitivities from the proofs.
+epsilons from `second_accountant.py`, sensitivities from the proofs.
 """
 
 import math
@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core.algorithm import Asks, Descent, ProxSteps
+from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven, ProvenColumns
+from sottovoce.privacy.second_accountant import second_epsilon
 
 SOLVED = 1e-9  # the gradient that is left where a solver stops, as `problems/rows.py` documents it
 
@@ -43,33 +45,14 @@ class Promised:
         return math.sqrt(self.answers / (2 * zcdp_rho(self.epsilon, self.delta)))
 
     def epsilon_of(self, multiplier: float, answers: int, rate: float = 1.0, size: int = 1) -> float:
-        """dp-accounting's epsilon of so many answers with so much noise."""
-        if answers == 0:
-            return 0.0
-        if self.mechanism == "laplace":
-            return answers / multiplier
-        import dp_accounting
-        from dp_accounting import pld, rdp
-
-        if self.mechanism != "gaussian":  # zero-concentrated: discrete Gaussians and the end of a chain of steps
-            spent = dp_accounting.ZCDpEvent(answers / (2 * multiplier**2))
-            return float(rdp.RdpAccountant(_ORDERS).compose(spent).get_epsilon(self.delta))
-        bounds = [gaussian_epsilon(math.sqrt(answers) / multiplier, self.delta)]
-        if self.sampling == "poisson" and rate < 1:
-            # Gaussians mean what they say under ADD_OR_REMOVE_ONE only.
-            grid = 1e-4 * min(max(self.epsilon, 0.3), 1.0)
-            sampled = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, grid)
-            sampled.compose(
-                dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier)), answers
-            )
-            bounds.append(float(sampled.get_epsilon(self.delta)))
-        if self.sampling == "fixed-size" and rate < 1:
-            bounds.append(fixed_size_epsilon(multiplier, rate, answers, self.delta))
-        return min(bounds)
-
-
-_MOST = 256  # order of a Rényi divergence of sampled answers
-_ORDERS = [1 + x / 10 for x in range(1, 100)] + [*range(11, 257)] + [int(257 * 1.05**x) for x in range(150)]
+        """The epsilon of so many answers with so much noise, by the second accountant."""
+        sampled: dict[str, Any] = {} if self.sampling == "full" or rate == 1 else {"sampling": self.sampling}
+        if sampled and self.sampling == "poisson":
+            sampled["rate"] = rate
+        elif sampled:
+            sampled |= {"batch": round(rate * size), "size": size}
+        event = Event(self.mechanism, multiplier, relation=self.relation, **sampled)  # type: ignore[arg-type]
+        return second_epsilon({event: answers}, self.delta)
 
 
 def promised(privacy: Any, asks: Asks, rounds: int) -> Promised:
@@ -98,13 +81,6 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return math.exp(_root(lambda log_mu: _log_delta(math.exp(log_mu), epsilon) - math.log(delta), -20.0, 20.0))
 
 
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The epsilon of N(0, 1) against N(mu, 1) at this delta."""
-    if _log_delta(mu, 0.0) <= math.log(delta):
-        return 0.0
-    return _root(lambda epsilon: _log_delta(mu, epsilon) - math.log(delta), 0.0, mu * (mu / 2 + 40.0))
-
-
 def _log_delta(mu: float, epsilon: float) -> float:
     """log of Phi(−epsilon/mu + mu/2) − e^epsilon Phi(−epsilon/mu − mu/2)."""
     from scipy.special import log_ndtr
@@ -127,38 +103,6 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
         return float(best.fun)
 
     return math.exp(_root(lambda log_rho: converted(math.exp(log_rho)) - epsilon, -40.0, 20.0))
-
-
-def fixed_size_epsilon(multiplier: float, rate: float, answers: int, delta: float) -> float:
-    """Theorem 27 of Wang, Balle & Kasiviswanathan 2019 as it is printed, with 150 digits, at whole orders up to 256.
-
-    dp-accounting has it too, in floating point, where its differences of large numbers cancel from multipliers of
-    about 30 on.
-    """
-    from decimal import Decimal, localcontext
-
-    from scipy.special import gammaln, logsumexp
-
-    with localcontext() as context:
-        context.prec = 150
-        unit = 1 / (2 * Decimal(multiplier) ** 2)
-        powers = [(j * (j - 1) * unit).exp() for j in range(_MOST + 1)]  # e^((j - 1) epsilon(j)) of a full batch
-        even = [  # the forward differences of order 0, 2, 4, ...
-            abs(sum(((-1) ** i * math.comb(order, i) * powers[i] for i in range(order + 1)), Decimal(0)))
-            for order in range(0, _MOST + 1, 2)
-        ]
-        terms = [
-            float(min(4 * (even[j // 2] * even[(j + 1) // 2]).sqrt(), 2 * powers[j]).ln()) for j in range(2, _MOST)
-        ]
-    j = np.arange(2, _MOST)
-    log_terms, best = np.array(terms) + j * math.log(rate), math.inf
-    for order in range(2, _MOST):
-        some = j[: order - 1]
-        chosen = gammaln(order + 1) - gammaln(some + 1) - gammaln(order - some + 1)
-        total = np.logaddexp(0.0, logsumexp(chosen + log_terms[: order - 1]))
-        slack = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-        best = min(best, answers * float(total) / (order - 1) + slack)
-    return max(best, 0.0)
 
 
 def _root(excess: Callable[[float], float], low: float, high: float) -> float:

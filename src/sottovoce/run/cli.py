@@ -31,7 +31,9 @@ _EXIT_CODES = """Exit codes:
 3    a file or a data set is missing
 4    no privacy guarantee supports what was asked, or a budget is spent
 5    something cannot be written (full disk, no permission)
-7    a run folder that was verified does not hold
+7    audit: a claim is refuted
+8    audit: something is suspicious
+9    verify: what a run folder says does not hold
 130  interrupted"""
 
 app = typer.Typer(

@@ -167,8 +167,7 @@ def _noise(result: Result, charges: Charges) -> str:
         own = sum(count for kind, count in _of_this_run(history, charges.run).items() if _alike(kind, event))
         rule = f"holds more answers than {charges.rounds} rounds have, {min(most, done)}"
         check.require(own <= min(most, done), "charges", rule, own)
-    named = "clients" not in result.config or privacy.noise == "secure"  # seeded nodes name a run by its noise
-    if charges.run and charges.rounds and named:
+    if charges.run and charges.rounds:
         _answered_in(charges)
     first = _of_this_run(charges.of(0), charges.run)
     planned = {kind: count for kind, count in first.items() if not _alike(kind, event)} | {event: most}

@@ -15,7 +15,7 @@ def verify(
 ) -> None:
     """Check a run folder without trusting the run: its files, its charges, and the epsilon it prints, computed anew.
 
-    Says what was verified, what does not hold, and what rests on somebody's word. Exit code 7: something does not hold.
+    Says what was verified, what does not hold, and what rests on somebody's word. Exit code 9: something does not hold.
     """
     with terminal.exit_codes():
         from sottovoce.run.verify import verify as look
