@@ -161,7 +161,7 @@ def doubled(rows: Any, keep: np.ndarray) -> np.ndarray:
 
 def one_round_less() -> Any:
     plain = simulate.plan
-    return lambda privacy, asks, rounds, sizes, spent=None: plain(privacy, asks, rounds - 1, sizes, spent)
+    return lambda privacy, asks, rounds, *more: plain(privacy, asks, rounds - 1, *more)
 
 
 def one_more() -> Any:

@@ -302,7 +302,7 @@ def test_other_settings_other_noise() -> None:
     models = [sv.FederatedClassifier(DPSGD(), prepare=step, **QUICK, **DECLARED).fit(X, Y).coef_ for step in steps]
     models.append(sv.FederatedClassifier(DPSGD(), prepare=steps[0], fit_intercept=False, **QUICK).fit(X, Y).coef_)
     apart = np.array([[np.abs(a - b).max() / np.abs(a).max() for b in models] for a in models])
-    assert (apart[~np.eye(5, dtype=bool)] > 0.1).all()
+    assert (apart[~np.eye(5, dtype=bool)] > 0.01).all()  # shared noise would leave differences of 1e-9
     again = sv.FederatedClassifier(DPSGD(), prepare=steps[0], **QUICK, **DECLARED).fit(X, Y)
     assert np.array_equal(again.coef_, models[0])
 

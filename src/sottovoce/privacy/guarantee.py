@@ -45,7 +45,7 @@ TEST_SET_ASIDE = (
 )
 _NOISE = {
     "seeded": "simulation: pseudo-random, repeatable, in floating point; this holds for the mechanism, not against "
-    "someone who knows the seed, and not for several runs of the same settings and seed on different data",
+    "someone who knows the seed",
     "forgotten": "pseudo-random, in floating point, of a seed that the operating system drew and that is kept nowhere; "
     "this holds for the mechanism, not against someone who can read this machine's memory while it runs",
     "secure": "discrete noise from the operating system's generator",

@@ -38,7 +38,7 @@ def cell(
             "objective": _goal(norm),
             "privacy": sv.Published(epsilon, delta) if private else sv.NoPrivacy(),
             "rounds": quick_rounds if quick else 100,
-            "trials": (2 if quick else 10) if private else 1,
+            "trials": (4 if quick else 10) if private else 1,
             "data": {"clients": clients},
             "every": quick_rounds if quick else 5,
             **options,
