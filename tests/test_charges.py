@@ -19,7 +19,7 @@ from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Guarantee, Statement, state_guarantee, words
 from sottovoce.privacy.ledger import Budget
 from sottovoce.privacy.ledger_file import FileLedger
-from sottovoce.privacy.second_accountant import compose_losses, second_epsilon, tolerance
+from sottovoce.privacy.second_accountant import agree, compose_losses, second_epsilon, tolerance
 from sottovoce.privacy.theorems import NOT_KEPT
 from sottovoce.run import gate, remote
 from sottovoce.run.node import Node
@@ -291,3 +291,18 @@ def test_a_server_takes_a_client_at_its_word_where_it_shows_nothing_that_fits(tm
         assert history.epsilon == changes.get("epsilon", status.epsilon)
     said = state_guarantee(SECURE, "dp-admm", 3, shown_by(seen(charges="nonsense"), 1e-3, "gradient"))
     assert "1 owners showed no ledger" in said.text
+
+
+def test_several_kinds_of_batches_agree_by_both_accountants() -> None:
+    """A ledger over runs with other batches: the second accountant must not call a true epsilon false."""
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        spent = {}
+        for _ in range(int(rng.integers(1, 4))):
+            size = int(rng.integers(2, 2000))
+            noise = float(np.exp(rng.uniform(np.log(0.8), np.log(60))))
+            event = Event("gaussian", noise, "fixed-size", batch=int(rng.integers(1, size)), size=size)
+            spent[event] = int(np.exp(rng.uniform(0, 4)))
+        first = accounting.epsilon(spent, 1e-5)
+        if first < 20:
+            assert agree(first, second_epsilon(spent, 1e-5), spent), spent

@@ -366,3 +366,36 @@ def test_single_precision_agrees_to_its_digits() -> None:
     double, single = (rows_of(Module(mlp, Softmax(3), precision=kind)) for kind in ("float64", "float32"))
     w = np.random.default_rng(8).normal(size=(1, double.dim))
     np.testing.assert_allclose(single.gradient(w, clip=0.4), double.gradient(w, clip=0.4), rtol=1e-4, atol=1e-6)
+
+
+def test_a_row_that_the_network_cannot_take_does_not_show() -> None:
+    """A category beyond an embedding makes PyTorch fail. With a guarantee that row counts as a gradient of 0: an error,
+    or its text, would tell something of a private row. The other rows' gradients stay."""
+    torch = pytest.importorskip("torch")
+
+    class Categories(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(5, 1)
+
+        def forward(self, row: Any) -> Any:
+            return self.table(row[:, 0].long())
+
+    module = Module(Categories, Logistic())
+    X, y = np.arange(5.0)[:, None].repeat(1, axis=1), np.array([1.0, -1.0, 1.0, -1.0, 1.0])
+    bad = X.copy()
+    bad[4] = 271828.0
+    oracles = [sv.Objective(module).oracle(rows, y, np.array([0, 5])) for rows in (X, bad)]
+    good, other = (oracle.clipped_examples(np.zeros(module.dim), 0, 1.0) for oracle in oracles)
+    np.testing.assert_allclose(other[:4], good[:4], atol=1e-12)
+    assert not other[4].any()
+    result = sv.train(
+        DPSGD(), sv.Federation.from_clients([(bad, y)]), sv.Objective(module),
+        rounds=2, privacy=sv.Proven(1.0, 1e-3, 1.0), seed=0, test=(X, y),
+    )  # fmt: skip
+    assert np.isfinite(result.model).all()
+    with pytest.raises(InvalidInput) as refused:
+        sv.train(
+            DPSGD(), sv.Federation.from_clients([(bad, y)]), sv.Objective(module), rounds=1, privacy=sv.NoPrivacy()
+        )
+    assert "271828" not in f"{refused.value} {refused.value.__cause__} {refused.value.__context__}"

@@ -12,7 +12,7 @@ from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.privacy.ledger_file import FileLedger
 from sottovoce.problems import columns
 from sottovoce.problems.penalties import L1
-from sottovoce.run import party, store, wire
+from sottovoce.run import label_flips, store, wire
 from sottovoce.run.node import Node
 from sottovoce.run.remote import Deployment, TooFewAnswers, serve
 from sottovoce.run.wire import Ask, Reply, Status
@@ -98,7 +98,7 @@ def test_flips_that_are_lost_are_not_drawn_again(tmp_path: Path) -> None:
         serve(made, NAME[::-1], LocalPost(files), tmp_path / "second")
     assert not kept.exists()
     log = (files[1].parent / "node" / "node.log").read_text()
-    assert "labels.npz: is gone, and labels were randomised by it. Put it back. If it is lost for good, move" in log
+    assert "labels.npz: is gone, and labels were randomised by it. Put it back. If it is lost, move" in log
     kept.write_bytes(flips)
     serve(made, NAME[::-1], LocalPost(files), tmp_path / "second")
     assert kept.read_bytes() == flips
@@ -117,7 +117,7 @@ def test_flips_are_charged_before_an_answer_and_killed_in_between_they_stay(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(party, "Event", die)  # what is charged: after the file, before the charge
+        patch.setattr(label_flips, "label_event", die)  # what is charged: after the file, before the charge
         with pytest.raises(Killed):
             serve(made, NAME, LocalPost(files), tmp_path / "run")
     kept = files[1].parent / "node" / "labels.npz"

@@ -14,8 +14,7 @@ from sottovoce.core.participation import Everyone
 from sottovoce.core.streams import Streams
 from sottovoce.privacy import accounting, mechanisms, sensitivity
 from sottovoce.privacy.audit import Tape, replays
-from sottovoce.privacy.ledger import Budget, LedgerError, fingerprint
-from sottovoce.privacy.ledger_file import FileLedger
+from sottovoce.privacy.ledger import LedgerError
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.privacy.parties import OutOfRange, bounded, check_parties, randomised_labels
@@ -24,6 +23,7 @@ from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L1, L2
 from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.run.label_flips import OtherFlips
 from sottovoce.run.released import released
 from sottovoce.run.simulate import assemble, train
 from tests.cases import COLUMN_UNITS, goal, small_columns
@@ -382,17 +382,11 @@ def test_labels_have_a_ledger_of_their_own(tmp_path: Any) -> None:
     for seed in (1, 2):
         run = trained(privacy, ledgers=tmp_path / "files", seed=seed)
         assert "Labels: (1, 0) for one label" in run.guarantee.text
-    with pytest.raises(BudgetSpent, match=r"the labels were randomised before, with another one than 0\.1"):
+    with pytest.raises(OtherFlips, match=r"randomised before, for other rows or with another label_epsilon than 0\.1"):
         trained(replace(privacy, label_epsilon=0.1), ledgers=tmp_path / "files")
-    (tmp_path / "files" / "labels" / "flips-1.0").unlink()
-    with pytest.raises(LedgerError, match="the flips of labels that were charged are gone"):
+    (tmp_path / "files" / "labels" / "flips.npz").unlink()
+    with pytest.raises(LedgerError, match="is gone, and labels were randomised by it"):
         trained(privacy, ledgers=tmp_path / "files")
-    folder, y = tmp_path / "more" / "labels", small_columns().y
-    folder.mkdir(parents=True)
-    FileLedger.create(folder / "0000.ledger", "party 1, labels", fingerprint(y, y[:0]), Budget(3.0, 0.0)).close()
-    trained(privacy, ledgers=tmp_path / "more")
-    second = trained(replace(privacy, label_epsilon=2.0), ledgers=tmp_path / "more", seed=2)
-    assert "Labels: (3, 0) for one label" in second.guarantee.text
 
 
 def test_losses_of_models_that_were_never_given_out_do_not_leave() -> None:

@@ -176,7 +176,7 @@ def test_split_columns_are_charged_for_every_run(tmp_path: Path) -> None:
     for seed in (5, 6):
         train(ADMMSharing(), small_columns(), goal(), rounds=2, privacy=privacy, seed=seed, ledgers=tmp_path)
         make_room(tmp_path)
-        flips.append((tmp_path / "labels" / "flips-1.0").read_bytes())
+        flips.append((tmp_path / "labels" / "flips.npz").read_bytes())
     assert spent(tmp_path) == [2 * 3] * 6  # two rounds and a model, twice
     assert spent(tmp_path / "labels") == [1]
     assert flips[0] == flips[1]

@@ -4,6 +4,7 @@ A message or a state is a frozen dataclass whose fields are float64 arrays with 
 Nothing else can be encoded and nothing is ever executed on the way in.
 """
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -60,6 +61,12 @@ def merge(old: Message, new: Message, clients: np.ndarray, takes: np.ndarray) ->
         return whole
 
     return type(old)(**{field.name: put(field.name) for field in fields(old)})  # type: ignore[arg-type]
+
+
+def stacked(messages: Sequence[Message]) -> Message:
+    """The messages of several clients as one, in their order."""
+    arrays = [to_arrays(message) for message in messages]
+    return type(messages[0])(**{name: np.concatenate([one[name] for one in arrays], axis=-2) for name in arrays[0]})
 
 
 def empty_rows(message: Message, n: int, fill: float = 0.0) -> Message:

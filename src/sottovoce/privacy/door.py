@@ -326,22 +326,26 @@ class Visit:
     """One round of some clients: what an algorithm's client half is called with, once or, to be safe, twice."""
 
     before: Any  # the clients' states
+    clients: int
     start: Callable[[], Any]  # makes the states that they begin with: they are public
     oracle: Any
     releases: "Releases"
     zeros: np.ndarray  # (runs?, clients, dim)
     play: Callable[[Any, Any, Any], tuple[Any, Any]]  # play(states, oracle, release) -> (new states, upload)
+    alone: Callable[[int], "Visit"]  # the same round of the client at this place alone
 
 
 @dataclass
 class Releases:
-    """The way out of one round, and a record of what went through it: uploads are made from what is kept here."""
+    """The exit of one round, and a record of what went through it: uploads are made from what is kept here."""
 
     door: Door
     local: np.ndarray
     active: np.ndarray
     k: int
     public: Sequence[Sealed] = ()
+    shapes: Sequence[tuple[int, ...]] | None = None  # of what may be released, one after the other, where that is fixed
+    before: Sequence[np.ndarray] = ()  # what was released in a first try of this round: it is not released again
 
     def __post_init__(self) -> None:
         self._kept: list[Sealed] = []
@@ -351,17 +355,32 @@ class Releases:
 
     def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | None = None) -> np.ndarray:
         """The value to upload in place of `u`: read-only, so that it stays what was released."""
-        question = Question(self.local, self.active, self.k, len(self._kept))
-        self._kept.append(Sealed(self.door.release(u, noise, self._public_centre(centre), question)))
+        place = len(self._kept)
+        if self.shapes is not None and (place >= len(self.shapes) or np.shape(u) != self.shapes[place]):
+            raise InvalidInput("release: this algorithm releases other arrays for some data sets than for others")
+        if place < len(self.before):
+            released = self.before[place]
+        else:
+            question = Question(self.local, self.active, self.k, place)
+            released = self.door.release(u, noise, self._public_centre(centre), question)
+        self._kept.append(Sealed(released))
         return self._kept[-1].given
+
+    def of_client(self, place: int) -> list[np.ndarray]:
+        """What was released so far of one client."""
+        return [kept.again()[..., place : place + 1, :] for kept in self._kept]
 
     def sealed(self, upload: Any) -> Any:
         """The upload, made of the kept bytes; refuses a field that did not come out of `release`."""
         return self.message(type(upload), places_of(upload, [kept.given for kept in self._kept]))
 
     def message(self, kind: type[Any], places: Mapping[str, int]) -> Any:
-        """A message whose fields are what these calls of `release` gave."""
-        return kind(**{name: self._kept[place].again() for name, place in places.items()})
+        """A message whose fields are what these calls of `release` gave, whatever its class does when it is made."""
+        arrays = {name: self._kept[place].again() for name, place in places.items()}
+        made = kind(**arrays)
+        changed = [name for name, array in arrays.items() if getattr(made, name) is not array]
+        check.require(not changed, "upload", "a message must keep its fields as they are given", ", ".join(changed))
+        return made
 
     def _public_centre(self, centre: np.ndarray | None) -> np.ndarray | None:
         if centre is None:

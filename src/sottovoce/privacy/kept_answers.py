@@ -1,9 +1,9 @@
 """What a run has answered, kept on disk until it is over: a killed run goes on with the same answers, for free."""
 
 import contextlib
+import hashlib
 import os
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +15,14 @@ class KeptAnswers:
     They were given away, so they are no secret. A record that a crash cut short counts as not kept.
     """
 
-    _HEAD = struct.Struct("<qqqqq")  # round, question, clients, axes of the answer, bytes that follow
+    _HEAD = struct.Struct("<qqqqq16s")  # round, question, clients, axes of the answer, bytes that follow, their digest
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found = dict(self._read()) if path.exists() else {}
+        self._found: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        if path.exists():
+            whole = self._read(path.read_bytes())
+            os.truncate(path, whole)  # what follows was cut short: the next record must not join it
 
     def has(self, round: int, question: int) -> bool:
         return (round, question) in self._found
@@ -31,9 +34,10 @@ class KeptAnswers:
     def put(self, round: int, question: int, clients: np.ndarray, answer: np.ndarray) -> None:
         """Durable when this returns."""
         body = np.array([*clients, *answer.shape], dtype="<i8").tobytes() + answer.astype("<f8").tobytes()
+        digest = hashlib.sha256(body).digest()[:16]
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._path.open("ab") as file:
-            file.write(self._HEAD.pack(round, question, len(clients), answer.ndim, len(body)) + body)
+            file.write(self._HEAD.pack(round, question, len(clients), answer.ndim, len(body), digest) + body)
             file.flush()
             os.fsync(file.fileno())
 
@@ -42,14 +46,17 @@ class KeptAnswers:
         with contextlib.suppress(OSError):
             self._path.parent.rmdir()  # if it was the last
 
-    def _read(self) -> Iterator[tuple[tuple[int, int], tuple[np.ndarray, np.ndarray]]]:
-        content, place = self._path.read_bytes(), 0
+    def _read(self, content: bytes) -> int:
+        """Take in all records up to the first that is not whole; how many bytes they fill."""
+        place = 0
         while place + self._HEAD.size <= len(content):
-            round, question, clients, axes, size = self._HEAD.unpack_from(content, place)
-            body = content[place + self._HEAD.size : place + self._HEAD.size + size]
-            if len(body) < size:
-                return
+            round, question, clients, axes, size, digest = self._HEAD.unpack_from(content, place)
+            end = place + self._HEAD.size + size
+            body = content[place + self._HEAD.size : end]
+            if size < 0 or len(body) < size or hashlib.sha256(body).digest()[:16] != digest:
+                break
             numbers = np.frombuffer(body, dtype="<i8", count=clients + axes)
             answer = np.frombuffer(body, dtype="<f8", offset=8 * (clients + axes)).reshape(numbers[clients:])
-            yield (round, question), (numbers[:clients], answer)
-            place += self._HEAD.size + size
+            self._found[round, question] = numbers[:clients], answer
+            place = end
+        return place

@@ -32,7 +32,7 @@ _LAST_32 = np.uint64(32)
 _NO_ANSWER = np.zeros(2, dtype=np.uint64)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NoiseKey:
     """The random numbers of one task on the rows of the clients on this machine.
 
@@ -87,7 +87,7 @@ class NoiseKey:
         return np.concatenate([np.broadcast_to(answer, (*lead, 2)), np.broadcast_to(rows, (*lead, 2))], axis=-1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SharedNoise(NoiseKey):
     """Noise bound to the question alone, for audits: they compare two data sets under the same noise."""
 

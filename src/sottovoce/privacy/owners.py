@@ -1,5 +1,6 @@
 """The ledger files of the clients on this machine, behind a door: budgets that outlive runs and processes."""
 
+import re
 import secrets
 from collections.abc import Sequence
 from itertools import count
@@ -151,3 +152,9 @@ class OwnerLedgers:
 def new_run() -> str:
     """A name that no other run has."""
     return secrets.token_hex(16)
+
+
+def same_run(name: object) -> str:
+    """The name of a run that a checkpoint kept; a new one if it kept none."""
+    known = re.fullmatch(r"[0-9a-f]{32}", str(name))  # it names a file
+    return known.group() if known else new_run()

@@ -336,6 +336,11 @@ def open_parties(
 # -------------------------------------------------------------------------------------------------------------- labels
 
 
+def label_event(epsilon: float) -> Event:
+    """What flipping the labels is."""
+    return Event("randomized-response", 1 / epsilon)
+
+
 def label_key(key: NoiseKey, y: np.ndarray) -> NoiseKey:
     """The key of label flips: bound to the same settings, and to the labels alone, wherever they are."""
     return NoiseKey(key.streams, parts_digests([y]))

@@ -125,7 +125,7 @@ class RecordDoor(ProvenDoor):
     Arg-min: the minimised function is (rho + ridge)-strongly convex, and two neighbours' gradients differ by that
     same amount *everywhere*, because rows are scaled so that |slope|·|row| <= clip for a loss of bounded slope. So
     the minimisers differ by that amount / (rho + ridge), and what a solver returns within `tol` by 2·tol / (rho +
-    ridge) more. The tolerance is public, and that it is reached is proved of public numbers first (`_sure`).
+    ridge) more. The tolerance is public, and that it is reached is proved of public numbers first (`_sure_tolerance`).
 
     Runs of local steps: see `local_runs.py`.
     """
@@ -350,30 +350,45 @@ class ClientDoor(ProvenDoor):
         return self.intercept(mechanisms.from_grid(mechanisms.noised("gaussian", scale, grid), self.privacy.clip))
 
     def take_part(self, visit: Visit) -> tuple[Any, Any]:
-        """One round whose outcome has one form, whatever the data: as many releases as declared, and finite states.
+        """One round whose outcome has one form, whatever the data: the declared releases, and finite states.
 
         The algorithm works with exact numbers here, and what it does with them could fail, or leave a state that fails
         in the next round: an observer would see it, for free. So the round is first played on answers that are public
-        (zeros); whatever that raises, it raises for every data set. If the true round then fails, its releases still
-        to come are those of the public one, charged and noised like any other, and so are its states. A state that is
-        not finite is replaced by the public one too.
+        (zeros); whatever that raises, it raises for every data set, and which releases make up the upload is decided
+        there. If the true round then fails, it is tried client by client, so that no client's failure shows in
+        another's upload; of one that fails alone, what is still to be released is public, charged and noised like any
+        other, and so is its state. A state that is not finite is replaced by the public one too.
         """
         rehearsal = _Rehearsal()
         public_after, public_up = visit.play(visit.start(), _public_answers(visit.oracle, visit.zeros), rehearsal)
-        places = rehearsal.places(public_up)
-        check.require(
-            len(rehearsal.released) <= self.asks.releases, "release", f"at most {self.asks.releases} were declared"
-        )
+        places, releases, promised = rehearsal.places(public_up), visit.releases, rehearsal.released
+        within = len(promised) <= self.asks.releases
+        check.require(within, "release", f"at most {self.asks.releases} a round were declared", len(promised))
+        releases.shapes = [np.shape(u) for u, _ in promised]
+        after = None
         with quietly():
             try:
-                after, up = visit.play(visit.before, visit.oracle, visit.releases)
-                return _finite(after, public_after), visit.releases.sealed(up)
-            except (BudgetSpent, OSError, LedgerError):
-                raise  # of ledgers and disks, not of data
+                played, _ = visit.play(visit.before, visit.oracle, releases)
+                after = _finite(played, public_after) if len(releases) == len(promised) else None
+            except (BudgetSpent, LedgerError):
+                raise  # of ledgers, not of data
             except Exception:
-                for u, centre in rehearsal.released[len(visit.releases) :]:
-                    visit.releases(u, centre=centre)
-        return public_after, visit.releases.message(type(public_up), places)
+                after = None
+            if after is None and visit.clients > 1:
+                return self._one_by_one(visit)
+            for u, centre in promised[len(releases) :]:
+                releases(u, centre=centre)
+        return public_after if after is None else after, releases.message(type(public_up), places)
+
+    def _one_by_one(self, visit: Visit) -> tuple[Any, Any]:
+        """The round of each client by itself; what was released of it before, stays released."""
+        rounds = []
+        for place in range(visit.clients):
+            alone = visit.alone(place)
+            alone.releases.before = visit.releases.of_client(place)
+            rounds.append(self.take_part(alone))
+        after, up = zip(*rounds, strict=True)
+        return codec.stacked(after), codec.stacked(up)
 
 
 class _Rehearsal:
@@ -406,6 +421,8 @@ def _public_answers(oracle: Oracle, zeros: np.ndarray) -> Oracle:
 def _finite(states: Any, instead: Any) -> Any:
     """The states, those of a client with a number that is not finite replaced whole."""
     arrays, others = codec.to_arrays(states), codec.to_arrays(instead)
+    alike = all(array.shape == others[name].shape for name, array in arrays.items())
+    check.require(alike, "client", "states must have one shape, whatever the data")
     fine = [np.isfinite(array).all(axis=-1, keepdims=True) for array in arrays.values()]
     if all(each.all() for each in fine):
         return states

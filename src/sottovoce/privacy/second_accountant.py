@@ -42,6 +42,21 @@ def tolerance(spent: Mapping[Event, int]) -> float:
     return SAMPLED_TOLERANCE if any(_share(event) < 1 for event in spent) else TOLERANCE
 
 
+def agree(first: float, second: float, spent: Mapping[Event, int]) -> bool:
+    """Whether both numbers can be of these charges: the second not above the first, nor far below it.
+
+    Where batches are drawn both are upper bounds on grids of their own. The first bounds several kinds of batches by
+    Rényi divergences, the second by their exact losses, so it may be a quarter below. Beyond epsilon = 20, which
+    protects nobody, grids are coarse.
+    """
+    apart = tolerance(spent)
+    above, below, least = apart, apart, 1e-9
+    if apart > TOLERANCE:
+        above = apart if first <= 20 else 0.5
+        below, least = (0.25 if len(spent) > 1 else apart), 1e-3
+    return first * (1 - below) - least <= second <= first * (1 + above) + 1e-9
+
+
 @lru_cache(maxsize=1024)
 def _epsilon(items: _Items, delta: float) -> float:
     return min(_bounds(items, delta))
@@ -131,12 +146,20 @@ def _told(event: Event) -> Any:
 
 
 def _by_printed_theorem(items: _Items, delta: float) -> float:
-    """Epsilon by Rényi divergences at whole orders up to 255: those of batches of fixed size as they were printed."""
-    orders = np.arange(2, _MOST)
+    """Epsilon by Rényi divergences up to order 255: those of batches of fixed size as they were printed.
+
+    They are printed for whole orders. (order - 1) times a divergence is convex in the order and 0 at order 1, so a
+    chord between two whole orders is an upper bound.
+    """
+    whole = np.arange(1, _MOST)
+    orders = np.concatenate([np.linspace(1.01, 16, 1500), np.linspace(16, _MOST - 1, 2000)])
     total = np.zeros(len(orders))
     for event, count in items:
-        rate, noise = _share(event), event.noise_multiplier
-        total += count * (orders / (2 * noise**2) if rate == 1 else _of_fixed_size(noise, rate))
+        full = orders / (2 * event.noise_multiplier**2)
+        if _share(event) < 1:
+            printed = np.concatenate([[0.0], _of_fixed_size(event.noise_multiplier, _share(event))])
+            full = np.minimum(full, np.interp(orders, whole, (whole - 1) * printed) / (orders - 1))
+        total += count * full
     slack = np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
     return max(float((total + slack).min()), 0.0)
 

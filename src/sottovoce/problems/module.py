@@ -10,7 +10,7 @@ PyTorch is imported when a `Module` is made, here and nowhere else in the librar
 import copy
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import InitVar, dataclass, field
 from importlib import import_module
 from types import CodeType, NoneType
@@ -127,6 +127,34 @@ class Module(Loss):
         with _said():
             return each(*self._at(X, y, w)).double().numpy()
 
+    def bounded_examples(self, X: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """The same; a row that the network cannot be asked about has a gradient of 0.
+
+        For doors, at which an error would tell something of the rows; and each row by itself, so that no row decides
+        about another's gradient.
+        """
+        try:
+            return self.examples(X, y, w)
+        except Exception:
+            answer = np.zeros((len(X), self.dim))
+            for j in range(len(X)):
+                with suppress(Exception):
+                    answer[j] = self.examples(X[j : j + 1], y[j : j + 1], w)[0]
+            return answer
+
+    def try_on_zeros(self, features: int) -> None:
+        """Ask the network about a made-up row: a network that draws, branches on values or keeps state fails."""
+        torch = _torch()
+        point, row = self._tensor(self._origin), self._tensor(np.zeros((1, features)))
+        slope = self._tensor(np.ones((1, self.outputs)))
+        try:
+            torch.func.vmap(torch.func.grad(self._along), in_dims=(None, 0, 0))(point, row, slope)
+        except InvalidInput:
+            raise
+        except Exception as error:
+            said = str(error).strip().split("\n")[0]
+            raise InvalidInput(f"Module: the network cannot be asked row by row ({said})") from error
+
     def total(self, X: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
         """The sum of `examples`, in one pass."""
         along_all = _torch().func.vmap(self._along, in_dims=(None, 0, 0))
@@ -224,11 +252,11 @@ class ModuleRows(Rows):
     def __init__(self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Module, scale: str = "mean") -> None:
         super().__init__(X, y, offsets, loss, scale, engine="numpy")
         self.dim = loss.dim
-        loss.scores(np.zeros((1, self.features)), np.zeros(self.dim))  # whether it takes such rows, before it is asked
+        loss.try_on_zeros(self.features)  # whether it takes such rows, before it is asked
 
     def clipped_examples(self, w: np.ndarray, client: int, clip: float, norm: int = 2) -> np.ndarray:
         rows = slice(self.offsets[client], self.offsets[client + 1])
-        return clip_rows(self.loss.examples(self.X[rows], self.y[rows], w), clip, norm)
+        return clip_rows(self.loss.bounded_examples(self.X[rows], self.y[rows], w), clip, norm)
 
     def smoothness(self, clients: ArrayLike | None = None) -> np.ndarray:
         return np.full((len(self._active(clients).clients), 1), np.inf)
@@ -271,7 +299,7 @@ class ModuleRows(Rows):
                 some = rows[low : low + step]
                 at = self.X[some], self.y[some], point[i if len(point) > 1 else 0]
                 if bound.bound < np.inf:
-                    answer[run, i] += clip_rows(self.loss.examples(*at), bound.bound, bound.norm).sum(axis=0)
+                    answer[run, i] += clip_rows(self.loss.bounded_examples(*at), bound.bound, bound.norm).sum(axis=0)
                 else:
                     answer[run, i] += self.loss.total(*at)
         return answer * self.weights[active.clients]
@@ -330,11 +358,13 @@ def _refuse_batch_norm(torch: Any, net: Any) -> None:
 
 @contextmanager
 def _said() -> Iterator[None]:
-    """PyTorch's refusals, as ours: a network that draws, branches on values or keeps state cannot go row by row."""
+    """An error of PyTorch as ours, without its words: they may hold numbers of a private row."""
     try:
         yield
     except InvalidInput:
         raise
-    except (RuntimeError, ValueError, TypeError) as error:
-        said = str(error).strip().split("\n")[0]
-        raise InvalidInput(f"Module: the network cannot be asked row by row ({said})") from error
+    except Exception as error:
+        kind = type(error).__name__
+        raise InvalidInput(
+            f"Module: the network could not be asked about a row ({kind}); try it on public rows"
+        ) from None

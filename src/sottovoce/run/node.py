@@ -55,6 +55,7 @@ from sottovoce.problems.rows import Rows
 from sottovoce.run import experiment, party, store, wire
 from sottovoce.run.csv_rows import coded, label_text
 from sottovoce.run.experiment import Task
+from sottovoce.run.label_flips import LabelFlips, open_ledger
 from sottovoce.run.node_file import Identity, Limits, Own, Refused
 from sottovoce.run.node_memory import Memory
 from sottovoce.run.simulate import Simulator, row_key
@@ -229,7 +230,10 @@ class Node:
         y = self._coded(task)
         of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
         seed = party.flip_key(task, event, y, self._rows.X, _noise_streams(task))
-        return party.usable_labels(y, task, party.Flips(self.folder, self.name, of), seed)
+        return party.usable_labels(y, task, self._flips(of), seed)
+
+    def _flips(self, of: str) -> LabelFlips:
+        return LabelFlips(self.folder / "labels.npz", self.folder / "labels.ledger", self.name, of)
 
     def _coded(self, task: Task) -> np.ndarray:
         return coded(self._rows.labels, self._own.labels, task.objective.loss, "data")[0]
@@ -263,7 +267,7 @@ class Node:
         known = path.exists() or path.with_name("ledger.head").exists()
         if not known and (self.folder / "experiments").exists():
             raise LedgerError(f"{path}: is gone, and answers were given. Put it back: without it nothing may be asked")
-        with party.open_ledger(path, self.name, print_, budget) as ledger:
+        with open_ledger(path, self.name, print_, budget) as ledger:
             if ledger.budget != budget:
                 ledger.change_budget(budget, "limits of the node's file")
             yield ledger

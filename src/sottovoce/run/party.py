@@ -6,7 +6,6 @@ fixed once and for all (open, or randomised once), so it costs nothing and is th
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ from sottovoce.core.algorithm import LabelOracle, VerticalAlgorithm
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.streams import Streams
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.ledger import Budget, LedgerError, MemoryLedger
-from sottovoce.privacy.ledger_file import FileLedger
+from sottovoce.privacy.ledger import MemoryLedger
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.privacy.owners import OwnerLedgers
@@ -28,13 +26,13 @@ from sottovoce.privacy.parties import (
     label_key,
     label_oracle,
     open_parties,
-    randomised_labels,
 )
 from sottovoce.problems.columns import Columns
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.vertical import VerticalFederation
-from sottovoce.run import store, wire
+from sottovoce.run import wire
 from sottovoce.run.experiment import Task
+from sottovoce.run.label_flips import LabelFlips, OtherFlips
 from sottovoce.run.node_file import Refused
 from sottovoce.run.vertical import VerticalSimulator, column_key, label_weight
 from sottovoce.run.wire import Ask
@@ -116,7 +114,7 @@ def rehearsing(task: Task, samples: int) -> VerticalSimulator:
 
 
 def refuse_another_kind(privacy: ProvenColumns, event: Event) -> None:
-    """As `node.refuse_another_kind`: the noise alone is the server's."""
+    """Refuse an event that is not what an answer here is: of it, the noise alone is the server's."""
     mechanism = "discrete-gaussian" if privacy.noise == "secure" else "gaussian"
     if (event.mechanism, event.relation, event.sampling) != (mechanism, RELATIONS[privacy.unit], "full"):
         raise Refused(wire.BAD_ASK, "the event is not what an answer in this experiment is")
@@ -154,67 +152,21 @@ def _read(ask: Ask, labels: LabelOracle) -> Prox | Slope | SlopeAt:
     return asked
 
 
-def usable_labels(y: np.ndarray, task: Task, flips: "Flips", key: NoiseKey | None) -> np.ndarray:
+def usable_labels(y: np.ndarray, task: Task, flips: LabelFlips, key: NoiseKey | None) -> np.ndarray:
     """The labels that may be asked about: as they are, or randomised once for life. `key`: of seeded flips."""
     privacy = task.privacy
     if not isinstance(privacy, ProvenColumns) or privacy.label_epsilon is None:
         return y
     if not np.isin(y, (-1.0, 1.0)).all():
         raise Refused(wire.BAD_ASK, "randomised response is for labels -1 and +1")
-    return y * flips.drawn(y, privacy.label_epsilon, key)
+    try:
+        return y * flips.drawn(y, privacy.label_epsilon, key)[0]
+    except OtherFlips:
+        why = "its labels were randomised before, for other rows or with another label_epsilon"
+        raise Refused(wire.STATE, why) from None
 
 
 def flip_key(task: Task, event: Event | None, y: np.ndarray, X: np.ndarray, noise: Streams) -> NoiseKey | None:
     """What seeded flips are bound to, the same as in a simulation; None for secure ones."""
     secure = getattr(task.privacy, "noise", "") == "secure"
     return None if secure else label_key(_key(task, event, X, noise), y)
-
-
-@dataclass(frozen=True)
-class Flips:
-    """Which labels are flipped, for life: flips drawn anew for another experiment would average out.
-
-    They are kept in a file (they say nothing of the labels) and charged, as in a simulation, to a ledger of the labels
-    alone. File first, then charge, then answers: killed in between, the same flips are found and charged the next time.
-
-    Parameters
-    ----------
-    folder, owner
-        Of the label holder.
-    of
-        Names its samples in their order.
-    """
-
-    folder: Path
-    owner: str
-    of: str
-
-    def drawn(self, y: np.ndarray, epsilon: float, key: NoiseKey | None) -> np.ndarray:
-        """The flips; drawn if they never were, and charged before they are given out."""
-        file, named = self.folder / "labels.npz", f"{epsilon!r} {self.of}"
-        kept = store.read_arrays(file) if file.exists() else None
-        if kept is not None and kept["of"].item() != named:
-            raise Refused(wire.STATE, "its labels were randomised before, for other rows or with another label_epsilon")
-        with open_ledger(self.folder / "labels.ledger", self.owner, self.of, Budget(epsilon, 0.0)) as ledger:
-            charged = bool(ledger.spent())
-            if kept is None and charged:
-                raise LedgerError(
-                    f"{file}: is gone, and labels were randomised by it. Put it back. If it is lost for good, move "
-                    f"{ledger.path.name} and {ledger.path.name}.head away too: the labels are then randomised once "
-                    f"more, and both draws together give away twice label_epsilon = {epsilon:g}"
-                )
-            if kept is None:
-                flips = y * randomised_labels(y, epsilon, key)
-                kept = {"flips": flips, "of": np.asarray(named)}
-                store.replace_arrays(file, kept)
-            if not charged:
-                event = Event("randomized-response", 1 / epsilon)
-                ledger.charge(event, run="labels", round=0, question=0, purpose="labels, randomised once for life")
-        return kept["flips"]
-
-
-def open_ledger(path: Path, owner: str, dataset: str, budget: Budget) -> FileLedger:
-    """The ledger there, which must be this owner's of this data set; a new one if there never was one."""
-    if path.exists() or path.with_name(f"{path.name}.head").exists():
-        return FileLedger.open(path, owner=owner, dataset=dataset)
-    return FileLedger.create(path, owner, dataset, budget)

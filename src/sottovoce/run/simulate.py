@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,13 +18,13 @@ from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.round import Checkpoint, Exchange, History
 from sottovoce.core.streams import Draw, Streams
 from sottovoce.privacy.charges import Charges, charges_of
-from sottovoce.privacy.door import Door, Sealed, Visit
+from sottovoce.privacy.door import Door, Sealed, Visit, quietly
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Guarantee, Statement, state_guarantee
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns, Published, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey, rows_digests
-from sottovoce.privacy.owners import OwnerLedgers, new_run
+from sottovoce.privacy.owners import OwnerLedgers, new_run, same_run
 from sottovoce.privacy.proven import open_door, plan
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
@@ -90,8 +91,7 @@ class Simulator:
         w = model[..., 0, :]
         numbers: dict[str, np.ndarray] = {}
         if self.measure_training:
-            data_term = self.rows.value(model).mean(axis=-1)
-            numbers["objective"] = data_term + self.objective.penalty.value(w)
+            numbers["objective"] = self._value(model) + self.objective.penalty.value(w)
         if self.test is not None:
             X, y = self.test
             loss = self.objective.loss
@@ -105,6 +105,14 @@ class Simulator:
             numbers["epsilon_median"] = (of_clients[..., (self.n - 1) // 2] + of_clients[..., self.n // 2]) / 2
             numbers["epsilon_least"] = of_clients[..., 0]
         return numbers
+
+    def _value(self, model: np.ndarray) -> np.ndarray:
+        """The data term on the private rows. Where there is a guarantee, no error about them: NaN takes its place."""
+        if self.ledger is None:
+            return self.rows.value(model).mean(axis=-1)
+        with quietly(), suppress(Exception):
+            return self.rows.value(model).mean(axis=-1)
+        return np.full(model.shape[:-2], np.nan)
 
     def spent(self) -> tuple[np.ndarray | None, str]:
         """The epsilon of every client (of the worst run), and which accountant says so."""
@@ -171,11 +179,20 @@ class Simulator:
         oracle, releases = self.door.open(local, active, k, [zeros, *sealed.values()])
         return Visit(
             before=before,
+            clients=len(local),
             start=lambda: self._first_states(algorithm, local),
             oracle=oracle,
             releases=releases,
             zeros=zeros.given,
             play=lambda states, f, release: algorithm.client(states, told, self._site(local, k, f, release)),
+            alone=lambda place: self._visit(
+                algorithm,
+                codec.rows(before, np.array([place])),
+                codec.rows(told, np.array([place])),
+                local[place : place + 1],
+                active[..., place : place + 1],
+                k,
+            ),
         )
 
     def _site(self, local: np.ndarray, k: int, oracle: Any, release: Any) -> Site:
@@ -323,7 +340,7 @@ def train(
         seed = _seed_to_resume(resume, seed, privacy, lasting)
     streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
     parts = (algorithm, federation, objective, privacy, participation, rounds, streams, test, engine)
-    run = new_run() if resume is None else str(resume.clients.get("ledger.run", new_run()))
+    run = new_run() if resume is None else same_run(resume.clients.get("ledger.run"))
     simulator = assemble(*parts, ledgers=Path(ledgers) if isinstance(ledgers, str) else ledgers, run=run)
     simulator.measure_training = measure_training
     if resume is not None:

@@ -20,7 +20,7 @@ from sottovoce.privacy.guarantee import (
 from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.privacy.parties import RELATIONS, check_parties
 from sottovoce.privacy.proven import bound_in_force, costs, kind_of_answer
-from sottovoce.privacy.second_accountant import second_epsilon, tolerance
+from sottovoce.privacy.second_accountant import agree, second_epsilon, tolerance
 from sottovoce.run import experiment
 from sottovoce.run.experiment import Task
 from sottovoce.run.released import tested_on_owners
@@ -99,9 +99,9 @@ def _epsilon(said: Guarantee, charges: Charges) -> str:
     for owner, printed in enumerate(said.epsilon_of_client):
         places = [repetition[owner] for repetition in charges.who]
         worst = max(places, key=lambda place: found[place])
-        _compare(f"owner {owner}", printed, found[worst], _tolerance(charges.histories[worst]))
+        _compare(f"owner {owner}", printed, found[worst], _spent(charges.histories[worst]))
     check.require(said.epsilon == max(said.epsilon_of_client), "guarantee", "is not of the owner that spent most")
-    loosest = max(_tolerance(history) for history in charges.histories)
+    loosest = max(tolerance(_spent(history)) for history in charges.histories)
     return (
         f"a second accountant finds epsilon = {max(found):.6g} at delta = {said.delta:g}, and {said.epsilon:.6g} is "
         f"printed (they may be apart by {100 * loosest:g} %)"
@@ -114,19 +114,19 @@ def _other_numbers(said: Guarantee, charges: Charges) -> str:
     checked = []
     if charges.repetitions > 1:
         spent = charges.of_all_repetitions()
-        _compare("all models", said.epsilon_of_all, second_epsilon(spent, said.delta), tolerance(spent))
+        _compare("all models", said.epsilon_of_all, second_epsilon(spent, said.delta), spent)
         checked.append(f"all {charges.repetitions} models together")
     if said.together is not None:
         each = charges.of_all_owners()
-        found = max(second_epsilon(spent, said.delta) for spent in each)
-        _compare("all parties", said.together, found, max(map(tolerance, each)))
+        worst = max(each, key=lambda spent: second_epsilon(spent, said.delta or 0.0))
+        _compare("all parties", said.together, second_epsilon(worst, said.delta), worst)
         checked.append("a record that changes at all parties")
     if charges.labels is not None:
         flips = set(charges.labels.spent() or ())
         alike = all(kind == Event("randomized-response", kind.noise_multiplier) for kind in flips)
         check.require(alike, "charges", "labels are charged for something else than being flipped", flips)
         on_labels = _cost(charges.labels, 0.0)
-        _compare("labels", said.label_epsilon, on_labels, _tolerance(charges.labels))
+        _compare("labels", said.label_epsilon, on_labels, _spent(charges.labels))
         checked.append("labels")
     check.require((charges.labels is None) == (said.label_epsilon is None), "charges", "and statement differ on labels")
     return f"the same holds for {', '.join(checked)}" if checked else "no other number is stated"
@@ -136,18 +136,17 @@ def _cost(history: History, delta: float) -> float:
     return history.epsilon if isinstance(history, Stated) else second_epsilon(history.spent(), delta)
 
 
-def _tolerance(history: History) -> float:
-    return 0.0 if isinstance(history, Stated) else tolerance(history.spent())
+def _spent(history: History) -> dict[Event, int]:
+    return {} if isinstance(history, Stated) else dict(history.spent())
 
 
-def _compare(who: str, printed: float | None, found: float, apart: float) -> None:
+def _compare(who: str, printed: float | None, found: float, spent: Mapping[Event, int]) -> None:
     """Never more than what is printed, and not less but for grids and rounding: less would be of other charges."""
     number = isinstance(printed, float | int) and not isinstance(printed, bool)
     check.require(number, who, "must have a number", printed)
     assert printed is not None
     rule = f"epsilon {printed:.8g} is printed, and by a second accountant the charges cost"
-    check.require(found <= printed * (1 + apart) + 1e-9, who, rule, found)
-    check.require(found >= printed * (1 - apart) - 1e-9, who, rule, found)
+    check.require(agree(printed, found, spent), who, rule, found)
 
 
 # ----------------------------------------------------------------------------------------------------- noise and config
@@ -167,16 +166,32 @@ def _noise(result: Result, charges: Charges) -> str:
         own = sum(count for kind, count in _of_this_run(history, charges.run).items() if _alike(kind, event))
         rule = f"holds more answers than {charges.rounds} rounds have, {min(most, done)}"
         check.require(own <= min(most, done), "charges", rule, own)
+    _answered_enough(result, charges, task)
     if charges.run and charges.rounds:
         _answered_in(charges)
     first = _of_this_run(charges.of(0), charges.run)
     planned = {kind: count for kind, count in first.items() if not _alike(kind, event)} | {event: most}
-    cost, apart = second_epsilon(planned, privacy.delta), tolerance(planned)
+    cost = second_epsilon(planned, privacy.delta)
     rule = f"{most} answers with its noise must cost the budget, epsilon {privacy.epsilon:g}"
-    check.require(cost <= privacy.epsilon * (1 + apart) + 1e-9, "charges", rule, cost)
     floor = event.sampling != "full" and event.noise_multiplier <= _LEAST_SAMPLED_NOISE * 1.01
-    check.require(floor or cost >= privacy.epsilon * (1 - apart) - 1e-9, "charges", rule, cost)
+    holds = cost <= privacy.epsilon if floor else agree(privacy.epsilon, cost, planned)
+    check.require(holds, "charges", rule, cost)
     return f"noise of {event.noise_multiplier:.6g} times the sensitivity is what the config's budget asks for"
+
+
+def _answered_enough(result: Result, charges: Charges, task: Task) -> None:
+    """Who answered, by the history of the run, was charged: as many answers as its recorded rounds had at least."""
+    if "answered" not in result.history.columns:
+        return
+    asks, privacy = task.algorithm.asks(), task.privacy
+    each = costs(privacy, asks) if isinstance(privacy, Proven) else asks.answers
+    answered = int(np.sum(result.history["answered"])) * each
+    places = [place for repetition in charges.who for place in repetition]
+    counts = [sum(_of_this_run(history, charges.run).values()) for history in charges.histories]
+    stated = any(isinstance(charges.histories[place], Stated) for place in places)
+    charged = sum(counts[place] for place in places)
+    rule = f"the history of the run tells of {answered} answers, and fewer are charged"
+    check.require(stated or charged >= answered, "charges", rule, charged)
 
 
 def _answered_in(charges: Charges) -> None:

@@ -4,22 +4,21 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.algorithm import Algorithm, LabelOracle, VerticalAlgorithm
-from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
+from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Participation
 from sottovoce.core.round import Exchange, Outcome
 from sottovoce.core.streams import Streams
 from sottovoce.privacy.charges import Charges, Counted, History, Kept, charges_of
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Guarantee, state_columns_guarantee, state_guarantee
-from sottovoce.privacy.kept_answers import KeptAnswers
-from sottovoce.privacy.ledger import Budget, LedgerError, MemoryLedger
+from sottovoce.privacy.ledger import Budget, MemoryLedger, fingerprint
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns, Published, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey, parts_digests
 from sottovoce.privacy.owners import OwnerLedgers
@@ -27,6 +26,7 @@ from sottovoce.privacy.parties import (
     PartyDoor,
     bounded,
     check_parties,
+    label_event,
     label_key,
     label_oracle,
     open_parties,
@@ -37,6 +37,9 @@ from sottovoce.problems.columns import Columns
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import Matrix, VerticalFederation, matrices
 from sottovoce.run.simulate import Result, Simulator
+
+if TYPE_CHECKING:
+    from sottovoce.run.label_flips import LabelFlips
 
 Test = tuple[Sequence[Any], ArrayLike]
 
@@ -225,8 +228,8 @@ def assemble(
             if ledgers is None:
                 y = randomised_labels(y, privacy.label_epsilon, flips)
             else:
-                labels_for_life = _randomised_for_life(ledgers, federation, y, privacy.label_epsilon, flips)
-                y, on_labels, label_charges = labels_for_life
+                flipped, rows = _flips(ledgers, federation).drawn(y, privacy.label_epsilon, flips)
+                y, label_charges, on_labels = y * flipped, Kept.of(rows), privacy.label_epsilon
         if ledgers is None:
             ledger = MemoryLedger(budget, (federation.n,) if streams.runs is None else (streams.runs, federation.n))
         else:
@@ -244,39 +247,12 @@ def assemble(
     )  # fmt: skip
 
 
-def label_event(epsilon: float) -> Event:
-    """What flipping the labels is."""
-    return Event("randomized-response", 1 / epsilon)
+def _flips(folder: Path, federation: VerticalFederation) -> "LabelFlips":
+    """The label flips of a simulation with ledgers, and the ledger of the labels."""
+    from sottovoce.run.label_flips import LabelFlips
 
-
-def _randomised_for_life(
-    folder: Path, federation: VerticalFederation, y: np.ndarray, epsilon: float, key: NoiseKey | None
-) -> tuple[np.ndarray, float, History]:
-    """The randomised labels, what the labels have spent in all, and their charges.
-
-    They are drawn once and kept beside their ledger.
-
-    Labels that are flipped anew for each run would give away more each time; the same flipped labels do not. File
-    first, then the charge, then the use: killed in between, the same flips are found and charged the next time.
-    """
-    owner, event = (f"{federation.names[federation.holder]}, labels",), label_event(epsilon)
-    labels, one = [(federation.y, federation.y[:0])], np.array([0])
-    owners = OwnerLedgers.open(folder / "labels", owner, labels, Budget(epsilon, 0.0))
-    try:
-        flips = KeptAnswers(folder / "labels" / f"flips-{epsilon!r}")
-        kept, charged = flips.get(0, 0, one), event in owners.spent(0)
-        if not charged and not owners.afford(event, 1, one, None).all():
-            raise BudgetSpent(f"label_epsilon: the labels were randomised before, with another one than {epsilon:g}")
-        if kept is None:
-            if charged:
-                raise LedgerError(f"{folder / 'labels'}: the flips of labels that were charged are gone; put them back")
-            kept = randomised_labels(y, epsilon, key)
-            flips.put(0, 0, one, kept)
-        if not charged:
-            owners.charge(event, one, np.array([True]), round=0, question=0)
-        return kept, float(owners.epsilons()[0]), Kept.of(owners.rows()[0])
-    finally:
-        owners.close()
+    home, owner = folder / "labels", f"{federation.names[federation.holder]}, labels"
+    return LabelFlips(home / "flips.npz", home / "0000.ledger", owner, fingerprint(federation.y, federation.y[:0]))
 
 
 def _check_kinds(
