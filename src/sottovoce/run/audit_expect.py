@@ -73,6 +73,12 @@ class World:
         """Whether gradients are the same at every point."""
         return isinstance(self.objective.loss, Linear)
 
+    @property
+    def row_bound(self) -> float:
+        """What no row may be longer than for the sensitivity to hold; 0 where it holds for all rows."""
+        rests = self.privacy.unit == "record" and self.asks.kind in ("prox-steps", "descent")
+        return float(self.federation.row_bound or 0.0) if rests else 0.0
+
     def weight(self, local: np.ndarray) -> np.ndarray:
         sizes = self.federation.sizes[local][:, None]
         return 1.0 / sizes if self.objective.scale == "mean" else np.ones(sizes.shape)

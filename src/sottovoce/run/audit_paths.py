@@ -12,9 +12,10 @@ from sottovoce.core import check
 from sottovoce.core.algorithm import VerticalAlgorithm
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.streams import Streams
+from sottovoce.core.streams import Purpose, Streams
 from sottovoce.privacy import audit_noise, audit_promise
 from sottovoce.privacy.modes import Proven, ProvenColumns
+from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.run.audit_checks import (
     batches,
     clipping,
@@ -237,11 +238,28 @@ def _seeds(game: Game, seed: int) -> list[Check]:
     others = watched(player_of(other, seed)).answers
     checks = _unrelated(game, path, "noise under other settings", world, (answers, world_of(other), others), other)
     if hasattr(first.place.door, "key"):
-        there = watched(player_of(game, seed, side=1)).answers
+        second = player_of(game, seed, side=1)
+        there = watched(second).answers
         name = "noise of the client whose rows differ"
         changed = game.neighbours.client
         checks += _unrelated(game, path, name, world, (answers, world_of(game, 1), there), client=changed)
+        checks += _bindings(first.place.door.key, second.place.door.key, changed, path)
     return checks
+
+
+def _bindings(key: NoiseKey, other: NoiseKey, client: int, path: str) -> list[Check]:
+    """One question to the keys of two data sets: each thing that noise is bound to must be enough by itself."""
+    who, exact = np.array([client]), np.zeros((1, 1000))
+
+    def noise(of: NoiseKey, answer: np.ndarray) -> np.ndarray:
+        return of.noise("gaussian", who, who, 1, Purpose.NOISE, 0, answer).ravel()
+
+    pairs = {
+        "noise for the same answer about other rows": noise(other, exact),
+        "noise for another answer about the same rows": noise(key, exact + 1.0),
+    }
+    tables = {name: np.stack([noise(key, exact), there])[:, None, None, :] for name, there in pairs.items()}
+    return judged([replace(audit_noise.related(table, "runs"), name=name) for name, table in tables.items()], path)
 
 
 def _unrelated(
