@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant, near
 
 _DOOR, _PROVEN, _NODE = "privacy/door.py", "privacy/proven.py", "run/node.py"
 _HONEST = "it plays honest methods"
-_DEPLOYED = "it plays on this machine"
+_DEPLOYED = "its clients are all on this machine"
 
 MUTANTS = (
     Mutant(

@@ -3,7 +3,6 @@
 from tests.mutants.mutant import Mutant, near
 
 _DOOR, _KEY, _STREAMS, _SIMULATE = "privacy/door.py", "privacy/noise_key.py", "core/streams.py", "run/simulate.py"
-_EPSILON_ALONE = "its two runs of one seed differ in epsilon alone"
 
 MUTANTS = (
     Mutant(
@@ -85,7 +84,7 @@ MUTANTS = (
         "return int(purpose) << _QUESTION_BITS | question",
         "return question",
         near("test_streams"),
-        blind="it looks at noise and at batches, each by itself",
+        ("dp-sgd", "--path", "seeds"),
     ),
     Mutant(
         "half-laplace",
@@ -139,7 +138,7 @@ MUTANTS = (
         "Purpose.BATCH, question, self._about(local, None))",
         "Purpose.BATCH, question, None)",
         near("test_noise_key"),
-        blind="it compares noise of two data sets, not batches",
+        ("dp-sgd", "--path", "seeds"),
     ),
     Mutant(
         "engine-not-bound",
@@ -148,7 +147,7 @@ MUTANTS = (
         "task = (algorithm, objective, privacy, participation, rounds, event, rows.engine, row_bound)",
         "task = (algorithm, objective, privacy, participation, rounds, event, row_bound)",
         near("test_noise_key"),
-        blind=_EPSILON_ALONE,
+        ("dp-sgd", "--path", "seeds"),
     ),
     Mutant(
         "row-bound-not-bound",
@@ -157,7 +156,7 @@ MUTANTS = (
         "task = (algorithm, objective, privacy, participation, rounds, event, rows.engine, row_bound)",
         "task = (algorithm, objective, privacy, participation, rounds, event, rows.engine)",
         near("test_noise_key"),
-        blind=_EPSILON_ALONE,
+        ("dp-sgd", "--path", "seeds"),
     ),
     Mutant(
         "seed-written",

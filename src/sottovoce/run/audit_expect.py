@@ -191,7 +191,12 @@ class World:
         widest = max(self.federation.widths)
         exact = np.zeros((*u.shape[:-1], widest if answer.kind == "model" else u.shape[-1]))
         for place, party in enumerate(answer.local):
-            left, lengths, right = np.linalg.svd(np.asarray(self.federation.parts[party]), full_matrices=False)
+            part = np.asarray(self.federation.parts[party])
+            if privacy.column_bound is not None:
+                part = shortened(part.T, privacy.column_bound).T
+            elif privacy.row_bound is not None:
+                part = shortened(part, privacy.row_bound)
+            left, lengths, right = np.linalg.svd(part, full_matrices=False)
             along = u[..., place, :] @ left
             ridge = mu[..., place if mu.shape[-2] > 1 else 0, :]
             if answer.kind == "model":

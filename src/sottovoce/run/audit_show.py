@@ -37,7 +37,7 @@ from the proofs, noise from closed formulas, ε from a second accountant. Nothin
 | one record changes no more than promised | exact answers of two neighbours, with rows up to 1e20 long |
 | batches are drawn as promised | exact gradients of records that have a coordinate each: rate, size, drawn anew |
 | every answer is charged, as what it was | answers heard against the ledger, after asking for twice the rounds |
-| noise is bound to rows and to the answer | path `seeds`: one question to the keys of two data sets |
+| noise is bound to rows, answer, settings and engine | path `seeds`: one seed, two data sets, settings or engines |
 | the printed ε is not too small | the second accountant, on the noise that was seen |
 | secure answers tell nothing by their low bits | they lie on a public grid |
 
