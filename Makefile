@@ -1,4 +1,4 @@
-# Four commands, each doing all of its own set-up: `make demo`, `make test`, `make docs` and `make bench`.
+# Five commands, each doing all of its own set-up: `make demo`, `make test`, `make docs`, `make bench`, `make mutants`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ BROWSER := for name in chromium chromium-browser google-chrome chrome; do comman
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1 \
 	|| echo "No Chromium here: tests that open a report in a browser will skip."
 
-.PHONY: demo test bench docs clean
+.PHONY: demo test bench mutants docs clean
 
 demo: $(VENV)/.demo-ready
 	@$(BIN)/sottovoce demo
@@ -26,6 +26,10 @@ test: $(VENV)/.test-ready $(if $(TORCH),$(VENV)/.torch-ready) $(if $(MACHINES),$
 # Resumes where it stopped; the table is docs/speed.md. Peers get environments of their own (about 6 GB).
 bench: $(VENV)/.demo-ready
 	$(BIN)/python -m benchmarks
+
+# Plants a hundred privacy bugs, one at a time: which test and which audit catch each? The table is docs/mutants.md.
+mutants: $(VENV)/.test-ready
+	$(BIN)/python -m tests.mutants --write docs/mutants.md
 
 # Into site/, without a network and with warnings as errors; runs every example of the gallery, as one test does too.
 docs: $(VENV)/.docs-ready

@@ -10,10 +10,11 @@ import pytest
 
 from sottovoce.algorithms import ADMM, ALGORITHMS, DPADMM, DPSGD, ADMMSharing, FedEPM, FedPLT, FedSPDDP
 from sottovoce.core.algorithm import VerticalAlgorithm
-from sottovoce.privacy import accounting, audit_promise, local_runs, mechanisms
+from sottovoce.privacy import accounting, audit_promise, local_runs, mechanisms, proven
 from sottovoce.privacy.door import Door
 from sottovoce.privacy.ledger import MemoryLedger
 from sottovoce.privacy.modes import Proven, ProvenColumns, Published
+from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.privacy.owners import OwnerLedgers
 from sottovoce.privacy.proven import RecordDoor
 from sottovoce.problems.rows import Rows
@@ -179,6 +180,18 @@ def every_other_answer() -> Any:
     return broken
 
 
+def unbound(part: str) -> Any:
+    """A key that leaves out the answer, or the rows."""
+    plain = NoiseKey._about
+
+    def broken(self: Any, local: np.ndarray, exact: Any) -> Any:
+        about = np.array(plain(self, local, exact))
+        about[..., {"answer": slice(0, 2), "rows": slice(2, 4)}[part]] = 0
+        return about
+
+    return broken
+
+
 def forgetful() -> Any:
     plain = MemoryLedger.restore
 
@@ -268,6 +281,15 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
         mechanisms, "clip_rows", lambda vectors, bound: vectors, SGD, "client", "what one record (or unit) changes",
     ),
     "ledger files not written": (OwnerLedgers, "_charge_one", lambda *_: None, SGD, "ledgers", "answers charged"),
+    "noise not bound to the answer": (
+        NoiseKey, "_about", unbound("answer"), SGD, "seeds", "noise for another answer about the same rows",
+    ),
+    "noise not bound to the rows": (
+        NoiseKey, "_about", unbound("rows"), SGD, "seeds", "noise for the same answer about other rows",
+    ),
+    "bound on rows left out of charges": (
+        proven, "bound_in_force", lambda *_: 0.0, LOCAL, "variants", "bound on rows that a charge names",
+    ),
     "spent budget forgotten": (MemoryLedger, "restore", forgetful(), SGD, "resume", "answers charged over both halves"),
 }  # fmt: skip
 

@@ -35,6 +35,16 @@ OLD = Path(__file__).parent / "data" / "format-1"
 POISSON = {"sampling": "poisson", "relation": "add-remove"}
 
 
+def test_a_list_of_charges_that_was_edited_does_not_match_its_hashes() -> None:
+    one, other = Event("gaussian", 40.0), Event("gaussian", 7.0)
+    honest = Counted.of({one: 3, other: 2})
+    assert honest.fault() == ""
+    edits = [((one, 2), (other, 2)), ((one, 3), (other, 1)), ((one, 3),), ((other, 2), (one, 3)), ()]
+    edits.append(((Event("gaussian", 41.0), 3), (other, 2)))
+    for entries in edits:
+        assert Counted(entries, honest.hashes).fault() == "a charge does not match its hash"
+
+
 # ------------------------------------------------------------------------------------------------------ two accountants
 
 

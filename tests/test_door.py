@@ -15,7 +15,7 @@ from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.streams import Streams
 from sottovoce.privacy import accounting, mechanisms
-from sottovoce.privacy.door import Door
+from sottovoce.privacy.door import Door, Sealed
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.noise_key import SharedNoise
@@ -268,6 +268,7 @@ def test_epsilon_is_exactly_what_was_asked_for() -> None:
         result = sv.train(algorithm, small(), goal(), rounds=rounds, privacy=sv.Proven(1.5, 1e-4, 1.0), seed=0)
         assert result.guarantee.epsilon == pytest.approx(1.5, rel=1e-6)
         assert max(result.guarantee.epsilon_of_client) <= 1.5 * (1 + 1e-9)
+        assert min(result.guarantee.epsilon_of_client) == pytest.approx(1.5, rel=1e-6)  # all were asked the same
         assert result.history["epsilon"][-1] == pytest.approx(1.5, rel=1e-6)
         assert (np.diff(result.history["epsilon"]) > 0).all()
 
@@ -307,6 +308,32 @@ def test_the_ledger_refuses_before_the_answer() -> None:
     assert given == []
 
 
+def test_the_same_answer_has_new_noise_whenever_it_is_given() -> None:
+    """Clients with the same rows, asked the same in two rounds and twice in each: nobody's noise comes again."""
+    X, y = np.array([[0.5, 0.2], [-0.1, 0.4]]), np.array([1.0, -1.0])
+    same = sv.Federation.from_clients([(X, y)] * 3, row_bound=1.0)
+    parts = (FedAvg(local_steps=2), same, goal(), sv.Proven(1.0, 1e-4, 1.0), Everyone(), 2, Streams(0))
+    place, given = assemble(*parts, None, "numpy"), []
+    for k in (1, 2):
+        oracle = place.site(np.arange(3), np.ones(3, dtype=bool), k).f
+        given += [oracle.grad(np.zeros((1, 2))) for _ in range(2)]
+    vectors = np.concatenate(given)
+    assert len(np.unique(vectors[:, 0])) == len(np.unique(vectors[:, 1])) == 12
+
+
+def test_a_look_at_data_that_fails_is_charged_all_the_same() -> None:
+    """Else it could be tried again and again, and that it fails may be due to the data."""
+    place = assemble(DPSGD(), small(), goal(), sv.Proven(1.0, 1e-4, 1.0), Everyone(), 2, Streams(0), None, "numpy")
+
+    def failing(*_: Any) -> np.ndarray:
+        raise MemoryError
+
+    place.door.exact.gradient = failing  # type: ignore[method-assign]
+    for k, refused in ((1, MemoryError), (2, MemoryError), (3, BudgetSpent)):
+        with pytest.raises(refused):
+            place.site(np.arange(6), np.ones(6, dtype=bool), k).f.grad(np.zeros((1, 4)))
+
+
 def test_client_level_uploads_stay_near_a_public_centre() -> None:
     privacy = sv.Proven(1e9, 1e-4, 0.05, unit="client")
     kept: list[Any] = []
@@ -315,6 +342,40 @@ def test_client_level_uploads_stay_near_a_public_centre() -> None:
     result = sv.train(FedAvg(), small(), goal(), rounds=4, privacy=sv.Proven(1.0, 1e-4, 0.5, unit="client"), seed=0)
     assert result.guarantee.unit == "one whole client, its data replaced by any other"
     assert result.guarantee.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert result.charges is not None
+    assert {event.relation for event in result.charges.events()} == {"replace-client"}
+
+
+def test_client_level_uploads_are_clipped_around_the_centre_and_not_around_zero() -> None:
+    privacy = sv.Proven(1e9, 1e-4, 0.05, unit="client")
+    place = assemble(FedAvg(), small(), goal(), privacy, Everyone(), 3, Streams(0), None, "numpy")
+    centre = Sealed(np.tile([3.0, -4.0, 0.0, 0.0], (6, 1)))
+    _, release = place.door.open(np.arange(6), np.ones(6, dtype=bool), 1, [centre])
+    moved = np.linspace(0.01, 1.0, 6)[:, None] * np.array([0.0, 0.0, 1.0, 0.0])  # the first by less than the clip norm
+    away = release(centre.given + moved, None, centre.given) - centre.given
+    np.testing.assert_allclose(np.linalg.norm(away, axis=1), [0.01, *[0.05] * 5], atol=1e-3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Failing(FedAvg):
+    """Fails as soon as it sees a gradient that is not zero."""
+
+    def client(self, state: Any, down: Any, site: Site) -> Any:
+        if site.f.grad(down.w).any():
+            raise ValueError("a gradient")
+        return super().client(state, down, site)
+
+
+def test_client_level_rounds_that_fail_are_charged_and_noised_like_others() -> None:
+    privacy = sv.Proven(1.0, 1e-4, 0.5, unit="client")
+    place = assemble(Failing(), small(), goal(), privacy, Everyone(), 3, Streams(0), None, "numpy")
+    place.start(Failing())
+    down = fedavg.Down(np.ones((6, 4)))
+    exchange = place.exchange(Failing(), down, np.ones(6, dtype=bool), 1)
+    assert exchange is not None
+    noise = np.sqrt(3) / accounting.gaussian_mu(1.0, 1e-4) * 2 * 0.5
+    assert (exchange.up.w - 1.0).std() == pytest.approx(noise, rel=0.5)  # of 24 numbers
+    assert [sum(place.ledger.spent(client).values()) for client in range(6)] == [1] * 6  # type: ignore[union-attr]
 
 
 def test_client_level_noise_has_the_stated_deviation() -> None:
@@ -338,6 +399,19 @@ def test_batches_follow_the_relation() -> None:
     )  # the smallest client's share is the largest
     with pytest.raises(NoGuarantee, match="no proof for discrete-gaussian noise on random batches"):
         plan(sv.Proven(1.0, 1e-4, 1.0, noise="secure"), Asks(batch=2), 20, sizes)
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_batches_are_drawn_anew_for_every_question(relation: Any) -> None:
+    """A batch that comes again is no secret: sampling would then hide nothing, and it is charged as if it did."""
+    X, privacy = np.eye(12), sv.Proven(1.0, 1e-4, 1.0, relation=relation)  # a coordinate for each record
+    asks = Asks(answers=2, batch=4)
+    one = door(X, np.resize([1.0, -1.0], 12), Logistic(), privacy, asks)
+    drawn = set()
+    for k in range(1, 6):
+        oracle = one.open(ZERO, ASKED, k)[0]
+        drawn |= {tuple(np.abs(oracle.grad(np.zeros((1, 12)))[0]) > 1e-6) for _ in range(2)}
+    assert len(drawn) > 7  # of ten; two of them are alike with a probability of 2e-3
 
 
 @pytest.mark.parametrize(("relation", "name"), [("add-remove", "PLD"), ("replace-one", "RDP")])
@@ -367,6 +441,9 @@ def test_batches_have_the_stated_law(relation: Any, batch: float) -> None:
     answers = place.site(np.arange(6), np.ones((runs, 6), dtype=bool), 1).f.grad(np.zeros((1, 4)))
     rates = place.door.rates[:, 0]
     np.testing.assert_allclose(seen[0].mean(axis=0), np.repeat(rates, sizes), atol=5 * 0.5 / np.sqrt(runs))
+    door: Any = place.door
+    one = (2 if relation == "replace-one" else 1) * 1.0 / sizes / rates  # a drawn record counts 1/rate times
+    np.testing.assert_allclose(door.noise_std(np.arange(6))[:, 0], door.event.noise_multiplier * one, rtol=1e-9)
     counts = np.add.reduceat(seen[0], place.federation.offsets[:-1], axis=1)
     assert (relation == "add-remove") != bool((counts == np.rint(rates * sizes)).all())
     exact = plain(np.zeros((1, 4)), None, 1.0)

@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import sqlite3
+import stat
 import tempfile
 import threading
 import time
@@ -320,6 +321,26 @@ def test_killed_at_every_step_200_times_it_never_shows_less_than_was_given_out(p
         counted += shown
     assert kills == 200
     assert 150 < given_out <= counted <= given_out + kills
+
+
+def test_head_and_row_are_synced_before_a_charge_returns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed process loses nothing that it wrote; a power cut does. So the order of writes and syncs is looked at."""
+    done: list[str] = []
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        done.append("folder synced" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "head file synced")
+        sync(descriptor)
+
+    with FileLedger.open(make(path)) as ledger:
+        monkeypatch.setattr(os, "fsync", noted)
+        monkeypatch.setattr(ledger_chain, "step", done.append)
+        ask(ledger, 0)
+        order = ["head written", "head file synced", "head synced", "head renamed", "folder synced", "head durable"]
+        assert done == ["begun", "checked", *order, "row inserted", "row committed"]
+        monkeypatch.undo()
+        # SQLite syncs by itself, if it is told to: 3 is EXTRA.
+        assert ledger._connection.execute("PRAGMA synchronous").fetchone() == (3,)
 
 
 def test_an_answer_lost_in_a_crash_stays_charged(path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from sottovoce.algorithms import ADMMSharing
 from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.core.streams import Streams
 from sottovoce.privacy.ledger_file import FileLedger
+from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems import columns
 from sottovoce.problems.penalties import L1
 from sottovoce.run import label_flips, store, wire
@@ -78,6 +80,16 @@ def test_labels_are_randomised_once_for_life(tmp_path: Path) -> None:
     other = column_deployment("admm-sharing", replace(SECURE_COLUMNS, label_epsilon=3.0), 2)
     with pytest.raises(TooFewAnswers, match="its labels were randomised before"):
         serve(other, NAME[:16] + NAME[16:][::-1], LocalPost(files), tmp_path / "other")
+
+
+@pytest.mark.parametrize("key", [None, NoiseKey(Streams(0), np.zeros((1, 2), dtype=np.uint64))])
+def test_flips_given_out_are_those_that_were_kept(tmp_path: Path, key: NoiseKey | None) -> None:
+    """Secure ones, and seeded ones under another seed."""
+    flips, y = party.Flips(tmp_path, "holder", "samples"), np.resize([-1.0, 1.0], 400)
+    first = flips.drawn(y, 2.0, key)
+    assert 0 < (first < 0).sum() < 200
+    for other in (None, NoiseKey(Streams(1), np.zeros((1, 2), dtype=np.uint64))):
+        assert np.array_equal(flips.drawn(y, 2.0, other), first)
 
 
 def label_receipts(file: Path) -> int:

@@ -1,6 +1,7 @@
 """Ledger files behind a training run: budgets that outlive it."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,23 @@ def test_an_answer_that_was_charged_and_lost_is_paid_again(tmp_path: Path, monke
             train(tmp_path)
     assert counts(tmp_path) == [1] * 6
     assert train(tmp_path).rounds == 3  # of four: the ledger holds four answers, and one was lost
+    assert counts(tmp_path) == [4] * 6
+
+
+def test_a_run_that_goes_on_without_its_answers_pays_for_them_again(tmp_path: Path) -> None:
+    """Rounds 2 and 3 were charged, and their answers are gone: new ones have other noise, and are not free."""
+    kept: list[Checkpoint] = []
+
+    def stop(checkpoint: Checkpoint) -> None:
+        kept.append(checkpoint)
+        if checkpoint.k == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, after_round=stop)
+    assert counts(tmp_path) == [3] * 6
+    shutil.rmtree(tmp_path / "answers")
+    assert train(tmp_path, resume=kept[0]).rounds == 2  # the ledger holds four answers
     assert counts(tmp_path) == [4] * 6
 
 

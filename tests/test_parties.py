@@ -166,6 +166,19 @@ def test_targets_are_projected_and_data_clipped() -> None:
     )
 
 
+@pytest.mark.parametrize("unit", ["proven, record", "proven, clip"])
+def test_scores_are_clipped_before_they_get_noise(unit: str) -> None:
+    loose, heard = COLUMN_UNITS[unit], []
+    tight = replace(loose, score_bound=0.01) if unit == "proven, record" else replace(loose, bound=0.01)
+    for privacy in (loose, tight):
+        simulator = place(privacy)
+        simulator.door.intercept = lambda answer, exact, *_: heard.append(exact) or answer
+        ask(simulator, np.random.default_rng(0).normal(size=(6, 40)), 1)
+    sizes = [np.abs(one).max(axis=1) if unit == "proven, record" else np.linalg.norm(one, axis=1) for one in heard]
+    assert sizes[0].min() > 0.015  # so that there is something to clip
+    np.testing.assert_allclose(sizes[1], 0.01, rtol=1e-9)
+
+
 def test_bounds_hold_for_columns_and_sparse_parts_too() -> None:
     from scipy.sparse import csr_array
 

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sottovoce.algorithms import DPSGD, PVP, ADMMSharing, FedAvg, FedPLT, FedSPD
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.core.participation import KOfN
 from sottovoce.privacy.charges import Charges, Kept, Stated
+from sottovoce.run import verify_charges
 from sottovoce.run.remote import serve
 from sottovoce.run.verify import BROKEN, VERIFIED, WORD, Verification, verify
 from tests.deployments import (
@@ -96,6 +98,19 @@ def test_a_run_that_was_not_touched_holds(kind: str, tmp_path: Path) -> None:
     about = {one.about for one in found.checks if one.status == VERIFIED}
     assert about >= {"files", "seal", "chains", "epsilon", "noise", "statement", "text", "summary", "model"}
     assert any(one.status == WORD for one in found.checks)
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_the_charges_alone_say_what_epsilon_is(factor: float) -> None:
+    """A number that does not belong to the charges is noticed by the second accountant, whatever else says so too."""
+    result = trained()
+    said = result.guarantee
+    assert said.epsilon is not None
+    of_client = tuple(factor * epsilon for epsilon in said.epsilon_of_client)
+    printed = replace(said, epsilon=factor * said.epsilon, epsilon_of_client=of_client)
+    looks = dict(verify_charges.looks(replace(result, guarantee=printed)))
+    with pytest.raises(InvalidInput, match="by a second accountant the charges cost"):
+        looks["epsilon"]()
 
 
 def test_three_runs_on_the_same_ledgers(tmp_path: Path) -> None:

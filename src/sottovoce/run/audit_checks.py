@@ -88,7 +88,10 @@ def standardised(world: World, answers: Sequence[Answer], multiplier: float | No
         factor = multiplier if multiplier is not None else stated
         assert factor is not None
         scale = np.broadcast_to(factor * _with_runs(wanted.sensitivity), (*given.shape[:-1], 1))
-        found.setdefault(answer.kind, []).append(((given - exact) / scale, exact / scale, wanted.kind, stated))
+        many = found.setdefault(answer.kind, [])
+        if many and many[0][0].shape != given.shape:
+            continue  # some clients fell silent before the others: `charges` looks at that
+        many.append(((given - exact) / scale, exact / scale, wanted.kind, stated))
     return {
         kind: Noise(
             np.stack([one[0] for one in many], axis=1),
@@ -180,6 +183,9 @@ def charges(
     kinds = {(event.mechanism, event.relation, event.sampling) for event in events}
     wanted = (promise.mechanism, promise.relation, promise.sampling)
     checks.append(passed(path, "kind of what is charged", _words(kinds), _words({wanted}), kinds <= {wanted}))
+    bounds, bound = {event.row_bound for event in events}, world.row_bound
+    told = ", ".join(f"{one}" for one in bounds) or "nothing"
+    checks.append(passed(path, "bound on rows that a charge names", told, f"{bound:g}", bounds <= {bound}))
     stated = min((event.noise_multiplier for event in events), default=math.inf)
     seen = _seen_multiplier(world, recorder.answers, stated)
     rates = world.rate(np.arange(player.place.n))[:, 0] if promise.sampling != "full" else np.ones(1)

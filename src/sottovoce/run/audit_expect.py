@@ -73,6 +73,12 @@ class World:
         """Whether gradients are the same at every point."""
         return isinstance(self.objective.loss, Linear)
 
+    @property
+    def row_bound(self) -> float:
+        """What no row may be longer than for the sensitivity to hold; 0 where it holds for all rows."""
+        rests = self.privacy.unit == "record" and self.asks.kind in ("prox-steps", "descent")
+        return float(self.federation.row_bound or 0.0) if rests else 0.0
+
     def weight(self, local: np.ndarray) -> np.ndarray:
         sizes = self.federation.sizes[local][:, None]
         return 1.0 / sizes if self.objective.scale == "mean" else np.ones(sizes.shape)
@@ -185,7 +191,12 @@ class World:
         widest = max(self.federation.widths)
         exact = np.zeros((*u.shape[:-1], widest if answer.kind == "model" else u.shape[-1]))
         for place, party in enumerate(answer.local):
-            left, lengths, right = np.linalg.svd(np.asarray(self.federation.parts[party]), full_matrices=False)
+            part = np.asarray(self.federation.parts[party])
+            if privacy.column_bound is not None:
+                part = shortened(part.T, privacy.column_bound).T
+            elif privacy.row_bound is not None:
+                part = shortened(part, privacy.row_bound)
+            left, lengths, right = np.linalg.svd(part, full_matrices=False)
             along = u[..., place, :] @ left
             ridge = mu[..., place if mu.shape[-2] > 1 else 0, :]
             if answer.kind == "model":

@@ -12,9 +12,10 @@ from sottovoce.core import check
 from sottovoce.core.algorithm import VerticalAlgorithm
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.streams import Streams
+from sottovoce.core.streams import Purpose, Streams
 from sottovoce.privacy import audit_noise, audit_promise
 from sottovoce.privacy.modes import Proven, ProvenColumns
+from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.run.audit_checks import (
     batches,
     clipping,
@@ -28,6 +29,7 @@ from sottovoce.run.audit_checks import (
 )
 from sottovoce.run.audit_finding import Check
 from sottovoce.run.audit_game import Game, Player, Progress, columns_promise, silent
+from sottovoce.run.audit_neighbours import Neighbours
 from sottovoce.run.audit_scenes import crowd_of
 
 PATHS = {
@@ -182,7 +184,9 @@ def _ledgers(game: Game, seed: int) -> list[Check]:
             before = _charged(player)
         finally:
             player.place.close()
-        later = Player(game, 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
+        # Of another length, so that its answers have other noise: all kinds of answer together are to be paid for.
+        longer = replace(game, rounds=game.rounds + 1)
+        later = Player(longer, 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
         try:
             heard = watched(later)
             charged = _charged(later)
@@ -233,15 +237,59 @@ def _seeds(game: Game, seed: int) -> list[Check]:
     world, first = world_of(game), player_of(game, seed)
     answers = watched(first).answers
     privacy: Any = game.privacy
-    other = replace(game, privacy=replace(privacy, epsilon=privacy.epsilon * 1.01))
-    others = watched(player_of(other, seed)).answers
-    checks = _unrelated(game, path, "noise under other settings", world, (answers, world_of(other), others), other)
+    changed_games = {"epsilon": replace(game, privacy=replace(privacy, epsilon=privacy.epsilon * 1.01))}
+    if not isinstance(game.algorithm, VerticalAlgorithm):
+        changed_games["bound on rows"] = replace(game, neighbours=_with_longer_rows(game.neighbours))
+    checks = []
+    for name, other in changed_games.items():
+        others = watched(player_of(other, seed)).answers
+        sides = (answers, world_of(other), others)
+        checks += _unrelated(game, path, f"noise under another {name}", world, sides, other)
     if hasattr(first.place.door, "key"):
-        there = watched(player_of(game, seed, side=1)).answers
+        second = player_of(game, seed, side=1)
+        there = watched(second).answers
         name = "noise of the client whose rows differ"
         changed = game.neighbours.client
         checks += _unrelated(game, path, name, world, (answers, world_of(game, 1), there), client=changed)
+        checks += _bindings(first.place.door.key, second.place.door.key, changed, path, _by_another_engine(game, seed))
     return checks
+
+
+def _with_longer_rows(neighbours: Neighbours) -> Neighbours:
+    """The same rows, with a promise that allows longer ones."""
+    sides: tuple[Any, Any] = (neighbours.first, neighbours.second)
+    first, second = (replace(side, row_bound=1.01 * side.row_bound) for side in sides)
+    return replace(neighbours, first=first, second=second)
+
+
+def _by_another_engine(game: Game, seed: int) -> NoiseKey | None:
+    """The key of the same game, computed by the other engine; None where there is one engine."""
+    if isinstance(game.algorithm, VerticalAlgorithm):
+        return None
+    engine = "numpy" if player_of(game, seed).place.rows.engine == "kernel" else "kernel"
+    return player_of(replace(game, engine=engine), seed).place.door.key
+
+
+def _bindings(key: NoiseKey, other: NoiseKey, client: int, path: str, engine: NoiseKey | None) -> list[Check]:
+    """One question to the keys of two data sets: each thing that noise is bound to must be enough by itself."""
+    who, exact = np.array([client]), np.zeros((1, 1000))
+
+    def noise(of: NoiseKey, answer: np.ndarray, purpose: Purpose = Purpose.NOISE) -> np.ndarray:
+        return of.noise("gaussian", who, who, 1, purpose, 0, answer).ravel()
+
+    def batch(of: NoiseKey) -> np.ndarray:
+        return of.batch(who, who, np.array([exact.size]), 1, 0).ravel() - 0.5
+
+    pairs = {
+        "noise for the same answer about other rows": (noise(key, exact), noise(other, exact)),
+        "noise for another answer about the same rows": (noise(key, exact), noise(key, exact + 1.0)),
+        "noise for another purpose": (noise(key, exact), noise(key, exact, Purpose.RELEASE)),
+        "batches of the same question about other rows": (batch(key), batch(other)),
+    }
+    if engine is not None:
+        pairs["noise for the same answer by another engine"] = (noise(key, exact), noise(engine, exact))
+    tables = {name: np.stack(pair)[:, None, None, :] for name, pair in pairs.items()}
+    return judged([replace(audit_noise.related(table, "runs"), name=name) for name, table in tables.items()], path)
 
 
 def _unrelated(

@@ -37,6 +37,7 @@ from the proofs, noise from closed formulas, ε from a second accountant. Nothin
 | one record changes no more than promised | exact answers of two neighbours, with rows up to 1e20 long |
 | batches are drawn as promised | exact gradients of records that have a coordinate each: rate, size, drawn anew |
 | every answer is charged, as what it was | answers heard against the ledger, after asking for twice the rounds |
+| noise is bound to rows, answer, settings and engine | path `seeds`: one seed, two data sets, settings or engines |
 | the printed ε is not too small | the second accountant, on the noise that was seen |
 | secure answers tell nothing by their low bits | they lie on a public grid |
 
@@ -44,6 +45,8 @@ from the proofs, noise from closed formulas, ε from a second accountant. Nothin
 `kernel`, `secure`, `client`, `add-remove`, `laplace`, `fixed-size` and `poisson` (secret batches), `columns`,
 `ledgers`, `resume`, `seeds`. Chance plays a part in some tests; all of them together call an honest library a liar in
 fewer than one of a million audits.
+
+Do these checks catch anything? [Planted bugs](mutants.md) lists a hundred one-line privacy bugs, and what catches each.
 
 The verdict is one of three, and the exit code tells which: *not refuted* (0); *refuted* (7), also for a paper's claim
 that this page says is false; *suspicious* (8): nothing breaks the claim, but an honest mechanism looks otherwise, such

@@ -1,0 +1,1 @@
+"""One-line privacy bugs, planted one at a time: do the tests and `sottovoce audit` catch them? See `make mutants`."""

@@ -1,0 +1,28 @@
+"""Every mutant still applies. Whether it is caught takes minutes: `make mutants`."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import sottovoce
+from tests.mutants.mutants import MUTANTS, Mutant
+
+SOURCE = Path(sottovoce.__file__).parent
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_changes_one_line_and_compiles(mutant: Mutant) -> None:
+    text = (SOURCE / mutant.file).read_text()
+    assert text.count(mutant.before) == 1
+    changed = text.replace(mutant.before, mutant.after)
+    lines = list(zip(text.splitlines(), changed.splitlines(), strict=True))
+    assert sum(one != other for one, other in lines) == 1
+    assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(changed)), "nothing but a comment differs"
+
+
+def test_every_mutant_is_named_once_and_has_an_audit_or_a_reason_for_none() -> None:
+    assert max(Counter(mutant.name for mutant in MUTANTS).values()) == 1
+    assert all(bool(mutant.audit) != bool(mutant.blind) and mutant.tests for mutant in MUTANTS)
+    assert len(MUTANTS) >= 45
