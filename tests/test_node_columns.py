@@ -85,11 +85,12 @@ def test_labels_are_randomised_once_for_life(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", [None, NoiseKey(Streams(0), np.zeros((1, 2), dtype=np.uint64))])
 def test_flips_given_out_are_those_that_were_kept(tmp_path: Path, key: NoiseKey | None) -> None:
     """Secure ones, and seeded ones under another seed."""
-    flips, y = party.Flips(tmp_path, "holder", "samples"), np.resize([-1.0, 1.0], 400)
-    first = flips.drawn(y, 2.0, key)
+    flips = label_flips.LabelFlips(tmp_path / "labels.npz", tmp_path / "labels.ledger", "holder", "samples")
+    y = np.resize([-1.0, 1.0], 400)
+    first, _ = flips.drawn(y, 2.0, key)
     assert 0 < (first < 0).sum() < 200
     for other in (None, NoiseKey(Streams(1), np.zeros((1, 2), dtype=np.uint64))):
-        assert np.array_equal(flips.drawn(y, 2.0, other), first)
+        assert np.array_equal(flips.drawn(y, 2.0, other)[0], first)
 
 
 def label_receipts(file: Path) -> int:
