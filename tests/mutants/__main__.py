@@ -99,17 +99,26 @@ class Copy:
 
 def control(mutants: Iterable[Mutant], jobs: int) -> None:
     """Without a mutant every test named must pass, and no audit named may find anything."""
-    tests = sorted({mutant.tests for mutant in mutants})
+    tests = together(mutants)
     audits = sorted({mutant.audit for mutant in mutants if mutant.audit})
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
         copy = Copy(Path(folder))
-        print(f"without a mutant: {len(tests)} sets of tests, {len(audits)} audits", flush=True)
+        print(f"without a mutant: tests of {len(tests)} files, {len(audits)} audits", flush=True)
         found = [(words, pool.submit(copy.failing, words)) for words in tests]
         codes = [(words, pool.submit(copy.audit, words)) for words in audits]
         wrong = [f"{' '.join(words)}: {' '.join(one.result())}" for words, one in found if any(one.result())]
         wrong += [f"audit {' '.join(words)}: exit code {one.result()}" for words, one in codes if one.result() != 0]
     if wrong:
         raise SystemExit("without any mutant:\n" + "\n".join(wrong))
+
+
+def together(mutants: Iterable[Mutant]) -> list[tuple[str, ...]]:
+    """The tests of all mutants, those of a file in one call."""
+    wanted: dict[str, set[str]] = {}
+    for mutant in mutants:
+        file, *names = mutant.tests
+        wanted.setdefault(file, set()).add(f"({names[1]})" if names else "")
+    return [(file, *(() if "" in names else ("-k", " or ".join(sorted(names))))) for file, names in wanted.items()]
 
 
 def planted(mutant: Mutant) -> Outcome:
