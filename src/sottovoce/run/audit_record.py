@@ -95,5 +95,14 @@ class _Releases:
     def __call__(self, *values: Any, **named: Any) -> Any:
         return self._heard(*values, **named)
 
+    def __len__(self) -> int:
+        return len(self._releases)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._releases, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("_releases", "_heard"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._releases, name, value)
