@@ -134,7 +134,7 @@ def test_the_reference_has_every_everyday_name() -> None:
     assert missing == []
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The docs, built without a network and with warnings as errors. That runs every example of the gallery, once."""
     folder = tmp_path_factory.mktemp("site")
