@@ -11,8 +11,8 @@ dp-accounting; where that one asks dp-accounting (Poisson batches), this one com
 | discrete Gaussian, Gaussian chain | zCDP in closed form | dp-accounting, Rényi orders around the best one |
 | Laplace, randomised response | sum, or zCDP | sum, or dp-accounting's zCDP |
 
-Both take the least of the bounds that apply. Of one kind of answer the two numbers differ by rounding and grids alone: by
-at most `TOLERANCE`, or `SAMPLED_TOLERANCE` where batches are drawn. What may differ more is said at `agree`.
+Both take the least of the bounds that apply. Of one kind of answer the two numbers differ by rounding and grids alone:
+by at most `TOLERANCE`, or `SAMPLED_TOLERANCE` where batches are drawn. What may differ more is said at `agree`.
 """
 
 import math
