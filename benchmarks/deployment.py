@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from tests.deploy.test_flower import Machines, result
 from tests.deployments import NAMES, SECURE, deployment
-from tests.test_flower import Machines, result
 
 ROUNDS = 6
 PROJECT = """[project]

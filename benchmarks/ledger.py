@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from sottovoce.ledger.file import FileLedger
+from sottovoce.ledger.memory import Budget, MemoryLedger, fingerprint
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.ledger import Budget, MemoryLedger, fingerprint
-from sottovoce.privacy.ledger_file import FileLedger
 
 EVENT = Event("gaussian", 1000.0)
 BUDGET = Budget(10.0, 1e-5)

@@ -8,11 +8,11 @@ import numba
 import sottovoce as sv
 from benchmarks import clock
 from sottovoce.algorithms import DPADMM, FedPLT
+from sottovoce.auditing.audit import Player
+from sottovoce.auditing.papers import proven_game
 from sottovoce.core.participation import KOfN
-from sottovoce.core.streams import Streams
+from sottovoce.core.random.streams import Streams
 from sottovoce.reproduce import fed_plt_runs as paper
-from sottovoce.run.audit import Player
-from sottovoce.run.audit_papers import proven_game
 
 SEEDS, PLAYS = 100, 20_000
 ROUNDS = 50

@@ -15,12 +15,13 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD
 from sottovoce.core.participation import Everyone
-from sottovoce.core.streams import Purpose, Streams
-from sottovoce.privacy import accounting, mechanisms
+from sottovoce.core.random.streams import Purpose, Streams
+from sottovoce.experiment.local import assemble
+from sottovoce.ledger.file import FileLedger
+from sottovoce.ledger.memory import Budget, fingerprint
+from sottovoce.privacy import accounting
+from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.ledger import Budget, fingerprint
-from sottovoce.privacy.ledger_file import FileLedger
-from sottovoce.run.simulate import assemble
 
 CLIENTS, ROWS, FEATURES = 100, 400, 104
 

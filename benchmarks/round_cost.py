@@ -22,10 +22,10 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import ALGORITHMS
-from sottovoce.core.algorithm import Algorithm, Hub, VerticalAlgorithm
+from sottovoce.core.contract import Algorithm, Hub, VerticalAlgorithm
 from sottovoce.core.participation import Everyone
-from sottovoce.core.streams import SERVER, Draw, Streams
-from sottovoce.run.simulate import Simulator, assemble
+from sottovoce.core.random.streams import SERVER, Draw, Streams
+from sottovoce.experiment.local import Simulator, assemble
 
 CLIENTS, ROWS, FEATURES, LOCAL_STEPS = 100, 400, 104, 5
 WARM_UP, PLANNED, TOO_MUCH = 2, 1000, 1.5

@@ -15,8 +15,8 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import FDML, ADMMSharing
-from sottovoce.core.algorithm import VerticalAlgorithm
-from sottovoce.problems import datasets
+from sottovoce.core.contract import VerticalAlgorithm
+from sottovoce.problems import data as datasets
 from sottovoce.problems.columns import Party
 from sottovoce.problems.penalties import L2
 from sottovoce.problems.vertical import cut
@@ -108,7 +108,7 @@ def draw(panels: dict[str, tuple[Curves, Curves]]) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from sottovoce.run.plot import COLOURS, DASHES
+    from sottovoce.report.figures import COLOURS, DASHES
 
     figure = Figure(figsize=(5.2 * len(panels), 4.0), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)

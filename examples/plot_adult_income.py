@@ -15,7 +15,7 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD
-from sottovoce.problems import datasets
+from sottovoce.problems import data as datasets
 
 adult = datasets.load("adult")
 X, y, X_test, y_test = datasets.split(adult.X, adult.y, test=5222, seed=0)

@@ -19,8 +19,8 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD
 from sottovoce.algorithms.dp_sgd import Client, Down, Up
-from sottovoce.core.algorithm import Noise, Site
-from sottovoce.run.audit import audit, worst_case
+from sottovoce.auditing.audit import audit, worst_case
+from sottovoce.core.contract import Noise, Site
 
 CLAIM, DELTA = 1.0, 1e-5
 

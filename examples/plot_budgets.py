@@ -17,8 +17,8 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD
-from sottovoce.privacy.ledger import Budget, fingerprint
-from sottovoce.privacy.ledger_file import FileLedger
+from sottovoce.ledger.file import FileLedger
+from sottovoce.ledger.memory import Budget, fingerprint
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(4400, 6))  # made up, and few: with 8000 rows the months hardly differ in accuracy

@@ -18,8 +18,8 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD
-from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Site
-from sottovoce.run.audit import audit, worst_case
+from sottovoce.auditing.audit import audit, worst_case
+from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Site
 
 
 @dataclass(frozen=True)

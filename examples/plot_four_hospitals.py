@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD
-from sottovoce.problems import datasets
+from sottovoce.problems import data as datasets
 
 heart = datasets.load("heart")
 ranges = [(0, 100), (0, 1), (1, 4), (0, 250), (0, 650), (0, 1), (0, 2), (0, 250), (0, 1), (-3, 7)]

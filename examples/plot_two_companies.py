@@ -16,7 +16,7 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import ADMMSharing
-from sottovoce.problems import datasets
+from sottovoce.problems import data as datasets
 
 adult = datasets.load("adult")
 home = np.array([name.startswith(("marital", "relationship", "race", "sex", "native")) for name in adult.feature_names])

@@ -1,4 +1,4 @@
-"""One row per algorithm: what the checks in `test_contract.py` and `test_optimum.py` run on.
+"""One row per algorithm: what the checks in `algorithms/test_contract.py` and `algorithms/test_optimum.py` run on.
 
 A row holds an instance tuned for the small problems below, and declares what the method does not promise.
 """
@@ -30,7 +30,7 @@ from sottovoce.algorithms import (
     SFedAvg,
     SFedProx,
 )
-from sottovoce.core.algorithm import Algorithm
+from sottovoce.core.contract import Algorithm
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic, Squared

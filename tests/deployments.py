@@ -8,15 +8,15 @@ import numpy as np
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core.participation import Everyone
-from sottovoce.privacy.ledger_file import FileLedger
+from sottovoce.deploy.node import Node
+from sottovoce.deploy.server import Deployment
+from sottovoce.deploy.wire import Ask, Reply, Status
+from sottovoce.experiment.local import Result, train
+from sottovoce.experiment.to_tables import describe, to_toml
+from sottovoce.ledger.file import FileLedger
 from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.vertical import VerticalFederation
-from sottovoce.run.describe import describe, to_toml
-from sottovoce.run.node import Node
-from sottovoce.run.remote import Deployment
-from sottovoce.run.simulate import Result, train
-from sottovoce.run.wire import Ask, Reply, Status
 from tests.cases import CASES, VERTICAL, Method, goal, small, small_columns
 
 NAMES = ("north", "south", "west")

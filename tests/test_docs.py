@@ -54,7 +54,7 @@ def test_python_runs_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")], ids=lambda page: page.stem)
 def test_run_files_run_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sottovoce.run import experiment
+    from sottovoce.experiment import experiment
 
     monkeypatch.chdir(tmp_path)
     for block in blocks(page, "toml"):
@@ -76,7 +76,7 @@ def test_run_files_run_as_printed(page: Path, tmp_path: Path, monkeypatch: pytes
 def test_every_command_named_exists(page: Path) -> None:
     from typer.main import get_command
 
-    from sottovoce.run.cli import app
+    from sottovoce.cli.main import app
 
     known = get_command(app).commands  # type: ignore[attr-defined]
     for command, options in re.findall(r"(?:bin/|`)sottovoce ([a-z]+)\b([^`\n#]*)", page.read_text(encoding="utf-8")):
@@ -89,7 +89,7 @@ def test_every_command_named_exists(page: Path) -> None:
 def test_the_readme_names_every_command() -> None:
     from typer.main import get_command
 
-    from sottovoce.run.cli import app
+    from sottovoce.cli.main import app
 
     known = set(get_command(app).commands)  # type: ignore[attr-defined]
     assert known <= set(re.findall(r"bin/sottovoce (\w+)", (ROOT / "README.md").read_text()))

@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sottovoce.run.describe import to_toml
+from sottovoce.experiment.to_tables import to_toml
+from tests.experiment.test_experiment import tiny_tables, write_csv
 from tests.test_docs import PAGES, ROOT, blocks
-from tests.test_experiment import tiny_tables, write_csv
 
 NOT_RUN = {  # how a command starts, and why it is left out
     r"make \w+": "sets up .venv from a package index; what comes after is run here (demo) or is this very run (test)",
     r"python3 -m venv": "as `make` does before any test runs",
     r"(\.venv/bin/)?pip install": "needs a package index",
-    r"(SOTTOVOCE_NODES=\S+ )?(\.venv/bin/)?sottovoce flower": "nodes that wait for a server: test_flower.py",
-    r"sudo -u": "needs another account; the gate itself is tested in test_node_gate.py",
+    r"(SOTTOVOCE_NODES=\S+ )?(\.venv/bin/)?sottovoce flower": "nodes that wait for a server: deploy/test_flower.py",
+    r"sudo -u": "needs another account; the gate itself is tested in deploy/test_node_gate.py",
     r"sudo ufw": "changes the firewall of the machine",
 }
 DOCS = [*PAGES, ROOT / "CONTRIBUTING.md"]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.streams import Draw, Streams
+from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.solvers import SOLVERS, Accelerated, Gradient, Local, Noisy, PerAgent, Solver, Stochastic, make
 
 CURVATURE = np.array([1.0, 3.0, 7.0, 10.0])

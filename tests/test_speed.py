@@ -16,9 +16,9 @@ from benchmarks import clock, round_cost
 import sottovoce as sv
 from sottovoce.algorithms import FedPLT
 from sottovoce.core.participation import Everyone
-from sottovoce.core.streams import Streams
+from sottovoce.core.random.streams import Streams
+from sottovoce.experiment.local import assemble
 from sottovoce.problems.rows import Rows
-from sottovoce.run.simulate import assemble
 
 pytestmark = pytest.mark.xdist_group("speed")
 

@@ -149,9 +149,9 @@ def fedepm() -> dict[str, float]:
     from benchmarks import methods, round_cost
     from sottovoce.algorithms import FedEPM
     from sottovoce.core.participation import Everyone
-    from sottovoce.core.streams import Streams
+    from sottovoce.core.random.streams import Streams
+    from sottovoce.experiment.local import assemble
     from sottovoce.reproduce.fedepm import TABLE_1
-    from sottovoce.run.simulate import assemble
 
     numba.set_num_threads(1)
     paper_pass = (TABLE_1[50, 20][0] - TABLE_1[50, 4][0]) / 16

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sottovoce.problems import datasets
+from sottovoce.problems import data as datasets
 
 HOSPITALS = ("cleveland", "hungarian", "va")  # Switzerland did not record cholesterol
 RANGES = {  # units and codes of the data set's own description

@@ -1,8 +1,8 @@
 """Train one model over data that stays with its owners, with privacy guarantees that are true.
 
 The names below are the everyday ones. The rest is in `sottovoce.algorithms`, `sottovoce.problems.losses`,
-`sottovoce.problems.penalties`, `sottovoce.core.participation`, `sottovoce.preparation`, `sottovoce.problems.datasets`
-and `sottovoce.problems.partition`; `sottovoce list` names it all.
+`sottovoce.problems.penalties`, `sottovoce.core.participation`, `sottovoce.estimators.scalers`,
+`sottovoce.problems.data` and `sottovoce.problems.partition`; `sottovoce list` names it all.
 """
 
 from importlib import import_module
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from sottovoce.core.participation import Everyone
     from sottovoce.core.participation import KOfN as KOfN
     from sottovoce.estimators import FederatedClassifier, FederatedRegressor, VerticalClassifier
-    from sottovoce.preparation import PrivateScaler, PublicScaler
-    from sottovoce.preparation import RowClipper as RowClipper
+    from sottovoce.estimators.scalers import PrivateScaler, PublicScaler
+    from sottovoce.estimators.scalers import RowClipper as RowClipper
+    from sottovoce.experiment.local import Result, train
     from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
     from sottovoce.problems.federation import Federation
     from sottovoce.problems.losses import Logistic, Squared
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from sottovoce.problems.penalties import L1, L2
     from sottovoce.problems.penalties import ElasticNet as ElasticNet
     from sottovoce.problems.vertical import VerticalFederation
-    from sottovoce.run.simulate import Result, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -54,7 +54,7 @@ _MODULES = {  # a few more than the everyday names can be loaded from here
     "sottovoce.algorithms": ("DPADMM",),
     "sottovoce.core.participation": ("Everyone", "KOfN"),
     "sottovoce.estimators": ("FederatedClassifier", "FederatedRegressor", "VerticalClassifier"),
-    "sottovoce.preparation": ("PrivateScaler", "PublicScaler", "RowClipper"),
+    "sottovoce.estimators.scalers": ("PrivateScaler", "PublicScaler", "RowClipper"),
     "sottovoce.privacy.modes": ("NoPrivacy", "Proven", "ProvenColumns", "Published"),
     "sottovoce.problems.federation": ("Federation",),
     "sottovoce.problems.losses": ("Logistic", "Softmax", "Squared"),
@@ -62,7 +62,7 @@ _MODULES = {  # a few more than the everyday names can be loaded from here
     "sottovoce.problems.objective": ("Objective",),
     "sottovoce.problems.penalties": ("L1", "L2", "ElasticNet"),
     "sottovoce.problems.vertical": ("VerticalFederation",),
-    "sottovoce.run.simulate": ("Result", "train"),
+    "sottovoce.experiment.local": ("Result", "train"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.algorithm import Array
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.streams import Draw
+from sottovoce.core.contract import Array
+from sottovoce.core.random.streams import Draw
 
 Real = float | Sequence[float] | Array
 Whole = int | Sequence[int] | Array

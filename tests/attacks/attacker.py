@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.privacy.ledger_file import FileLedger
-from sottovoce.run.describe import to_toml
-from sottovoce.run.node import Node
-from sottovoce.run.wire import Ask
+from sottovoce.deploy.node import Node
+from sottovoce.deploy.wire import Ask
+from sottovoce.experiment.to_tables import to_toml
+from sottovoce.ledger.file import FileLedger
+from tests.deploy.test_node import asks
 from tests.deployments import LIMITS, NAMES, charged
-from tests.test_node import asks
 
-COLUMNS = 4  # of the rows that the questions of `tests.test_node.asks` are about
+COLUMNS = 4  # of the rows that the questions of `tests.deploy.test_node.asks` are about
 
 
 def write_node(home: Path, X: np.ndarray, y: np.ndarray, **limits: Any) -> Path:

@@ -15,8 +15,9 @@ from scipy.sparse import csr_array
 import sottovoce as sv
 from sottovoce.algorithms import ALGORITHMS, ADMMSharing
 from sottovoce.core.participation import KOfN
-from sottovoce.preparation import RowClipper
-from sottovoce.problems import datasets, losses, partition, penalties
+from sottovoce.estimators.scalers import RowClipper
+from sottovoce.problems import data as datasets
+from sottovoce.problems import losses, partition, penalties
 from sottovoce.problems.vertical import matrices
 from tests.attacks.markers import COLUMNS, NUMBER, OWNERS, ROWS, SIGNS, TAME, TEXT, WORDS, X
 

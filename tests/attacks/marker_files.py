@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 from typer.testing import CliRunner
 
-from sottovoce.run import cli, experiment, store, terminal
-from sottovoce.run.describe import to_toml
-from sottovoce.run.node import Node
+from sottovoce.cli import main as cli
+from sottovoce.cli import terminal
+from sottovoce.deploy.node import Node
+from sottovoce.experiment import experiment, store
+from sottovoce.experiment.to_tables import to_toml
 from tests.attacks.marker_calls import Case, trained, with_entry
 from tests.attacks.markers import NUMBER, ROWS, SIGNS, TEXT, WORDS, X
+from tests.deploy.test_node import asks
 from tests.deployments import LIMITS
-from tests.test_node import asks
 
 HEADER = ["x0", "x1", "owner", "outcome"]
 

@@ -12,22 +12,22 @@ import numpy as np
 import pytest
 
 from sottovoce.algorithms import DPSGD, PVP, ADMMSharing, FedSPDDP
+from sottovoce.auditing.tape import Tape
 from sottovoce.core import round as loop
-from sottovoce.core.algorithm import Kept
 from sottovoce.core.check import NoGuarantee
+from sottovoce.core.contract import Kept
 from sottovoce.core.participation import Everyone
-from sottovoce.core.streams import Streams
+from sottovoce.core.random.streams import Streams
+from sottovoce.experiment.local import assemble, train
 from sottovoce.privacy import accounting
-from sottovoce.privacy.audit import Tape
+from sottovoce.privacy.doors.party import OutOfRange
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven, ProvenColumns
-from sottovoce.privacy.parties import OutOfRange
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
 from sottovoce.problems.vertical import VerticalFederation
-from sottovoce.run.simulate import assemble, train
 from tests.cases import COLUMN_UNITS, goal, small, small_columns
 
 SAMPLES = 8

@@ -18,12 +18,12 @@ from sottovoce.algorithms import DPSGD, FedSPDDP
 from sottovoce.core.check import SottovoceError
 from sottovoce.core.round import Checkpoint
 from sottovoce.estimators import FederatedClassifier, VerticalClassifier
-from sottovoce.privacy.ledger_file import FileLedger
+from sottovoce.experiment.local import train
+from sottovoce.ledger.file import FileLedger
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.rows import Rows
-from sottovoce.run.simulate import train
 from tests.attacks.attacker import spent, written
 from tests.attacks.test_noise_key import make_room
 from tests.cases import COLUMN_UNITS, goal, small

@@ -17,9 +17,11 @@ import pytest
 from typer.testing import CliRunner
 
 import sottovoce as sv
-from sottovoce.run import cli, experiment, terminal
-from sottovoce.run import node as node_module
-from sottovoce.run.node import Node
+from sottovoce.cli import main as cli
+from sottovoce.cli import terminal
+from sottovoce.deploy import node as node_module
+from sottovoce.deploy.node import Node
+from sottovoce.experiment import experiment
 from tests.attacks import marker_calls, marker_files
 from tests.attacks.marker_files import HEADER, csv_lines, in_bytes, node_file, question, replied, run_file
 from tests.attacks.markers import MARKER, NUMBER, OWNERS, ROWS, SIGNS, TAME, TEXT, WORDS, X, listen, text_files

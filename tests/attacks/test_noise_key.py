@@ -14,19 +14,19 @@ import pytest
 
 from sottovoce.algorithms import DPADMM, DPSGD, PVP, ADMMSharing, FedPLT, FedSPDDP
 from sottovoce.core.participation import Everyone
-from sottovoce.core.streams import Streams
-from sottovoce.privacy.ledger import Budget
-from sottovoce.privacy.ledger_file import FileLedger
+from sottovoce.core.random.streams import Streams
+from sottovoce.experiment.local import assemble, train
+from sottovoce.ledger.file import FileLedger
+from sottovoce.ledger.memory import Budget
 from sottovoce.privacy.modes import NoPrivacy, Proven
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic, Squared
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
 from sottovoce.problems.vertical import VerticalFederation
-from sottovoce.run.simulate import assemble, train
 from tests.attacks.attacker import spent
 from tests.cases import COLUMN_UNITS, goal, small_columns
-from tests.test_parties import ask, place
+from tests.privacy.test_parties import ask, place
 
 LOOSE = Proven(epsilon=2.0, delta=1e-4, clip=50.0)  # nothing is clipped, so that exact differences are known
 GOAL = Objective(Logistic(), L2(0.05))

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from sottovoce.algorithms import LED, FedPD, FedPLT, FiveGCS
+from sottovoce.deploy.node import Node
+from sottovoce.experiment import store
 from sottovoce.privacy.modes import Proven
-from sottovoce.run import store
-from sottovoce.run.node import Node
 from tests.attacks.attacker import about, first_question, rows, seen, told_apart, write_node
 from tests.cases import CASES
+from tests.deploy.test_node import Killed
 from tests.deployments import charged
-from tests.test_node import Killed
 
 CLIENT = Proven(epsilon=20.0, delta=1e-3, clip=1.0, unit="client")
 RECORD = Proven(epsilon=20.0, delta=1e-3, clip=1.0)

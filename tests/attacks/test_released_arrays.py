@@ -14,12 +14,12 @@ import pytest
 from sottovoce.algorithms import DPSGD
 from sottovoce.algorithms.dp_sgd import Client, Down, Up
 from sottovoce.core import codec
-from sottovoce.core.algorithm import Array, Site
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Array, Site
 from sottovoce.core.participation import Everyone
-from sottovoce.core.streams import Streams
+from sottovoce.core.random.streams import Streams
+from sottovoce.experiment.local import assemble
 from sottovoce.privacy.modes import Proven
-from sottovoce.run.simulate import assemble
 from tests.cases import goal, small
 
 RECORD = Proven(epsilon=1.0, delta=1e-3, clip=1.0)

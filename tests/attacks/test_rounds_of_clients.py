@@ -9,16 +9,16 @@ import pytest
 
 from sottovoce.algorithms import ADMM, FedPD
 from sottovoce.algorithms.dp_sgd import DPSGD, Client, Down
+from sottovoce.auditing.tape import Tape
 from sottovoce.core import codec
-from sottovoce.core.algorithm import Array, Asks, Site
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Array, Asks, Site
 from sottovoce.core.participation import Everyone
-from sottovoce.core.streams import Streams
-from sottovoce.privacy.audit import Tape
-from sottovoce.privacy.kept_answers import KeptAnswers
+from sottovoce.core.random.streams import Streams
+from sottovoce.experiment.local import Simulator, assemble
+from sottovoce.ledger.kept_answers import KeptAnswers
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.rows import Rows
-from sottovoce.run.simulate import Simulator, assemble
 from tests.cases import goal, small
 
 CLIENT = Proven(epsilon=1.0, delta=1e-4, clip=1.0, unit="client")
@@ -76,8 +76,8 @@ def test_a_client_that_fails_does_not_show_in_the_others_uploads(when: str, monk
 
 
 def hub_of(made: Simulator) -> Any:
-    from sottovoce.core.algorithm import Hub
-    from sottovoce.core.streams import SERVER, Draw
+    from sottovoce.core.contract import Hub
+    from sottovoce.core.random.streams import SERVER, Draw
 
     draw = Draw(Streams(5), np.array([SERVER], dtype=np.uint64), 0)
     return Hub(made.n, goal().penalty, draw, 1, np.ones((made.n, 1), dtype=bool), np.zeros((1, made.dim)))

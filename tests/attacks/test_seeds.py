@@ -18,13 +18,13 @@ import pytest
 from sottovoce.algorithms import DPSGD, ADMMSharing
 from sottovoce.core.round import Checkpoint
 from sottovoce.estimators import FederatedClassifier
+from sottovoce.experiment import store
+from sottovoce.experiment.local import train
 from sottovoce.privacy.modes import Proven
-from sottovoce.run import store
-from sottovoce.run.simulate import train
 from tests.attacks.attacker import holds, written
 from tests.cases import COLUMN_UNITS, goal, small, small_columns
-from tests.test_cli import call
-from tests.test_experiment import write_csv, write_toml
+from tests.cli.test_cli import call
+from tests.experiment.test_experiment import write_csv, write_toml
 
 RECORD = Proven(epsilon=5.0, delta=1e-3, clip=1.0)
 

@@ -12,14 +12,14 @@ import pytest
 
 from sottovoce.algorithms import DPSGD
 from sottovoce.core.check import SottovoceError
+from sottovoce.deploy.node import Node
+from sottovoce.experiment.local import train
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic, Squared
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
 from sottovoce.problems.rows import Rows
-from sottovoce.run.node import Node
-from sottovoce.run.simulate import train
 from tests.attacks.attacker import first_question, numbers, rows, write_node
 
 KINDS: dict[str, dict[str, Any]] = {

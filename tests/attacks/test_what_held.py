@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from sottovoce.algorithms import DPSGD, FedPD
+from sottovoce.deploy.node import Node
 from sottovoce.estimators import FederatedClassifier
 from sottovoce.privacy.modes import Proven
-from sottovoce.run.node import Node
 from tests.attacks.attacker import about, first_question, numbers, rows, told_apart, write_node
 from tests.cases import CASES
+from tests.deploy.test_node import at
 from tests.deployments import charged
-from tests.test_node import at
 
 CLIENT = Proven(epsilon=20.0, delta=1e-3, clip=1.0, unit="client")
 RECORD = Proven(epsilon=20.0, delta=1e-3, clip=1.0)

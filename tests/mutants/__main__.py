@@ -82,7 +82,7 @@ class Copy:
         return "", done.stdout[-2000:] if done.returncode else ""
 
     def audit(self, words: Sequence[str]) -> int:
-        start = "import sys; from sottovoce.run.cli import main; main()"
+        start = "import sys; from sottovoce.cli.main import main; main()"
         done = self._run("-c", start, "audit", *words, "--quiet")
         return -1 if done is None else done.returncode
 

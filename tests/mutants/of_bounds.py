@@ -2,8 +2,13 @@
 
 from tests.mutants.mutant import Mutant, near
 
-_PROVEN, _ROWS, _KERNELS, _CLIPPING = "privacy/proven.py", "problems/rows.py", "problems/kernels.py", "core/clipping.py"
-_PARTIES, _STEPS, _SENSITIVITY = "privacy/parties.py", "privacy/local_runs.py", "privacy/sensitivity.py"
+_PROVEN, _ROWS, _KERNELS, _CLIPPING = (
+    "privacy/doors/record.py",
+    "problems/rows.py",
+    "problems/kernels.py",
+    "core/clipping.py",
+)
+_PARTIES, _STEPS, _SENSITIVITY = "privacy/doors/party.py", "privacy/local_steps.py", "privacy/sensitivity.py"
 _COLUMNS = ("admm-sharing", "--path", "columns")
 _CLIENT = ("dp-sgd", "--path", "client")
 _SECURE = ("dp-sgd", "--path", "secure")
@@ -239,7 +244,7 @@ MUTANTS = (
     Mutant(
         "grid-rounds",
         "Vectors are rounded to the grid instead of truncated, so that they may grow.",
-        "privacy/mechanisms.py",
+        "privacy/discrete_noise.py",
         "numbers = np.trunc(vectors * (GRID_STEPS / clip))",
         "numbers = np.rint(vectors * (GRID_STEPS / clip))",
         near("test_door", "grid"),

@@ -2,8 +2,8 @@
 
 from tests.mutants.mutant import Mutant, near
 
-_PROVEN, _LEDGER, _ACCOUNTING = "privacy/proven.py", "privacy/ledger.py", "privacy/accounting.py"
-_CHAIN, _FILE, _OWNERS = "privacy/ledger_chain.py", "privacy/ledger_file.py", "privacy/owners.py"
+_PROVEN, _LEDGER, _ACCOUNTING = "privacy/doors/record.py", "ledger/memory.py", "privacy/accounting.py"
+_CHAIN, _FILE, _OWNERS = "ledger/chain.py", "ledger/file.py", "ledger/owner_ledgers.py"
 _LEDGERS = ("dp-sgd", "--path", "ledgers")
 _NO_CRASH = "none of its runs is cut off"
 _FILES = "it checks what runs do, and `sottovoce verify` what folders hold"
@@ -192,7 +192,7 @@ MUTANTS = (
     Mutant(
         "kept-answers-ignored",
         "A run that goes on after it was cut off does not find the answers that it gave.",
-        "privacy/kept_answers.py",
+        "ledger/kept_answers.py",
         "return answer if of is not None and np.array_equal(of, clients) else None",
         "return None",
         near("test_owners", "resent"),
@@ -219,7 +219,7 @@ MUTANTS = (
     Mutant(
         "row-not-synced",
         "The row of a ledger is not made durable before the answer.",
-        "privacy/ledger_store.py",
+        "ledger/store.py",
         "PRAGMA synchronous = EXTRA",
         "PRAGMA synchronous = OFF",
         near("test_ledger", "synced"),
@@ -237,7 +237,7 @@ MUTANTS = (
     Mutant(
         "verify-without-chain",
         "Charges in a run folder are not held against their hashes.",
-        "privacy/charges.py",
+        "ledger/charges.py",
         'return "" if tuple(_chain(self.entries)) == self.hashes else "a charge does not match its hash"',
         'return ""',
         near("test_charges", "edited"),
@@ -246,7 +246,7 @@ MUTANTS = (
     Mutant(
         "verify-without-epsilon",
         "An epsilon that is smaller than the charges cost is not noticed.",
-        "run/verify_charges.py",
+        "auditing/verify_charges.py",
         "check.require(agree(printed, found, spent), who, rule, found)",
         "check.require(found >= 0, who, rule, found)",
         near("test_verify", "charges_alone"),

@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import Mutant, near
 
-_DOOR, _PROVEN, _NODE = "privacy/door.py", "privacy/proven.py", "run/node.py"
+_DOOR, _PROVEN, _NODE = "privacy/doors/base.py", "privacy/doors/record.py", "deploy/node.py"
 _HONEST = "it plays honest methods"
 _DEPLOYED = "its clients are all on this machine"
 
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "torn-record-joined",
         "A kept answer that a crash cut short is joined to the next one.",
-        "privacy/kept_answers.py",
+        "ledger/kept_answers.py",
         "os.truncate(path, whole)  # what follows was cut short: the next record must not join it",
         "os.truncate(path, path.stat().st_size)",
         near("attacks/test_rounds_of_clients", "crash"),
@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant(
         "flips-too-rare",
         "Labels are flipped as seldom as twice their epsilon allows.",
-        "privacy/parties.py",
+        "privacy/doors/party.py",
         "chance = 1.0 / (1.0 + np.exp(epsilon))",
         "chance = 1.0 / (1.0 + np.exp(2 * epsilon))",
         near("test_parties", "private_labels"),
@@ -154,7 +154,7 @@ MUTANTS = (
     Mutant(
         "flips-redrawn",
         "Labels are flipped anew for every experiment.",
-        "run/label_flips.py",
+        "experiment/label_flips.py",
         'return kept["flips"], ledger.rows()',
         "return y * randomised_labels(y, epsilon, key), ledger.rows()",
         near("test_node_columns", "given_out"),

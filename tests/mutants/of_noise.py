@@ -2,7 +2,12 @@
 
 from tests.mutants.mutant import Mutant, near
 
-_DOOR, _KEY, _STREAMS, _SIMULATE = "privacy/door.py", "privacy/noise_key.py", "core/streams.py", "run/simulate.py"
+_DOOR, _KEY, _STREAMS, _SIMULATE = (
+    "privacy/doors/base.py",
+    "privacy/noise_key.py",
+    "core/random/streams.py",
+    "experiment/local.py",
+)
 
 MUTANTS = (
     Mutant(
@@ -197,7 +202,7 @@ MUTANTS = (
     Mutant(
         "poisson-for-fixed-size",
         "Batches that are charged as of fixed size are drawn record by record.",
-        "privacy/proven.py",
+        "privacy/doors/record.py",
         'self.poisson = self.event.sampling == "poisson"',
         "self.poisson = True",
         near("test_door", "stated_law", "per_client"),

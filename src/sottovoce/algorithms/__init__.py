@@ -16,7 +16,7 @@ from sottovoce.algorithms.fedspd_dp import FedSPDDP
 from sottovoce.algorithms.fivegcs import FiveGCS
 from sottovoce.algorithms.led import LED
 from sottovoce.algorithms.tamuna import TAMUNA
-from sottovoce.core.algorithm import Algorithm
+from sottovoce.core.contract import Algorithm
 
 ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
     algorithm.name: algorithm

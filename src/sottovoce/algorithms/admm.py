@@ -31,7 +31,7 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Mode, Noise, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Noise, Penalty, Site
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.algorithm import Array, Asks, Hub, Kept, LabelOracle, Penalty, Site, VerticalAlgorithm
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Array, Asks, Hub, Kept, LabelOracle, Penalty, Site, VerticalAlgorithm
 from sottovoce.privacy import claims
 
 

@@ -4,8 +4,8 @@ import warnings
 
 from sottovoce import solvers
 from sottovoce.core import check
-from sottovoce.core.algorithm import Penalty
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Penalty
 from sottovoce.core.participation import Participation
 
 

@@ -34,8 +34,8 @@ import numpy as np
 
 from sottovoce.algorithms.admm import ADMM, gaussian_std
 from sottovoce.core import check
-from sottovoce.core.algorithm import Array, Asks, Mode, Noise, Penalty, Site
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Array, Asks, Mode, Noise, Penalty, Site
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from sottovoce.algorithms.admm import gaussian_std
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Noise, Site
+from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, Site
 
 
 @dataclass(frozen=True)

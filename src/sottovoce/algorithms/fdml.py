@@ -24,8 +24,8 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.algorithm import Array, Asks, Hub, Kept, Mode, Site, VerticalAlgorithm
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Array, Asks, Hub, Kept, Mode, Site, VerticalAlgorithm
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ import numpy as np
 from sottovoce import solvers
 from sottovoce.algorithms.fed_plt_rates import DoesNotContract, rates
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm, Array, Asks, Descent, Hub, Penalty, Site
 from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.contract import Algorithm, Array, Asks, Descent, Hub, Penalty, Site
 from sottovoce.privacy import claims
 from sottovoce.problems.penalties import NoPenalty
 from sottovoce.solvers import Gradient, Noisy, Solver

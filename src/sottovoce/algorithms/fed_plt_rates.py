@@ -25,7 +25,7 @@ import numpy as np
 
 from sottovoce import solvers
 from sottovoce.core import check
-from sottovoce.core.algorithm import Array
+from sottovoce.core.contract import Array
 from sottovoce.solvers import Accelerated, Solver
 
 

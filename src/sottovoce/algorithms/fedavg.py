@@ -42,8 +42,8 @@ import numpy as np
 
 from sottovoce.algorithms.fedepm import FedEPM, growing_mu, laplace_noise, square
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Noise, Penalty, ProxSteps, Site
 from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, Penalty, ProxSteps, Site
 from sottovoce.privacy import claims
 from sottovoce.problems.penalties import L1, NoPenalty, shrink
 

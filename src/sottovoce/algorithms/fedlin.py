@@ -41,7 +41,7 @@ import numpy as np
 
 from sottovoce import solvers
 from sottovoce.algorithms.corrected_steps import needs_smooth, one_step_for_all
-from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 
 ASK_GRADIENT, ASK_STEPS = 0.0, 1.0
 

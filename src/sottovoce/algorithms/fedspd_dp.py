@@ -41,10 +41,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Noise, ProxSteps, Site
 from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, ProxSteps, Site
 from sottovoce.privacy import claims
-from sottovoce.privacy.door import batch_rates
+from sottovoce.privacy.doors.base import batch_rates
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ import numpy as np
 
 from sottovoce import solvers
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Mode, Site
+from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Site
 
 
 @dataclass(frozen=True)

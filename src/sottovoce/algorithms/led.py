@@ -36,7 +36,7 @@ import numpy as np
 from sottovoce import solvers
 from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, one_step_for_all, reach
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.participation import Participation
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.streams import SERVER, Purpose, Streams
+from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class KOfN(Participation):
     Examples
     --------
     >>> from sottovoce import KOfN
-    >>> from sottovoce.core.streams import Streams
+    >>> from sottovoce.core.random.streams import Streams
     >>> next(KOfN(2).masks(5, Streams(0))).sum()
     np.int64(2)
     """
@@ -102,7 +102,7 @@ class Bernoulli(Participation):
     Examples
     --------
     >>> from sottovoce.core.participation import Bernoulli
-    >>> from sottovoce.core.streams import Streams
+    >>> from sottovoce.core.random.streams import Streams
     >>> next(Bernoulli([1.0, 0.5, 1.0]).masks(3, Streams(0)))[[0, 2]]
     array([ True,  True])
     """
@@ -134,7 +134,7 @@ class Covering(Participation):
     --------
     >>> from itertools import islice
     >>> from sottovoce.core.participation import Covering
-    >>> from sottovoce.core.streams import Streams
+    >>> from sottovoce.core.random.streams import Streams
     >>> bool(sum(islice(Covering(k=2, within=3).masks(5, Streams(0)), 3)).all())
     True
     """

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from sottovoce.core import codec
-from sottovoce.core.algorithm import Algorithm, Hub, Penalty
+from sottovoce.core.contract import Algorithm, Hub, Penalty
 from sottovoce.core.participation import Participation
-from sottovoce.core.streams import SERVER, Draw, Streams
+from sottovoce.core.random.streams import SERVER, Draw, Streams
 
 _SERVER = np.array([SERVER], dtype=np.uint64)
 
@@ -24,7 +24,7 @@ class Exchange:
 
 
 class Transport(Protocol):
-    """How messages reach the clients: all in one call (`run/simulate.py`), or over a network."""
+    """How messages reach the clients: all in one call (`experiment/local.py`), or over a network."""
 
     n: int
     dim: int

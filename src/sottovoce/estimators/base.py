@@ -12,14 +12,14 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
-from sottovoce.core.algorithm import Algorithm, VerticalAlgorithm
 from sottovoce.core.check import BudgetSpent, InvalidInput, PrivacyWarning
-from sottovoce.fits import Counted
+from sottovoce.core.contract import Algorithm, VerticalAlgorithm
+from sottovoce.estimators.fit_counter import Counted
+from sottovoce.experiment.local import Result
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.penalties import L2, Penalty
-from sottovoce.run.simulate import Result
 
 CLASSIFICATION = ("logistic", "softmax", "smoothed-hinge")  # names of losses
 EARLIER_STEPS = (

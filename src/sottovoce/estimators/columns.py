@@ -12,14 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.estimators.base import CLASSIFICATION, LinearClassifier, numbered, refuse_other_targets
-from sottovoce.preparation import seed_of
+from sottovoce.estimators.scalers import seed_of
+from sottovoce.estimators.validation import validated
+from sottovoce.experiment.local import train
 from sottovoce.privacy.guarantee import LABELS_FOUND
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns, VerticalPrivacy
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import VerticalFederation
-from sottovoce.run.simulate import train
-from sottovoce.tables import validated
 
 _LISTED = 10  # names in an error
 

@@ -21,21 +21,21 @@ from sottovoce.estimators.base import (
     numbered,
     refuse_other_targets,
 )
-from sottovoce.preparation import (
+from sottovoce.estimators.scalers import (
     PrivateScaler,
     PublicScaler,
     RowClipper,
     seed_of,
 )
+from sottovoce.estimators.validation import validated
+from sottovoce.experiment.local import train
+from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.guarantee import LABELS_FOUND, ONE_OWNER
-from sottovoce.privacy.ledger import Budget, MemoryLedger
 from sottovoce.privacy.modes import Proven
-from sottovoce.privacy.owners import OwnerLedgers
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss, Softmax
 from sottovoce.problems.objective import Objective
-from sottovoce.run.simulate import train
-from sottovoce.tables import validated
 
 _REGRESSION = ("squared", "huber")
 
@@ -96,7 +96,7 @@ class _FederatedLinear(PrivateEstimator):
         mode = self._mode()
         if not (isinstance(self.algorithm, str) and self.algorithm == "auto"):
             return self._algorithm(), mode, self.rounds
-        from sottovoce.run import plan
+        from sottovoce.planning import forecast as plan
 
         if not isinstance(mode, Proven):
             raise InvalidInput(f"{self._name}: algorithm='auto' is for privacy 'proven', got {mode.mode!r}. Name one")

@@ -3,7 +3,7 @@
 First the papers' formulas, one function per equation, as they are printed (misprints are corrected and named). They
 set the noise of a `Published` run. Then `CLAIMS`: per method the statement, its assumptions, whom it is meant to
 protect against, and our verdict. A verdict is "sound" only where a proof stands behind it, and then only under the
-assumptions listed with it. Every number in a `because` is recomputed by `tests/test_claims.py`.
+assumptions listed with it. Every number in a `because` is recomputed by `tests/privacy/test_claims.py`.
 
 `m` and `q` are records of one client, `c1` bounds the gradient of one record, and neighbours differ in one record.
 Sizes, step sizes and penalties may be arrays with one row per client.

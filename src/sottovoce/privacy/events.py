@@ -1,6 +1,6 @@
 """What one answer costs: everything an accountant needs to know, and nothing about the data.
 
-An `Event` is made by the act of answering (the door in `privacy/door.py`), kept by the ledger, and turned into a
+An `Event` is made by the act of answering (the door in `privacy/doors/base.py`), kept by the ledger, and turned into a
 number by `accounting.py`. Three places, three questions: what happened, how often, how bad.
 """
 
@@ -23,7 +23,7 @@ class Event:
     mechanism
         Which noise was added. "laplace" noise is on a value of bounded L1 sensitivity and is pure DP. A
         "gaussian-chain" is the end of several noisy contracting steps: its Rényi divergences are those of a Gaussian
-        (`privacy/local_runs.py`), which is all that is used of it.
+        (`privacy/local_steps.py`), which is all that is used of it.
     noise_multiplier
         Standard deviation of the noise (Laplace: its scale; randomised response: 1/epsilon) divided by the
         sensitivity *under `relation`*. The library divides by itself: no accountant rescales it.

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.core.algorithm import Mode
-from sottovoce.privacy.charges import Charges
+from sottovoce.core.contract import Mode
+from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.modes import NoPrivacy, Privacy, ProvenColumns, Published
 from sottovoce.privacy.theorems import (
     CODE,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from sottovoce.core import check
-from sottovoce.core.algorithm import Mode
+from sottovoce.core.contract import Mode
 
 LEAST_CLIP, LARGEST_CLIP = 1e-60, 1e60
 

@@ -11,10 +11,10 @@ function of the seed and of everything that an answer depends on:
 * the exact answer itself. What the list above forgets, this catches: two answers that differ in any bit have
   different noise, and two that do not differ are one answer.
 
-How. The seed and the task give a Philox key (`core/streams.py`). The words of an exact answer are hashed by a
+How. The seed and the task give a Philox key (`core/random/streams.py`). The words of an exact answer are hashed by a
 multilinear function with secret factors (Lemire and Kaser 2014): two different answers collide with probability 2^-64.
 That hash and the digest of the rows then change the key. It is a function for simulations: whoever knows the seed knows
-the noise, and noise that leaves a machine comes from the operating system instead (`privacy/mechanisms.py`).
+the noise, and noise that leaves a machine comes from the operating system instead (`privacy/discrete_noise.py`).
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.streams import SERVER, Purpose, Streams, compiled_pays
+from sottovoce.core.random.streams import SERVER, Purpose, Streams, compiled_pays
 
 _LAST_32 = np.uint64(32)
 _NO_ANSWER = np.zeros(2, dtype=np.uint64)
@@ -102,7 +102,7 @@ def answer_hash(exact: np.ndarray, seed: int) -> np.ndarray:
     words = np.ascontiguousarray(exact, dtype=np.float64).view(np.uint32)
     factors = _factors(seed, words.shape[-1])
     if compiled_pays(words.size):
-        from sottovoce.core import compiled
+        from sottovoce.core.random import compiled
 
         table = words.reshape(-1, words.shape[-1])
         sums = np.empty((len(table), 2), dtype=np.uint64)

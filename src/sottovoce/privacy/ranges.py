@@ -19,12 +19,13 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
-from sottovoce.core.streams import Purpose
-from sottovoce.privacy import accounting, mechanisms
+from sottovoce.core.random.streams import Purpose
+from sottovoce.privacy import accounting
+from sottovoce.privacy import discrete_noise as mechanisms
+from sottovoce.privacy.doors.record import Ledger
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.noise_key import NoiseKey
-from sottovoce.privacy.proven import Ledger
 
 ANSWERS = 2
 SIZES = 2.0 ** np.arange(-20, 41)  # below 2^-20 a value counts as 0, above 2^40 as 2^40

@@ -12,7 +12,7 @@ x = argmin lam/2 |x|² + rho/2 |D x − u|² and the scores D x. With mu = lam/r
 So in exact arithmetic |D x − u/2| <= |u|/2 and |x| <= |u|/(2 sqrt(mu)). A solver may miss both by far (nearly parallel
 long columns, small mu), so a door moves what was computed into those balls (`core.clipping`) and may always rely on
 their diameters. The finer formulas are algebra about the exact solution; they are used only where public numbers prove
-that rounding is small (`solve_error`). `tests/test_sensitivity.py` searches for worse neighbours and finds none.
+that rounding is small (`solve_error`). `tests/privacy/test_sensitivity.py` searches for worse neighbours, in vain.
 
 Functions of u have samples as its last axis and return (..., 1).
 """

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sottovoce.privacy.charges import Charges
+from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
@@ -49,13 +49,13 @@ _FITTED = {  # variant and unit of split columns
     ("ridge", "record"): ("clipped scores of a ridge fit, one row of bounded length", "record_scores of sensitivity"),
 }
 PROOFS = {
-    "gradient": "sottovoce.privacy.proven, RecordDoor",
-    "argmin": "sottovoce.privacy.proven, RecordDoor",
-    "prox-steps": "sottovoce.privacy.local_runs",
-    "descent": "sottovoce.privacy.local_runs",
+    "gradient": "sottovoce.privacy.doors.record, RecordDoor",
+    "argmin": "sottovoce.privacy.doors.record, RecordDoor",
+    "prox-steps": "sottovoce.privacy.local_steps",
+    "descent": "sottovoce.privacy.local_steps",
     "ranges": "sottovoce.privacy.ranges",
-    "upload": "sottovoce.privacy.proven, ClientDoor",
-    "clip": "sottovoce.privacy.parties, ProvenPartyDoor",
+    "upload": "sottovoce.privacy.doors.record, ClientDoor",
+    "clip": "sottovoce.privacy.doors.party, ProvenPartyDoor",
     "ridge": "sottovoce.privacy.sensitivity",
 }
 

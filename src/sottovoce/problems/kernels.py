@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, prange, types
 
-from sottovoce.core.compiled import compile_for
+from sottovoce.core.random.compiled import compile_for
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so that its sums never depend on company or threads
 NUMBERS_PER_BLOCK = 2048  # of rows that stay in the nearest cache while all runs use them

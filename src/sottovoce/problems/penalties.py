@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.core.check import InvalidInput, positive, require, shown, whole
-from sottovoce.core.streams import compiled_pays
+from sottovoce.core.random.streams import compiled_pays
 from sottovoce.core.vouched import vouch
 
 SLACK = 2.0**12
@@ -366,7 +366,7 @@ def shrink(
     """
     if not compiled_pays(x.size):
         return _soften(keep * x - g, threshold) * (1.0 / total)
-    from sottovoce.core import compiled
+    from sottovoce.core.random import compiled
 
     if x.shape != g.shape:
         x, g = np.broadcast_arrays(x, g)

@@ -7,7 +7,7 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms.admm_sharing import ADMMSharing
 from sottovoce.algorithms.fdml import FDML
-from sottovoce.problems import datasets
+from sottovoce.problems import data as datasets
 from sottovoce.problems.vertical import VerticalFederation, cut
 from sottovoce.reproduce.experiment import Columns
 

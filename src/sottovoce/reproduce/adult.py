@@ -7,11 +7,12 @@ from typing import Any, Protocol
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.core.algorithm import Algorithm
+from sottovoce.core.contract import Algorithm
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.modes import Privacy
-from sottovoce.problems import datasets, partition
+from sottovoce.problems import data as datasets
+from sottovoce.problems import partition
 from sottovoce.problems.rows import Rows
 from sottovoce.reproduce.experiment import Columns
 

@@ -15,7 +15,7 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms import LED, TAMUNA, FedLin, FedPD, FedPLT, FiveGCS
 from sottovoce.algorithms.fed_plt_rates import DoesNotContract
-from sottovoce.core.algorithm import Algorithm
+from sottovoce.core.contract import Algorithm
 from sottovoce.core.participation import Everyone, KOfN, Participation
 from sottovoce.core.round import Checkpoint
 from sottovoce.reproduce.experiment import Columns

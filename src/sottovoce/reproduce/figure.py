@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from sottovoce.experiment import store
+from sottovoce.report import figures as plot
 from sottovoce.reproduce.experiment import Experiment, Panel, Table
-from sottovoce.run import plot, store
 
 MANY = 8  # lines: from here on bands are faint
 

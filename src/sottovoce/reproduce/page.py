@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sottovoce.experiment import store
 from sottovoce.reproduce import runner
 from sottovoce.reproduce.experiment import Claim, Experiment, Table
-from sottovoce.run import store
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.experiment import store
 from sottovoce.reproduce.experiment import Cell, Experiment, Table
-from sottovoce.run import store
 
 Progress = Callable[[str, int, int], None]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}

@@ -1,0 +1,33 @@
+"""`sottovoce certificates`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.cli import terminal
+from sottovoce.report import tables as show
+
+
+def certificates(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them. Must not exist.")],
+    host: Annotated[
+        list[str] | None, typer.Option(help="Name or address under which clients reach the server; repeatable.")
+    ] = None,
+    client: Annotated[list[str] | None, typer.Option(help="A client to make a key for; repeatable.")] = None,
+    days: Annotated[int, typer.Option(help="How long the certificate is valid.")] = 365,
+    as_json: terminal.Json = False,
+) -> None:
+    """Make a server's TLS certificate with an authority of its own, and a key pair for each client.
+
+    ca.crt goes to everyone; server.pem and server.key stay on the server; NAME.key goes to that client alone, NAME.pub
+    is registered at the server. Without --host, for this machine only (localhost, 127.0.0.1).
+    """
+    with terminal.exit_codes():
+        from sottovoce.deploy import keys as making
+
+        names = making.make(folder, host or [], client or [], days)
+        if as_json:
+            show.print_json({"folder": str(folder), "files": names})
+        else:
+            show.note(f"Wrote {', '.join(names)} to {folder}.")

@@ -1,0 +1,377 @@
+"""The contract between an algorithm and the rest of the library.
+
+An algorithm is a frozen dataclass of hyper-parameters with six pure methods. Its client half and its server half
+stand in one file; what passes between them is a message. It never sees data: it asks the oracle `site.f`, and
+every value it uploads passes through `site.release`.
+
+Axes. The last axis of every array is coordinates, the axis before it is clients, and an axis before that, when
+there is one, is independent runs of the same experiment. What all clients share has a client axis of length one.
+Client code never names the client axis, so the same method serves one client on its own machine and all clients
+at once in the simulator.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.participation import Participation
+from sottovoce.core.random.streams import Draw
+
+Array = np.ndarray
+Mode = Literal["none", "published", "proven"]
+ServerState = TypeVar("ServerState")
+ClientState = TypeVar("ClientState")
+Down = TypeVar("Down")
+Up = TypeVar("Up")
+
+
+class Penalty(Protocol):
+    """The public part of the objective, the same for everyone (`problems/penalties.py`)."""
+
+    @property
+    def smooth(self) -> bool: ...
+    @property
+    def finite(self) -> bool: ...
+    @property
+    def separable(self) -> bool: ...
+    @property
+    def by_gradient(self) -> "Penalty": ...
+    @property
+    def strong(self) -> float: ...
+    @property
+    def curvature(self) -> float: ...
+    def value(self, w: Array) -> Array: ...
+    def subgradient(self, w: Array) -> Array: ...
+    def prox(self, v: Array, step: Any) -> Array: ...
+    def step(self, x: Array, keep: Any, g: Array, total: Any) -> Array: ...
+    def subgradient_bound(self, dim: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise a paper adds to an upload: applied by `site.release` in `Published` mode, and in no other.
+
+    Examples
+    --------
+    >>> from sottovoce.core.contract import Noise
+    >>> Noise("gaussian", scale=0.5)
+    Noise(kind='gaussian', scale=0.5)
+    """
+
+    kind: Literal["gaussian", "laplace"]
+    scale: Array | float  # standard deviation, or Laplace scale; per client (n, 1) or one number
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper's published mechanism promises one round, as numbers: the (epsilon, delta) given by the user."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What one participation costs: how many questions an algorithm puts to its oracle in a round, and of which kind.
+
+    Noise is calibrated from this before training starts. The door enforces it: an algorithm that asks for more
+    than it declared is refused, so a wrong declaration cannot break a guarantee.
+
+    Parameters
+    ----------
+    answers
+        Questions a round.
+    kind
+        Which question: "gradient", "argmin", "prox-steps" or "descent" (see `Oracle`), "fit" or "scores" (see
+        `ColumnOracle`).
+    batch
+        Each gradient is taken over about this many of a client's records, drawn anew for every question: a whole
+        number of records, or a share of them if < 1. 0: all records.
+    releases
+        Calls of `site.release` a round (what counts when the unit is a whole client).
+
+    Examples
+    --------
+    >>> from sottovoce.algorithms import DPSGD
+    >>> DPSGD(batch=32).asks()
+    Asks(answers=1, kind='gradient', batch=32, releases=1)
+    """
+
+    answers: int = 1
+    kind: Literal["gradient", "argmin", "prox-steps", "descent", "fit", "scores"] = "gradient"
+    batch: float = 0
+    releases: int = 1
+
+
+@dataclass(frozen=True)
+class ProxSteps:
+    """Several proximal gradient steps taken where the data is, of which only the end leaves:
+
+        x ← centre + prox_{h/total_j}( (keep_j (x − centre) + push − g_j) / total_j ),      j = 1..len(keep)
+
+    Every number and array in it must be public: made from broadcasts, past answers and hyper-parameters.
+
+    Parameters
+    ----------
+    keep, total
+        One number per step (or per step and client, as (n, 1) arrays), 0 <= keep_j < total_j.
+    push, centre
+        Vectors that stay the same over the steps.
+    h
+        The penalty whose prox is taken.
+    fresh
+        True: g_j is the gradient at the running x (over a new batch, if one was declared). False: all steps use
+        the gradient at `at`.
+    average
+        Whether the mean of the iterates is returned, or the last one.
+    """
+
+    keep: Sequence[Array | float] | Array
+    total: Sequence[Array | float] | Array
+    push: Array | float
+    centre: Array | float
+    h: Penalty
+    fresh: bool = True
+    at: Array | None = None
+    average: bool = False
+
+    @cached_property
+    def weights(self) -> tuple[Array, Array]:
+        """`keep` and `total` as one array each, (steps, runs?, clients or 1, 1): as they were when first asked for."""
+
+        def stacked(name: str, numbers: Sequence[Array | float] | Array) -> Array:
+            shapes = {np.shape(number) for number in numbers}
+            fits = len(numbers) > 0 and all(shape == () or (len(shape) > 1 and shape[-1] == 1) for shape in shapes)
+            check.require(fits, "ProxSteps", f"{name} must be numbers, or one number per client (n, 1)", tuple(shapes))
+            if len(shapes) > 1:
+                numbers = np.broadcast_arrays(*map(np.atleast_2d, numbers))
+            table = np.array(numbers, dtype=np.float64)  # a copy
+            return table if table.ndim > 2 else table.reshape(len(table), 1, 1)
+
+        return stacked("keep", self.keep), stacked("total", self.total)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """`count` gradient steps x ← x − step (∇f(x) + ridge x + pull (x − centre)), of which only the end leaves.
+
+    In `Proven` mode every step is noisy, and since the steps contract, the end gives away less than the steps would
+    together. All numbers must be public.
+    """
+
+    count: int
+    step: Array | float
+    pull: float
+    centre: Array
+    ridge: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """All that an algorithm can learn of a client's data. In `Proven` mode every answer is noisy and charged.
+
+    The numbers are public: they may be read by anyone and cost nothing. They hold one row per client, (n, 1).
+
+    Examples
+    --------
+    >>> from dataclasses import fields
+    >>> from sottovoce.core.contract import Oracle
+    >>> [field.name for field in fields(Oracle)][:4]
+    ['grad', 'argmin', 'prox_steps', 'descent']
+    """
+
+    grad: Callable[[Array], Array]  # gradient of the client's data term at w (over a batch, if one was declared)
+    argmin: Callable[..., Array]  # argmin(centre, rho, linear=0, ridge=0, start=None): see `problems/rows.py`
+    prox_steps: Callable[[Array, ProxSteps], Array]  # from a public start: noise on the end, not on each gradient
+    descent: Callable[[Array, Descent], Array]  # from a public start: full gradients, noise in every step
+    size: Array  # number of records
+    weight: Array  # what one record's loss counts for in f: 1/size (scale "mean") or 1 ("sum")
+    noise_std: Array  # standard deviation of the noise on each coordinate of `grad`; 0 where it is exact
+    gradient_bound: Array | float  # bound on the norm of one record's gradient (the clip norm, or the loss's own)
+    curvature_bound: Array | float  # bound on the second derivative of one record's loss, |∇²l|; inf: none is known
+    smoothness: Callable[[], Array]  # Lipschitz constant of `grad`, or a public upper bound of it (inf: none is known)
+    strong_convexity: Callable[[], Array]
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOracle:
+    """All that an algorithm can learn of a party's columns D_m, one row per sample (`problems/columns.py`).
+
+    Scores have one coordinate per sample. A model x_m has one per column, and zeros up to the widest party on this
+    machine, so that models of unequal width stand in one array. In `Proven` mode only `fit` answers, and noisily.
+    """
+
+    fit: Callable[..., Array]  # fit(target, rho, noise=0): D_m argmin_x r(x) + rho/2 |D_m x − target|²; x stays inside
+    predict: Callable[..., Array]  # predict(x, rows=None): D_m x, of all samples or of those numbered `rows`
+    adjoint: Callable[..., Array]  # adjoint(v, rows=None): D_m' v
+    width: Array  # columns of each party, (parties, 1): public
+    widest: int  # coordinates of a model on this machine
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class LabelOracle:
+    """All that the server can learn of the labels: plain functions, wherever the labels are. l is the data term."""
+
+    prox: Callable[[Array, Array], Array]  # prox(v, rho): argmin_z l(z) + rho/2 |z − v|²
+    slope: Callable[..., Array]  # slope(scores, rows=None): ∇l, of all samples or of those numbered `rows`
+    smoothness: float  # Lipschitz constant of ∇l: public
+    strong: float  # strong convexity of l, negative if it is not convex: public
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """All that a client has.
+
+    Examples
+    --------
+    >>> from dataclasses import fields
+    >>> from sottovoce.core.contract import Site
+    >>> [field.name for field in fields(Site)]
+    ['f', 'penalty', 'release', 'rng', 'k', 'who', 'claim', 'zeros']
+    """
+
+    f: Any  # an `Oracle`; where columns are split, a `ColumnOracle`
+    penalty: Penalty
+    release: Callable[..., Array]  # release(u, noise=None, centre=None): the only way into an upload
+    rng: Draw
+    k: int  # the round, from 1; 0 while states are initialised
+    who: Array  # client numbers
+    claim: Claim | None  # what the published mechanism is asked to promise; None outside `Published`
+    zeros: Array  # (runs?, clients, dim), read-only
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """All that the server has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import L2
+    >>> from sottovoce.core.contract import Hub
+    >>> answered = np.array([[True], [False], [True]])
+    >>> hub = Hub(n=3, penalty=L2(0.1), rng=None, k=1, answered=answered, zeros=np.zeros((1, 2)))
+    >>> hub.mean(np.array([[1.0, 2.0], [9.0, 9.0], [3.0, 4.0]]))
+    array([[2., 3.]])
+    """
+
+    n: int
+    penalty: Penalty
+    rng: Draw
+    k: int
+    answered: Array  # (runs?, n, 1) of bool: whose rows of the upload are fresh (in `broadcast`: who will be asked)
+    zeros: Array  # (runs?, 1, dim), read-only
+    labels: LabelOracle | None = None  # where columns are split
+
+    def mean(self, x: Array) -> Array:
+        """Mean over those who answered, with a client axis of length one (zero where nobody did)."""
+        total = self.fresh(x, 0.0).sum(axis=-2, keepdims=True)
+        return total / np.maximum(self.answered.sum(axis=-2, keepdims=True), 1)
+
+    def fresh(self, new: Array, old: Array | float) -> Array:
+        """Row by row: the new message of those who answered, the old one of the others. Not to be written to."""
+        if new.shape[:-1] == self.answered.shape[:-1] and self.answered.all():
+            return new
+        return np.where(self.answered, new, old)
+
+    def if_any(self, new: Array, old: Array) -> Array:
+        """The new value; the old one in those of several runs where nobody answered."""
+        return np.where(self.answered.any(axis=-2, keepdims=True), new, old)
+
+
+@dataclass(frozen=True)
+class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
+    """A published method, or a baseline of one. To add one: this file's six methods, a line in `algorithms/`.
+
+    Examples
+    --------
+    A whole one stands under "Add an algorithm".
+
+    >>> from sottovoce.algorithms import ALGORITHMS
+    >>> from sottovoce.core.contract import Algorithm
+    >>> all(issubclass(method, Algorithm) for method in ALGORITHMS.values())
+    True
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    paper: ClassVar[str] = ""
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
+
+    def asks(self) -> Asks:
+        """What one participation costs."""
+        return Asks()
+
+    def check(self, penalty: Penalty) -> None:
+        """Refuse a penalty this method cannot handle, before any work starts."""
+
+    def warn_about(self, participation: Participation, n: int) -> None:
+        """Say so, before any work starts, if the method cannot do what it is for with these of `n` clients."""
+
+    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
+        """What its paper's claim needs to know besides epsilon, delta and rounds, and `unmet`: what it assumes in vain.
+
+        These are arguments of `privacy/claims.py`'s `describe`.
+        """
+        return {}
+
+    @abstractmethod
+    def init_server(self, hub: Hub) -> ServerState: ...
+
+    @abstractmethod
+    def init_client(self, site: Site) -> ClientState: ...
+
+    @abstractmethod
+    def broadcast(self, server: ServerState, hub: Hub) -> Down:
+        """What the server says now."""
+
+    @abstractmethod
+    def client(self, state: ClientState, down: Down, site: Site) -> tuple[ClientState, Up]:
+        """One round where the data is."""
+
+    @abstractmethod
+    def server(self, server: ServerState, up: Up, hub: Hub) -> ServerState:
+        """One round at the server. Rows of `up` whose client did not answer hold nothing: use `hub`'s helpers."""
+
+    @abstractmethod
+    def model(self, server: ServerState) -> Array:
+        """The model as it stands: (runs?, 1, dim)."""
+
+    def stop(self, server: ServerState) -> str:
+        """Why to stop here, or "" to go on; asked after every round. With several runs: only once all of them agree.
+
+        It sees the server's state and nothing else, so in `Proven` mode it is post-processing and costs nothing.
+        """
+        return ""
+
+
+@dataclass(frozen=True)
+class VerticalAlgorithm(Algorithm[ServerState, ClientState, Down, Up]):
+    """A method for columns that are split between parties. Messages have one coordinate per sample.
+
+    The server has no model: `model` is what it knows instead, the scores of the training samples. Each party keeps its
+    own part of the model.
+    """
+
+    @abstractmethod
+    def kept(self, state: ClientState) -> "Kept":
+        """What the party's own model follows from, found in its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A party's model: as it is (`x`), or as the answer it gave in round `k` to fit(target, rho, noise)."""
+
+    x: Array | None = None
+    target: Array | None = None
+    rho: Array | None = None
+    noise: Array | None = None
+    k: Array | None = None

@@ -1,0 +1,91 @@
+"""Keys and certificates for a deployment: an authority of its own, the server's certificate, a key per client."""
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sottovoce.core import check
+from sottovoce.experiment import store
+
+AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
+LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
+
+
+def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) -> list[str]:
+    """Write them into a new folder, all or none; private keys are readable by their owner alone. Returns the names.
+
+    The certificate is for `hosts`, and for the server's own machine.
+    The authority's own key is thrown away: nobody can sign another server with it. New certificate, new authority.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    check.whole("certificates", days=days)
+    for name in clients:
+        plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+        check.require(plain, "certificates", "a client's name must be letters, digits, '-' and '_'", name)
+        check.require(name not in ("ca", "server"), "certificates", "a client cannot have this name", name)
+    check.require(len(set(clients)) == len(clients), "certificates", "clients must be distinct", list(clients))
+    begin = datetime.now(UTC) - timedelta(minutes=5)  # clocks differ
+
+    def named(text: str) -> Any:
+        return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, text)])
+
+    def certificate(subject: str, key: Any, signer: Any, *extensions: tuple[Any, bool]) -> bytes:
+        builder = x509.CertificateBuilder().subject_name(named(subject)).issuer_name(named("sottovoce authority"))
+        builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
+        builder = builder.not_valid_before(begin).not_valid_after(begin + timedelta(days=days))
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical)
+        builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False)
+        signed = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        return signed.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    def private(key: Any, form: Any) -> bytes:
+        return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+    authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    files: dict[str, bytes] = {
+        AUTHORITY: certificate(
+            "sottovoce authority",
+            authority,
+            authority,
+            (x509.BasicConstraints(ca=True, path_length=0), True),
+            (x509.KeyUsage(False, False, False, False, False, True, True, False, False), True),
+        ),
+        SERVER: certificate(
+            "sottovoce server",
+            server,
+            authority,
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (x509.KeyUsage(True, False, False, False, False, False, False, False, False), True),
+            (x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), False),
+            (x509.SubjectAlternativeName([_host(x509, host) for host in dict.fromkeys([*hosts, *LOOPBACK])]), False),
+        ),
+        SERVER_KEY: private(server, serialization.PrivateFormat.PKCS8),
+    }
+    for name in clients:
+        key = ec.generate_private_key(ec.SECP384R1())
+        files[f"{name}.key"] = private(key, serialization.PrivateFormat.OpenSSH)
+        files[f"{name}.pub"] = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+    with store.new_folder(folder) as made:
+        for name, content in files.items():
+            mode = 0o600 if name.endswith(".key") else 0o644
+            with os.fdopen(os.open(made / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(content)
+    return list(files)
+
+
+def _host(x509: Any, text: str) -> Any:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        plain = text.isascii() and text.replace("-", "").replace(".", "").isalnum()
+        check.require(plain, "certificates", "a host must be a name or an IP address", text)
+        return x509.DNSName(text)

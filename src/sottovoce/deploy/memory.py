@@ -1,0 +1,63 @@
+"""What a client remembers of an experiment, on its own disk."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core import codec
+from sottovoce.deploy import wire
+from sottovoce.deploy.limits import Refused
+from sottovoce.deploy.wire import Ask
+from sottovoce.experiment import store
+
+
+class Memory:
+    """What a client remembers of one experiment: per round a file with the question's digest, the answer, the state."""
+
+    def __init__(self, folder: Path, identity: str) -> None:
+        self._folder, self._identity = folder, identity
+        self._made: list[Path] = []
+        self.new = not folder.exists()
+        self._rounds = sorted(int(path.stem) for path in folder.glob("*.npz") if path.stem.isdigit())
+        self.state = self._read(self._rounds[-1]) if self._rounds else None  # after its last answer
+        if self.state is not None and self.state["identity"].item() != identity:
+            raise Refused(wire.ANSWERED, "this experiment began with other settings; start another one")
+
+    def answer(self, ask: Ask) -> wire.Packed | None:
+        """The answer that this very question got before; None if its round is still to come."""
+        if ask.k in self._rounds:
+            stored = self._read(ask.k)
+            if stored["question"].item() != ask.digest():
+                raise Refused(wire.ANSWERED, f"round {ask.k} was answered before, about something else")
+            up = codec.under("up.", stored)
+            return {name: (array.shape, array.astype("<f8").tobytes()) for name, array in up.items()}
+        if self._rounds and ask.k < self._rounds[-1]:
+            raise Refused(wire.LATE, f"round {ask.k} is over for this client, which answered round {self._rounds[-1]}")
+        return None
+
+    def of_the_model(self) -> "Memory":
+        """Where a party's model for prediction is kept: there is one for an experiment."""
+        return Memory(self._folder / "model", self._identity)
+
+    def begin(self) -> None:
+        """Before the first charge: a client that lost its first answer is not one that lost its memory."""
+        self._made = [folder for folder in (self._folder, *self._folder.parents) if not folder.exists()]
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def forget(self) -> None:
+        """The question that it was begun for was refused, and nothing charged: leave no empty folders."""
+        for folder in self._made:
+            folder.rmdir()
+
+    def keep(self, ask: Ask, up: Any, states: dict[str, np.ndarray]) -> None:
+        """Answer and state, as one file: both or neither."""
+        arrays = {f"up.{name}": array for name, array in codec.to_arrays(up).items()}
+        arrays |= states | {"identity": np.asarray(self._identity), "question": np.asarray(ask.digest())}
+        store.replace_arrays(self._path(ask.k), arrays)
+
+    def _read(self, k: int) -> dict[str, np.ndarray]:
+        return store.read_arrays(self._path(k))
+
+    def _path(self, k: int) -> Path:
+        return self._folder / f"{k:06d}.npz"

@@ -1,0 +1,104 @@
+"""What clients on other machines say their ledgers were charged, and what a server makes of it.
+
+A client may say anything. What it shows is read within bounds, must be a whole chain, and must cost what it says it
+spent; else its own number is taken as its word, and `sottovoce verify` says whose word that is.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.deploy.wire import Status, printable
+from sottovoce.ledger.charges import MOST_KINDS, Charges, Counted, History, Stated, unpack_rows
+from sottovoce.ledger.memory import unpack_event
+from sottovoce.privacy.events import Event
+from sottovoce.privacy.guarantee import Statement
+from sottovoce.privacy.modes import ProvenColumns
+
+log = logging.getLogger("sottovoce")
+SILENT = "it did not report at the end: this is the limit it had named"
+NOT_SHOWN = "it says what it spent, and did not show its ledger in a way that can be checked"
+LABELS = "the label holder randomises labels once for life and keeps that in a ledger of its own"
+_CLOSE = 1e-9  # relative: the same accountant on the same charges
+
+
+def charged(
+    privacy: Any,
+    event: Event,
+    rounds: int,
+    run: str,
+    names: Sequence[str],
+    last: Sequence[Status | None],
+    limits: np.ndarray,
+) -> Charges:
+    """The charges of a deployed run, in the order of the clients."""
+    histories = [
+        Stated(float(limits[i]), SILENT) if status is None else _checked(status, privacy.delta, names[i])
+        for i, status in enumerate(last)
+    ]
+    on_labels = getattr(privacy, "label_epsilon", None)
+    labels = None if on_labels is None else Stated(float(on_labels), LABELS)
+    return Charges.on_disk(event, rounds, histories, run, labels)
+
+
+def _checked(status: Status, delta: float, name: str) -> History:
+    """A client's ledger as it shows it; its word where that cannot be checked."""
+    try:
+        kept: History = unpack_rows(status.charges) if status.charges else _counts(status.spent)
+        found = _epsilon(kept, delta)
+        if abs(found - status.epsilon) <= _CLOSE * max(found, status.epsilon) and status.delta == delta:
+            return kept
+        why = "its charges do not cost what it says it spent"
+    except InvalidInput as error:
+        why = str(error)
+    log.warning("%s: what it spent is taken at its word: %s", name, printable(why, 200))
+    return Stated(max(float(status.epsilon), 0.0), NOT_SHOWN)
+
+
+def _counts(text: str) -> Counted:
+    """How often it answered what, where its ledger has too many rows for a message."""
+    try:
+        spent = {unpack_event(packed): int(count) for packed, count in json.loads(text)}
+        history = Counted.of(spent)
+        fault = history.fault() or ("" if len(spent) <= MOST_KINDS else "it has too many kinds of answers")
+    except (SottovoceError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidInput(f"charges: cannot be read ({type(error).__name__})") from None
+    if fault:
+        raise InvalidInput(f"charges: {fault}")
+    return history
+
+
+def _epsilon(history: History, delta: float) -> float:
+    from sottovoce.privacy import accounting
+
+    if isinstance(history, Stated):
+        return history.epsilon
+    try:
+        return accounting.epsilon(history.spent(), delta)
+    except (SottovoceError, ArithmeticError) as error:  # of kinds that do not add up
+        raise InvalidInput(f"charges: {error}") from None
+
+
+def shown_by(charges: Charges, delta: float, kind: str) -> Statement:
+    """What is known of a deployed run."""
+    from sottovoce.privacy import accounting
+
+    epsilons = np.array([_epsilon(charges.of(owner), delta) for owner in range(charges.owners)])
+    accountant = accounting.accountant_name({charges.event: charges.rounds}, delta)
+    return Statement(epsilons, accountant, charges, kind, lasting=True, deployed=True)
+
+
+def together(privacy: ProvenColumns, charges: Charges) -> float | None:
+    """The epsilon of all parties' answers for a record that changes at every party; None if one showed nothing."""
+    if privacy.unit != "record" or any(isinstance(history, Stated) for history in charges.histories):
+        return None
+    from sottovoce.privacy import accounting
+
+    try:
+        return accounting.epsilon(charges.of_all_owners()[0], privacy.delta)
+    except (SottovoceError, ArithmeticError):  # of kinds that do not add up with one another
+        return None

@@ -1,0 +1,181 @@
+"""What a server and a client say to each other, as plain values: text, numbers, and arrays as shapes and bytes.
+
+Whatever carries it (`flower.py`) only moves it. Arrays stay bytes until the one who reads them has said how large they
+may be, so nothing that came from outside is decoded, or given memory, by what it says of itself.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sottovoce.core import check, codec
+from sottovoce.ledger.charges import MOST_CHARACTERS
+
+FORMAT = 2  # of messages; another one is refused
+Packed = dict[str, tuple[tuple[int, ...], bytes]]  # by name: shape, and little-endian float64
+Message = TypeVar("Message")
+MOST_ARRAYS = 64
+MOST_CHARGES = MOST_CHARACTERS  # of the rows of a ledger in a status
+MOST_BYTES = 2**30  # of all arrays of a message
+LONGEST_TEXT = 2**20  # of all texts in a message
+
+# What is asked: one round of the algorithm; and where columns are split, a party's model after the last round, or one
+# of the two questions about labels.
+ROUND, MODEL, PROX, SLOPE = "round", "model", "prox", "slope"
+
+# Why a client did not answer. What is said beside it never depends on data.
+BUDGET, LIMITS, ANSWERED, LATE, LOST, STATE = "budget", "limits", "answered", "late", "lost", "state"
+LEDGER, DISK, BUSY, FAILED, BAD_ASK = "ledger", "disk", "busy", "failed", "bad-ask"
+# Why the server counts a client as silent.
+ABSENT, TIMEOUT, UNREACHABLE, BAD_ANSWER = "absent", "timeout", "unreachable", "bad-answer"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One round's question to one client.
+
+    Parameters
+    ----------
+    experiment
+        Names the training run; a client keeps its state under it.
+    client, k
+        The client's number, and the round, from 1.
+    task
+        The tables [objective], [algorithm], [privacy], [participation] and [run] as TOML.
+    event
+        What an answer is and how much noise it carries, as JSON; "" where there is no budget.
+    row_bound
+        What no client's row is longer than; 0 where nothing is promised.
+    what
+        ROUND, MODEL, PROX or SLOPE.
+    down
+        The broadcast, this client's rows of it; or the question about labels.
+    format
+        Of this message.
+    """
+
+    experiment: str
+    client: int
+    k: int
+    task: str
+    event: str = ""
+    row_bound: float = 0.0
+    what: str = ROUND
+    down: Packed = field(default_factory=dict, repr=False)
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        must_be_known("Ask", self.format)
+        check.require(
+            re.fullmatch(r"[0-9a-f]{32}", self.experiment) is not None, "Ask", "experiment must be 32 hex digits"
+        )
+        check.whole("Ask", at_least=0, client=self.client)
+        check.whole("Ask", k=self.k)
+        check.require(max(self.client, self.k) < 2**31, "Ask", "client and k must be < 2**31")
+        check.non_negative("Ask", row_bound=self.row_bound)
+        check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE))
+        check.require(len(self.task) + len(self.event) <= LONGEST_TEXT, "Ask", f"must be at most {LONGEST_TEXT} long")
+
+    def digest(self) -> str:
+        """The same for the same question to the last bit, and for no other."""
+        digest = hashlib.sha256()
+        for part in (self.identity(), self.what, str(self.k)):
+            digest.update(f"{part};".encode())
+        for name, (shape, data) in sorted(self.down.items()):
+            digest.update(f"{name} {shape} {len(data)};".encode() + data)
+        return digest.hexdigest()
+
+    def identity(self) -> str:
+        """What must not change from one round of an experiment to the next."""
+        parts = (self.experiment, self.client, self.task, self.event, self.row_bound)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer (`code` is "", `up` holds it), or why there is none."""
+
+    code: str = ""
+    why: str = ""
+    up: Packed = field(default_factory=dict, repr=False)
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        must_be_known("Reply", self.format)
+
+    def told(self) -> str:
+        """Code and reason for a log."""
+        return f"{printable(self.code, 40)}: {printable(self.why, 300)}"
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a client says of itself: its name, its public numbers, and where its ledger stands."""
+
+    name: str
+    size: int
+    columns: int
+    epsilon: float  # spent, in this and all earlier runs
+    limit: float  # the most it will ever spend
+    delta: float
+    spent: str = "[]"  # on what: a list of [event, how often], as JSON
+    labels: bool = True  # whether it has any
+    order: str = ""  # where columns are split: SHA-256 of its salted sample ids, whose order its rows are in
+    charges: str = ""  # the rows of its ledger (`ledger/charges.py`); "" where they are too many for a message
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        must_be_known("Status", self.format)
+        check.require(len(self.charges) <= MOST_CHARGES, "Status", f"charges must be at most {MOST_CHARGES} long")
+        check.require(0 < len(self.name) <= 200 and self.name.isprintable(), "Status", "name must be one line of text")
+        check.whole("Status", size=self.size, columns=self.columns)
+        check.positive("Status", limit=self.limit)
+        check.non_negative("Status", epsilon=self.epsilon, delta=self.delta)
+        check.require(re.fullmatch(r"([0-9a-f]{64})?", self.order) is not None, "Status", "order must be 64 hex digits")
+
+
+def must_be_known(kind: str, format_: Any) -> None:
+    """Refuse a message of another format than this library speaks. The first format did not say which it was."""
+    hint = "Install the same version of sottovoce on both sides"
+    check.require(format_ == FORMAT, kind, f"must be a message of format {FORMAT}", format_, hint)
+
+
+def pack(message: Any) -> Packed:
+    """The arrays of a message as bytes."""
+    arrays = codec.to_arrays(message)
+    return {name: (array.shape, np.ascontiguousarray(array, dtype="<f8").tobytes()) for name, array in arrays.items()}
+
+
+def shapes(message: Any) -> dict[str, tuple[int, ...]]:
+    """What a message looks like."""
+    return {name: array.shape for name, array in codec.to_arrays(message).items()}
+
+
+def unpack(packed: Packed, like: Message) -> Message:
+    """A message of `like`'s kind and shapes from what came in; whatever differs from that is refused unread."""
+    wants, who = shapes(like), type(like).__name__
+    check.require(sorted(packed) == sorted(wants), who, f"needs exactly the arrays {sorted(wants)}")
+    for name, (shape, data) in packed.items():
+        wanted = wants[name]
+        check.require(tuple(shape) == wanted, who, f"{name} must have shape {wanted}", tuple(shape))
+        check.require(len(data) == 8 * math.prod(wanted), who, f"{name} must have 8 bytes a number", len(data))
+    arrays = {
+        name: np.frombuffer(data, dtype="<f8").astype(np.float64).reshape(shape)
+        for name, (shape, data) in packed.items()
+    }
+    return codec.from_arrays(type(like), arrays, like=like)
+
+
+def printable(text: str, longest: int) -> str:
+    """Words of others for a log or a terminal, however long they are and whatever characters they hold."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:longest])
+
+
+def weight(packed: Mapping[str, tuple[Any, bytes]]) -> int:
+    """Bytes of arrays in a message."""
+    return sum(len(data) for _, data in packed.values())

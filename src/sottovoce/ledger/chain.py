@@ -1,0 +1,186 @@
+"""The rows of an owner's ledger, the hash chain through them, and the head file that remembers how far it goes.
+
+Each row's hash covers its own content and the hash of the row before, so a row cannot be changed, dropped or moved
+without breaking every hash after it. What a chain cannot show by itself is that its *end* is missing; the head file
+`<ledger>.head`, beside the ledger, says which row is the last.
+
+**Order of writing.** The head is made durable *before* the row, and carries the whole row it promises. So after a
+crash the head is either equal to the ledger or ahead by exactly one row, and that row can be put in: an answer that
+was charged but perhaps never given is counted. Never the other way round. Once the row is known to be durable
+(when the ledger is closed or opened) the head is *settled*: it is written again without the row, and from then on
+a missing last row is a truncation and not a crash.
+
+A chain is no signature. Whoever can write both files can rewrite history, or put back older copies of both together,
+and nothing in them will show it. An owner who must rule that out keeps a copy of the head file out of reach.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sottovoce.core.check import SottovoceError
+from sottovoce.ledger.memory import Budget, LedgerError, Receipt, unpack_event
+from sottovoce.privacy.events import Event
+
+VERSION = 2  # 1 did not keep the bounds on rows that charges rest on
+WAY_OUT = (
+    "Put back the newest copies of the ledger and its head file; an older copy would forget budget that is spent. "
+    "Nothing is answered on this ledger"
+)
+
+
+def step(name: str) -> None:
+    """Called between the steps of a write, for tests that kill the process there. Does nothing."""
+
+
+Key = tuple[str | None, int | None, int | None]  # run, round, question: the name of an answer
+
+
+class Entry(NamedTuple):
+    """One row. Kinds: "opened" (row 0: owner, data set, budget), "charge" (one answer), "budget" (a new budget),
+    "format" (from here on rows are of a newer format; those before stay as they are)."""
+
+    sequence: int
+    kind: str
+    time: float
+    run: str | None
+    round: int | None
+    question: int | None
+    details: str
+    hash: str
+
+    def receipt(self) -> Receipt:
+        details = json.loads(self.details)
+        assert self.run is not None
+        assert self.round is not None
+        assert self.question is not None
+        event = unpack_event(details["event"])
+        return Receipt(self.sequence, self.run, self.round, self.question, details["purpose"], event, self.time)
+
+
+def link(previous_hash: str, content: tuple) -> str:
+    """The hash of a row with this content (all fields but the hash) after a row with that hash."""
+    text = json.dumps([previous_hash, *content], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def bind(salt: str, dataset: str) -> str:
+    """What a ledger keeps of a data set's fingerprint. The salt keeps two ledgers of one data set unlinkable."""
+    return hashlib.sha256(f"{salt}:{dataset}".encode()).hexdigest()
+
+
+class Head(NamedTuple):
+    """The last row there must be; `promised` is that row itself until it is known to be in the ledger."""
+
+    sequence: int
+    hash: str
+    promised: Entry | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """What the rows read so far amount to. `after` accepts only the row that continues the chain."""
+
+    sequence: int = -1
+    hash: str = ""
+    time: float = 0.0
+    opened: Mapping[str, Any] = field(default_factory=dict)
+    budget: Budget | None = None
+    version: int = VERSION
+    spent: Mapping[Event, int] = field(default_factory=dict)
+
+    @property
+    def in_force(self) -> Budget:
+        assert self.budget is not None  # row 0 brings one
+        return self.budget
+
+    def next(self, kind: str, now: float, details: Mapping[str, Any], key: Key = (None, None, None)) -> Entry:
+        """The row to append. Its time never runs backwards: with the clock set back it repeats the last row's."""
+        text = json.dumps(details, sort_keys=True, separators=(",", ":"))
+        content = (self.sequence + 1, kind, float(max(now, self.time)), *key, text)
+        return Entry(*content, link(self.hash, content))
+
+    def after(self, entry: Entry) -> "History":
+        """The history with one more row; a LedgerError if that is not the next row of this chain."""
+        if entry.sequence != self.sequence + 1:
+            raise LedgerError(f"row {self.sequence + 1} is missing")
+        if link(self.hash, entry[:-1]) != entry.hash:
+            raise LedgerError(f"row {entry.sequence} does not match its hash: it, or a row before it, was changed")
+        try:
+            news = self._news(entry.kind, json.loads(entry.details))
+        except (KeyError, TypeError, ValueError, SottovoceError) as error:
+            raise LedgerError(f"row {entry.sequence} has content that this version cannot read ({error})") from error
+        return replace(self, sequence=entry.sequence, hash=entry.hash, time=entry.time, **news)
+
+    def _news(self, kind: str, details: Mapping[str, Any]) -> dict[str, Any]:
+        if kind == "charge" and self.sequence >= 0:
+            event = unpack_event(details["event"])
+            return {"spent": {**self.spent, event: self.spent.get(event, 0) + 1}}
+        if kind == "format" and self.sequence >= 0 and self.version < details["version"] <= VERSION:
+            return {"version": details["version"]}
+        budget = Budget(details["epsilon"], details["delta"])
+        if kind == "budget" and self.sequence >= 0:
+            return {"budget": budget}
+        if kind == "opened" and self.sequence < 0 and 1 <= details["version"] <= VERSION:
+            return {"budget": budget, "opened": details, "version": details["version"]}
+        raise ValueError(f"a row of kind {kind!r} cannot stand here")
+
+    def owed(self, head: Head) -> Entry | None:
+        """The row that `head` promises and a crash kept out, if any; a LedgerError if the two do not fit together."""
+        rows, promised = self.sequence + 1, head.promised
+        if head.sequence == self.sequence and head.hash == self.hash:
+            return None
+        if head.sequence == self.sequence:
+            raise LedgerError("its last row is not the one its head file names: one of the two was replaced")
+        if head.sequence < self.sequence:
+            raise LedgerError(f"it holds {rows} rows, its head file counts {head.sequence + 1}: the head is too old")
+        if head.sequence > rows or promised is None:
+            raise LedgerError(
+                f"it holds {rows} rows, its head file counts {head.sequence + 1}: rows at its end were cut off, "
+                "or an older copy was put back"
+            )
+        if promised.sequence != rows or not promised.hash == head.hash == link(self.hash, promised[:-1]):
+            raise LedgerError("its head file does not continue its last row: one of the two was replaced")
+        return promised
+
+
+def head_path(ledger: Path) -> Path:
+    return ledger.with_name(ledger.name + ".head")
+
+
+def read_head(ledger: Path) -> Head:
+    path = head_path(ledger)
+    try:
+        raw = json.loads(path.read_bytes())
+        promised = None if raw["promised"] is None else Entry(*raw["promised"])
+        return Head(int(raw["sequence"]), str(raw["hash"]), promised)
+    except FileNotFoundError:
+        raise LedgerError(f"its head file {path.name} is missing") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise LedgerError(f"its head file {path.name} is damaged ({error})") from error
+
+
+def write_head(ledger: Path, head: Head) -> None:
+    """Replace the head file; when this returns, the new one survives a power cut. Needs the ledger's lock."""
+    path = head_path(ledger)
+    fresh = path.with_name(path.name + ".new")  # one name is enough under the lock, and leaves no litter after a crash
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(json.dumps(head._asdict()).encode())
+        file.flush()
+        step("head written")
+        os.fsync(file.fileno())
+    step("head synced")
+    os.replace(fresh, path)
+    step("head renamed")
+    if os.name != "nt":  # Windows has no handle to sync a directory by
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    step("head durable")

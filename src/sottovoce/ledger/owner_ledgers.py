@@ -1,0 +1,160 @@
+"""The ledger files of the clients on this machine, behind a door: budgets that outlive runs and processes."""
+
+import re
+import secrets
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.ledger.chain import Entry
+from sottovoce.ledger.file import FileLedger
+from sottovoce.ledger.kept_answers import KeptAnswers
+from sottovoce.ledger.memory import AlreadyCharged, Budget, MemoryLedger, fingerprint
+from sottovoce.privacy.events import Event
+
+_AGAIN = 2**32  # a question that has to be paid again gets a number of its own, beyond all that are asked
+
+
+class OwnerLedgers:
+    """One `FileLedger` per client, and this run's own budget beside them. Every answer is on disk before it is given.
+
+    Parameters
+    ----------
+    ledgers
+        In the order of the clients.
+    budget
+        What this run may spend at most, whatever room the files have.
+    run
+        Names this run and no other: a run that is started anew has a new name, and pays again.
+    answers
+        Where the answers of this run are kept, so that it can go on after it was killed and resend them for free.
+    """
+
+    def __init__(
+        self, ledgers: Sequence[FileLedger], budget: Budget, run: str, answers: KeptAnswers | None = None
+    ) -> None:
+        self._ledgers, self.run, self._answers = list(ledgers), run, answers
+        self.budget, self._this_run = budget, MemoryLedger(budget, (len(ledgers),))
+        self._recall()
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        names: Sequence[str],
+        data: Sequence[tuple[np.ndarray, np.ndarray]],
+        budget: Budget,
+        run: str = "",
+    ) -> Self:
+        """Open each client's ledger in `folder`, or create it with `budget`. Without a `run` it is a new one.
+
+        An existing one keeps its own epsilon, which may be more or less than this run would spend; its delta must be
+        the one that is asked for, or the numbers would not mean the same.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        ledgers = []
+        for number, (name, (X, y)) in enumerate(zip(names, data, strict=True)):
+            path, print_ = folder / f"{number:04d}.ledger", fingerprint(X, y)
+            if path.exists():
+                ledger = FileLedger.open(path, owner=name, dataset=print_)
+            else:
+                ledger = FileLedger.create(path, name, print_, budget)
+            ledgers.append(ledger)
+            delta = ledger.budget.delta
+            rule = f"keeps its budget at delta = {delta:g}"
+            check.require(
+                delta == budget.delta, f"ledger of {name!r}", rule, budget.delta, f"Ask for delta = {delta:g}"
+            )
+        run = run or new_run()
+        return cls(ledgers, budget, run, KeptAnswers(folder / "answers" / run))
+
+    def _recall(self) -> None:
+        """Count what the files say this run has spent: it may have been interrupted, in another process."""
+        for client, ledger in enumerate(self._ledgers):
+            for receipt in ledger.receipts():
+                if receipt.run == self.run:
+                    self._this_run.charge(receipt.event, np.array([client]), np.array([True]))
+
+    def charge(self, event: Event, clients: np.ndarray, active: np.ndarray, round: int, question: int) -> None:
+        """One synced row in the ledger of each active client. A refusal stops at that client; those before it paid."""
+        self._this_run.charge(event, clients, active)
+        for place, client in enumerate(clients):
+            if active[place]:
+                self._charge_one(self._ledgers[client], event, round, question)
+
+    def afford(self, event: Event, answers: int, clients: np.ndarray, round: int | None) -> np.ndarray:
+        """Who can give `answers` more; what this run kept of that round (None: a new answer) is not paid again."""
+        kept = 0
+        if self._answers is not None and round is not None:
+            # Round 0 is a party's model, which `answers` includes where columns are split.
+            named = {(round, question) for question in range(answers)} | {(0, 0)}
+            kept = min(answers, sum(self._answers.has(*name) for name in named))
+        able = self._this_run.afford(event, answers - kept, clients)
+        for place, client in enumerate(clients):
+            able[place] &= self._ledgers[client].remaining(event) >= answers - kept
+        return able
+
+    def kept(self, round: int, question: int, clients: np.ndarray, active: np.ndarray) -> np.ndarray | None:
+        """What this run answered to this question before; None if it is new, or others were asked then."""
+        return None if self._answers is None else self._answers.get(round, question, clients[active])
+
+    def keep(self, round: int, question: int, clients: np.ndarray, active: np.ndarray, answer: np.ndarray) -> None:
+        if self._answers is not None:
+            self._answers.put(round, question, clients[active], answer)
+
+    def finished(self) -> None:
+        """The run is over: nobody will ask for its answers again."""
+        if self._answers is not None:
+            self._answers.forget()
+
+    def spent(self, client: int) -> dict[Event, int]:
+        return self._ledgers[client].spent()
+
+    def spent_here(self, client: int) -> dict[Event, int]:
+        """What one client has answered in this run."""
+        return self._this_run.spent(client)
+
+    def epsilons(self, roughly: bool = False) -> np.ndarray:
+        """The epsilon spent by each client, in this and all earlier runs."""
+        return np.array([ledger.epsilon() for ledger in self._ledgers])
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Which run this is; what it has spent is in the files."""
+        return {"run": np.asarray(self.run)}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Nothing: what was given after a checkpoint is in the files too, and stays spent."""
+        same = "run" not in state or state["run"].item() == self.run
+        check.require(same, "ledgers", "belong to another run than the checkpoint")
+
+    def rows(self) -> list[list[Entry]]:
+        """Every row of every file, as it stands."""
+        return [ledger.rows() for ledger in self._ledgers]
+
+    def close(self) -> None:
+        for ledger in self._ledgers:
+            ledger.close()
+
+    def _charge_one(self, ledger: FileLedger, event: Event, round: int, question: int) -> None:
+        for again in count():
+            try:
+                number = question + again * _AGAIN
+                ledger.charge(event, run=self.run, round=round, question=number, purpose="training")
+            except AlreadyCharged:
+                continue  # it was charged and its answer lost: this is a new answer, under a number of its own
+            return
+
+
+def new_run() -> str:
+    """A name that no other run has."""
+    return secrets.token_hex(16)
+
+
+def same_run(name: object) -> str:
+    """The name of a run that a checkpoint kept; a new one if it kept none."""
+    known = re.fullmatch(r"[0-9a-f]{32}", str(name))  # it names a file
+    return known.group() if known else new_run()

@@ -1,0 +1,113 @@
+"""The SQLite file under an owner's ledger: its one append-only table, and its failures as clear sentences."""
+
+import contextlib
+import errno
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from sottovoce.core import check
+from sottovoce.ledger.chain import VERSION, WAY_OUT, Entry
+from sottovoce.ledger.memory import LedgerError
+
+_COLUMNS = ", ".join(Entry._fields)
+_SCHEMA = (
+    "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, time REAL NOT NULL, run TEXT, "
+    "round INTEGER, question INTEGER, details TEXT NOT NULL, hash TEXT NOT NULL, UNIQUE (run, round, question))",
+    "CREATE TRIGGER no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END",
+    # An INSERT OR REPLACE removes a row without asking the trigger above, so rows may be added at the end only.
+    "CREATE TRIGGER only_append BEFORE INSERT ON entries "
+    "WHEN NEW.sequence IS NOT (SELECT coalesce(max(sequence), -1) + 1 FROM entries) "
+    "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END",
+)
+
+
+def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    """A connection to a file that exists, without implicit transactions, that syncs every commit."""
+    check.positive("FileLedger", busy_timeout=busy_timeout)
+    address = path.as_uri() + "?mode=rw"
+    connection = sqlite3.connect(address, timeout=busy_timeout, isolation_level=None, check_same_thread=False, uri=True)
+    try:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        # FULL does not sync the folder after it removed the journal, so a power cut could bring the journal back and
+        # undo a commit that a settled head already insists on. EXTRA does.
+        connection.execute("PRAGMA synchronous = EXTRA")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def make_schema(connection: sqlite3.Connection) -> None:
+    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise LedgerError("there is a file with content already; open it, or choose another name")
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    mark_version(connection)
+
+
+def mark_version(connection: sqlite3.Connection) -> None:
+    """Say in the file's own header which format it has, so that an older library does not try to read it."""
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """The format that the file's header names."""
+    return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
+def check_schema(connection: sqlite3.Connection) -> None:
+    """The file must be sound, a ledger, of a version that is known, still append-only, and writable."""
+    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    marked = version(connection)
+    if not found:
+        raise LedgerError("it is empty: its making was interrupted (create it again), or it was overwritten")
+    if marked > VERSION:
+        raise LedgerError(f"it is of version {marked}, this library reads up to {VERSION}. Use a newer sottovoce")
+    if found != set(_SCHEMA) or marked < 1:
+        raise LedgerError(f"it is no ledger, or what makes it append-only was removed. {WAY_OUT}")
+    damage = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if damage != "ok":
+        raise LedgerError(f"the file is damaged ({damage}). {WAY_OUT}")
+    # On a file that it may only read, SQLite begins even an immediate transaction, without the lock we rely on.
+    connection.execute("DELETE FROM entries WHERE false")
+
+
+def insert(connection: sqlite3.Connection, entry: Entry) -> None:
+    connection.execute(f"INSERT INTO entries ({_COLUMNS}) VALUES ({', '.join('?' * len(entry))})", entry)
+
+
+def rows(connection: sqlite3.Connection, where: str, values: tuple = ()) -> list[Entry]:
+    return [Entry(*row) for row in connection.execute(f"SELECT {_COLUMNS} FROM entries {where}", values)]
+
+
+@contextlib.contextmanager
+def clear_errors(path: Path, busy_timeout: float) -> Iterator[None]:
+    """Every refusal, and every failure of the disk or of SQLite, as one sentence that names the ledger."""
+    try:
+        yield
+    except LedgerError as error:
+        raise LedgerError(f"ledger {path}: {error}") from error
+    except check.SottovoceError:
+        raise
+    except (OSError, sqlite3.Error) as error:
+        raise LedgerError(f"ledger {path}: {_reason(error, busy_timeout)} ({error}). Nothing was answered") from error
+
+
+def _reason(error: OSError | sqlite3.Error, busy_timeout: float) -> str:
+    if isinstance(error, OSError):
+        name = errno.errorcode.get(error.errno or 0, "")
+    else:
+        name = getattr(error, "sqlite_errorname", "")
+    if name in ("ENOSPC", "EDQUOT", "EFBIG") or name.startswith("SQLITE_FULL"):
+        return "the disk is full; make room and try again"
+    if name in ("EACCES", "EPERM", "EROFS") or name.startswith(("SQLITE_READONLY", "SQLITE_PERM")):
+        return "the file or its folder is read-only; a ledger must be writable"
+    if name in ("ENOENT", "ENOTDIR", "EISDIR") or name.startswith("SQLITE_CANTOPEN"):
+        return "it cannot be opened; is its folder there, and writable?"
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return f"another process has held it for more than {busy_timeout:g} s; try again when that is done"
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return f"the file is damaged, or no ledger. {WAY_OUT}"
+    return "it cannot be read or written"

@@ -1,0 +1,393 @@
+"""The only way from an algorithm to a party's columns: the doors of `door.py` and `proven.py`, for a split by columns.
+
+In `Proven` mode a party answers one kind of question, `fit`: the scores of its best model for a public target, clipped
+or of known sensitivity, charged to its ledger, noised and only then given. What a target is made of (the broadcast and
+the party's own released scores) is public, and the model itself stays behind the door; so however the algorithm goes
+on, its messages are post-processing. A model that is to predict is one more such answer, after the last round.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.clipping import clip_entries, into_ball
+from sottovoce.core.contract import Asks, Claim, ColumnOracle, Kept, LabelOracle
+from sottovoce.core.random.streams import SERVER, Purpose
+from sottovoce.core.vouched import vouched
+from sottovoce.privacy import discrete_noise as mechanisms
+from sottovoce.privacy import sensitivity
+from sottovoce.privacy.doors.base import Door, Question, Releases, Sealed, quietly
+from sottovoce.privacy.doors.record import Ledger, ProvenDoor
+from sottovoce.privacy.events import Event, Relation
+from sottovoce.privacy.modes import ProvenColumns, Published, VerticalPrivacy
+from sottovoce.privacy.noise_key import NoiseKey, parts_digests
+
+MODEL = 0  # the round under which a ledger keeps the model for prediction: it is made once a run, whenever that ends
+SMALLEST, LARGEST = 1e-60, 1e60  # of what a proven fit is made of: products of these, as its noise has them, are finite
+RELATIONS: dict[str, Relation] = {"party": "replace-client", "column": "replace-column", "record": "replace-one"}
+
+
+class OutOfRange(InvalidInput):
+    """A public number of a question is too large or too small for any answer; nothing was charged."""
+
+
+@dataclass
+class PartyDoor(Door):
+    """Exact answers, plain uploads: no privacy. `exact` is a `problems.columns.Columns`."""
+
+    exact: Any
+    certified = True  # whether a fit that its solver did not finish is refused
+
+    def open(
+        self, local: np.ndarray, active: np.ndarray, k: int, public: Sequence[Sealed] = ()
+    ) -> tuple[Any, Releases]:
+        next_question = self.questions(local, active, k)
+
+        def fit(target: np.ndarray, rho: np.ndarray, noise: Any = 0.0) -> np.ndarray:
+            return self.fit(target, rho, noise, next_question("fit"))
+
+        def predict(x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+            next_question("scores")
+            return self.exact.predict(x, local, rows)
+
+        def adjoint(v: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+            next_question("scores")
+            return self.exact.adjoint(v, local, rows)
+
+        widths = self.exact.widths[local][:, None].astype(np.float64)
+        oracle = ColumnOracle(fit, predict, adjoint, widths, self.exact.widest, self.exact.samples)
+        return oracle, Releases(self, local, active, k, public)
+
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+        return self.exact.predict(self.exact.fit(target, rho, question.local, self.certified), question.local)
+
+    def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
+        """The parties' models as they are behind the door, (runs?, parties, widest): a simulation may look."""
+        if kept.x is not None:
+            return kept.x
+        assert kept.target is not None
+        assert kept.rho is not None
+        return self.exact.fit(kept.target, kept.rho, local, self.certified)
+
+    def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
+        """The parties' models for prediction, made after round k; None where there must be none."""
+        return self.looked_at(kept, local)
+
+    def affords_models(self, local: np.ndarray) -> bool:
+        return True
+
+    def would_be(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
+        """What `models` would give out here, for a simulation to measure: it is not given out, and not charged."""
+        return self.looked_at(kept, local)
+
+
+@dataclass(kw_only=True)
+class PublishedPartyDoor(PartyDoor):
+    """Noise on x as in (16): N(0, noise² (D'D)^-1), so that D x̃ is what leaves."""
+
+    privacy: Published
+
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+        x = self.exact.fit(target, rho, question.local)
+        return self.exact.predict(x + noise * self._spread(x, question), question.local)
+
+    def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
+        """x̃ of each party's last fit, with the noise that was drawn in its round."""
+        exact = x = super().looked_at(kept, local)
+        if kept.noise is None or kept.k is None:
+            return x
+        for k in np.unique(kept.k[kept.k > 0]):
+            spread = self._spread(exact, Question(local, np.ones(self.shape(len(local)), dtype=bool), int(k), 0))
+            x = x + np.where(kept.k == k, kept.noise * spread, 0.0)
+        return x
+
+    def _spread(self, x: np.ndarray, question: Question) -> np.ndarray:
+        count = min(self.exact.widest, self.exact.samples)
+        return self.exact.spread(self.seeded(x, Purpose.NOISE, question, count=count), question.local)
+
+    @property
+    def claim(self) -> Claim | None:
+        return Claim(self.privacy.epsilon, self.privacy.delta)
+
+
+@dataclass(kw_only=True)
+class ProvenPartyDoor(PartyDoor, ProvenDoor):
+    """Noisy fits; uploads are post-processing and go out as they are.
+
+    Variant "clip": whatever the party did, its scores were clipped to norm C before the noise, so any change of its
+    data moves them by at most 2C. Variant "ridge": scores and models are moved into balls of public radius, whatever a
+    solver made of them; smaller changes are relied on only where public numbers prove them, see `sensitivity.py`.
+
+    What is refused follows from what is public, and is refused before the charge: numbers out of a stated range, more
+    columns than can be fitted. After it every question is answered, since a refusal would tell something of the data. A
+    fit that its solver did not finish goes out clipped like any other; in place of one that came to nothing (numbers
+    overflowed, a matrix was not one) zeros do. Within the range the closed forms of rows or columns of bounded length
+    do not come to that, and zeros are scores that a whole party may have: I − mu (DD' + mu)^-1 = 0 for D = 0.
+    """
+
+    privacy: ProvenColumns  # type: ignore[assignment]
+    counted = True
+    certified = False
+
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+        u, rho = self._checked(target, rho, question.local)
+        return self.answered(
+            question,
+            lambda: self._scores(u, rho, question),
+            lambda scores: self._noisy_scores(scores, u, rho, question),
+        )
+
+    def _scores(self, u: np.ndarray, rho: np.ndarray, question: Question) -> np.ndarray:
+        scores = self.exact.predict(self.exact.fit(u, rho, question.local, self.certified), question.local)
+        return np.where(np.isfinite(scores).all(axis=-1, keepdims=True), scores, 0.0)
+
+    def _noisy_scores(self, scores: np.ndarray, u: np.ndarray, rho: np.ndarray, question: Question) -> np.ndarray:
+        if self.privacy.variant == "clip":
+            return self._clipped(scores, self.privacy.bound, Purpose.NOISE, question)
+        scores = into_ball(scores, u / 2, sensitivity.norm(u) / 2)
+        mu, error, bound = self._mu(rho), self._error(rho, question.local), self.privacy.score_bound
+        match self.privacy.unit:
+            case "party":
+                change = sensitivity.party_scores(u)
+            case "column":
+                change = sensitivity.column_scores(u, mu, _given(self.privacy.column_bound), error)
+            case _:
+                scores = np.clip(scores, -_given(bound), _given(bound))
+                change = sensitivity.record_scores(u, mu, _given(self.privacy.row_bound), _given(bound), error)
+        return self.noisy(scores, self.event.noise_multiplier * change, Purpose.NOISE, question)
+
+    def _mu(self, rho: np.ndarray) -> np.ndarray:
+        return self.exact.penalty.strong / rho
+
+    def _error(self, rho: np.ndarray, local: np.ndarray) -> np.ndarray:
+        """How far rounding can move a fit, by public numbers; infinite where nothing bounds the entries."""
+        samples, width = self.exact.samples, self.exact.widths[local][:, None]
+        if self.privacy.column_bound is not None:
+            squares = width * self.privacy.column_bound**2
+        else:
+            squares = samples * _given(self.privacy.row_bound) ** 2 if self.privacy.row_bound is not None else np.inf
+        return sensitivity.solve_error(self._mu(rho), squares, samples, width)
+
+    def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
+        if not self.privacy.model:
+            return None
+        assert kept.target is not None
+        assert kept.rho is not None
+        everyone = np.ones(self.shape(len(local)), dtype=bool)
+        self._checked(kept.target, kept.rho, local)
+        drawn = Question(local, everyone, k, self.asks.answers)
+        return self.answered(
+            Question(local, everyone, MODEL, 0),
+            lambda: self.looked_at(kept, local),
+            lambda x: self._noisy_models(x, kept, drawn),
+        )
+
+    def would_be(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
+        if not self.privacy.model or self.privacy.noise == "secure":
+            return None
+        everyone = np.ones(self.shape(len(local)), dtype=bool)
+        intercept, self.intercept = self.intercept, lambda answer, *_: answer  # nothing is given out
+        try:
+            with quietly():
+                x = self.looked_at(kept, local)
+                return self._noisy_models(x, kept, Question(local, everyone, k, self.asks.answers))
+        finally:
+            self.intercept = intercept
+
+    def _noisy_models(self, x: np.ndarray, kept: Kept, question: Question) -> np.ndarray:
+        if self.privacy.variant == "clip":
+            return self._clipped(x, _given(self.privacy.model_bound), Purpose.RELEASE, question)
+        assert kept.target is not None
+        assert kept.rho is not None
+        u, rho = self._projected(kept.target), kept.rho
+        radius = np.broadcast_to(sensitivity.model_radius(u, self._mu(rho)), (*x.shape[:-1], 1))
+        for place, width in enumerate(self.exact.widths[question.local]):  # alone, a party would not be padded
+            x[..., place, :width] = mechanisms.clip_rows(x[..., place, :width], radius[..., place, :])
+        if self.privacy.unit == "record":
+            error = self._error(rho, question.local)
+            change = sensitivity.record_model(u, self._mu(rho), _given(self.privacy.row_bound), error)
+        else:
+            change = sensitivity.party_model(u, self._mu(rho))
+        return self.noisy(x, self.event.noise_multiplier * change, Purpose.RELEASE, question)
+
+    def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
+        assert kept.target is not None
+        return super().looked_at(Kept(target=self._projected(kept.target), rho=kept.rho), local)
+
+    def able(self, local: np.ndarray, k: int) -> np.ndarray:
+        """Who can afford this round and, after it, its model."""
+        return self.ledger.afford(self.event, self.asks.answers + self.privacy.model, local, k)
+
+    def affords_models(self, local: np.ndarray) -> bool:
+        """A party that was short of budget from the start has no room for a model either."""
+        return not self.privacy.model or bool(self.ledger.afford(self.event, 1, local, MODEL).all())
+
+    def _checked(self, target: np.ndarray, rho: np.ndarray, local: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is asked about, as it is used; refused out of range, by public numbers and without a look at data."""
+        self.exact.check_sizes(local)
+        rho, privacy = np.atleast_2d(rho), self.privacy
+        bounds = (privacy.bound, privacy.model_bound, privacy.row_bound, privacy.column_bound, privacy.score_bound)
+        _in_range("rho", rho)
+        for bound in bounds:
+            _in_range("a bound", 1.0 if bound is None else bound)
+        if privacy.variant == "ridge":
+            _in_range("lam / rho", self.exact.penalty.strong / rho)
+        _in_range("the target's largest entry", np.maximum(np.abs(target), SMALLEST))
+        return self._projected(target), rho
+
+    def _projected(self, target: np.ndarray) -> np.ndarray:
+        """On |u| <= U: noise comes back in the target, and without a bound would feed on itself."""
+        return mechanisms.clip_rows(target, self.privacy.bound) if self.privacy.variant == "ridge" else target
+
+    def _clipped(self, value: np.ndarray, bound: float, purpose: Purpose, question: Question) -> np.ndarray:
+        clipped = mechanisms.clip_rows(value, bound)
+        if self.privacy.noise == "seeded":
+            return self.noisy(clipped, self.event.noise_multiplier * 2 * bound, purpose, question)
+        grid = mechanisms.to_grid(clipped, bound)
+        scale = self.event.noise_multiplier * 2 * mechanisms.GRID_BOUND
+        grid = mechanisms.noised("gaussian", scale, grid)
+        return self.intercept(mechanisms.from_grid(grid, bound))
+
+
+def _in_range(what: str, value: Any) -> None:
+    if not np.all((value >= SMALLEST) & (value <= LARGEST)):  # NaN is outside
+        raise OutOfRange(f"fit: {what} must be from {SMALLEST:g} to {LARGEST:g}")
+
+
+def _given(bound: float | None) -> float:
+    assert bound is not None  # ProvenColumns has checked it
+    return bound
+
+
+def plan_parties(privacy: ProvenColumns, asks: Asks, rounds: int) -> Event:
+    """What each answer is, with the least noise that the budget allows for all rounds and the model after them."""
+    from sottovoce.privacy import accounting
+
+    kind: dict[str, Any] = {
+        "mechanism": "discrete-gaussian" if privacy.noise == "secure" else "gaussian",
+        "relation": RELATIONS[privacy.unit],
+    }
+    noise = accounting.calibrate(privacy.epsilon, privacy.delta, rounds * asks.answers + privacy.model, **kind)
+    return Event(noise_multiplier=noise, **kind)
+
+
+def check_parties(privacy: VerticalPrivacy, asks: Asks, penalty: Any) -> None:
+    """Refuse what no proof covers, before any work starts."""
+    if not isinstance(privacy, ProvenColumns):
+        return
+    if asks.kind != "fit":
+        raise NoGuarantee(
+            f"ProvenColumns: there is no proof for a method that asks for {asks.kind!r}; use admm-sharing"
+        )
+    ridge = vouched(penalty) and penalty.smooth and penalty.strong > 0 and penalty.curvature == penalty.strong
+    if privacy.variant == "ridge" and not ridge:  # the one of ours with these constants is L2
+        raise NoGuarantee(
+            f"ProvenColumns: variant 'ridge' is proven for an L2 penalty, got {penalty!r}; use L2, or variant='clip'"
+        )
+
+
+def bounded(parts: Sequence[Any], privacy: VerticalPrivacy) -> list[Any]:
+    """The parts that are trained on: columns or rows longer than a proof allows are scaled down, each by itself."""
+    if not isinstance(privacy, ProvenColumns):
+        return list(parts)
+    if privacy.column_bound is not None:
+        return [_shortened(part, privacy.column_bound, axis=0) for part in parts]
+    if privacy.row_bound is not None:
+        return [_shortened(part, privacy.row_bound, axis=1) for part in parts]
+    return list(parts)
+
+
+def _shortened(part: Any, bound: float, axis: int) -> Any:
+    """`part` with its columns (axis 0) or rows (axis 1) scaled down to the length `bound`."""
+    if not hasattr(part, "tocsr"):
+        return (
+            np.ascontiguousarray(mechanisms.clip_rows(part.T, bound).T)
+            if axis == 0
+            else mechanisms.clip_rows(part, bound)
+        )
+    from scipy.sparse import csr_array
+
+    result = csr_array(part, dtype=np.float64, copy=True)
+    result.sum_duplicates()
+    rows, width = (int(length) for length in part.shape)
+    if axis == 0:
+        result.data = clip_entries(result.data, result.indices, width, rows, bound)
+    else:
+        owner = np.repeat(np.arange(rows), np.diff(result.indptr))
+        result.data = clip_entries(result.data, owner, rows, width, bound)
+    return result
+
+
+def open_parties(
+    privacy: VerticalPrivacy, event: Event | None, ledger: Ledger | None, exact: Any, asks: Asks, **rest: Any
+) -> PartyDoor:
+    """The door for this kind of promise."""
+    if isinstance(privacy, Published):
+        return PublishedPartyDoor(exact=exact, asks=asks, privacy=privacy, **rest)
+    if isinstance(privacy, ProvenColumns):
+        assert event is not None
+        assert ledger is not None
+        return ProvenPartyDoor(exact=exact, asks=asks, privacy=privacy, event=event, ledger=ledger, **rest)
+    return PartyDoor(exact=exact, asks=asks, **rest)
+
+
+# -------------------------------------------------------------------------------------------------------------- labels
+
+
+def label_event(epsilon: float) -> Event:
+    """What flipping the labels is."""
+    return Event("randomized-response", 1 / epsilon)
+
+
+def label_key(key: NoiseKey, y: np.ndarray) -> NoiseKey:
+    """The key of label flips: bound to the same settings, and to the labels alone, wherever they are."""
+    return NoiseKey(key.streams, parts_digests([y]))
+
+
+def label_oracle(loss: Any, y: np.ndarray, weight: float) -> LabelOracle:
+    """What the server may ask of the labels: functions, which hold them. l(z) = weight Σ_i loss(z_i, y_i).
+
+    `y` is (samples,), or (runs, 1, samples) where each run has drawn its own.
+    """
+
+    def labels_at(rows: np.ndarray | None) -> np.ndarray:
+        if rows is None:
+            return y
+        return y[rows.astype(np.int64)] if y.ndim == 1 else np.take_along_axis(y, rows.astype(np.int64), axis=-1)
+
+    def prox(v: np.ndarray, rho: np.ndarray) -> np.ndarray:
+        if v.ndim < 3:
+            return loss.prox(v, y, rho / weight)
+        # One run after the other: an iterative prox goes on until all of its numbers are there, and no run's last bit
+        # may depend on the others.
+        own = [y] * len(v) if y.ndim == 1 else y
+        return np.stack([loss.prox(a, b, c / weight) for a, b, c in zip(v, own, rho, strict=True)])
+
+    def slope(scores: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        return weight * loss.slope(scores, labels_at(rows))
+
+    return LabelOracle(prox, slope, weight * loss.curvature, weight * loss.strong, y.shape[-1])
+
+
+def randomised_labels(y: np.ndarray, epsilon: float, key: NoiseKey | None) -> np.ndarray:
+    """Each label −1 or +1 flipped with probability 1/(1 + e^epsilon): epsilon-private, once and for all.
+
+    `key`: for seeded flips, which are bound to the labels as noise is to an answer; None for secure ones.
+
+    Secure flips compare 64 random bits of the operating system with the probability rounded up to a 64-bit fraction,
+    which can only add privacy.
+    """
+    if not np.isin(y, (-1.0, 1.0)).all():
+        raise InvalidInput("label_epsilon: randomised response is for labels -1 and +1")
+    chance = 1.0 / (1.0 + np.exp(epsilon))
+    if key is None:
+        import secrets
+
+        bits = np.frombuffer(secrets.token_bytes(8 * len(y)), dtype=np.uint64)
+        return np.where(bits < np.uint64(min(int(chance * 2**64) + 2**12, 2**63)), -y, y)
+    drawn = key.uniform(np.array([SERVER]), np.array([0]), 0, Purpose.RELEASE, 0, y[None])
+    flipped = np.where(drawn < chance, -y, y)
+    return flipped[0] if flipped.ndim == 2 else flipped

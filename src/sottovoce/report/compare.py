@@ -1,0 +1,123 @@
+"""`sottovoce compare`: several run files over the same seeds, and how sure their differences are.
+
+All seeds of a file are trained at once (the runs axis). What varies from seed to seed is noise, batches, who takes
+part and what algorithms draw; rows, split and partition stay as the file's [data] says. A method that can stop early
+stops once all seeds would.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sottovoce.core import check
+from sottovoce.core.round import Checkpoint
+from sottovoce.experiment import experiment, store
+from sottovoce.experiment.experiment import Experiment
+from sottovoce.experiment.publishable import private_columns
+from sottovoce.experiment.repetitions import LEVEL, MEASURES, Repetitions, interval, paired
+from sottovoce.report import figures as plot
+from sottovoce.report import page as report
+
+FIGURE, PAGE, NUMBERS = "comparison.png", "report.html", "comparison.json"
+
+
+def run(
+    files: Sequence[Path], path: Path, seeds: int, seed: int, progress: Callable[[str, int, int], None]
+) -> dict[str, Any]:
+    """Train, compare, and save everything under `path`, all of it or nothing; what `comparison.json` holds."""
+    check.require(len(files) >= 2, "compare", "needs at least two run files", len(files))
+    check.require(seeds >= 2, "compare", "seeds must be >= 2: one value has no spread", seeds)
+    todo = {name: _load(file, seeds, seed) for name, file in zip(_names(files), files, strict=True)}
+    groups = []
+    with store.new_folder(path) as folder:
+        for name, each in todo.items():
+
+            def report_round(checkpoint: Checkpoint, name: str = name, rounds: int = each.settings.rounds) -> None:
+                progress(name, checkpoint.k, rounds)
+
+            progress(name, 0, each.settings.rounds)
+            result = each.train(after_round=report_round)
+            store.save(result, folder / name)
+            groups.append(Repetitions(name, (result,), (folder / name,)))
+        said = compared(groups)
+        for entry, file in zip(said["runs"], files, strict=True):
+            entry["file"] = file.name
+        store.write_json(folder / NUMBERS, said)
+        shown = [measure for measure in MEASURES if all(group.has(measure[0]) for group in groups)]
+        if shown:
+            plot.differences(groups, shown, folder / FIGURE)
+        store.write_page(folder / PAGE, report.page(groups))
+    return said
+
+
+def compared(groups: Sequence[Repetitions]) -> dict[str, Any]:
+    """Means with intervals at the end of training, and differences to the first, paired by seed; plain values."""
+    runs = []
+    for group in groups:
+        summary = store.summary(group.first)
+        measures = {}
+        for column, _, _ in MEASURES:
+            if group.has(column):
+                values = group.last(column)
+                difference = paired(groups[0], group, column) if group is not groups[0] else None
+                measures[column] = interval(values).plain() | {
+                    "released": column not in private_columns(group.first),
+                    "values": values.tolist(),
+                    "difference": difference.plain() if difference is not None else None,
+                }
+        told = (
+            "method",
+            "rounds",
+            "stopped",
+            "privacy",
+            "epsilon",
+            "delta",
+            "unit",
+            "observer",
+            "bytes_up",
+            "bytes_down",
+        )
+        runs.append({"name": group.name} | {key: summary.get(key) for key in told} | {"measures": measures})
+    first = groups[0]
+    return {
+        "seeds": len(first.keys),
+        "seed": first.first.config["run"]["seed"],
+        "level": LEVEL,
+        "paired_with": first.name,
+        "differ_in": differ_in(groups),
+        "runs": runs,
+    }
+
+
+def differ_in(groups: Sequence[Repetitions]) -> dict[str, list[Any]]:
+    """The settings that are not the same in all: one value per run, None where it has no such setting."""
+    found: dict[str, list[Any]] = {}
+    for table in dict.fromkeys(name for group in groups for name in group.first.config):
+        tables = [group.first.config.get(table, {}) for group in groups]
+        for key in dict.fromkeys(key for each in tables for key in each):
+            values = [each.get(key) for each in tables]
+            if (table, key) != ("run", "name") and any(value != values[0] for value in values):
+                found[f"{table}.{key}"] = values
+    return found
+
+
+def _load(file: Path, seeds: int, seed: int) -> Experiment:
+    todo = experiment.load(file, runs=seeds, seed=seed)
+    kept = todo.settings.ledgers
+    check.require(
+        not kept, f"{file.name}, [run]", "a comparison must not spend budgets that last; leave ledgers out", kept
+    )
+    return todo
+
+
+def _names(files: Sequence[Path]) -> list[str]:
+    """Each file's own name, with a number where that is taken: they name folders."""
+    names: list[str] = []
+    for file in files:
+        stem = experiment.folder_name(file.stem) or "run"
+        name, number = stem, 1
+        while name in names:
+            number += 1
+            name = f"{stem}-{number}"
+        names.append(name)
+    return names

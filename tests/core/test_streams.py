@@ -1,0 +1,140 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.random.streams import Draw, Purpose, Streams, normal, philox, to_unit
+
+CLIENTS = np.arange(7)
+
+
+def test_philox_known_answers() -> None:
+    """The reference vectors that come with Random123."""
+    ones = 0xFFFFFFFF
+    digits = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
+    vectors = [
+        ((0, 0, 0, 0), (0, 0), "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ((ones,) * 4, (ones,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        (digits, (0xA4093822, 0x299F31D0), "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ]
+    for counter, key, expected in vectors:
+        assert " ".join(f"{int(word):08x}" for word in philox(counter, key)) == expected
+
+
+def test_draws_do_not_depend_on_who_else_draws() -> None:
+    together = Streams(5).normal(CLIENTS, 3, Purpose.NOISE, 9)
+    for client in CLIENTS:
+        assert np.array_equal(Streams(5).normal(np.array([client]), 3, Purpose.NOISE, 9)[0], together[client])
+    assert np.array_equal(Streams(5, runs=4).normal(CLIENTS, 3, Purpose.NOISE, 9)[0], together)
+    assert np.array_equal(Streams(5).normal(CLIENTS, 3, Purpose.NOISE, 4), together[:, :4])
+
+
+def test_every_part_of_the_key_matters() -> None:
+    base = Streams(5).bits(CLIENTS, 3, Purpose.NOISE, 8)
+    others = [
+        Streams(6).bits(CLIENTS, 3, Purpose.NOISE, 8),
+        Streams(5).bits(CLIENTS + 7, 3, Purpose.NOISE, 8),
+        Streams(5).bits(CLIENTS, 4, Purpose.NOISE, 8),
+        Streams(5).bits(CLIENTS, 3, Purpose.BATCH, 8),
+        Streams(5).bits(CLIENTS, 3, Purpose.NOISE, 8, question=1),
+        Streams(5, runs=2).bits(CLIENTS, 3, Purpose.NOISE, 8)[1],
+    ]
+    everything = np.concatenate([base.ravel(), *(other.ravel() for other in others)])
+    assert len(np.unique(everything)) == everything.size
+
+
+def test_distributions() -> None:
+    from scipy import stats
+
+    streams, many = Streams(1), np.arange(200)
+    for sample, law in [
+        (streams.uniform(many, 1, Purpose.NOISE, 500), stats.uniform()),
+        (streams.normal(many, 2, Purpose.NOISE, 500), stats.norm()),
+        (streams.laplace(many, 3, Purpose.NOISE, 500), stats.laplace()),
+        (streams.uniform_rows(many, np.full(200, 500), 4, Purpose.BATCH), stats.uniform()),
+    ]:
+        assert stats.kstest(sample.ravel(), law.cdf).pvalue > 1e-3
+
+
+def test_uniform_never_touches_its_ends() -> None:
+    ends = to_unit(np.array([0, 2**64 - 1], dtype=np.uint64))
+    assert 0 < ends[0] < 1e-15
+    assert 1 - 1e-15 < ends[1] < 1
+
+
+def test_rows_of_unequal_clients() -> None:
+    sizes = np.array([3, 1, 4])
+    together = Streams(2).uniform_rows(np.array([0, 1, 2]), sizes, 1, Purpose.BATCH)
+    assert together.shape == (8,)
+    assert np.array_equal(Streams(2).uniform_rows(np.array([2]), sizes[2:], 1, Purpose.BATCH), together[4:])
+    assert len(np.unique(together)) == 8
+
+
+def test_an_algorithm_never_draws_the_same_twice() -> None:
+    draw = Draw(Streams(0), CLIENTS, 1)
+    assert not np.array_equal(draw.uniform(5), draw.uniform(5))
+
+
+def test_seed_is_checked() -> None:
+    with pytest.raises(InvalidInput, match="seed must be a whole number >= 0, got -1"):
+        Streams(-1)
+    assert Streams.unpredictable().seed != Streams.unpredictable().seed
+
+
+@pytest.mark.parametrize("runs", [None, 3])
+@pytest.mark.parametrize("count", [104, 105])
+@pytest.mark.parametrize("kind", ["bits", "normal"])
+@pytest.mark.parametrize("threads", [False, True])
+def test_compiled_numbers_are_the_same(
+    runs: int | None, count: int, kind: str, threads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numba  # noqa: F401 (large draws are compiled once it is loaded)
+
+    monkeypatch.setattr("sottovoce.core.random.streams.THREADS_PAY_FROM", 0 if threads else 1 << 40)
+    clients, draw = np.arange(100, 200), getattr(Streams(9, runs), kind)
+    compiled = draw(clients, 7, Purpose.BATCH, count, question=3)
+    alone = np.concatenate([draw(clients[i : i + 1], 7, Purpose.BATCH, count, question=3) for i in range(100)], axis=-2)
+    assert compiled.shape == ((100, count) if runs is None else (3, 100, count))
+    assert np.array_equal(compiled, alone)
+
+
+def test_normal_quantile_against_scipy() -> None:
+    import numba  # noqa: F401 (the whole is long enough to be compiled, its parts are not)
+    from scipy.special import ndtri
+
+    grid = np.arange(16_000, dtype=np.uint64) * np.uint64(2**50 + 12345)
+    far = np.uint64(1) << np.arange(64, dtype=np.uint64)  # down to the smallest probability there is
+    bits = np.concatenate([grid, far, ~far, np.array([0, 2**64 - 1, 2**63], dtype=np.uint64)])
+    uniform = ((bits >> np.uint64(12)).astype(float) + 0.5) * 2.0**-52
+    assert np.array_equal(to_unit(bits), uniform)
+    numbers = normal(bits)
+    np.testing.assert_allclose(numbers, ndtri(uniform), rtol=2e-15, atol=1e-16)
+    assert np.array_equal(numbers, np.concatenate([normal(part) for part in np.array_split(bits, 10)]))
+    assert np.abs(numbers).max() > 8
+
+
+def test_what_was_compiled_is_found_again_by_its_options_alone(tmp_path: Path) -> None:
+    """With one place on disk for both, the first draw ever made would decide whether any later one has threads."""
+    (tmp_path / "tiny.py").write_text(
+        "from numba import prange, types\n"
+        "from sottovoce.core.random import compiled, streams\n"
+        "def zero(x):\n"
+        "    for i in prange(len(x)):\n"
+        "        x[i] = 0.0\n"
+        "def hits(**options):\n"
+        "    kernel = compiled.compile_for(types.void(types.float64[::1]), zero, **options)\n"
+        "    return len(kernel.stats.cache_hits)\n"
+        "print(hits(), hits(parallel=True), hits(fastmath={'nsz', 'arcp', 'contract'}))\n"
+        "streams.TABLES += (0.0,)\n"
+        "print(hits())\n"
+    )
+    command, env = [sys.executable, "tiny.py"], os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    said = [
+        subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout.split()
+        for _ in range(2)
+    ]
+    assert said == [["0"] * 4, ["1"] * 4]

@@ -1,0 +1,67 @@
+"""A run file's rows shared out to clients of their own: the app that `sottovoce app --nodes` writes trains the same."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from sottovoce.cli.main import app
+from sottovoce.deploy.node import Node
+from sottovoce.deploy.server import Deployment, serve
+from sottovoce.experiment import experiment
+from tests.deployments import NAME, LocalPost
+from tests.experiment.test_experiment import write_csv
+
+ROWS = """
+[data]
+csv = "rows.csv"
+label = "outcome"
+owner = "owner"
+row_bound = 9.0
+[objective]
+loss = "logistic"
+penalty = "l2"
+lam = 0.01
+[algorithm]
+name = "dp-admm"
+[privacy]
+mode = "proven"
+noise = "seeded"
+epsilon = 5.0
+delta = 1e-3
+clip = 1.0
+[run]
+rounds = 2
+seed = 1
+engine = "numpy"
+"""
+COLUMNS = (
+    ROWS.replace("row_bound = 9.0", "split = [1, 1]", 1)
+    .replace('"dp-admm"', '"admm-sharing"')
+    .replace("clip = 1.0", 'unit = "record"\nbound = 5.0\nrow_bound = 1.0\nscore_bound = 2.0\nlabel_epsilon = 2.0')
+)
+
+
+@pytest.mark.parametrize("text", [ROWS, COLUMNS], ids=["rows", "columns"])
+def test_clients_of_their_own_train_what_the_file_says(tmp_path: Path, text: str, monkeypatch: Any) -> None:
+    write_csv(tmp_path)
+    (tmp_path / "run.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(app, ["app", "study", "--config", "run.toml", "--nodes", "nodes", "--out", "run"])
+    assert said.exit_code == 0, said.output
+    made = Deployment.build(experiment.read_tables(tmp_path / "study" / "sottovoce_app" / "run.toml"), "run.toml")
+    files = [tmp_path / "nodes" / str(client) / "node.toml" for client in range(len(made.clients.names))]
+    assert [Node(file).name for file in files] == list(made.clients.names)
+    result = serve(made, NAME, LocalPost(files), tmp_path / "run")
+    assert np.array_equal(result.model, experiment.load(tmp_path / "run.toml").train().model)
+
+
+def test_nodes_need_rows_to_share_out(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "run.toml").write_text(ROWS[ROWS.index("[objective]") :])
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(app, ["app", "study", "--config", "run.toml", "--nodes", "nodes"])
+    assert said.exit_code == 2
+    assert "needs a table [data]" in said.output
+    assert not (tmp_path / "nodes").exists()

@@ -1,0 +1,731 @@
+"""The scikit-learn face: estimators to scikit-learn, the right optimum, and a guarantee that says what it omits."""
+
+import itertools
+import pickle
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, GroupKFold, LeaveOneGroupOut, cross_val_score, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+
+import sottovoce as sv
+from sottovoce.algorithms import ADMM, DPSGD, ADMMSharing, FedSPDDP
+from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee, PrivacyWarning
+from sottovoce.estimators.scalers import RowClipper
+from sottovoce.ledger.file import FileLedger
+from sottovoce.planning import forecast as plan
+from sottovoce.privacy import accounting
+from sottovoce.problems.losses import SmoothedHinge, Softmax
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*will be clipped away")  # most rows here are known to be short
+RNG = np.random.default_rng(5)
+X = RNG.uniform(-1, 1, size=(400, 3))
+SCORE = X @ [2.0, -1.0, 0.5] + 0.3
+Y = np.where(SCORE + 0.3 * RNG.normal(size=400) > 0, "yes", "no")
+THREE = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 0.8])]
+OWNER = np.array(["north", "south", "west"])[RNG.integers(0, 3, size=400)]
+QUICK: dict[str, Any] = {"rounds": 5, "engine": "numpy", "random_state": 0, "delta": 1e-4}
+EXACT: dict[str, Any] = {"algorithm": "admm", "privacy": "none", "rounds": 150, "engine": "numpy"}
+DECLARED: dict[str, Any] = {"classes": ["no", "yes"], "earlier_steps": "public"}
+
+
+def copy_of(model: Any) -> Any:
+    return clone(model)
+
+
+# Nothing is expected to fail. With noise, checks that compare two fits hold because a seed makes noise repeatable, and
+# none wants a score: few rows under a real budget make a poor model, which the tag `poor_score` declares.
+@pytest.mark.filterwarnings("ignore::sottovoce.core.check.PrivacyWarning", "ignore:.*will be clipped away")
+@parametrize_with_checks(
+    [
+        sv.FederatedClassifier("admm", privacy="none", rounds=10, engine="numpy"),
+        sv.FederatedRegressor("admm", privacy="none", rounds=10, engine="numpy"),
+        sv.FederatedClassifier(epsilon=100.0, rounds=5, engine="numpy", random_state=0),
+        sv.FederatedRegressor(epsilon=100.0, rounds=5, engine="numpy", random_state=0),
+        sv.FederatedClassifier(engine="numpy"),
+        sv.FederatedRegressor(engine="numpy"),
+        sv.VerticalClassifier(privacy="none", rounds=30),
+        sv.VerticalClassifier(
+            privacy=sv.ProvenColumns(50.0, 1e-5, unit="record", bound=20.0, row_bound=2.0, score_bound=0.3),
+            rounds=5,
+            random_state=0,
+        ),
+    ]
+)
+def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::sottovoce.core.check.PrivacyWarning")
+@pytest.mark.parametrize(
+    ("estimator", "why"),
+    [
+        # what a record, a column and a party cost differs by orders of magnitude: nobody can choose for the user
+        (sv.VerticalClassifier(), "privacy must be said"),
+        # ranges that were not stated would have to be read off the private rows
+        (sv.PublicScaler(), "ranges must be stated"),
+        # an epsilon of 0.1 does not find ranges in the checks' 10 to 200 rows: it refuses rather than guess
+        (sv.PrivateScaler(), "noise would drown the counts"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_defaults_that_scikit_learn_cannot_check(estimator: Any, why: str) -> None:
+    """Each of these fails by its own refusal and by nothing else; with the parameter stated all checks pass."""
+    failed = [one["exception"] for one in check_estimator(estimator, on_fail=None) if one["status"] == "failed"]
+    assert len(failed) > 20
+    for error in failed:
+        chain = (error, error.__cause__, error.__context__)
+        assert any(why in str(each) for each in chain), repr(error)
+
+
+# ------------------------------------------------------------------------------------------------ the right optimum
+
+
+@pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_without_noise_it_is_logistic_regression(y: np.ndarray, intercept: bool) -> None:
+    model = sv.FederatedClassifier(**EXACT, penalty=sv.L2(0.01), fit_intercept=intercept).fit(X, y)
+    # the intercept is a column of ones, penalised like the others
+    wide = np.column_stack([X, np.ones(len(X))]) if intercept else X
+    other = LogisticRegression(C=1 / (0.01 * len(X)), fit_intercept=False, tol=1e-10, max_iter=10_000).fit(wide, y)
+    assert np.array_equal(model.classes_, other.classes_)
+    assert model.coef_.shape == (1 if len(other.classes_) == 2 else 3, 3)
+    found = np.column_stack([model.coef_, model.intercept_]) if intercept else model.coef_
+    assert np.allclose(found, other.coef_, atol=2e-5)
+    assert np.allclose(model.predict_proba(X), other.predict_proba(wide), atol=1e-5)
+    assert np.array_equal(model.predict(X), other.predict(wide))
+    assert np.allclose(model.decision_function(X), other.decision_function(wide), atol=1e-4)
+
+
+def test_every_owner_counts_the_same() -> None:
+    groups = np.where(np.arange(400) < 50, "small", "large")
+    model = sv.FederatedClassifier(**EXACT, penalty=sv.L2(0.01), fit_intercept=False).fit(X, Y, groups=groups)
+    weight = np.where(groups == "small", 1 / 100, 1 / 700)
+    other = LogisticRegression(C=100.0, fit_intercept=False, tol=1e-10).fit(X, Y, sample_weight=weight)
+    assert np.allclose(model.coef_, other.coef_, atol=2e-5)
+
+
+def test_without_noise_it_is_ridge_regression() -> None:
+    y = 500 + 100 * SCORE
+    model = sv.FederatedRegressor(**EXACT, penalty=sv.L2(0.01), y_range=(0, 1000)).fit(X, y)
+    wide = np.column_stack([X, np.ones(len(X))])
+    other = Ridge(alpha=0.01 * len(X), fit_intercept=False).fit(wide, (y - 500) / 500)
+    assert np.allclose(model.coef_, 500 * other.coef_[:3], atol=1e-3)
+    assert model.intercept_ == pytest.approx(500 + 500 * other.coef_[3], abs=1e-3)
+    assert np.allclose(model.predict(X), 500 + 500 * other.predict(wide), atol=1e-2)
+    assert model.score(X, y) > 0.99
+
+
+def test_two_margins_of_softmax_are_one_of_logistic() -> None:
+    model = sv.FederatedClassifier(**EXACT, loss="softmax", penalty=sv.L2(0.01)).fit(X, Y)
+    # |w1|² + |w2|² with w2 = -w1 is half of |w2 - w1|²
+    other = sv.FederatedClassifier(**EXACT, penalty=sv.L2(0.005)).fit(X, Y)
+    assert model.coef_.shape == (1, 3)
+    assert np.allclose(model.coef_, other.coef_, atol=1e-4)
+    assert np.allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-4)
+
+
+def test_hinges_have_no_probabilities() -> None:
+    model = sv.FederatedClassifier(**EXACT, loss=SmoothedHinge(0.5), penalty=sv.L2(0.01)).fit(X, Y)
+    assert model.score(X, Y) > 0.85
+    assert not hasattr(model, "predict_proba")
+    assert hasattr(sv.FederatedClassifier(), "predict_proba")
+
+
+def test_preparation_is_applied_before_predicting() -> None:
+    raw = 50 + 40 * X
+    steps = [sv.PublicScaler((10, 90)), RowClipper(1.0)]
+    model = sv.FederatedClassifier(**EXACT, prepare=steps).fit(raw, Y)
+    by_hand = sv.FederatedClassifier(**EXACT, row_bound=1.0)
+    scaled = make_pipeline(*steps).fit_transform(raw)
+    assert np.allclose(scaled, X * np.minimum(1, 1 / np.linalg.norm(X, axis=1))[:, None], atol=1e-12)
+    assert np.allclose(model.coef_, by_hand.fit(scaled, Y).coef_, atol=1e-9)
+    assert np.array_equal(model.predict(raw), by_hand.predict(scaled))
+
+
+# ------------------------------------------------------------------------------------------------- what it promises
+
+
+def test_the_budget_is_what_was_asked_for() -> None:
+    model = sv.FederatedClassifier(epsilon=0.7, **QUICK).fit(X, Y, groups=OWNER)
+    assert model.guarantee_.epsilon == pytest.approx(0.7, rel=1e-6)
+    assert (model.guarantee_.delta, len(model.guarantee_.epsilon_of_client), model.rounds_) == (1e-4, 3, 5)
+    own = sv.FederatedClassifier(DPSGD(), privacy=sv.Proven(0.5, 1e-3, 2.0, relation="add-remove"), **QUICK)
+    assert own.fit(X, Y, groups=OWNER).guarantee_.epsilon == pytest.approx(0.5, rel=1e-6)
+    published = sv.FederatedClassifier(epsilon=0.5, privacy="published", **QUICK).fit(X, Y, groups=OWNER)
+    assert published.guarantee_.epsilon is None
+    assert "dp-admm" in str(published.guarantee_).lower()
+    exact = sv.FederatedClassifier(privacy="none", **QUICK).fit(X, Y)
+    assert str(exact.guarantee_) == "No privacy: exact answers were sent in the clear."
+
+
+def test_it_says_what_is_not_covered() -> None:
+    model = sv.FederatedClassifier(**QUICK).fit(X, Y)
+    text = str(model.guarantee_)
+    for words in ("read off the private labels", "before it came here", "groups was not given"):
+        assert words in text
+        assert any(words in sentence for sentence in model.guarantee_.not_covered)
+    assert text.endswith(".")
+    assert not text.endswith("..")
+    declared = str(sv.FederatedClassifier(**QUICK, **DECLARED).fit(X, Y, groups=OWNER).guarantee_)
+    assert declared == text[: text.index("; the set of class labels")] + "."
+
+
+def test_earlier_steps_are_not_guessed_from_private_rows() -> None:
+    """Rows that look scaled by their own numbers, and others: the same words, and no warning (warnings are errors)."""
+    said = [sv.FederatedClassifier(**QUICK).fit(rows, Y).guarantee_.not_covered for rows in (X, scaled(100 + X))]
+    assert said[0] == said[1]
+    assert any("scaling by private maxima, means or deviations is a leak" in words for words in said[0])
+    declared = sv.FederatedClassifier(**QUICK, earlier_steps="public").fit(scaled(X), Y)
+    assert not any("private maxima" in words for words in declared.guarantee_.not_covered)
+
+
+def scaled(rows: np.ndarray) -> np.ndarray:
+    return StandardScaler().fit_transform(rows)
+
+
+def test_ranges_and_training_share_one_budget(tmp_path: Path) -> None:
+    raw, y = np.repeat(X, 30, axis=0) * [1, 50, 1000], np.repeat(Y, 30)
+    groups = np.arange(len(y)) % 3
+    same: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, **DECLARED, **{k: QUICK[k] for k in ("rounds", "engine")}}
+    model = sv.FederatedClassifier(**same, prepare=sv.PrivateScaler(0.5), random_state=0, ledgers=tmp_path)
+    model.fit(raw, y, groups=groups)
+    assert model.guarantee_.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert model.score(raw, y) > 0.85
+    with FileLedger.open(tmp_path / "0001.ledger") as ledger:
+        assert sorted(ledger.spent().values()) == [2, 5]
+        assert ledger.epsilon() == pytest.approx(1.0, rel=1e-6)
+        assert [receipt.round for receipt in ledger.receipts()] == [0, 0, 1, 2, 3, 4, 5]
+    # in memory the same numbers; and the same fit again is a new run, for which nothing is left
+    memory = copy_of(model).set_params(ledgers=None).fit(raw, y, groups=groups)
+    assert np.array_equal(memory.coef_, model.coef_)
+    assert memory.guarantee_.epsilon == pytest.approx(1.0, rel=1e-6)
+    for state in (0, 1):
+        with pytest.raises(BudgetSpent):
+            copy_of(model).set_params(random_state=state).fit(raw, y, groups=groups)
+    message = "nothing was trained; after round 0: every client's budget is spent. Earlier fits .*change_budget"
+    with pytest.raises(BudgetSpent, match=message):
+        copy_of(model).set_params(prepare=sv.PublicScaler((-1000, 1000))).fit(raw, y, groups=groups)
+
+
+def test_what_ranges_cost_is_missing_from_training() -> None:
+    """Rows of nearly 0 have no gradient, so the model is noise alone; and the squared mu of Gaussians add up."""
+    raw, y, groups = np.repeat(X, 30, axis=0), np.repeat(Y, 30), np.arange(12_000) % 3
+    nearly_0 = sv.PublicScaler((-1e9, 1e9))
+
+    def noise(*steps: Any) -> float:
+        models = [
+            sv.FederatedClassifier(
+                DPSGD(), delta=1e-5, rounds=1, engine="numpy", prepare=[*steps, nearly_0], random_state=seed, **DECLARED
+            ).fit(raw, y, groups=groups)
+            for seed in range(40)
+        ]
+        return float(np.std([model.coef_ for model in models]))
+
+    whole, ranges = (accounting.gaussian_mu(epsilon, 1e-5) for epsilon in (1.0, 0.9))
+    expected = 1 / np.sqrt(1 - (ranges / whole) ** 2)
+    assert expected > 2
+    # each deviation is of 120 numbers, known to 6 %
+    assert noise(sv.PrivateScaler(0.9, 1e-5)) / noise() == pytest.approx(expected, rel=0.3)
+
+
+def test_the_plan_chooses_method_rounds_and_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def choose(*sizes: Any, **options: Any) -> Any:
+        asked.append((*sizes, options))
+        return SimpleNamespace(algorithm=DPSGD(step=0.5), rounds=7, privacy=sv.Proven(9.0, 1e-9, 0.3))
+
+    monkeypatch.setattr(plan, "choose", choose)
+    model = sv.FederatedClassifier("auto", epsilon=0.7, prepare=RowClipper(2.0), **QUICK)
+    model.fit(X, Y, groups=OWNER)
+    sizes, width, options = asked[0]
+    assert sizes == [OWNER.tolist().count(name) for name in ("north", "south", "west")]
+    assert width == 4
+    assert options["row_bound"] == pytest.approx(np.sqrt(5))
+    assert (options["epsilon"], options["delta"], options["unit"]) == (0.7, 1e-4, "record")
+    assert (model.algorithm_, model.rounds_) == (DPSGD(step=0.5), 7)
+    same: dict[str, Any] = QUICK | {"rounds": 7, "clip": 0.3}
+    by_hand = sv.FederatedClassifier(DPSGD(step=0.5), epsilon=0.7, prepare=RowClipper(2.0), **same)
+    assert np.array_equal(model.coef_, by_hand.fit(X, Y, groups=OWNER).coef_)
+    assert model.guarantee_.epsilon == pytest.approx(0.7, rel=1e-6)
+
+
+def test_the_plan_is_for_what_ranges_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The squared mu of Gaussians add up; what a plan is asked about is the rest."""
+    asked: list[float] = []
+
+    def choose(*sizes: Any, epsilon: float, **options: Any) -> Any:
+        asked.append(epsilon)
+        return SimpleNamespace(algorithm=DPSGD(), rounds=2, privacy=sv.Proven(1.0, 1e-4, 0.3))
+
+    monkeypatch.setattr(plan, "choose", choose)
+    many, y, groups = np.repeat(X, 30, axis=0), np.repeat(Y, 30), np.arange(12_000) % 3
+    for steps in (sv.PublicScaler((-1, 1)), sv.PrivateScaler(0.9, 1e-5)):
+        options: dict[str, Any] = QUICK | {"delta": 1e-5, "prepare": steps}
+        sv.FederatedClassifier("auto", **options).fit(many, y, groups=groups)
+    whole, ranges, left = (accounting.gaussian_mu(epsilon, 1e-5) for epsilon in (1.0, 0.9, asked[1]))
+    assert asked[0] == 1.0
+    assert left == pytest.approx(np.sqrt(whole**2 - ranges**2), rel=1e-6)
+
+
+def test_the_plan_knows_when_noise_will_be_secure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it leaves out the methods that hide their local steps: there is no proof for them."""
+    asked: list[bool] = []
+    hidden = FedSPDDP(local_steps=5, variant="P")
+
+    def choose(*sizes: Any, secure: bool, **options: Any) -> Any:
+        asked.append(secure)
+        return SimpleNamespace(algorithm=DPSGD() if secure else hidden, rounds=2, privacy=sv.Proven(1.0, 1e-4, 0.3))
+
+    monkeypatch.setattr(plan, "choose", choose)
+    for noise in ("seeded", "secure"):
+        privacy = sv.Proven(1.0, 1e-4, 1.0, noise=noise)
+        model = sv.FederatedClassifier("auto", privacy=privacy, row_bound=100.0, engine="numpy", random_state=0)
+        model.fit(X, Y, groups=OWNER)
+        assert model.guarantee_.noise.startswith("discrete") == (noise == "secure")
+    assert asked == [False, True]
+
+
+def test_other_settings_other_noise() -> None:
+    """One seed and two ways to prepare must not share noise: the difference of the two would be exact."""
+    steps = (sv.PublicScaler((-1e9, 1e9)), sv.PublicScaler((-1.1e9, 1e9)), RowClipper(1e-9), RowClipper(1.1e-9))
+    models = [sv.FederatedClassifier(DPSGD(), prepare=step, **QUICK, **DECLARED).fit(X, Y).coef_ for step in steps]
+    models.append(sv.FederatedClassifier(DPSGD(), prepare=steps[0], fit_intercept=False, **QUICK).fit(X, Y).coef_)
+    apart = np.array([[np.abs(a - b).max() / np.abs(a).max() for b in models] for a in models])
+    assert (apart[~np.eye(5, dtype=bool)] > 0.01).all()  # shared noise would leave differences of 1e-9
+    again = sv.FederatedClassifier(DPSGD(), prepare=steps[0], **QUICK, **DECLARED).fit(X, Y)
+    assert np.array_equal(again.coef_, models[0])
+
+
+def test_another_bound_other_noise() -> None:
+    """A bound that differs in the eighth digit asks for steps that do: with one noise the models would be as near."""
+    options: dict[str, Any] = {"prepare": sv.PublicScaler((-1, 1)), **QUICK, **DECLARED}
+    bounds = (None, 2.45, 2.4500001)
+    models = [sv.FederatedClassifier(row_bound=each, **options).fit(X, Y, groups=OWNER).coef_ for each in bounds]
+    for one, other in itertools.combinations(models, 2):
+        assert np.abs(one - other).max() > 0.01
+    trained = []
+    for bound in bounds:
+        rows = sv.Federation.from_arrays(X, np.where(Y == "yes", 1, -1), OWNER, row_bound=bound)
+        goal = sv.Objective(sv.Logistic(), sv.L2(0.01))
+        same: dict[str, Any] = {"privacy": sv.Proven(1.0, 1e-4, 1.0), "rounds": 3, "seed": 0, "engine": "numpy"}
+        trained.append(sv.train(sv.DPADMM(), rows, goal, **same).model)
+    for one, other in itertools.combinations(trained, 2):
+        assert np.abs(one - other).max() > 0.01
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns"])
+def test_other_data_other_noise(kind: str) -> None:
+    """The folds of a cross-validation share a seed. The noise here is all there is: if shared, models would agree."""
+    model: Any = sv.FederatedClassifier(DPSGD(), prepare=sv.PublicScaler((-1e9, 1e9)), **QUICK, **DECLARED)
+    if kind == "columns":
+        quiet = sv.ProvenColumns(0.01, 1e-5, unit="record", bound=20.0, row_bound=2.0, score_bound=1.0)
+        model = sv.VerticalClassifier([1, 2], privacy=quiet, rounds=3, penalty=sv.L2(1.0), random_state=0, **DECLARED)
+
+    def fitted(X: np.ndarray, y: np.ndarray, **groups: Any) -> np.ndarray:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyWarning)
+            return copy_of(model).fit(X, y, **groups).coef_
+
+    moved, flipped = X.copy(), Y.copy()
+    moved[0, 0] += 1e-9
+    flipped[0] = "no" if Y[0] == "yes" else "yes"
+    found = [fitted(X, Y), fitted(moved, Y), fitted(X, flipped)]
+    if kind == "rows":
+        found += [fitted(X, Y, groups=np.arange(400) // 200), fitted(X, Y, groups=np.arange(400) // 201)]
+    apart = np.array([[np.abs(a - b).max() / np.abs(a).max() for b in found] for a in found])
+    assert (apart[~np.eye(len(found), dtype=bool)] > 0.1).all()
+    assert np.array_equal(fitted(X, Y), found[0])
+
+
+def test_a_pickle_holds_no_seed_and_no_rows() -> None:
+    seed: dict[str, Any] = {"random_state": 1_234_567_891}
+    unseeded: dict[str, Any] = {"random_state": None}
+    model = sv.FederatedClassifier(**(QUICK | seed)).fit(X, Y, groups=OWNER)
+    stored = pickle.dumps(model)
+    assert (1_234_567_891).to_bytes(4, "little") not in stored
+    fresh = sv.FederatedClassifier(**(QUICK | seed))
+    assert (1_234_567_891).to_bytes(4, "little") in pickle.dumps(copy_of(fresh))  # how workers of a search get it
+    for secret in (X[0, 0], X[17, 2]):
+        assert np.float64(secret).tobytes() not in stored
+    assert b"north" not in stored
+    loaded = pickle.loads(stored)
+    assert np.array_equal(loaded.predict(X), model.predict(X))
+    assert loaded.guarantee_ == model.guarantee_
+    assert loaded.random_state is None
+    one, other = (sv.FederatedClassifier(**(QUICK | unseeded)).fit(X, Y).coef_ for _ in range(2))
+    assert not np.allclose(one, other)
+
+
+@pytest.mark.filterwarnings("ignore:.*was fitted before")
+@pytest.mark.parametrize("kept", [False, True], ids=["memory", "ledgers"])
+def test_a_pickled_search_holds_no_seed(kept: bool, tmp_path: Path) -> None:
+    """It keeps the estimator that it was given, unfitted, beside the one that was fitted with its seed."""
+    seed = 1_234_567_891
+    options: dict[str, Any] = QUICK | {"random_state": seed, "ledgers": tmp_path if kept else None}
+    scaler = sv.PrivateScaler(1e3, random_state=seed)
+    pipeline = make_pipeline(scaler, sv.FederatedClassifier(**options))
+    search: Any = GridSearchCV(pipeline, {"federatedclassifier__clip": [1.0]}, cv=2)
+    assert pickle.dumps(search).count(seed.to_bytes(4, "little")) > 0
+    if kept:
+        search = pipeline.fit(X, Y)
+    else:
+        search.fit(X, Y)
+    assert seed.to_bytes(4, "little") not in pickle.dumps(search)
+    assert seed.to_bytes(4, "little") not in pickle.dumps(copy_of(search))
+    options |= {"privacy": "none", "ledgers": None}
+    open_ = sv.FederatedClassifier(**options).fit(X, Y)
+    assert pickle.loads(pickle.dumps(open_)).random_state == seed  # nothing to hide
+
+
+# --------------------------------------------------------------------------------------------- cross-validation etc.
+
+
+def test_cross_validation_warns_that_each_fit_spends() -> None:
+    model = sv.FederatedClassifier(**QUICK)
+    with pytest.warns(PrivacyWarning, match="was fitted before, each fit spends epsilon = 1 of its own"):
+        scores = cross_val_score(model, X, Y, cv=3, params={"groups": OWNER})
+    assert scores.mean() > 0.6
+    exact = sv.FederatedClassifier(privacy="none", **QUICK)
+    assert cross_val_score(exact, X, Y, cv=3).mean() > 0.8  # warnings are errors: none here
+
+
+def test_copies_in_other_processes_warn_too() -> None:
+    """There nobody can count the fits together, so each of them says it."""
+    model = sv.FederatedClassifier(**QUICK)
+    copy = pickle.loads(pickle.dumps(copy_of(model)))  # as a worker gets it
+    with pytest.warns(
+        PrivacyWarning, match="is a copy, and others may be fitted elsewhere, each fit spends epsilon = 1"
+    ):
+        copy.fit(X, Y, groups=OWNER)
+    fitted = pickle.loads(pickle.dumps(model.fit(X, Y, groups=OWNER)))  # warnings are errors: none here
+    with pytest.warns(PrivacyWarning, match="is a copy, and others may be fitted elsewhere"):
+        fitted.fit(X, Y, groups=OWNER)
+    pickle.loads(pickle.dumps(sv.FederatedClassifier(**QUICK))).fit(X, Y, groups=OWNER)  # no copy of anything
+
+
+def test_workers_of_a_cross_validation_are_heard(capfd: pytest.CaptureFixture[str]) -> None:
+    """Warnings do not cross from a worker process, but what it prints to stderr is seen."""
+    model = sv.FederatedClassifier(**QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PrivacyWarning)
+        cross_val_score(model, X, Y, cv=2, params={"groups": OWNER}, n_jobs=2)
+    assert "each fit spends epsilon = 1 of its own" in capfd.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:.*was fitted before")
+@pytest.mark.parametrize("routing", [False, True])
+def test_groups_reach_fit(routing: bool) -> None:
+    model = sv.FederatedClassifier(**QUICK)
+    pipeline: Any = make_pipeline(sv.PrivateScaler(100.0, random_state=0), model)
+    with config_context(enable_metadata_routing=routing):
+        found = cross_validate(model, X, Y, cv=3, params={"groups": OWNER}, return_estimator=True)
+        assert [len(one.guarantee_.epsilon_of_client) for one in found["estimator"]] == [3, 3, 3]
+        if routing:  # one owner is left out of each fit
+            found = cross_validate(model, X, Y, cv=GroupKFold(3), params={"groups": OWNER}, return_estimator=True)
+            assert [len(one.guarantee_.epsilon_of_client) for one in found["estimator"]] == [2, 2, 2]
+            pipeline.fit(X, Y, groups=OWNER)
+        else:  # the splitter and the estimator are told separately, as docs/sharp-edges.md says
+            found = cross_validate(
+                model, X, Y, groups=OWNER, params={"groups": OWNER}, cv=LeaveOneGroupOut(), return_estimator=True
+            )
+            assert [len(one.guarantee_.epsilon_of_client) for one in found["estimator"]] == [2, 2, 2]
+            pipeline.fit(X, Y, privatescaler__groups=OWNER, federatedclassifier__groups=OWNER)
+    assert len(pipeline[0].guarantee_.epsilon_of_client) == len(pipeline[-1].guarantee_.epsilon_of_client) == 3
+    assert "before it came here" in str(pipeline[-1].guarantee_)  # it cannot see the scaler in front of it
+
+
+def test_clones_have_the_parameters() -> None:
+    model = sv.FederatedClassifier(ADMM(rho=0.7), prepare=[sv.PublicScaler((0, 1)), RowClipper()], penalty=sv.L1(0.1))
+    copy = copy_of(model)
+    assert copy.algorithm == ADMM(rho=0.7)
+    assert copy.prepare[0].ranges == (0, 1)
+    assert copy.prepare[0] is not model.prepare[0]
+    assert repr(copy) == repr(model)
+
+
+# -------------------------------------------------------------------------------------------------- what it is given
+
+
+def test_frames() -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["age", "height", "weight"])
+    frame["hospital"], frame["ill"] = OWNER, Y
+    features = frame[["age", "height", "weight"]]
+    by_name = sv.PublicScaler({"weight": (-1, 1), "height": (-1, 1), "age": (-1, 1)})
+    model = sv.FederatedClassifier(prepare=by_name, **QUICK).fit(features, frame["ill"], groups=frame["hospital"])
+    plain = sv.FederatedClassifier(prepare=sv.PublicScaler((-1, 1)), **QUICK).fit(X, Y, groups=OWNER)
+    assert model.feature_names_in_.tolist() == ["age", "height", "weight"]
+    assert np.array_equal(model.coef_, plain.coef_)
+    assert np.array_equal(model.predict(features), plain.predict(X))
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(features[["height", "age", "weight"]])
+    message = (
+        r"column 'hospital' of X must hold numbers, and row 0 holds text \(400 such entries\)\. Drop such rows, leave"
+    )
+    with pytest.raises(InvalidInput, match=message):
+        sv.FederatedClassifier(**QUICK).fit(frame.drop(columns="ill"), frame["ill"], groups=frame["hospital"])
+    table = pytest.importorskip("pyarrow").Table.from_pandas(features)  # another kind of frame
+    assert sv.FederatedClassifier(**QUICK).fit(table, Y).feature_names_in_.tolist() == ["age", "height", "weight"]
+
+
+def test_frames_of_polars() -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"age": X[:, 0], "height": X[:, 1], "weight": X[:, 2], "hospital": OWNER, "ill": Y})
+    features, ranges = frame.select("age", "height", "weight"), {"age": (-1, 1), "height": (-1, 1), "weight": (-1, 1)}
+    model = sv.FederatedClassifier(prepare=sv.PublicScaler(ranges), **QUICK)
+    model.fit(features, frame["ill"], groups=frame["hospital"])
+    plain = sv.FederatedClassifier(prepare=sv.PublicScaler((-1, 1)), **QUICK).fit(X, Y, groups=OWNER)
+    assert model.feature_names_in_.tolist() == list(ranges)
+    assert np.array_equal(model.coef_, plain.coef_)
+    assert np.array_equal(model.predict(features), plain.predict(X))
+    with pytest.raises(InvalidInput, match="column 'hospital' of X must hold numbers"):
+        copy_of(plain).fit(frame.drop("ill"), frame["ill"], groups=frame["hospital"])
+    gaps = features.with_columns(weight=pl.Series([None, *X[1:, 2].tolist()]))
+    with pytest.raises(InvalidInput, match="column 'weight' of X contains NaN, first in row 0"):
+        copy_of(plain).fit(gaps, frame["ill"])
+    with pytest.raises(InvalidInput, match=r"row 0 has none \(1 such rows\)"):
+        copy_of(plain).fit(features, frame["ill"], groups=pl.Series([None, *OWNER[1:].tolist()]))
+
+
+def test_declared_classes() -> None:
+    model = sv.FederatedClassifier(classes=["yes", "no", "perhaps"], **QUICK).fit(X, Y, groups=OWNER)
+    assert model.classes_.tolist() == ["no", "perhaps", "yes"]
+    assert model.predict_proba(X).shape == (400, 3)
+    assert model.coef_.shape == (3, 3)
+    first, count = np.flatnonzero(Y == "yes")[0], (Y == "yes").sum()
+    message = (
+        rf"declared classes \['maybe', 'no'\], and row {first} has another label \({count} such rows\)\. Declare it"
+    )
+    with pytest.raises(InvalidInput, match=message):
+        sv.FederatedClassifier(classes=["no", "maybe"], **QUICK).fit(X, Y)
+    for declared in (["no", "yes"], None):
+        with pytest.raises(InvalidInput, match=r"y holds one class only\. Add rows of another class; shuffle"):
+            sv.FederatedClassifier(classes=declared, **QUICK).fit(X, np.full(400, "yes"))
+    with pytest.raises(InvalidInput, match=r"classes must name two labels or more"):
+        sv.FederatedClassifier(classes=["yes"], **QUICK).fit(X, Y)
+    numbers = sv.FederatedClassifier(classes=[0, 1], **QUICK).fit(X, (Y == "yes").astype(int))
+    assert set(numbers.predict(X).tolist()) <= {0, 1}
+
+
+def refused(**options: Any) -> sv.FederatedClassifier:
+    return sv.FederatedClassifier(**(QUICK | options)).fit(X, Y, groups=OWNER)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": "dpadmm"}, "FederatedClassifier: unknown algorithm 'dpadmm'. Did you mean 'dp-admm'?"),
+        ({"privacy": "prven"}, "Did you mean 'proven'?"),
+        ({"penalty": 0.1}, "penalty must be an object"),
+        ({"loss": "squared"}, "unknown loss 'squared'. Known: logistic, softmax"),
+        ({"loss": Softmax(5)}, "loss must fit 2 classes"),
+        ({"prepare": StandardScaler()}, "prepare takes PublicScaler, PrivateScaler and RowClipper"),
+        ({"prepare": [sv.PrivateScaler(), RowClipper(), sv.PrivateScaler()]}, "one PrivateScaler at most, got 2"),
+        ({"privacy": "none", "prepare": sv.PrivateScaler()}, "PrivateScaler is for privacy 'proven'"),
+        ({"prepare": sv.PrivateScaler(0.1)}, "noise would drown the counts"),
+        ({"privacy": "none", "ledgers": "folder"}, "ledgers are for privacy 'proven'"),
+        ({"row_bound": 0.1}, "row_bound promises that no row is longer"),
+        ({"earlier_steps": "none"}, "unknown earlier_steps 'none'"),
+        ({"algorithm": "auto"}, "algorithm='auto' has to know how long rows are"),
+        ({"algorithm": "auto", "privacy": "none"}, "algorithm='auto' is for privacy 'proven'"),
+        ({"rounds": 0}, "rounds must be a whole number >= 1"),
+        ({"clip": None}, "clip must be a number > 0, got None"),
+        ({"epsilon": "1"}, "epsilon must be a number > 0, got '1'"),
+        ({"delta": None}, "delta must be a number and lie in (0, 1), got None"),
+        ({"classes": "ill"}, "classes must be a list of labels, such as ['ill', 'well'], got 'ill'"),
+        ({"algorithm": "fed-plt"}, "prepare=PublicScaler(...) or row_bound=... of an estimator"),
+        ({"algorithm": "fedepm"}, "prepare=PublicScaler(...) or row_bound=... of an estimator"),
+        ({"algorithm": "fdml"}, "fdml is for columns of many owners. Use VerticalClassifier, or one of admm, pvp"),
+        ({"algorithm": sv.DPADMM}, "algorithm must be an object, got a class. Give DPADMM()"),
+        (
+            {"prepare": {"age": (0, 120)}},
+            "PrivateScaler and RowClipper, got dict. Give PublicScaler(ranges)",
+        ),
+        ({"algorithm": ADMMSharing()}, "admm-sharing is for columns of many owners"),
+        ({"random_state": np.random.default_rng(0)}, "Of a Generator give a number, random_state=int(rng.integers("),
+        ({"random_state": -1}, "random_state: must be None, a whole number >= 0 or a RandomState, got -1"),
+        ({"epsilon": 20.0, "prepare": sv.PrivateScaler(20.0, 1e-4)}, "ranges would take nearly all of epsilon = 20"),
+        ({"epsilon": -1.0}, "epsilon must be > 0"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_wrong_parameters(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        refused(**options)
+    assert message in str(error.value)
+
+
+def test_wrong_data() -> None:
+    from scipy.sparse import csr_array
+
+    model = sv.FederatedClassifier(**QUICK)
+    with pytest.raises(InvalidInput, match="a heavier one would show"):
+        model.fit(X, Y, sample_weight=np.ones(400))
+    model.fit(X, Y, sample_weight=None)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'group'"):
+        model.fit(X, Y, group=OWNER)
+    with pytest.raises(TypeError, match="toarray"):
+        model.fit(csr_array(X), Y)
+    with pytest.raises(InvalidInput, match=r"got text\. .*groups=frame\['owner'\]"):
+        model.fit(X, Y, groups="hospital")
+    with pytest.raises(InvalidInput, match="groups must have one entry per row"):
+        model.fit(X, Y, groups=OWNER[:-1])
+    with pytest.raises(InvalidInput, match=r"columns are split here, so no row has an owner\. Say .* parties="):
+        sv.VerticalClassifier(privacy="none").fit(X, Y, groups=OWNER)
+    with pytest.raises(InvalidInput, match=r"y must hold the label of each row, got text\. Give .* frame\['label'\]"):
+        model.fit(X, "ill")
+    with pytest.raises(InvalidInput, match=r"y must hold numbers, and row 0 holds text \(400 such rows\)\. Make"):
+        sv.FederatedRegressor(**QUICK).fit(X, Y)
+    with pytest.raises(InvalidInput, match="y_range must be"):
+        sv.FederatedRegressor(y_range=(1, 0), **QUICK).fit(X, SCORE)
+    with pytest.raises(NoGuarantee, match="unit is a whole client"):
+        refused(privacy=sv.Proven(1.0, 1e-4, 1.0, unit="client"), algorithm="dp-fedavg", prepare=sv.PrivateScaler(1.0))
+
+
+@pytest.mark.parametrize("model", [sv.FederatedClassifier(**QUICK), sv.VerticalClassifier(privacy="none")])
+def test_no_error_quotes_an_entry(model: Any) -> None:
+    """Errors travel further than rows do."""
+    words = X.astype(object)
+    words[7, 1] = "Anna Rossi"
+    coded = words.copy()
+    coded[7, 1] = b"Anna Rossi"
+    for rows in (words, words.tolist(), tuple(map(tuple, words.tolist())), coded, coded.tolist(), coded.astype(bytes)):
+        with pytest.raises(InvalidInput, match=r"column \d of X must hold numbers, and row \d holds text") as error:
+            model.fit(rows, Y)
+        assert "Rossi" not in str(error.value)
+    with pytest.raises(InvalidInput, match="labels in y must be of the kind of classes_, text or numbers"):
+        copy_of(model).fit(X, Y == "yes").score(X, ["Anna Rossi", *Y[1:]])
+    with pytest.raises(InvalidInput, match=r"labels must be all text or all numbers, and y holds both") as error:
+        model.fit(X, np.array([1871, *Y[1:]], dtype=object))
+    assert "1871" not in str(error.value)
+    huge = X.copy()
+    huge[5, 1] = 1.2345e123
+    with pytest.raises(
+        InvalidInput, match=r"entries of X must be at most 1e\+100 in size\. Is one of them a mark"
+    ) as error:
+        model.fit(huge, Y)
+    assert "1.2345" not in str(error.value)
+
+
+def test_gaps_are_named_and_not_to_be_imputed() -> None:
+    """An imputer, which scikit-learn recommends here, learns from private rows."""
+    from scipy.sparse import csr_array
+
+    pd = pytest.importorskip("pandas")
+    gaps = X.copy()
+    gaps[[7, 30], 2] = np.nan
+    frame = pd.DataFrame(gaps, columns=["age", "height", "weight"])
+    exact = sv.VerticalClassifier(privacy="none", rounds=2)
+    words = r"of X contains NaN, first in row 7 \(2 such rows\)\. Drop these rows, or fill .* is a leak$"
+    cases = [(sv.FederatedClassifier(**QUICK), gaps, "2"), (sv.FederatedClassifier(**QUICK), frame, "'weight'")]
+    cases += [(sv.FederatedRegressor(**QUICK), frame.convert_dtypes(), "'weight'"), (exact, csr_array(gaps), "2")]
+    for model, rows, name in cases:
+        with pytest.raises(InvalidInput, match=f"^{type(model).__name__}: column {name} {words}"):
+            model.fit(rows, X[:, 0] if isinstance(model, sv.FederatedRegressor) else Y)
+    with pytest.raises(InvalidInput, match=f"column 2 {words}"):
+        copy_of(exact).fit(X, Y).predict(gaps)
+    labels = [[gap if row in (7, 30) else y for row, y in enumerate(Y.tolist())] for gap in (None, pd.NA)]
+    labels.append(np.where(np.isnan(gaps[:, 2]), np.nan, Y.astype(object)))  # type: ignore[arg-type]
+    for model, y in [(sv.FederatedRegressor, gaps[:, 2]), *((sv.FederatedClassifier, each) for each in labels)]:
+        with pytest.raises(InvalidInput, match=r": y contains NaN or nothing, first in row 7 \(2 such rows\)\. Drop"):
+            model(**QUICK).fit(X, y)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_is_not_stated_of_sizes_is_said_whatever_the_rows_hold() -> None:
+    """A warning that came with large numbers alone would tell of private rows."""
+    columns, y_range = (
+        r": nothing is stated about the sizes of columns, .*PublicScaler",
+        r": no range of y .*Give y_range",
+    )
+    for size in (1e-3, 1.0, 100.0):
+        with pytest.warns(UserWarning, match=columns):
+            sv.FederatedClassifier(**QUICK).fit(size * X, Y)
+        with pytest.warns(UserWarning, match=y_range):
+            sv.FederatedRegressor(**QUICK, prepare=RowClipper()).fit(X, size * SCORE)
+        # none here
+        sv.FederatedClassifier(**QUICK, prepare=RowClipper()).fit(size * X, Y)
+        sv.FederatedClassifier(**QUICK, row_bound=1000.0).fit(size * X, Y)
+        sv.FederatedClassifier(**QUICK, earlier_steps="public").fit(size * X, Y)
+        sv.FederatedClassifier(**QUICK, privacy="none").fit(size * X, Y)
+        sv.FederatedRegressor(**QUICK, y_range=(-400, 400), row_bound=1000.0).fit(X, size * SCORE)
+
+
+# ---------------------------------------------------------------------------------------------------- columns split
+
+RECORD = sv.ProvenColumns(50.0, 1e-5, unit="record", bound=20.0, row_bound=2.0, score_bound=1.0)
+PARTIES = {"bank": [2, 0], "shop": [1]}
+
+
+@pytest.mark.parametrize("parties", [None, [1, 2], PARTIES], ids=["one", "widths", "by number"])
+def test_split_columns_reach_the_same_optimum(parties: Any) -> None:
+    model = sv.VerticalClassifier(parties, privacy="none", rounds=200, penalty=sv.L2(0.01)).fit(X, Y)
+    wide = np.column_stack([X, np.ones(len(X))])
+    other = LogisticRegression(C=1 / (0.01 * len(X)), fit_intercept=False, tol=1e-10).fit(wide, Y)
+    assert np.allclose(np.append(model.coef_, model.intercept_), other.coef_, atol=1e-4)
+    assert np.array_equal(model.predict(X), other.predict(wide))
+
+
+def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["age", "height", "weight"])
+    model = sv.VerticalClassifier(
+        {"bank": ["weight", "age"], "shop": ["height"]},
+        privacy=RECORD,
+        rounds=5,
+        penalty=sv.L2(1.0),
+        holder="shop",
+        ledgers=tmp_path,
+        random_state=0,
+    ).fit(frame, Y)
+    assert model.guarantee_.epsilon == pytest.approx(50.0, rel=1e-6)
+    assert "Labels are NOT protected" in str(model.guarantee_)
+    assert "read off the private labels" in str(model.guarantee_)
+    assert len(list(tmp_path.glob("*.ledger"))) == 2
+    assert model.score(frame, Y) > 0.7
+    with pytest.raises(BudgetSpent, match=r"VerticalClassifier: nothing was trained; .*change_budget"):
+        copy_of(model).set_params(random_state=1).fit(frame, Y)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"privacy": None}, "privacy must be said: ProvenColumns(epsilon=1.0"),
+        ({"privacy": sv.Proven(1.0, 1e-5, 1.0)}, "privacy must be said: ProvenColumns(epsilon=1.0"),
+        ({"parties": [1, 1]}, "parties must add up to the 3 columns of X"),
+        (
+            {"parties": {"a": [0, 1], "b": [1, 2]}},
+            "each of the 3 columns of X must be one party's, and 1 is held twice",
+        ),
+        (
+            {"parties": {"a": ["age"], "b": [1, 2]}},
+            "parties['a'] must name columns of X, and its entry 0 is none. There are: 0, 1, 2",
+        ),
+        ({"parties": {"a": [0, 1, 2], "b": []}}, "each party must hold a column, and 'b' holds none"),
+        ({"parties": [1, 3]}, "parties must add up to the 3 columns of X"),
+        ({"parties": 2}, "parties must be {name: columns} or whole numbers >= 1"),
+        ({"parties": PARTIES, "holder": "bnk"}, "Did you mean 'bank'?"),
+        (
+            {"algorithm": "dp-admm"},
+            "dp-admm is for rows of many owners. Use FederatedClassifier, or one of admm-sharing",
+        ),
+        ({"algorithm": "auto"}, "unknown algorithm 'auto'. Known: admm-sharing, fdml"),
+        ({"loss": "softmax"}, "unknown loss 'softmax'"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_wrong_parameters_of_split_columns(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        sv.VerticalClassifier(**({"privacy": "none", "rounds": 5} | options)).fit(X, Y)
+    assert message in str(error.value)

@@ -1,0 +1,97 @@
+"""What noise is bound to, one thing at a time: attacks on whole runs are in `attacks/test_noise_key.py`."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sottovoce as sv
+from sottovoce.algorithms import DPSGD
+from sottovoce.core.participation import Everyone
+from sottovoce.core.random.streams import Purpose, Streams
+from sottovoce.experiment.local import row_key
+from sottovoce.privacy.noise_key import NoiseKey, SharedNoise, rows_digests
+from sottovoce.problems.rows import Rows
+from tests.cases import goal
+
+WHO = np.array([0, 1, 2])
+ROWS = np.array([[5, 6], [7, 8], [5, 6]], dtype=np.uint64)  # clients 0 and 2 have the same
+EXACT = np.tile([0.5, -1.5, 0.25], (3, 1))
+KEY = NoiseKey.of_task(Streams(3), ROWS, "a task", 0.5)
+
+
+def drawn(key: NoiseKey = KEY, exact: np.ndarray = EXACT, k: int = 1, question: int = 0, **more: Any) -> np.ndarray:
+    return key.noise("gaussian", WHO, WHO, k, more.get("purpose", Purpose.NOISE), question, exact)
+
+
+def test_noise_of_one_question_is_the_same_and_of_two_is_not() -> None:
+    """Each of these differs from the first in one thing alone, and no two may have a number in common."""
+    one_bit = EXACT.copy()
+    one_bit[:, 2] = np.nextafter(0.25, 1.0)
+    others = {
+        "round": drawn(k=2),
+        "question": drawn(question=1),
+        "purpose": drawn(purpose=Purpose.RELEASE),
+        "answer": drawn(exact=one_bit),
+        "first word of the rows": drawn(replace(KEY, rows=ROWS + np.array([1, 0], dtype=np.uint64))),
+        "second word of the rows": drawn(replace(KEY, rows=ROWS + np.array([0, 1], dtype=np.uint64))),
+        "settings": drawn(NoiseKey.of_task(Streams(3), ROWS, "a task", 0.25)),
+        "seed": drawn(NoiseKey.of_task(Streams(4), ROWS, "a task", 0.5)),
+    }
+    first = drawn()
+    assert np.array_equal(first, drawn(NoiseKey.of_task(Streams(3), ROWS.copy(), "a task", 0.5), EXACT.copy()))
+    for a, b in itertools.combinations([*first, *itertools.chain(*others.values())], 2):  # clients with like rows too
+        assert np.abs(a - b).min() > 1e-9
+
+
+def test_batches_are_bound_to_rows_and_questions() -> None:
+    sizes = np.array([4, 5, 6])
+
+    def batch(key: NoiseKey, k: int = 1, question: int = 0) -> np.ndarray:
+        return key.batch(WHO, WHO, sizes, k, question)
+
+    others = [batch(replace(KEY, rows=ROWS + np.uint64(1))), batch(KEY, k=2), batch(KEY, question=1)]
+    assert np.array_equal(batch(KEY), batch(replace(KEY, rows=ROWS.copy())))
+    for a, b in itertools.combinations([batch(KEY), *others], 2):
+        assert not np.isin(a, b).any()
+
+
+def test_a_digest_is_of_every_bit_of_a_clients_own_rows() -> None:
+    X, y, offsets = np.arange(12.0).reshape(6, 2), np.array([1.0, -1, 1, -1, 1, -1]), np.array([0, 2, 6])
+    plain = rows_digests(X, y, offsets)
+    for place in np.ndindex(X.shape):
+        changed = X.copy()
+        changed[place] = np.nextafter(changed[place], np.inf)
+        differs = (rows_digests(changed, y, offsets) != plain).any(axis=1)
+        assert differs.tolist() == [place[0] < 2, place[0] >= 2]
+    for row in range(6):
+        changed = y.copy()
+        changed[row] *= -1
+        differs = (rows_digests(X, changed, offsets) != plain).any(axis=1)
+        assert differs.tolist() == [row < 2, row >= 2]
+    assert (rows_digests(X.astype(np.float32), y, offsets) != plain).any(axis=1).all()
+
+
+def test_a_key_holds_every_setting_that_answers_depend_on() -> None:
+    X, y = np.array([[0.5, 0.1], [-0.2, 0.4]]), np.array([1.0, -1.0])
+    rows = Rows(X, y, [0, 2], goal().loss, "mean", "numpy")
+    compiled = Rows(X, y, [0, 2], goal().loss, "mean", "kernel")
+    told: dict[str, Any] = {
+        "rows": rows, "row_bound": 1.0, "algorithm": DPSGD(), "objective": goal(),
+        "privacy": sv.Proven(1.0, 1e-5, 1.0), "participation": Everyone(), "rounds": 3, "event": None,
+    }  # fmt: skip
+    changes: list[dict[str, Any]] = [
+        {}, {"rows": compiled}, {"row_bound": 2.0}, {"row_bound": None}, {"algorithm": DPSGD(step=0.5)},
+        {"objective": sv.Objective(goal().loss, sv.L2(7.0))}, {"privacy": sv.Proven(1.0, 1e-6, 1.0)}, {"rounds": 4},
+    ]  # fmt: skip
+    seeds = {row_key(Streams(0), **(told | change)).streams.seed for change in changes}
+    assert len(seeds) == len(changes)
+
+
+@pytest.mark.parametrize("exact", [EXACT, 2 * EXACT])
+def test_noise_that_audits_share_is_bound_to_the_question_alone(exact: np.ndarray) -> None:
+    shared = SharedNoise(Streams(3))
+    assert np.array_equal(drawn(shared), drawn(shared, exact))
+    assert not np.isin(drawn(shared), drawn(shared, k=2)).any()

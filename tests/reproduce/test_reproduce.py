@@ -1,0 +1,445 @@
+"""Reproduction: the rules that give verdicts, parts that are not run twice, the page; all experiments, quick."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from sottovoce.cli.main import app
+from sottovoce.core.check import InvalidInput, MissingData
+from sottovoce.problems import data as datasets
+from sottovoce.reproduce import (
+    admm_sharing,
+    admm_sharing_runs,
+    comparison,
+    comparison_runs,
+    fedepm,
+    figure,
+    page,
+    runner,
+    verdicts,
+)
+from sottovoce.reproduce.experiment import Cell, Claim, Columns, Experiment, Finding, Panel, Table
+from sottovoce.reproduce.registry import EXPERIMENTS
+from sottovoce.reproduce.verdicts import Mean, falls, highest, lowest, mean, rises
+
+HERE = Path(__file__).parents[3] / "shared" / "data"
+
+
+# ------------------------------------------------------------------------------------------------------------ verdicts
+
+
+def trials(levels: dict[float, list[float]]) -> Table:
+    x, y = zip(*((level, value) for level, values in levels.items() for value in values), strict=True)
+    return Table.of({"x": np.array(x), "y": np.array(y), "round": 3})
+
+
+def test_means_know_their_error() -> None:
+    found = mean(trials({1.0: [1.0, 2.0, 3.0]}), "y")
+    assert found.value == 2.0
+    assert found.error == pytest.approx(1 / np.sqrt(3))
+    assert Mean(3.0, 0.3).beyond(Mean(1.0, 0.4)) == pytest.approx(2 / 0.5)
+    assert Mean(1.0, 0.0).beyond(Mean(1.0, 0.0)) == 0.0
+    assert Mean(1.0, 0.0).beyond(Mean(2.0, 0.0)) == -np.inf
+
+
+@pytest.mark.parametrize(
+    ("levels", "up", "down"),
+    [
+        ({1.0: [0.0, 0.1], 2.0: [1.0, 1.1], 3.0: [2.0, 2.1]}, True, False),
+        ({1.0: [2.0, 2.1], 2.0: [1.0, 1.1], 3.0: [0.0, 0.1]}, False, True),
+        ({1.0: [0.0, 1.0], 2.0: [0.1, 1.1], 3.0: [0.2, 1.2]}, False, False),  # within the noise: neither
+        ({1.0: [0.0, 0.1], 2.0: [9.0, 9.1], 3.0: [2.0, 2.1]}, False, False),  # a hump
+        ({3.0: [2.0, 2.1], 1.0: [0.0, 0.1]}, True, False),  # whatever the order of the cells
+    ],
+)
+def test_an_order_counts_only_beyond_the_noise(levels: Any, up: bool, down: bool) -> None:
+    assert rises("y", "x")(trials(levels)).same is up
+    assert falls("y", "x")(trials(levels)).same is down
+
+
+def test_a_winner_must_win_clearly() -> None:
+    table = trials({1.0: [0.0, 0.1], 2.0: [1.0, 1.1], 3.0: [1.0, 1.2]})
+    assert lowest("y", "x", 1.0)(table).same
+    assert not lowest("y", "x", 2.0)(table).same
+    assert not highest("y", "x", 3.0)(table).same  # 2 is as good
+    assert not lowest("y", "x", 1.0)(trials({1.0: [0.0, 1.0], 2.0: [0.5, 1.5]})).same
+    assert not lowest("y", "x", 1.0)(trials({1.0: [0.0, 0.1]})).same  # against nobody
+
+
+@pytest.mark.parametrize(
+    ("path", "same"),
+    [
+        ([[9.0, 9.1], [5.0, 5.1], [2.0, 2.1]], True),
+        ([[9.0, 9.1], [2.0, 2.1], [2.1, 2.2]], True),  # up again, but within the noise
+        ([[9.0, 9.1], [2.0, 2.1], [5.0, 5.1]], False),  # up again
+        ([[9.0, 9.1], [9.5, 9.6], [8.9, 9.3]], False),  # where it began
+    ],
+)
+def test_what_declines_does_not_rise_again(path: Any, same: bool) -> None:
+    rounds, values = zip(*((k, value) for k, pair in enumerate(path) for value in pair), strict=True)
+    found = verdicts.declines("alfv", each=("total",))(Table.of({"round": rounds, "alfv": values, "total": 0.5}))
+    assert found.same is same
+    assert "least" in found.measured
+
+
+def epm(values: dict[str, list[float]], k0: float = 4.0) -> dict[str, list[Any]]:
+    method, run, y = zip(*((m, r, v) for m, all_ in values.items() for r, v in enumerate(all_)), strict=True)
+    return {"method": list(method), "run": list(run), "CR": list(y), "k0": [k0] * len(y)}
+
+
+@pytest.mark.parametrize(
+    ("ours", "others", "by_mean", "by_median"),
+    [
+        ([9.0] * 10 + [11.0] * 10, [20.0, 22.0], True, True),
+        ([9.0] * 10 + [11.0] * 10, [10.0, 30.0], False, True),  # lower, but within the noise
+        ([1.0] * 10 + [21.0] * 10, [30.0, 32.0], False, True),  # two partitions are not twenty trials
+        ([30.0] * 20, [20.0, 22.0], False, False),
+    ],
+)
+def test_the_fewest_rounds_are_fewer_between_partitions(ours: Any, others: Any, by_mean: bool, by_median: bool) -> None:
+    table = Table.of(epm({"FedEPM": ours, "SFedAvg": others, "SFedProx": [50.0, 52.0]}))
+    assert lowest("CR", "method", "FedEPM", each=("k0",), draw=fedepm._partition)(table).same is by_mean
+    found = lowest("CR", "method", "FedEPM", each=("k0",), median=True)(table)
+    assert found.same is by_median
+    assert "no tolerance" in found.measured
+
+
+@pytest.mark.parametrize(
+    ("last", "down", "up"),
+    [
+        ([9.0] * 10 + [11.0] * 10, True, False),
+        ([59.0] * 10 + [61.0] * 10, False, True),
+        ([15.0] * 10 + [25.0] * 10, False, False),  # two partitions are not twenty trials
+    ],
+)
+def test_a_trend_is_one_between_partitions(last: Any, down: bool, up: bool) -> None:
+    first, end = epm({"FedEPM": [29.0] * 10 + [31.0] * 10}), epm({"FedEPM": last}, k0=20.0)
+    table = Table.of({name: first[name] + end[name] for name in first})
+    assert falls("CR", "k0", draw=fedepm._partition)(table).same is down
+    assert rises("CR", "k0", draw=fedepm._partition)(table).same is up
+
+
+def on_data_sets(levels: dict[str, list[float]]) -> Table:
+    """`y` of each method on data sets 0, 1, .."""
+    rows = [(name, number, value) for name, values in levels.items() for number, value in enumerate(values)]
+    return Table.of(dict(zip(("x", "dataset", "y"), zip(*rows, strict=True), strict=True)))
+
+
+def test_differences_are_taken_on_the_same_data() -> None:
+    """b is always one more than a, give or take 0.1, where data sets differ by ten."""
+    table = on_data_sets({"a": [0.0, 10.0, 20.0, 30.0], "b": [1.0, 11.1, 21.0, 30.9]})
+    by_dataset: verdicts.Which = {"paired": lambda rows: rows["dataset"]}
+    assert not lowest("y", "x", "a")(table).same
+    assert lowest("y", "x", "a", **by_dataset)(table).same
+    assert rises("y", "x", **by_dataset)(table).same
+    assert not lowest("y", "x", "b", **by_dataset)(table).same
+    error = np.std([1.0, 1.1, 1.0, 0.9], ddof=1) / 2
+    assert f"ends {1 / error:.1f} standard errors" in rises("y", "x", **by_dataset)(table).measured
+    with pytest.raises(InvalidInput, match="no draw of the data in common"):
+        rises("y", "x", paired=lambda rows: np.arange(len(rows)))(table)
+    both = Table.of({**table.columns, "m": 1})
+    said = lowest("y", "x", "a", each=("m",), paired=lambda rows: rows["dataset"])(both).measured
+    assert said.startswith(f"m = 1: 15 against 16 of b ({1 / error:.1f}) (against whom it is least clear")
+
+
+def test_a_rule_for_each_setting_holds_in_all() -> None:
+    good, bad = {1.0: [0.0, 0.1], 2.0: [1.0, 1.1]}, {1.0: [2.0, 2.1], 2.0: [1.0, 1.1]}
+    for second, same in ((good, True), (bad, False)):
+        parts = [trials(good), trials(second)]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in ("x", "y", "round")}
+        table = Table.of({**columns, "m": [1] * 4 + [2] * 4})
+        assert rises("y", "x", each=("m",))(table).same is same
+        assert lowest("y", "x", 1.0, each=("m",))(table).same is same
+        assert rises("y", "x", where={"m": 1})(table).same
+
+
+def test_numbers_are_met_within_the_spread_between_data_sets() -> None:
+    table = on_data_sets({"a": [1.0, 2.0, 3.0], "b": [5.0, 5.0, 5.0]})  # sd 1 and 0
+    for numbers, same in (({"a": 3.9}, True), ({"a": 4.1}, False), ({"b": 5.0}, True), ({"a": 2.0, "b": 5.1}, False)):
+        assert verdicts.meets("y", "x", numbers)(table).same is same
+    runs = Table.of({"x": 1.0, "dataset": [0, 0, 1, 1], "y": [0.0, 4.0, 1.9, 2.1]})  # on either, 2 on average
+    assert verdicts.meets("y", "x", {1.0: 2.0}, draw=lambda rows: rows["dataset"])(runs).measured == "2 (sd 0)"
+
+
+def test_levels() -> None:
+    table = trials({1.0: [1.0], 2.0: [1.1], 3.0: [1.19]})
+    assert verdicts.alike("y", "x", 0.2)(table).same
+    assert not verdicts.alike("y", "x", 0.18)(table).same
+    assert not verdicts.alike("y", "x", 0.2)(table.where(x=1.0)).same  # nothing to be like
+    ten_times = Table.of({**table.columns, "y": 10 * table["y"]})
+    assert not verdicts.alike("y", "x", 0.2)(ten_times).same
+    assert verdicts.alike("y", "x", 0.2, relative=True)(ten_times).same
+    assert verdicts.above("y", "x", 0.9)(table).same
+    assert not verdicts.above("y", "x", 1.0)(table).same
+    assert verdicts.above("y", "x", 0.9, paper={1.0: 7.0})(table).measured.startswith("1: 1 (7), 2: 1.1,")
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "both_ways"),
+    [
+        ([3.0, 1.0, 2.0], 2.0, True),
+        ([1.0, 2.0, 3.0], 1.0, False),  # no way down
+        ([3.0, 1.0, 1.05], 2.0, False),  # within the noise
+        ([3.0, 4.0, 1.0, 2.0], 3.0, False),  # a hump on the way
+    ],
+)
+def test_a_valley(values: Any, least: float, both_ways: bool) -> None:
+    table = trials({float(x): [y - 0.05, y + 0.05] for x, y in enumerate(values, start=1)})
+    assert verdicts.least_at("y", "x", least, least)(table).same
+    assert not verdicts.least_at("y", "x", least + 0.5, 9.0)(table).same
+    assert verdicts.rises_both_ways("y", "x")(table).same is both_ways
+
+
+def test_the_best_of_what_was_tuned_counts_where_it_ends() -> None:
+    table = Table.of(
+        {
+            "method": ["a", "a", "a", "a", "b", "b"],
+            "step": [1, 1, 2, 2, 1, 1],
+            "epoch": [1, 2, 1, 2, 1, 2],
+            "y": [0.0, 5.0, 9.0, 4.0, 9.0, 8.0],
+        }
+    )
+    best = verdicts.tuned("y", "step", "method")(table)
+    assert best["y"].tolist() == [9.0, 4.0, 9.0, 8.0]
+    assert lowest("y", "method", "a", of=verdicts.tuned("y", "step", "method"))(table) == Finding("a: 4, b: 8", True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "same"),
+    [
+        ([(0.8, 0.7), (0.8, 0.7), (0.7, 0.7)], True),
+        ([(0.8, 0.7), (0.7, 0.7), (0.7, 0.7)], False),  # in one of three
+        ([(0.8, 0.7), (0.8, 0.7), (0.6, 0.7)], False),  # worse in one
+        ([(0.8, 0.7), (0.8, 0.7), (0.9, 0.5), (0.7, 0.7), (0.7, 0.7)], False),  # no yardstick: two of four
+    ],
+)
+def test_better_than_noisy_gradient_descent_is_so_in_most_settings(settings: Any, same: bool) -> None:
+    rows = [
+        (method, epsilon, value + off)
+        for epsilon, pair in enumerate(settings, start=1)
+        for method, value in zip(("X", comparison.NOISY_GD), pair, strict=True)
+        for off in (-0.001, 0.001)
+    ]
+    columns = zip(("method", "epsilon", "test_accuracy"), zip(*rows, strict=True), strict=True)
+    assert comparison._beats_noisy_gd("X")(Table.of({**dict(columns), "split": "iid"})).same is same
+
+
+@pytest.mark.parametrize(("rate", "same"), [(0.5, True), (0.8, True), (0.85, False)])
+def test_convergence_in_a_few_epochs(rate: float, same: bool) -> None:
+    """The loss 1 + rate^(k - 1) is within 2 % of its end, 1, when rate^(k - 1) < 0.02."""
+    k = np.arange(1.0, 201.0)
+    within = int(np.ceil(np.log(0.02) / np.log(rate))) + 1
+    found = admm_sharing._few_epochs(Table.of({"method": "ADMM sharing", "epoch": k, "test_loss": 1 + rate ** (k - 1)}))
+    assert found == Finding(f"{within} of 200 epochs", same)
+
+
+def test_runs_on_one_draw_are_one_trial() -> None:
+    table = Table.of({"x": [1, 1, 1, 1, 2], "y": [1.0, 3.0, 5.0, 7.0, 9.0]})
+    found = table.averaged("y", "x", draw=np.array([0, 0, 1, 1, 0]))
+    assert found["x"].tolist() == [1, 1, 2]
+    assert found["y"].tolist() == [2.0, 6.0, 9.0]
+    assert len(table.where(x=3).averaged("y", "x", draw=np.array([]))) == 0
+
+
+def test_tables() -> None:
+    table = Table.of({"a": ["x", "x", "y"], "b": [1, 2, 2], "c": 5.0})
+    assert len(table.where(a="x", b=[2, 3])) == 1
+    assert [key for key, _ in table.each("a", "b")] == [("x", 1), ("x", 2), ("y", 2)]
+    assert [key for key, _ in table.each()] == [()]
+    for name in ("round", "epoch"):
+        assert Table.of({**table.columns, name: table["b"]}).at_end()["a"].tolist() == ["x", "y"]
+    assert len(table.at_end()) == 3
+
+
+# ------------------------------------------------------------------------------------------------- running and resuming
+
+CALLS: list[int] = []
+
+
+def work(value: int, scale: float = 1.0) -> Columns:
+    CALLS.append(value)
+    if value < 0:
+        raise KeyboardInterrupt
+    return {"round": [1, 2], "run": 0, "y": [scale * value, scale * value + 1]}
+
+
+def toy(values: tuple[int, ...] = (1, 2, 3), scale: float = 1.0) -> Experiment:
+    return Experiment(
+        "toy",
+        "Toy",
+        "Figure 0: a line",
+        lambda quick: [Cell({"x": v}, work, {"value": v, "scale": scale}) for v in (values[:1] if quick else values)],
+        [
+            Claim("y rises | with x", "rises", rises("y", "x"), "never"),
+            Claim("y is nine", "9", lambda table: Finding(f"{table['y'].max():g}", table["y"].max() == 9), "it is not"),
+        ],
+        [Panel("y", lines=("x",)), Panel("y", "x", kind="box")],
+        "A note.",
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_calls() -> None:
+    CALLS.clear()
+
+
+def test_what_is_done_is_not_run_again(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    table = runner.run(toy(), tmp_path, progress=lambda _, done, of: seen.append((done, of)))
+    assert CALLS == [1, 2, 3]
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert table["y"].tolist() == [1, 2, 2, 3, 3, 4]
+    runner.run(toy((1, 2, 3, 4)), tmp_path)
+    assert CALLS == [1, 2, 3, 4]
+    runner.run(toy(scale=2.0), tmp_path)  # other settings: other cells
+    assert CALLS[4:] == [1, 2, 3]
+    runner.run(toy(), tmp_path, again=True)
+    assert CALLS[7:] == [1, 2, 3]
+
+
+def test_an_interrupted_run_keeps_its_parts(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(toy((1, 2, -1, 3)), tmp_path)
+    assert not (tmp_path / "toy.parquet").exists()
+    runner.run(toy(), tmp_path)
+    assert CALLS == [1, 2, -1, 3]
+    assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]
+
+
+def test_quick_files_say_so(tmp_path: Path) -> None:
+    runner.run(toy(), tmp_path, quick=True)
+    table, quick = runner.read(tmp_path / "toy.parquet")
+    assert quick
+    assert len(table) == 2
+    assert "Quick sizes" in page.text({"toy": toy()}, tmp_path)
+
+
+def test_two_processes_give_the_table_of_one(tmp_path: Path) -> None:
+    """Formulas only, so that it is quick; the workers find the experiment by its name."""
+    experiment = EXPERIMENTS["fedspd-dp-figure-6"]
+    one = runner.run(experiment, tmp_path / "one")
+    with runner.workers(2) as pool:
+        two = runner.run(experiment, tmp_path / "two", pool=pool)
+    assert one.columns.keys() == two.columns.keys()
+    for name, column in one.columns.items():
+        np.testing.assert_array_equal(column, two[name])
+
+
+def test_page_and_figure_are_the_same_for_the_same_data(tmp_path: Path) -> None:
+    table = runner.run(toy(), tmp_path / "results")
+    files, written = [], tmp_path
+    for _ in range(2):
+        figure.draw(toy(), table, tmp_path / "results")
+        written = page.write({"toy": toy()}, tmp_path / "results")
+        files.append(
+            [(tmp_path / "results" / f"toy.{kind}").read_bytes() for kind in ("png", "svg")] + [written.read_bytes()]
+        )
+    assert files[0] == files[1]
+    assert files[0][0].startswith(b"\x89PNG")
+    text = written.read_text()
+    assert written == tmp_path / "results.md"
+    assert "| Toy | 1 of 1 | 2 | 1 | 1 |" in text
+    assert "| y rises \\| with x | rises | 1: 2, 2: 3, 3: 4 | **same** |" in text
+    assert "| y is nine | 9 | 4 | **not the same**: it is not |" in text
+    assert "Not run" in page.text({"toy": toy()}, tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(("lines", "spread", "beside"), [(2, 0.0, False), (7, 0.0, True), (2, 2.0, True)])
+def test_no_legend_stands_on_data(lines: int, spread: float, beside: bool) -> None:
+    """Two lines leave room; seven levels do not, nor do broad bands, and the figure grows by what goes beside it."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(4.6, 3.5), layout="constrained")
+    levels = np.repeat(np.arange(float(lines)), 6)
+    up_and_down = np.tile([-spread, spread], 3 * lines)  # two runs in each of three rounds
+    table = Table.of({"round": np.tile([1, 1, 2, 2, 3, 3], lines), "x": levels, "y": levels + up_and_down})
+    figure._panel(drawn.add_subplot(), Panel("y", lines=("x",)), table, {})
+    figure._free_the_view(drawn, columns=1)
+    drawn.draw_without_rendering()
+    (axes,) = drawn.axes
+    assert bool(drawn.get_figwidth() > 4.6) is beside
+    assert not figure._covers(axes.get_legend(), axes)
+
+
+# ---------------------------------------------------------------------------------------------------- the experiments
+
+
+def test_every_paper_is_here() -> None:
+    known = {experiment.paper for experiment in EXPERIMENTS.values()}
+    assert known == {"DP-ADMM", "FedSPD-DP", "Fed-PLT", "FedEPM", "ADMM sharing", "Proven comparison"}
+    for experiment in EXPERIMENTS.values():
+        assert experiment.claims
+        for quick in (True, False):
+            cells = [] if experiment.needs else experiment.cells(quick)
+            assert len({cell.digest() for cell in cells}) == len(cells), experiment.name
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_quick(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs and draws, and the claims that quick sizes can tell hold."""
+    experiment = EXPERIMENTS[name]
+    if experiment.needs and datasets.FOLDER_VARIABLE not in os.environ:
+        if not HERE.is_dir():
+            pytest.skip(f"needs {', '.join(experiment.needs)}: set {datasets.FOLDER_VARIABLE}")
+        monkeypatch.setenv(datasets.FOLDER_VARIABLE, str(HERE))
+    table = runner.run(experiment, tmp_path, quick=True)
+    figure.draw(experiment, table, tmp_path)
+    for verdict in page.verdicts(experiment, table, robust_only=True):
+        assert verdict.same, f"{verdict.says}: paper {verdict.paper}, here {verdict.measured}"
+
+
+def test_synthetic_rows_have_the_public_shape() -> None:
+    rows, (X, y) = comparison_runs.synthetic()
+    assert rows.X.shape == (40000, 104)
+    assert rows.n == 100
+    assert X.shape == (5222, 104)
+    assert 0.15 < (rows.y > 0).mean() < 0.4
+    assert set(np.unique(y)) == {-1.0, 1.0}
+
+
+def test_the_committed_page_is_that_of_the_committed_data() -> None:
+    results = Path(__file__).parents[2] / "docs" / "results"
+    assert page.path(results).read_text(encoding="utf-8") == page.text(EXPERIMENTS, results)
+
+
+# ---------------------------------------------------------------------------------------------------- the command line
+
+
+def test_command(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    done = CliRunner().invoke(app, ["reproduce", "fedspd-dp-figure-6", "--out", str(out), "--json", "--jobs", "1"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert [claim["same"] for claim in said["claims"]] == [True, True, True]
+    assert Path(said["page"]) == tmp_path / "results.md"
+    for kind in ("parquet", "png", "svg"):
+        assert (out / f"fedspd-dp-figure-6.{kind}").exists()
+
+
+def test_command_refuses() -> None:
+    for words, expected in ((["nonsense"], "unknown experiment"), ([], "needs the name"), (["all", "x"], "unknown")):
+        done = CliRunner().invoke(app, ["reproduce", *words])
+        assert done.exit_code == 2
+        assert expected in done.output
+    listed = CliRunner().invoke(app, ["reproduce", "--list", "--quiet"])
+    assert listed.stdout.split() == list(EXPERIMENTS)
+
+
+def test_missing_data_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(datasets.FOLDER_VARIABLE, raising=False)
+    admm_sharing_runs.load.cache_clear()  # another test may have had it
+    with pytest.raises(MissingData, match="madelon: not found"):
+        runner.run(EXPERIMENTS["admm-sharing-madelon"], tmp_path, quick=True)
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "toy", toy((1, -1)))
+    done = CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path / "r"), "--jobs", "1"])
+    assert done.exit_code == 130
+    assert "the same command goes on" in done.output
+    assert len(list((tmp_path / "r" / "cells" / "toy").iterdir())) == 1
