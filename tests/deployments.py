@@ -11,8 +11,9 @@ from sottovoce.core.participation import Everyone
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.server import Deployment
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment.local import Result, train
-from sottovoce.experiment.to_tables import describe, to_toml
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.tables import describe, to_toml
+from sottovoce.experiment.train import train
 from sottovoce.ledger.file import FileLedger
 from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns
 from sottovoce.problems.federation import Federation

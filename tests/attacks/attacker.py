@@ -11,7 +11,7 @@ import numpy as np
 
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Ask
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment.tables import to_toml
 from sottovoce.ledger.file import FileLedger
 from tests.deploy.test_node import asks
 from tests.deployments import LIMITS, NAMES, charged

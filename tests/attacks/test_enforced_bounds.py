@@ -18,7 +18,7 @@ from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Kept
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import assemble, train
+from sottovoce.experiment.train import train
 from sottovoce.privacy import accounting
 from sottovoce.privacy.doors.party import OutOfRange
 from sottovoce.privacy.events import Event
@@ -29,6 +29,7 @@ from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
 from sottovoce.problems.vertical import VerticalFederation
 from tests.cases import COLUMN_UNITS, goal, small, small_columns
+from tests.local import assemble
 
 SAMPLES = 8
 SLACK = 1 + 1e-9  # of the comparison here; noise is not made for more than it says

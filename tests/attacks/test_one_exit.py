@@ -11,7 +11,6 @@ import pytest
 
 from sottovoce.algorithms import LED, FedPD, FedPLT, FiveGCS
 from sottovoce.deploy.node import Node
-from sottovoce.experiment import store
 from sottovoce.privacy.modes import Proven
 from tests.attacks.attacker import about, first_question, rows, seen, told_apart, write_node
 from tests.cases import CASES

@@ -18,7 +18,7 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.server import Remote, serve
 from sottovoce.deploy.wire import Ask, Reply
-from sottovoce.experiment import store
+from sottovoce.experiment import saved, whole_files
 from tests.cases import CASES, all_modes
 from tests.deployments import (
     NAME,
@@ -79,7 +79,7 @@ def test_every_method_gives_the_simulators_numbers_bit_for_bit(name: str, tmp_pa
     expected = simulated(made)
     assert np.array_equal(result.model, expected.model)
     assert result.guarantee.epsilon_of_client == expected.guarantee.epsilon_of_client
-    assert np.array_equal(store.load_result(tmp_path / "run").model, expected.model)
+    assert np.array_equal(saved.load_result(tmp_path / "run").model, expected.model)
 
 
 def test_secure_noise_spends_what_the_simulator_spends(files: list[Path], tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def _killed_before_the_answer_is_kept(file: Path, ask: Ask, monkeypatch: pytest.
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "replace_arrays", die)
+        patch.setattr(whole_files, "replace_arrays", die)
         with pytest.raises(Killed):
             Node(file).answer(ask)
 
@@ -193,7 +193,7 @@ def test_a_full_disk_is_said_and_nothing_is_sent(files: list[Path], monkeypatch:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_write", full)
+        patch.setattr(whole_files, "write_content", full)
         reply = Node(files[0]).answer(ask)
     assert (reply.code, reply.up) == (wire.DISK, {})
     assert not list((files[0].parent / "node" / "experiments").rglob("*.npz"))
@@ -426,7 +426,7 @@ def test_a_csv_file_serves_as_well(files: list[Path]) -> None:
 def test_state_is_what_the_simulator_has(files: list[Path], tmp_path: Path) -> None:
     """After three rounds the file of the last round holds the client's state and its answer."""
     serve(deployment("fed-plt", SEEDED), NAME, LocalPost(files), tmp_path / "run")
-    stored = store.read_arrays(files[1].parent / "node" / "experiments" / NAME / "000003.npz")
+    stored = whole_files.read_arrays(files[1].parent / "node" / "experiments" / NAME / "000003.npz")
     assert set(codec.under("client.", stored)) != set()
     assert all(np.isfinite(array).all() for array in codec.under("up.", stored).values())
 

@@ -9,7 +9,6 @@ from sottovoce.algorithms import PVP
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import assemble
 from sottovoce.privacy.doors.base import ARGMIN_TOL
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.sensitivity import ArgminTerms
@@ -18,6 +17,7 @@ from sottovoce.problems import subproblem
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax
 from sottovoce.problems.rows import Rows
 from tests.cases import goal, small
+from tests.local import assemble
 
 BOUNDED = [Logistic(), Softmax(3), Huber(0.5), SmoothedHinge(0.3)]
 CAP = 1.0

@@ -14,12 +14,13 @@ from sottovoce.core.contract import Kept
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.label_flips import OtherFlips
-from sottovoce.experiment.local import assemble, train
 from sottovoce.experiment.publishable import released
+from sottovoce.experiment.train import train
 from sottovoce.ledger.memory import LedgerError
 from sottovoce.privacy import accounting, sensitivity
 from sottovoce.privacy import discrete_noise as mechanisms
-from sottovoce.privacy.doors.party import OutOfRange, bounded, check_parties, randomised_labels
+from sottovoce.privacy.doors.party import OutOfRange, bounded, check_parties
+from sottovoce.privacy.labels import randomised_labels
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.problems import columns
@@ -29,6 +30,7 @@ from sottovoce.problems.penalties import L1, L2
 from sottovoce.problems.vertical import VerticalFederation
 from tests.algorithms.test_replay import messages
 from tests.cases import COLUMN_UNITS, goal, small_columns
+from tests.local import assemble
 
 RECORD = COLUMN_UNITS["proven, record"]
 

@@ -140,8 +140,8 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
 
     def asks(self) -> Asks:
         if self.variant == "B":
-            return Asks(kind="descent")
-        return Asks(answers=self.local.answers, batch=self.local.batch)
+            return Asks.every_round(kind="descent")
+        return Asks.every_round(answers=self.local.answers, batch=self.local.batch)
 
     def check(self, penalty: Penalty) -> None:
         kind = type(penalty).__name__

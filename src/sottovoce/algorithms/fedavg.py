@@ -102,7 +102,7 @@ class FedAvg(Algorithm[Server, Client, Down, Up]):
         check.one_of(who, "over", self.over, ("uploaded", "drawn"))
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps, batch=self.batch)
+        return Asks.every_round(answers=self.local_steps, batch=self.batch)
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n if self.over == "drawn" else 1, axis=-2))
@@ -192,7 +192,7 @@ class SFedAvg(FedAvg):
         check.positive(type(self).__name__, mu=self.mu)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps * self.inner, batch=self.batch)
+        return Asks.every_round(answers=self.local_steps * self.inner, batch=self.batch)
 
     def check(self, penalty: Penalty) -> None:
         if self.by_size and not penalty.smooth:

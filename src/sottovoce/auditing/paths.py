@@ -87,7 +87,7 @@ def _all(game: Game, path: str, seed: int, own_data: bool) -> list[Check]:
     if game.privacy.mode == "proven" and getattr(game.privacy, "noise", "seeded") == "seeded":
         checks += clipping(crowd, path, seed)
     asks = game.algorithm.asks()
-    if asks.batch and asks.kind == "gradient":
+    if asks.batch and asks.only.kind == "gradient":
         checks += batches(game, path, seed)
     return checks
 
@@ -115,7 +115,7 @@ def _places(game: Game, name: str) -> list[Place]:
 
 
 def _of_promise(game: Game, name: str, privacy: Proven) -> list[Place]:
-    kind, record = game.algorithm.asks().kind, privacy.unit == "record"
+    kind, record = game.algorithm.asks().only.kind, privacy.unit == "record"
     if name == "secure" and kind == "gradient":
         few = min(game.rounds, FEW_ROUNDS)
         return [(name, replace(game, privacy=replace(privacy, noise="secure"), rounds=few, algorithm=_whole(game)))]

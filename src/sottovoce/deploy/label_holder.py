@@ -17,20 +17,14 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.wire import Ask
-from sottovoce.experiment.columns import VerticalSimulator, column_key, label_weight
-from sottovoce.experiment.experiment import Task
 from sottovoce.experiment.label_flips import LabelFlips, OtherFlips
+from sottovoce.experiment.parties import LocalParties, column_key, label_weight
+from sottovoce.experiment.task import Task
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
-from sottovoce.privacy.doors.party import (
-    RELATIONS,
-    bounded,
-    check_parties,
-    label_key,
-    label_oracle,
-    open_parties,
-)
+from sottovoce.privacy.doors.party import RELATIONS, bounded, check_parties, open_parties
 from sottovoce.privacy.events import Event
+from sottovoce.privacy.labels import label_key, label_oracle
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems.columns import Columns
@@ -85,7 +79,7 @@ def alone(
     ledger: OwnerLedgers | MemoryLedger | None,
     streams: Streams,
     noise: Streams,
-) -> VerticalSimulator:
+) -> LocalParties:
     """One party on a machine of its own: its columns, its ledger, its number. `streams` are its coins."""
     objective, asks, privacy = task.objective, task.algorithm.asks(), task.privacy
     check_parties(privacy, asks, objective.penalty)  # type: ignore[arg-type]
@@ -96,7 +90,7 @@ def alone(
     key = _key(task, event, X, noise)
     door = open_parties(promise, event, ledger, exact, asks, key=key, clients=np.array([client]))
     labels = label_oracle(objective.loss, y, label_weight(objective, len(X)))
-    return VerticalSimulator(
+    return LocalParties(
         federation, objective, exact, door, streams, ledger, None, measure_training=False, labels=labels
     )
 
@@ -107,7 +101,7 @@ def _key(task: Task, event: Event | None, X: np.ndarray, noise: Streams) -> Nois
     return column_key(noise, [X], *told)
 
 
-def rehearsing(task: Task, samples: int) -> VerticalSimulator:
+def rehearsing(task: Task, samples: int) -> LocalParties:
     """A party with made-up columns and no noise. Of what messages look like one column is enough to tell."""
     streams = Streams(0)
     return alone(replace(task, privacy=NoPrivacy()), None, np.ones((samples, 1)), 0, None, streams, streams)

@@ -12,9 +12,10 @@ from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import SottovoceError
 from sottovoce.deploy import wire
-from sottovoce.experiment import store
+from sottovoce.experiment import whole_files
 from sottovoce.experiment.csv_file import label_text, read_csv
-from sottovoce.experiment.experiment import MODES, Task
+from sottovoce.experiment.run_file import MODES
+from sottovoce.experiment.task import Task
 from sottovoce.ledger.memory import Budget
 from sottovoce.privacy.doors.party import RELATIONS
 from sottovoce.privacy.events import Event, Relation
@@ -198,7 +199,7 @@ class Own:
             X, texts, ids = read_csv(folder / Path(self.csv).expanduser(), self.label, self.id)
             return X, texts, None if ids is None else ids.tolist()
         path = folder / Path(self.npz).expanduser()
-        arrays = store.read_arrays(path)
+        arrays = whole_files.read_arrays(path)
         needed = {"X"} | (set() if self.columns else {"y"}) | ({self.id} if self.id else set())
         there = ", ".join(sorted(arrays))
         check.require(needed <= arrays.keys(), str(path), f"must hold arrays {sorted(needed)}", there)

@@ -9,7 +9,7 @@ from sottovoce.core import codec
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.wire import Ask
-from sottovoce.experiment import store
+from sottovoce.experiment import whole_files
 
 
 class Memory:
@@ -54,10 +54,10 @@ class Memory:
         """Answer and state, as one file: both or neither."""
         arrays = {f"up.{name}": array for name, array in codec.to_arrays(up).items()}
         arrays |= states | {"identity": np.asarray(self._identity), "question": np.asarray(ask.digest())}
-        store.replace_arrays(self._path(ask.k), arrays)
+        whole_files.replace_arrays(self._path(ask.k), arrays)
 
     def _read(self, k: int) -> dict[str, np.ndarray]:
-        return store.read_arrays(self._path(k))
+        return whole_files.read_arrays(self._path(k))
 
     def _path(self, k: int) -> Path:
         return self._folder / f"{k:06d}.npz"

@@ -47,17 +47,18 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Identity, Limits, Own, Refused
 from sottovoce.deploy.memory import Memory
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment import experiment, store
+from sottovoce.experiment import run_file, source, whole_files
 from sottovoce.experiment.csv_file import coded, label_text
-from sottovoce.experiment.experiment import Task
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
-from sottovoce.experiment.local import Simulator, row_key
+from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.task import Task, row_key
 from sottovoce.ledger.charges import pack_rows
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.memory import Budget, LedgerError, MemoryLedger, fingerprint, pack_event
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
+from sottovoce.privacy.calibration import bound_in_force, kind_of_answer
+from sottovoce.privacy.doors import open_door
 from sottovoce.privacy.doors.party import MODEL, OutOfRange
-from sottovoce.privacy.doors.record import bound_in_force, kind_of_answer, open_door
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns
 from sottovoce.problems.federation import Federation
@@ -90,7 +91,7 @@ class Node:
         self._file = Path(path).expanduser().absolute()
         self._text = _content(self._file)  # before its tables are read: a change in between is seen by `renewed`
         self.path = self._file.resolve()
-        tables = experiment.read_tables(self.path, known=("node", "data", "limits"))
+        tables = read_tables(self.path, known=("node", "data", "limits"))
         kinds = {"node": Identity, "data": Own, "limits": Limits}
         for name in kinds:
             check.require(name in tables, self.path.name, f"needs a table [{name}]")
@@ -98,8 +99,7 @@ class Node:
         if isinstance(labels, list):
             tables["data"]["labels"] = [label_text(label) for label in labels]
         parts: dict[str, Any] = {
-            name: experiment.from_table(kind, tables[name], f"{self.path.name}, [{name}]")
-            for name, kind in kinds.items()
+            name: tables.from_table(kind, tables[name], f"{self.path.name}, [{name}]") for name, kind in kinds.items()
         }
         self.name: str = parts["node"].name
         self.limits: Limits = parts["limits"]
@@ -197,7 +197,7 @@ class Node:
             answers.keep(ask, up, place.snapshot())
         return wire.pack(up)
 
-    def _round(self, ask: Ask, task: Task, place: Simulator) -> Any:
+    def _round(self, ask: Ask, task: Task, place: LocalClients) -> Any:
         down = _down(ask, task, self._rows.X.shape[0 if party.is_vertical(task) else 1])
         self.limits.hold_numbers(task, codec.to_arrays(down))
         exchange = place.exchange(task.algorithm, down, np.ones(1, dtype=bool), ask.k)
@@ -240,7 +240,7 @@ class Node:
     def _coded(self, task: Task) -> np.ndarray:
         return coded(self._rows.labels, self._own.labels, task.objective.loss, "data")[0]
 
-    def _place(self, ask: Ask, task: Task, event: Event | None, memory: Memory, ledger: FileLedger) -> Simulator:
+    def _place(self, ask: Ask, task: Task, event: Event | None, memory: Memory, ledger: FileLedger) -> LocalClients:
         """This client behind its door."""
         bound, own = ask.row_bound or None, self._own.row_bound
         if bound is not None and (own is None or own > bound):
@@ -280,7 +280,7 @@ class Node:
         X, texts, ids = self._own.read(self.path.parent)
         if self._own.shorten:
             assert self._own.row_bound is not None
-            X = experiment.shortened(X, self._own.row_bound)
+            X = source.shortened(X, self._own.row_bound)
         Federation(X, np.zeros(len(X)), np.array([0, len(X)]), (self.name,), self._own.row_bound)  # checks the promise
         print_ = fingerprint(X, np.array(texts))  # whatever order they are used in
         if ids is None:
@@ -332,7 +332,7 @@ def alone(
     row_bound: float | None,
     ledger: OwnerLedgers | MemoryLedger | None,
     engine: Any = None,
-) -> Simulator:
+) -> LocalClients:
     """One client of a federation on a machine of its own: its rows (or columns), its ledger, its number."""
     objective, settings = task.objective, task.settings
     assert settings.seed is not None
@@ -354,7 +354,7 @@ def alone(
         clients=np.array([client]),
         row_bound=row_bound,
     )
-    return Simulator(federation, objective, rows, door, streams, ledger, None, measure_training=False)
+    return LocalClients(federation, objective, rows, door, streams, ledger, None, measure_training=False)
 
 
 def _noise_streams(task: Task) -> Streams:
@@ -379,11 +379,11 @@ def _read_task(ask: Ask) -> tuple[Task, Event | None]:
         good = all(isinstance(table, dict) for table in tables.values())
         check.require(good, "task", "must hold tables only")
         check.require("seed" in tables.get("run", {}), "task, [run]", "needs seed = ...")
-        task = experiment.build_task(tables, "task")
+        task = run_file.build_task(tables, "task")
         check.require(task.settings.runs == 0, "task, [run]", "runs must be 0: a client answers for one run")
         proven = isinstance(task.privacy, Proven | ProvenColumns)
         check.require(bool(ask.event) == proven, "task", "an event goes with privacy mode 'proven', and it needs one")
-        event = experiment.from_table(Event, json.loads(ask.event), "event") if proven else None
+        event = tables.from_table(Event, json.loads(ask.event), "event") if proven else None
         if task.privacy.mode not in task.algorithm.modes:
             raise InvalidInput(f"{task.algorithm.name}: has no {task.privacy.mode!r} variant")
         task.algorithm.check(task.objective.penalty)
@@ -432,7 +432,7 @@ def rehearse(task: Task, length: int, row_bound: float | None = None) -> list[tu
     return seen
 
 
-def _rehearsing(task: Task, columns: int, row_bound: float | None) -> Simulator:
+def _rehearsing(task: Task, columns: int, row_bound: float | None) -> LocalClients:
     X, labels = np.zeros((2, columns)), party.blank_labels(task.objective.loss, 2)
     X[:, 0] = min(1.0, row_bound or 1.0)
     return alone(replace(task, privacy=NoPrivacy()), None, X, labels, 0, row_bound, None, engine="numpy")
@@ -458,6 +458,8 @@ def _said(error: Exception) -> tuple[str, str]:
         return wire.BUDGET, "its privacy budget is spent"
     if isinstance(error, LedgerError):
         return wire.LEDGER, _SENTENCES[wire.LEDGER]
-    if isinstance(error, store.StoreError) or (isinstance(error, OSError) and not isinstance(error, SottovoceError)):
+    if isinstance(error, whole_files.StoreError) or (
+        isinstance(error, OSError) and not isinstance(error, SottovoceError)
+    ):
         return wire.DISK, _SENTENCES[wire.DISK]
     return wire.FAILED, _SENTENCES[wire.FAILED]

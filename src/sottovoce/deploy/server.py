@@ -31,11 +31,12 @@ from sottovoce.deploy import node, wire
 from sottovoce.deploy.reported_charges import charged, shown_by, together
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment import columns as vertical
-from sottovoce.experiment import experiment, store
+from sottovoce.experiment import run_file, saved, store
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
-from sottovoce.experiment.experiment import Task
-from sottovoce.experiment.local import Result, Simulator, claim_terms
-from sottovoce.experiment.to_tables import Tables, describe, plain_fields, to_toml
+from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.tables import Tables, describe, plain_fields, to_toml
+from sottovoce.experiment.task import Task, claim_terms
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.memory import Budget, MemoryLedger, pack_event
 from sottovoce.privacy.doors.party import plan_parties
@@ -132,10 +133,10 @@ class Deployment:
             given["labels"] = [label_text(label) for label in given["labels"]]
         if isinstance(given.get("test"), str) and given["test"]:
             given["test"] = str((folder / Path(given["test"]).expanduser()).resolve())
-        clients = experiment.from_table(Clients, given, f"{file}, [clients]")
+        clients = tables.from_table(Clients, given, f"{file}, [clients]")
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
         tables = tables | {"privacy": privacy | tables.get("privacy", {})}
-        task = experiment.build_task(tables, file)
+        task = run_file.build_task(tables, file)
         one_run = task.settings.runs == 0 and not task.settings.ledgers
         check.require(one_run, f"{file}, [run]", "runs and ledgers are for simulations: leave them out")
         task = _with_coins(task, file)
@@ -162,7 +163,7 @@ class Deployment:
         bound = self.clients.row_bound
         return plan(privacy, asks, rounds, sizes, row_bound=bound) if isinstance(privacy, Proven) else None
 
-    def stand_in(self, event: Event | None) -> Simulator:
+    def stand_in(self, event: Event | None) -> LocalClients:
         """A client without data behind its real door: errors that every client would meet are met here."""
         task, privacy = self.task, self.task.privacy
         if self.clients.split:
@@ -211,7 +212,7 @@ class Remote:
         self._blank, who = deployment.stand_in(self.event), deployment.clients
         self._likes = node.rehearse(deployment.task, who.columns or who.samples or 0, who.row_bound)
         self.dim, self._k = self._blank.dim, 0
-        if isinstance(self._blank, vertical.VerticalSimulator):  # `train` gives this to the algorithm as `hub.labels`
+        if isinstance(self._blank, vertical.LocalParties):  # `train` gives this to the algorithm as `hub.labels`
             self.labels: LabelOracle = replace(self._blank.labels, prox=self._prox, slope=self._slope)
         self._spent = np.zeros(self.n, dtype=bool)
         self.limits = np.full(self.n, np.inf)  # of clients, as they said it last
@@ -344,7 +345,7 @@ def serve(
         config["data"] = {"source": "arrays", "rows": clients.samples, "split": list(clients.split)}
     resume = None
     if folder.is_dir() and any(folder.iterdir()):
-        resume = store.load_checkpoint(folder, task.algorithm, nobody, task.objective, config)
+        resume = saved.load_checkpoint(folder, task.algorithm, nobody, task.objective, config)
     batches = bool(task.algorithm.asks().batch)
     met = post.statuses(clients.wait)
     _must_fit(deployment, met, len(clients.names) if batches or clients.split else clients.least)

@@ -10,9 +10,10 @@ import numpy as np
 
 from sottovoce.deploy import label_holder as party
 from sottovoce.deploy.limits import relation_of
-from sottovoce.experiment import store
-from sottovoce.experiment.experiment import Experiment, Task
-from sottovoce.experiment.to_tables import Tables, to_toml
+from sottovoce.experiment import whole_files
+from sottovoce.experiment.run_file import Experiment
+from sottovoce.experiment.tables import Tables, to_toml
+from sottovoce.experiment.task import Task
 from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.problems.vertical import VerticalFederation
 
@@ -34,14 +35,14 @@ def write(folder: Path, run: Experiment, task: Task) -> None:
     vertical = isinstance(federation, VerticalFederation)
     loss = task.objective.loss
     classes = ["-1", "1"] if loss.outputs == 1 else [str(label) for label in range(loss.outputs)]
-    with store.new_folder(folder) as made:
+    with whole_files.new_folder(folder) as made:
         for number, (name, (X, y)) in enumerate(zip(federation.names, federation.data(), strict=True)):
             (made / str(number)).mkdir()
             if vertical:
                 part: Any = federation.parts[number]
                 X = part.toarray() if hasattr(part, "tocsr") else part
             arrays = {"X": np.asarray(X, dtype=np.float64)} | ({"y": y} if len(y) else {})
-            store.replace_arrays(made / str(number) / "rows.npz", arrays)
+            whole_files.replace_arrays(made / str(number) / "rows.npz", arrays)
             data: dict[str, Any] = {"npz": "rows.npz"} | ({"same_order": True} if vertical else {})
             data |= {"labels": classes} if loss.classification and len(y) else {}
             if getattr(federation, "row_bound", None) is not None:
