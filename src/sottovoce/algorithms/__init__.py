@@ -1,7 +1,5 @@
 """One paper, one file. `ALGORITHMS` maps a name to its class: the command line, the tests and the docs read it."""
 
-from typing import Any
-
 from sottovoce.algorithms.admm import ADMM, DVP, PVP
 from sottovoce.algorithms.admm_sharing import ADMMSharing
 from sottovoce.algorithms.dp_admm import DPADMM
@@ -16,9 +14,9 @@ from sottovoce.algorithms.fedspd_dp import FedSPDDP
 from sottovoce.algorithms.fivegcs import FiveGCS
 from sottovoce.algorithms.led import LED
 from sottovoce.algorithms.tamuna import TAMUNA
-from sottovoce.core.contract import Algorithm
+from sottovoce.core.contract import Method
 
-ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
+ALGORITHMS: dict[str, type[Method]] = {
     algorithm.name: algorithm
     for algorithm in (
         ADMM,

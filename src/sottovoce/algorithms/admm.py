@@ -66,6 +66,8 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "consensus ADMM with exact local arg-mins"
     paper: ClassVar[str] = "Huang et al. 2020, Algorithm 1"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive(type(self).__name__, rho=self.rho)

@@ -42,6 +42,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Array, Asks, Hub, Kept, LabelOracle, Penalty, Site, VerticalAlgorithm
+from sottovoce.core.shapes import widths
 from sottovoce.privacy import claims
 
 
@@ -69,9 +70,9 @@ class Client:
 class Down:
     excess: Array
     y: Array
-    rho: Array
-    weight: Array  # c = 1 + τ
-    parties: Array
+    rho: Array = widths(1)
+    weight: Array = widths(1)  # c = 1 + τ
+    parties: Array = widths(1)
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "admm-sharing"
     summary: ClassVar[str] = "columns split between parties: ADMM on the sum of their scores"
     paper: ClassVar[str] = "Learning Privately over Distributed Features, Algorithm 1"
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         who = type(self).__name__

@@ -54,6 +54,8 @@ class DPSGD(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "dp-sgd"
     summary: ClassVar[str] = "noisy clipped (proximal) gradient descent"
     paper: ClassVar[str] = "Abadi et al. 2016"
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("DPSGD", step=self.step)

@@ -111,6 +111,8 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fed-plt"
     summary: ClassVar[str] = "Peaceman-Rachford splitting with inexact local training"
     paper: ClassVar[str] = "Bastianello et al. 2024"
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("FedPLT", rho=self.rho)

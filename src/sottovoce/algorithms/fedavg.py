@@ -93,6 +93,8 @@ class FedAvg(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "federated averaging: local gradient steps, then the mean"
     paper: ClassVar[str] = "McMahan et al. 2017"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         who = type(self).__name__

@@ -158,6 +158,8 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedepm"
     summary: ClassVar[str] = "elastic-net penalty between models, several local steps along one gradient"
     paper: ClassVar[str] = "Zhou and Li 2022"
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("FedEPM", eta=self.eta)

@@ -109,6 +109,8 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedspd-dp"
     summary: ClassVar[str] = "primal-dual method with several local proximal gradient steps"
     paper: ClassVar[str] = "Li et al. 2022"
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("FedSPDDP", rho=self.rho, d_x=self.d_x, d_lambda=self.d_lambda)

@@ -305,6 +305,8 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     summary: ClassVar[str]
     paper: ClassVar[str] = ""
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
+    down: ClassVar[type]  # the class of its broadcasts; `core/shapes.py` says how to declare what they look like
+    up: ClassVar[type]  # the class of its uploads
 
     def asks(self) -> Asks:
         """What one participation costs."""
@@ -351,6 +353,9 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         It sees the server's state and nothing else, so in `Proven` mode it is post-processing and costs nothing.
         """
         return ""
+
+
+Method = Algorithm[Any, Any, Any, Any]  # any of them, whatever its states and messages are
 
 
 @dataclass(frozen=True)
