@@ -108,7 +108,7 @@ def test_much_local_training_is_peaceman_rachford_splitting() -> None:
     v = 2 * y - z[4]
     np.testing.assert_allclose(z[5], 2 * here.f.argmin(v, 1 / 4.0, ridge=0.05) - v, atol=1e-7)
     smooth = float(simulator.rows.smoothness().max()) + 0.05
-    zeta = contraction(algorithm.local, 4.0, 0.05, smooth).zeta
+    zeta = contraction(algorithm.local_solver, 4.0, 0.05, smooth).zeta
     shrinks = [np.linalg.norm(z[k + 1] - z[-1]) / np.linalg.norm(z[k] - z[-1]) for k in range(10)]
     assert 0.2 < max(shrinks) <= zeta < 1
 
@@ -398,7 +398,8 @@ def test_published_noise_is_that_of_proposition_4(horizon: int) -> None:
     claim = Published(epsilon=2.0, delta=1e-4)
     algorithm = FedPLT(rho=2.0, local_steps=4, horizon=horizon)
     here = site(algorithm, goal(), claim)
-    tau, gamma = algorithm.tau(here), algorithm.length(here)
+    problem = algorithm.local_problem(here)
+    tau, gamma = problem.tau, problem.step
     promised = claims.fed_plt_epsilon(
         2 * here.f.gradient_bound, tau, here.f.size, 0.05, gamma, horizon or 10**12, 4, 1e-4
     )

@@ -85,6 +85,8 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "federated primal-dual method: local steps on an augmented Lagrangian"
     paper: ClassVar[str] = "Zhang et al. 2021"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("FedPD", eta=self.eta)

@@ -95,6 +95,8 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "primal-dual method with client sampling and local dual steps"
     paper: ClassVar[str] = "Grudzień et al. 2023"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("FiveGCS", tau=self.tau)

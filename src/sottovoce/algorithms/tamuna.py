@@ -44,6 +44,7 @@ from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, o
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.participation import Participation
+from sottovoce.core.shapes import widths
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Client:
 class Down:
     x: Array
     h: Array  # to each client its own
-    steps: Array  # (runs?, 1, 1)
+    steps: Array = widths(1)
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "random numbers of corrected local steps, partial participation"
     paper: ClassVar[str] = "Condat et al. 2023"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         if self.most_steps is not None:

@@ -376,6 +376,8 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     paper: ClassVar[str] = ""
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
     layout: ClassVar[Layout] = "rows"
+    down: ClassVar[type]  # the class of its broadcasts; `core/shapes.py` says how to declare what they look like
+    up: ClassVar[type]  # the class of its uploads
 
     def asks(self) -> Asks:
         """What one participation costs."""
@@ -422,6 +424,9 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         It sees the server's state and nothing else, so in `Proven` mode it is post-processing and costs nothing.
         """
         return ""
+
+
+Method = Algorithm[Any, Any, Any, Any]  # any of them, whatever its states and messages are
 
 
 @dataclass(frozen=True)
