@@ -52,7 +52,7 @@ def released(D: np.ndarray, privacy: Any, u: np.ndarray, mu: float) -> list[tupl
         place.door.models(Kept(target=target, rho=rho), np.arange(2), 1)
     except OutOfRange:  # by public numbers: so for all data alike
         return []
-    noise = place.door.event.noise_multiplier
+    noise = place.door.events[0].noise_multiplier
     return [(made.exact[0], float(made.scale[0, 0]) / noise) for made in tape.made if made is not None]
 
 
@@ -236,4 +236,4 @@ def exact_answer(data: Federation, objective: Objective, algorithm: Any) -> tupl
     loop.train(algorithm, place, rounds=1, **options)
     made = tape.made[0]
     assert made is not None
-    return made.exact[0], float(made.scale[0, 0]) / place.door.event.noise_multiplier  # type: ignore[attr-defined]
+    return made.exact[0], float(made.scale[0, 0]) / place.door.events[0].noise_multiplier  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import sottovoce as sv
 from sottovoce.cli import main as cli
 from sottovoce.cli import terminal
-from sottovoce.deploy import node as node_module
+from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.node import Node
 from sottovoce.experiment import run_file as run_files
 from tests.attacks import marker_calls, marker_files
@@ -112,10 +112,10 @@ def test_nothing_of_an_error_of_the_program_is_in_the_log_of_a_node(tmp_path: Pa
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError(f"{X[0, 0]} {TEXT}")
 
-    file = node_file(tmp_path / "node", {"npz": "rows.npz"})
+    file = node_file(tmp_path / "node", {"npz": "rows.npz", "labels": ["-1", "1"]})
     np.savez(file.parent / "rows.npz", X=TAME[:, :1] * np.ones((ROWS, 4)), y=SIGNS)
     ask = question()
-    monkeypatch.setattr(node_module, "alone", broken)
+    monkeypatch.setattr(Assignment, "read", broken)
     said = listen(lambda: replied(Node(file).answer(ask)), tmp_path)
     assert "it could not answer" in said.last
     assert "RuntimeError" in said.everything  # in the log, with the place it came from

@@ -167,9 +167,9 @@ def test_json_goes_to_stdout_alone(here: Path) -> None:
     assert outcome.stderr == ""
     assert (said["folder"], said["method"], said["rounds"]) == ("there", "dp-admm", 3)
     assert said["guarantee"]["epsilon"] == pytest.approx(1.0)
-    saved = saved.load_result(here / "there")
-    assert saved.config["run"]["seed"] == 8
-    assert saved.history["test_loss"][-1] == said["test_loss"]
+    result = saved.load_result(here / "there")
+    assert result.config["run"]["seed"] == 8
+    assert result.history["test_loss"][-1] == said["test_loss"]
 
 
 def test_quiet_prints_the_folder_alone(here: Path) -> None:

@@ -11,8 +11,10 @@ from sottovoce.algorithms import ADMMSharing
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.random.streams import Streams
 from sottovoce.deploy import wire
+from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.server import Deployment, TooFewAnswers, serve
+from sottovoce.deploy.remote import TooFewAnswers
+from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment import label_flips, saved
 from sottovoce.ledger.file import FileLedger

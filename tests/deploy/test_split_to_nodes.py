@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from sottovoce.cli.main import app
+from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.server import Deployment, serve
+from sottovoce.deploy.server import serve
 from sottovoce.experiment import run_file, tables
 from tests.deployments import NAME, LocalPost
 from tests.experiment.test_experiment import write_csv

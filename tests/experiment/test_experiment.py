@@ -107,7 +107,7 @@ CASES = [
     *[{"objective": {"loss": name, **with_options(kind), "scale": "sum"}} for name, kind in LOSSES.items()],
     *[{"objective": {"loss": "logistic", "penalty": name, **with_options(kind)}} for name, kind in PENALTIES.items()],
     *[{"participation": {"name": name, **with_options(kind)}} for name, kind in PARTICIPATION.items()],
-    *[{"privacy": {"mode": name, **with_options(kind)}} for name, kind in MODES.items()],
+    *[{"privacy": {"mode": name, **with_options(kind)}} for name, kind in MODES["rows"].items()],
     *[
         {"data": {"csv": "rows.csv", "label": "outcome", "owner": "owner", "clients": 4, "partition": name, **options}}
         for name, options in {

@@ -98,7 +98,7 @@ def test_noise_is_for_two_minimisers_and_for_what_solvers_leave() -> None:
     place.door.intercept = lambda answer, exact, scale, kind: (made.append((exact, scale)), answer)[1]
     oracle.argmin(np.zeros((1, 4)), 0.3, ridge=0.05)
     exact, scale = made[0]
-    sensitivity = scale / place.door.event.noise_multiplier
+    sensitivity = scale / place.door.events[0].noise_multiplier
     np.testing.assert_allclose(sensitivity, 2 * 0.5 / small().sizes[:, None] / 0.35, rtol=1e-7)
     assert (sensitivity >= (1.0 / small().sizes[:, None] + 2 * ARGMIN_TOL) / 0.35).all()
     assert (

@@ -204,7 +204,7 @@ def test_model_noise_has_the_size_of_its_sensitivity(unit: str) -> None:
     noisy = simulator.door.models(stacked, np.arange(6), 4)
     exact, mu = simulator.rows.fit(target, rho, np.arange(6)), goal().penalty.strong / 0.3
     change = sensitivity.record_model(target, mu, 3.0) if "record" in unit else sensitivity.party_model(target, mu)
-    standard = (noisy - exact) / (simulator.door.event.noise_multiplier * change)
+    standard = (noisy - exact) / (simulator.door.events[0].noise_multiplier * change)
     assert standard.std() == pytest.approx(1.0, abs=0.02)
 
 
@@ -223,7 +223,7 @@ def answers(parts: list[np.ndarray], privacy: ProvenColumns, target: np.ndarray,
     door, made, rho = place(privacy, federation=federation).door, [], np.array([[goal().penalty.strong / mu]])
 
     def keep(answer: np.ndarray, exact: np.ndarray, scale: np.ndarray, kind: str) -> np.ndarray:
-        made.append((exact[0].copy(), float(np.ravel(scale)[0]) / door.event.noise_multiplier))
+        made.append((exact[0].copy(), float(np.ravel(scale)[0]) / door.events[0].noise_multiplier))
         return answer
 
     door.intercept = keep

@@ -188,7 +188,7 @@ class Player:
                 hear(codec.to_arrays(down), codec.to_arrays(exchange.up))
             return exchange
 
-        place.exchange = listening
+        place.exchange = listening  # pyright: ignore[reportAttributeAccessIssue] (an audit listens in)
         self.run(streams, tape)
 
     def run(

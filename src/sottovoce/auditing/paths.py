@@ -267,7 +267,7 @@ def _by_another_engine(game: Game, seed: int) -> NoiseKey | None:
     """The key of the same game, computed by the other engine; None where there is one engine."""
     if isinstance(game.algorithm, VerticalAlgorithm):
         return None
-    engine = "numpy" if player_of(game, seed).place.rows.engine == "kernel" else "kernel"
+    engine = "numpy" if player_of(game, seed).place.exact.engine == "kernel" else "kernel"
     return player_of(replace(game, engine=engine), seed).place.door.key
 
 

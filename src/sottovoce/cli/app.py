@@ -49,17 +49,17 @@ def app(
     with terminal.exit_codes():
         from sottovoce.core import check
         from sottovoce.deploy import split_to_nodes as share_out
-        from sottovoce.deploy.server import Deployment
-        from sottovoce.experiment import run_file, tables
-        from sottovoce.experiment.tables import to_toml
+        from sottovoce.deploy.deployment import Deployment
+        from sottovoce.experiment import run_file
+        from sottovoce.experiment.tables import read_tables, to_toml
 
-        tables = tables.read_tables(config)
+        tables = read_tables(config, run_file.TABLES)
         tables["run"] = {"name": run_file.folder_name(config.stem)} | tables.get("run", {})
         all_here = None if nodes is None else run_file.build(tables, config.name, config.parent)
         if all_here is not None:
             tables["clients"] = share_out.clients_table(all_here) | tables.get("clients", {})
         deployment = Deployment.build(tables, config.name, config.parent)
-        runs = (out or Path("runs") / f"{deployment.task.settings.name}-{terminal.now()}").resolve()
+        runs = (out or Path("runs") / f"{deployment.settings.name}-{terminal.now()}").resolve()
         inside = runs == folder.resolve() or folder.resolve() in runs.parents
         check.require(not inside, "app", "--out must not be inside DIR, which is sent to the clients", str(runs))
         if all_here is not None and nodes is not None:

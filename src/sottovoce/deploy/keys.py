@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.core import check
+from sottovoce.experiment import whole_files
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
 LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it

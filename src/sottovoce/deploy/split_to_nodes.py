@@ -8,21 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.deploy import label_holder as party
-from sottovoce.deploy.limits import relation_of
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.run_file import Experiment
 from sottovoce.experiment.tables import Tables, to_toml
 from sottovoce.experiment.task import Task
-from sottovoce.privacy.modes import Proven, ProvenColumns
-from sottovoce.problems.vertical import VerticalFederation
 
 
 def clients_table(run: Experiment) -> dict[str, Any]:
     """[clients] of a deployment over the clients that `run` simulates."""
-    federation = run.data().federation
+    federation: Any = run.data().federation
     names = {"names": list(federation.names)}
-    if isinstance(federation, VerticalFederation):
+    if federation.layout == "columns":
         holder = federation.names[federation.holder]
         return names | {"split": list(federation.widths), "samples": federation.samples, "holder": holder}
     bound = {} if federation.row_bound is None else {"row_bound": float(federation.row_bound)}
@@ -31,8 +27,8 @@ def clients_table(run: Experiment) -> dict[str, Any]:
 
 def write(folder: Path, run: Experiment, task: Task) -> None:
     """`folder`/i/node.toml with the rows of client i and limits that allow `task`, once: all of them or none."""
-    federation = run.data().federation
-    vertical = isinstance(federation, VerticalFederation)
+    federation: Any = run.data().federation
+    vertical = federation.layout == "columns"
     loss = task.objective.loss
     classes = ["-1", "1"] if loss.outputs == 1 else [str(label) for label in range(loss.outputs)]
     with whole_files.new_folder(folder) as made:
@@ -53,9 +49,9 @@ def write(folder: Path, run: Experiment, task: Task) -> None:
 
 def _limits(task: Task) -> dict[str, Any]:
     privacy: Any = task.privacy
-    relation = relation_of(privacy) if isinstance(privacy, Proven | ProvenColumns) else "replace-one"
+    relation = getattr(privacy, "counted_relation", "replace-one")
     labels: dict[str, Any] = {}
-    if party.is_vertical(task):
+    if task.algorithm.layout == "columns":
         epsilon = getattr(privacy, "label_epsilon", None)
         labels = {"open_labels": True} if epsilon is None else {"label_epsilon": epsilon}
     return labels | {

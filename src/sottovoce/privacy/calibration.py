@@ -116,6 +116,22 @@ def kind_of_answer(privacy: "Proven", part: Part, sizes: np.ndarray) -> dict[str
     return kind
 
 
+def is_answer_of_rows(privacy: "Proven", event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+    """Whether a client of so many records makes an answer that is this event, whatever its noise."""
+    kind = kind_of_answer(privacy, part, np.array([size]))
+    # Whether batches are drawn also depends on the other clients' sizes: to be charged for a full one costs more.
+    drawn = "poisson" if privacy.relation == "add-remove" else "fixed-size"
+    batches = bool(part.batch) and part.kind == "gradient" and privacy.unit == "record"
+    rests_on = bound_in_force(privacy, part, row_bound)
+    same = (event.mechanism, event.relation, event.row_bound) == (kind["mechanism"], kind["relation"], rests_on)
+    return same and event.sampling in ({"full", drawn} if batches else {"full"})
+
+
+def is_answer_of_columns(privacy: "ProvenColumns", event: Event) -> bool:
+    """The same for an answer of a party."""
+    return event == Event(noise_multiplier=event.noise_multiplier, **column_kind(privacy))
+
+
 def column_kind(privacy: "ProvenColumns") -> dict[str, Any]:
     """The same for an answer of a party."""
     mechanism = "discrete-gaussian" if privacy.noise == "secure" else "gaussian"

@@ -37,6 +37,11 @@ class PrivacyMode:
         return False
 
     @property
+    def cut(self) -> tuple[str, float]:
+        """To what length answers, or what they are made of, are cut: the name of the parameter, and its value."""
+        return "clip", float("inf")
+
+    @property
     def predicts(self) -> bool:
         """Whether there will be a model that new rows can be scored with."""
         return True
@@ -64,6 +69,10 @@ class PrivacyMode:
     def costs(self, asks: Asks, part: Part) -> int:
         """Events charged to a client for one round of this part."""
         return 0
+
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+        """Whether a client of so many records makes answers that are this event, whatever their noise."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -194,6 +203,10 @@ class Proven(PrivacyMode):
         return self.noise == "secure"
 
     @property
+    def cut(self) -> tuple[str, float]:
+        return "clip", self.clip
+
+    @property
     def counted_relation(self) -> Relation:
         """The neighbouring relation that the budget is counted for."""
         return "replace-client" if self.unit == "client" else self.relation
@@ -213,6 +226,11 @@ class Proven(PrivacyMode):
 
     def costs(self, asks: Asks, part: Part) -> int:
         return asks.releases if self.unit == "client" else part.answers
+
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+        from sottovoce.privacy import calibration
+
+        return calibration.is_answer_of_rows(self, event, part, size, row_bound)
 
 
 _BOUNDS = {  # what each is, and what is sensible
@@ -325,6 +343,10 @@ class ProvenColumns(PrivacyMode):
         return self.noise == "secure"
 
     @property
+    def cut(self) -> tuple[str, float]:
+        return "bound", self.bound
+
+    @property
     def predicts(self) -> bool:
         return self.model
 
@@ -364,6 +386,11 @@ class ProvenColumns(PrivacyMode):
 
     def costs(self, asks: Asks, part: Part) -> int:
         return part.answers
+
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+        from sottovoce.privacy import calibration
+
+        return calibration.is_answer_of_columns(self, event)
 
 
 Privacy = NoPrivacy | Published | Proven

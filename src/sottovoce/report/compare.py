@@ -11,7 +11,7 @@ from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment import run_file, store
+from sottovoce.experiment import run_file, store, whole_files
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import LEVEL, MEASURES, Repetitions, interval, paired
 from sottovoce.experiment.run_file import Experiment
