@@ -36,13 +36,15 @@ def _chacha20_block(key: bytes, nonce: bytes) -> bytes:
     return b"".join(((a + b) & 0xFFFFFFFF).to_bytes(4, "little") for a, b in zip(x, first, strict=True))
 
 
-def test_seeded_bits_are_chacha20_under_a_hashed_key() -> None:
+def test_seeded_bits_are_chacha20_under_a_hashed_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE", 8)  # words in one block: each has another nonce
     key = hashlib.sha256(b"sottovoce seeded bits\x007\0client 3, round 5").digest()
     bits = SeededBits(7, "client 3, round 5")
-    block = _chacha20_block(key, bytes(16))
-    assert bits.words(8).tobytes() == block
-    further = _chacha20_block(key, bytes(4) + (5).to_bytes(8, "little") + bytes([1, 0, 0, 0]))
-    assert bits.further(5) == int.from_bytes(further[:32], "little")
+    numbers = [number.to_bytes(8, "little") for number in range(3)]
+    expected = b"".join(_chacha20_block(key, bytes(4) + number + bytes(4)) for number in numbers)
+    assert bits.words(24).astype("<u8").tobytes() == expected
+    further = _chacha20_block(key, bytes(4) + numbers[2] + bytes([1, 0, 0, 0]))
+    assert bits.further(2) == int.from_bytes(further[:32], "little")
 
 
 def test_seeded_bits_do_not_depend_on_how_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
