@@ -302,6 +302,17 @@ def test_rows_are_what_each_stream_gives_alone(sigma: float, forced: bool, monke
     assert draw_rows(sigma, 3, []).shape == (0, 3)
 
 
+def test_a_stream_that_serves_two_rows_gives_each_its_own_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    _undecided(monkeypatch, 100.5)
+    asked = []
+    monkeypatch.setattr(
+        SeededBits, "further", lambda self, place, real=SeededBits.further: asked.append(place) or real(self, place)
+    )
+    bits = SeededBits(7, "shared")
+    draw_rows(100.5, 10, [bits, bits, bits])
+    assert sorted(asked) == [place for place in range(bits.position) if place % 3 < 2]
+
+
 def test_shapes_and_types() -> None:
     bits = SystemBits()
     for shape, expected in ((3, (3,)), ((2, 3), (2, 3)), ((), ()), (0, (0,)), ((4, 0), (4, 0))):

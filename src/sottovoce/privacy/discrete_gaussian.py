@@ -136,8 +136,8 @@ def draw_rows(sigma: float, count: int, streams: Sequence[Bits]) -> np.ndarray:
     while (rows := np.flatnonzero(done < count)).size:
         sizes = np.minimum(count - done[rows], _CHUNK // len(rows) + 1)
         active = [streams[row] for row in rows.tolist()]
-        places = [bits.position for bits in active]
-        words = np.concatenate([bits.words(3 * size) for bits, size in zip(active, sizes.tolist(), strict=True)])
+        asked = [(bits.position, bits.words(3 * size)) for bits, size in zip(active, sizes.tolist(), strict=True)]
+        places, words = [place for place, _ in asked], np.concatenate([part for _, part in asked])
         starts = 3 * (np.cumsum(sizes) - sizes)  # of each row's words
 
         def further(index: int, active=active, places=places, starts=starts) -> int:
