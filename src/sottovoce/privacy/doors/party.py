@@ -18,7 +18,7 @@ from sottovoce.core.contract import Claim, ColumnOracle, Kept
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import sensitivity
-from sottovoce.privacy.doors.base import Door
+from sottovoce.privacy.doors.base import Door, Numbers
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question, Releases, Sealed, quietly
 from sottovoce.privacy.modes import PrivacyMode, ProvenColumns, Published
@@ -43,7 +43,7 @@ class PartyDoor(Door):
     ) -> tuple[Any, Releases]:
         next_question = self.questions(local, active, k)
 
-        def fit(target: np.ndarray, rho: np.ndarray, noise: Any = 0.0) -> np.ndarray:
+        def fit(target: np.ndarray, rho: np.ndarray, noise: Numbers = 0.0) -> np.ndarray:
             return self.fit(target, rho, noise, next_question("fit", target, rho, noise))
 
         def predict(x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
@@ -58,7 +58,7 @@ class PartyDoor(Door):
         oracle = ColumnOracle(fit, predict, adjoint, widths, self.exact.widest, self.exact.samples)
         return oracle, Releases(self, local, active, k, public)
 
-    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Numbers, question: Question) -> np.ndarray:
         return self.exact.predict(self.exact.fit(target, rho, question.local, self.certified), question.local)
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ class PublishedPartyDoor(PartyDoor):
 
     privacy: Published
 
-    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Numbers, question: Question) -> np.ndarray:
         x = self.exact.fit(target, rho, question.local)
         return self.exact.predict(x + noise * self._spread(x, noise, question), question.local)
 
@@ -103,7 +103,7 @@ class PublishedPartyDoor(PartyDoor):
             x = x + np.where(kept.k == k, kept.noise * spread, 0.0)
         return x
 
-    def _spread(self, x: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+    def _spread(self, x: np.ndarray, noise: Numbers, question: Question) -> np.ndarray:
         count = min(self.exact.widest, self.exact.samples)
         return self.exact.spread(self.seeded(x, noise, Purpose.NOISE, question, count=count), question.local)
 
@@ -131,7 +131,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
     counted = True
     certified = False
 
-    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Numbers, question: Question) -> np.ndarray:
         u, rho = self._checked(target, rho, question.local)
         return self.answered(
             question,
@@ -256,7 +256,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         return self.intercept(mechanisms.from_grid(grid, bound))
 
 
-def _in_range(what: str, value: Any) -> None:
+def _in_range(what: str, value: Numbers) -> None:
     if not np.all((value >= SMALLEST) & (value <= LARGEST)):  # NaN is outside
         raise OutOfRange(f"fit: {what} must be from {SMALLEST:g} to {LARGEST:g}")
 
