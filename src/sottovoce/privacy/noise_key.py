@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.random.streams import SERVER, Purpose, Streams, compiled_pays
+from sottovoce.core.compiling import compiled_pays
+from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 _LAST_32 = np.uint64(32)
 _NO_ANSWER = np.zeros(2, dtype=np.uint64)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.core.check import InvalidInput, positive, require, shown, whole
-from sottovoce.core.random.streams import compiled_pays
+from sottovoce.core.compiling import compiled_pays
 from sottovoce.core.vouched import vouch
 
 SLACK = 2.0**12
@@ -366,7 +366,7 @@ def shrink(
     """
     if not compiled_pays(x.size):
         return _soften(keep * x - g, threshold) * (1.0 / total)
-    from sottovoce.core.random import compiled
+    from sottovoce.problems import kernels
 
     if x.shape != g.shape:
         x, g = np.broadcast_arrays(x, g)
@@ -377,7 +377,7 @@ def shrink(
         return np.ascontiguousarray(part, dtype=np.float64).reshape(-1, width)
 
     out, dim = np.empty(x.shape), x.shape[-1]
-    compiled.shrink()(flat(x, dim), flat(keep, 1), flat(g, dim), threshold, flat(total, 1), out.reshape(-1, dim))
+    kernels.shrink()(flat(x, dim), flat(keep, 1), flat(g, dim), threshold, flat(total, 1), out.reshape(-1, dim))
     return out
 
 
