@@ -14,7 +14,8 @@ from hypothesis.extra.numpy import arrays
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.privacy import sensitivity
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
-from sottovoce.problems.rows import Rows, margins
+from sottovoce.problems.losses.base import margins
+from sottovoce.problems.rows import Rows
 
 LOSSES = [Logistic(), Softmax(4), Squared(), Huber(0.5), SmoothedHinge(0.7)]
 SIZES = [3, 1, 1300, 2, 512, 513, 30, 1]  # clients of one row, of an odd number of rows, and of several chunks

@@ -9,6 +9,7 @@ PyTorch is imported when a `Module` is made, here and nowhere else in the librar
 
 import copy
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import InitVar, dataclass, field
@@ -19,8 +20,10 @@ from typing import Any, ClassVar, Literal, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.core.check import InvalidInput, one_of, require, whole
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput, WholeOrZero, require
 from sottovoce.core.clipping import clip_rows
+from sottovoce.core.derived import derived
 from sottovoce.core.vouched import vouch
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.rows import Rows
@@ -60,20 +63,20 @@ class Module(Loss):
 
     build: InitVar[Callable[[], Any]]
     output_loss: Loss
-    seed: int = 0
+    seed: WholeOrZero = 0
     precision: Literal["float64", "float32"] = "float64"
     network: str = field(init=False)
     start: str = field(init=False)
 
     name = "module"
     code = -1  # the compiled kernel knows linear models only
+    strong = -math.inf
     _net: ClassVar[Any]  # of the instance, like the next: called so to be no fields, which are the model's description
     _origin: ClassVar[np.ndarray]
 
     def __post_init__(self, build: Callable[[], Any]) -> None:
         torch = _torch()
-        one_of("Module", "precision", self.precision, ("float64", "float32"))
-        whole("Module", at_least=0, seed=self.seed)
+        check.fields(self)
         linear = isinstance(self.output_loss, Loss) and not isinstance(self.output_loss, Module)
         require(linear, "Module", "output_loss must be a loss such as Softmax(10)", self.output_loss)
         function = callable(build) and not isinstance(build, torch.nn.Module)
@@ -88,8 +91,7 @@ class Module(Loss):
         require(bool(flat), "Module", "the network must have parameters to train")
         origin = np.concatenate(flat)
         require(bool(np.isfinite(origin).all()), "Module", "the starting parameters must be finite")
-        kept = {"classification": self.output_loss.classification, "_net": made, "_origin": origin}
-        kept |= {"network": str(made), "start": _digest(made)}
+        kept = {"_net": made, "_origin": origin, "network": str(made), "start": _digest(made)}
         for name, value in kept.items():
             object.__setattr__(self, name, value)
 
@@ -161,25 +163,16 @@ class Module(Loss):
         with _said():
             return _torch().func.grad(lambda *at: along_all(*at).sum())(*self._at(X, y, w)).double().numpy()
 
-    @property
+    @derived
     def outputs(self) -> int:
         return self.output_loss.outputs
 
-    @property
-    def convex(self) -> bool:
-        return False
+    @derived
+    def classification(self) -> bool:
+        return self.output_loss.classification
 
-    @property
-    def strong(self) -> float:
-        return -np.inf
-
-    @property
-    def curvature(self) -> float:
-        return np.inf
-
-    @property
-    def lipschitz(self) -> float:
-        return np.inf
+    def model_size(self, columns: int) -> int:
+        return self.dim
 
     def check_labels(self, y: ArrayLike) -> np.ndarray:
         return self.output_loss.check_labels(y)

@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import clipping
 from sottovoce.core.check import SottovoceError, finite_array, non_negative, one_of, positive, require
-from sottovoce.problems.losses import Loss
-from sottovoce.problems.subproblem import Subproblem, margins, minimise, surely_minimise
+from sottovoce.problems.losses.base import Loss, margins
+from sottovoce.problems.subproblem import Subproblem, minimise, surely_minimise
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

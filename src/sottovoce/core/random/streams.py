@@ -22,6 +22,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Words
+from sottovoce.core.check import Whole, WholeOrZero
 from sottovoce.core.compiling import compiled_pays, threads_pay
 from sottovoce.core.random.normal import normal
 from sottovoce.core.random.philox import joined, philox
@@ -48,14 +49,12 @@ class Purpose(IntEnum):
 class Streams:
     """The random numbers of one training run, or of `runs` independent ones at once (a leading axis on every draw)."""
 
-    seed: int = field(repr=False)  # whoever has it has the noise
-    runs: int | None = None
+    seed: WholeOrZero = field(repr=False)  # whoever has it has the noise
+    runs: Whole | None = None
     drawn: bool = field(default=False, kw_only=True)  # by the operating system: then it must never be written
 
     def __post_init__(self) -> None:
-        check.whole("Streams", at_least=0, seed=self.seed)
-        if self.runs is not None:
-            check.whole("Streams", runs=self.runs)
+        check.fields(self)
 
     @classmethod
     def unpredictable(cls, runs: int | None = None) -> "Streams":
