@@ -12,3 +12,4 @@ Words = NDArray[np.uint64]  # random bits, and keys
 AnyArray = NDArray[Any]  # of whatever type the caller has
 
 Numbers = float | Floats  # one for all, or an array of them
+Matrix = Any  # a float64 array with two axes, C-contiguous; or a scipy.sparse CSR array

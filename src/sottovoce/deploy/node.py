@@ -40,6 +40,7 @@ import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.check import BudgetSpent, InvalidInput, SottovoceError
+from sottovoce.core.clipping import shorten_rows
 from sottovoce.core.contract import Hub
 from sottovoce.core.random.streams import SERVER, Draw, Streams
 from sottovoce.deploy import label_holder as party
@@ -280,7 +281,7 @@ class Node:
         X, texts, ids = self._own.read(self.path.parent)
         if self._own.shorten:
             assert self._own.row_bound is not None
-            X = experiment.shortened(X, self._own.row_bound)
+            X = shorten_rows(X, self._own.row_bound)
         Federation(X, np.zeros(len(X)), np.array([0, len(X)]), (self.name,), self._own.row_bound)  # checks the promise
         print_ = fingerprint(X, np.array(texts))  # whatever order they are used in
         if ids is None:

@@ -27,7 +27,7 @@ MOST_STEPS = 4096  # of one run of local steps
 
 
 class ExactOracle(Protocol):
-    """What a door wraps: exact answers about the rows of the clients on this machine (`problems/rows.py`)."""
+    """What a door wraps: exact answers about the rows of the clients on this machine (`problems/rows/oracle.py`)."""
 
     loss: Any
     dim: int

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.clipping import clip_entries, into_ball
+from sottovoce.core.clipping import clip_matrix, into_ball
 from sottovoce.core.contract import Asks, Claim, ColumnOracle, Kept, LabelOracle
 from sottovoce.core.random.streams import SERVER, Purpose
 from sottovoce.core.vouched import vouched
@@ -294,31 +294,10 @@ def bounded(parts: Sequence[Any], privacy: VerticalPrivacy) -> list[Any]:
     if not isinstance(privacy, ProvenColumns):
         return list(parts)
     if privacy.column_bound is not None:
-        return [_shortened(part, privacy.column_bound, axis=0) for part in parts]
+        return [clip_matrix(part, privacy.column_bound, axis=0) for part in parts]
     if privacy.row_bound is not None:
-        return [_shortened(part, privacy.row_bound, axis=1) for part in parts]
+        return [clip_matrix(part, privacy.row_bound, axis=1) for part in parts]
     return list(parts)
-
-
-def _shortened(part: Any, bound: float, axis: int) -> Any:
-    """`part` with its columns (axis 0) or rows (axis 1) scaled down to the length `bound`."""
-    if not hasattr(part, "tocsr"):
-        return (
-            np.ascontiguousarray(mechanisms.clip_rows(part.T, bound).T)
-            if axis == 0
-            else mechanisms.clip_rows(part, bound)
-        )
-    from scipy.sparse import csr_array
-
-    result = csr_array(part, dtype=np.float64, copy=True)
-    result.sum_duplicates()
-    rows, width = (int(length) for length in part.shape)
-    if axis == 0:
-        result.data = clip_entries(result.data, result.indices, width, rows, bound)
-    else:
-        owner = np.repeat(np.arange(rows), np.diff(result.indptr))
-        result.data = clip_entries(result.data, owner, rows, width, bound)
-    return result
 
 
 def open_parties(
