@@ -1,7 +1,7 @@
 """The fused gradient kernel: a row is read from memory once and serves all runs, outputs and both passes over it.
 
 Import this module only where it is needed: it loads Numba, and the first use on a machine compiles for some seconds
-(later ones read the disk cache). The arrays come from ``rows.py``, which has checked them; nothing is checked again.
+(later ones read the disk cache). The arrays come from `problems/rows`, which has checked them; nothing is checked again.
 """
 
 import functools
@@ -86,7 +86,7 @@ def _exp(x):
 
 @njit(fastmath=_FAST, error_model="numpy")
 def _slope(code, parameter, label, margin):
-    """Derivative of a loss of one margin (the codes of ``losses.py``)."""
+    """Derivative of a loss of one margin (`Loss.code`)."""
     if code == 0:  # logistic: if exp overflows to infinity the quotient is rightly 0
         return -label / (1.0 + math.exp(label * margin))
     if code == 2:  # squared

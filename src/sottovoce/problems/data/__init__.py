@@ -1,0 +1,65 @@
+"""Real data sets under one roof: the same name always gives the same numbers.
+
+Adult and heart disease come with the package. The others are read from the folder named by the environment variable
+SOTTOVOCE_DATA, or downloaded from OpenML. Every copy is compared with published digests, counts and sums, so that a
+truncated or altered copy is refused and not trained on.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from sottovoce.core import check
+from sottovoce.problems.data import libsvm_a9a, uci_adult, uci_arcene, uci_heart, uci_madelon
+from sottovoce.problems.data.dataset import Dataset, DatasetInfo
+from sottovoce.problems.data.files import FOLDER_VARIABLE, info
+from sottovoce.problems.data.libsvm_a9a import a9a
+from sottovoce.problems.data.splitting import split, split_rows
+from sottovoce.problems.data.uci_adult import ENCODINGS, adult
+from sottovoce.problems.data.uci_arcene import arcene
+from sottovoce.problems.data.uci_heart import heart
+from sottovoce.problems.data.uci_madelon import madelon
+
+__all__ = [
+    "ENCODINGS",
+    "FOLDER_VARIABLE",
+    "Dataset",
+    "DatasetInfo",
+    "a9a",
+    "adult",
+    "arcene",
+    "available",
+    "heart",
+    "load",
+    "madelon",
+    "split",
+    "split_rows",
+]
+
+SOURCES = tuple(module.SOURCE for module in (uci_adult, libsvm_a9a, uci_heart, uci_madelon, uci_arcene))
+LOADERS: dict[str, Callable[..., Dataset]] = {
+    "adult": adult, "a9a": a9a, "heart": heart, "madelon": madelon, "arcene": arcene
+}  # fmt: skip
+
+
+def load(name: str, **options: Any) -> Dataset:
+    """The data set called `name`; options are those of the function of that name in this package.
+
+    Examples
+    --------
+    >>> from sottovoce.problems import data
+    >>> heart = data.load("heart")
+    >>> heart.X.shape, sorted(set(heart.groups.tolist()))
+    ((740, 10), ['cleveland', 'hungarian', 'switzerland', 'va'])
+    """
+    loader = LOADERS[check.one_of("data", "data set", name, LOADERS)]
+    known = list(inspect.signature(loader).parameters)
+    for option in options:
+        check.require(bool(known), name, f"takes no option {option!r}")
+        check.one_of(name, "option", option, known)
+    return loader(**options)
+
+
+def available() -> list[DatasetInfo]:
+    """Every data set this library knows and whether it is here. Looks for files, reads none."""
+    return [info(source) for source in SOURCES]
