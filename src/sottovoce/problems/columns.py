@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.arrays import Matrix
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.problems.penalties import Penalty
-from sottovoce.problems.vertical import Matrix
 
 MOST = 12_000  # of the smaller of samples and columns of a party: the matrix that is factorised takes its square
 TOLERANCE = 1e-12  # of a solver's certificate, relative to the data

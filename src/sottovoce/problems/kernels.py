@@ -1,7 +1,7 @@
 """The fused gradient kernel: a row is read from memory once and serves all runs, outputs and both passes over it.
 
 Import this module only where it is needed: it loads Numba, and the first use on a machine compiles for some seconds
-(later ones read the disk cache). The arrays come from `problems/rows`, which has checked them; nothing is checked again.
+(later ones read the disk cache). The arrays were checked by `problems/rows`; nothing is checked again.
 """
 
 import functools
