@@ -29,7 +29,7 @@ _NOTHING = Part(answers=0)
 
 
 class ExactOracle(Protocol):
-    """What a door wraps: exact answers about the rows of the clients on this machine (`problems/rows.py`)."""
+    """What a door wraps: exact answers about the rows of the clients on this machine (`problems/rows/oracle.py`)."""
 
     loss: Any
     dim: int

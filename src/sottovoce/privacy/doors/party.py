@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.clipping import clip_entries, into_ball
+from sottovoce.core.clipping import clip_matrix, clip_rows, into_ball
 from sottovoce.core.contract import Claim, ColumnOracle, Kept
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import discrete_noise as mechanisms
@@ -209,7 +209,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         u, rho = self._projected(kept.target), kept.rho
         radius = np.broadcast_to(sensitivity.model_radius(u, self._mu(rho)), (*x.shape[:-1], 1))
         for place, width in enumerate(self.exact.widths[question.local]):  # alone, a party would not be padded
-            x[..., place, :width] = mechanisms.clip_rows(x[..., place, :width], radius[..., place, :])
+            x[..., place, :width] = clip_rows(x[..., place, :width], radius[..., place, :])
         if self.privacy.unit == "record":
             error = self._error(rho, question.local)
             change = sensitivity.record_model(u, self._mu(rho), _given(self.privacy.row_bound), error)
@@ -244,10 +244,10 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def _projected(self, target: np.ndarray) -> np.ndarray:
         """On |u| <= U: noise comes back in the target, and without a bound would feed on itself."""
-        return mechanisms.clip_rows(target, self.privacy.bound) if self.privacy.variant == "ridge" else target
+        return clip_rows(target, self.privacy.bound) if self.privacy.variant == "ridge" else target
 
     def _clipped(self, value: np.ndarray, bound: float, purpose: Purpose, question: Question) -> np.ndarray:
-        clipped = mechanisms.clip_rows(value, bound)
+        clipped = clip_rows(value, bound)
         if self.privacy.noise == "seeded":
             return self.noisy(clipped, self.events[0].noise_multiplier * 2 * bound, purpose, question)
         grid = mechanisms.to_grid(clipped, bound)
@@ -270,28 +270,7 @@ def bounded(parts: Sequence[Any], privacy: PrivacyMode) -> list[Any]:
     """The parts that are trained on: columns or rows longer than a proof allows are scaled down, each by itself."""
     column_bound, row_bound = getattr(privacy, "column_bound", None), getattr(privacy, "row_bound", None)
     if column_bound is not None:
-        return [_shortened(part, column_bound, axis=0) for part in parts]
+        return [clip_matrix(part, column_bound, axis=0) for part in parts]
     if row_bound is not None:
-        return [_shortened(part, row_bound, axis=1) for part in parts]
+        return [clip_matrix(part, row_bound, axis=1) for part in parts]
     return list(parts)
-
-
-def _shortened(part: Any, bound: float, axis: int) -> Any:
-    """`part` with its columns (axis 0) or rows (axis 1) scaled down to the length `bound`."""
-    if not hasattr(part, "tocsr"):
-        return (
-            np.ascontiguousarray(mechanisms.clip_rows(part.T, bound).T)
-            if axis == 0
-            else mechanisms.clip_rows(part, bound)
-        )
-    from scipy.sparse import csr_array
-
-    result = csr_array(part, dtype=np.float64, copy=True)
-    result.sum_duplicates()
-    rows, width = (int(length) for length in part.shape)
-    if axis == 0:
-        result.data = clip_entries(result.data, result.indices, width, rows, bound)
-    else:
-        owner = np.repeat(np.arange(rows), np.diff(result.indptr))
-        result.data = clip_entries(result.data, owner, rows, width, bound)
-    return result
