@@ -13,6 +13,7 @@ from sottovoce.algorithms.fedpd import FedPD
 from sottovoce.algorithms.fedspd_dp import FedSPDDP
 from sottovoce.algorithms.fivegcs import FiveGCS
 from sottovoce.algorithms.led import LED
+from sottovoce.algorithms.noisy_gd import NoisyGD
 from sottovoce.algorithms.sfedavg import SFedAvg, SFedProx
 from sottovoce.algorithms.tamuna import TAMUNA
 from sottovoce.core.contract import Method
@@ -36,6 +37,7 @@ ALGORITHMS: dict[str, type[Method]] = {
         FedPD,
         FedLin,
         LED,
+        NoisyGD,
         TAMUNA,
         FiveGCS,
         ADMMSharing,

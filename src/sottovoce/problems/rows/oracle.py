@@ -22,7 +22,7 @@ from sottovoce.problems.losses.base import margins
 from sottovoce.problems.rows.active import ActiveClients, checked_keep
 from sottovoce.problems.rows.argmin import Subproblems, subproblems
 from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy
-from sottovoce.problems.rows.stored import StoredRows, in_float64
+from sottovoce.problems.rows.stored import Scale, StoredRows, in_float64
 
 KERNEL_PAYS_FROM = 2_000_000  # rows x parameters: below it NumPy is fast enough and nobody waits for a compiler
 
@@ -41,14 +41,14 @@ class Rows(StoredRows):
     loss
         One of `problems/losses`. With p outputs a parameter is the flat form of a (p, features) array.
     scale
-        "mean": weight_i = 1 / (number of rows of i); "sum": weight_i = 1.
+        "mean": weight_i = 1 / (number of rows of i); "sum": weight_i = 1; a number: weight_i is that number.
     engine
         "numpy", "kernel" (compiled) or "auto", which decides once by the size of the data. The engines agree up to
         rounding only, so the choice never depends on a later question.
     """
 
     def __init__(
-        self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: str = "mean", engine: str = "auto"
+        self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: Scale = "mean", engine: str = "auto"
     ) -> None:
         super().__init__(X, y, offsets, loss, scale)
         self.engine = engine_for(engine, len(self.X), self.dim)
