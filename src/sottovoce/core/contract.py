@@ -76,7 +76,7 @@ class Claim:
     delta: float
 
 
-Kind = Literal["gradient", "argmin", "prox-steps", "descent", "fit", "scores"]
+Kind = Literal["gradient", "argmin", "prox-steps", "descent", "moments", "fit", "scores"]
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Part:
     Parameters
     ----------
     kind
-        Which question: "gradient", "argmin", "prox-steps" or "descent" (see `Oracle`), "fit" or "scores" (see
-        `ColumnOracle`).
+        Which question: "gradient", "argmin", "prox-steps", "descent" or "moments" (see `Oracle`), "fit" or "scores"
+        (see `ColumnOracle`).
     answers
         Questions in each of its rounds.
     batch
@@ -272,6 +272,7 @@ class Oracle:
     argmin: Callable[..., Array]  # argmin(centre, rho, linear=0, ridge=0, start=None): see `problems/rows.py`
     prox_steps: Callable[[Array, ProxSteps], Array]  # from a public start: noise on the end, not on each gradient
     descent: Callable[[Array, Descent], Array]  # from a public start: full gradients, noise in every step
+    moments: Callable[..., Array]  # moments(kappa, slope_bound=inf): first and second moments, see `core/moments.py`
     size: Array  # number of records
     weight: Array  # what one record's loss counts for in f: 1/size (scale "mean") or 1 ("sum")
     noise_std: Array  # standard deviation of the noise on each coordinate of `grad`; 0 where it is exact

@@ -37,6 +37,7 @@ _ASKED = {  # kind of question: the theorem, and how far one unit moves an exact
         "ends of noisy contracting steps (shifted divergences)",
         "chain gain of local_runs times {reach} clip weight",
     ),
+    "moments": ("noisy first and second moments of records", "sensitivity of core.moments, times weight"),
     "ranges": ("noisy counts of values in public bins", "one record in one bin of every column"),
     "upload": ("clipped uploads around a public centre, whatever state is hidden", "2 clip"),
 }
@@ -53,6 +54,7 @@ PROOFS = {
     "argmin": "sottovoce.privacy.doors.record, RecordDoor",
     "prox-steps": "sottovoce.privacy.local_steps",
     "descent": "sottovoce.privacy.local_steps",
+    "moments": "sottovoce.core.moments",
     "ranges": "sottovoce.privacy.ranges",
     "upload": "sottovoce.privacy.doors.record, ClientDoor",
     "clip": "sottovoce.privacy.doors.party, ProvenPartyDoor",

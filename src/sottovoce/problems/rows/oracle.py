@@ -19,6 +19,7 @@ from sottovoce.core.arrays import Booleans, Floats, Integers, Numbers
 from sottovoce.core.check import one_of, positive, require
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
+from sottovoce.problems.rows import moments
 from sottovoce.problems.rows.active import ActiveClients, checked_keep
 from sottovoce.problems.rows.argmin import Subproblems, subproblems
 from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy
@@ -162,6 +163,15 @@ class Rows(StoredRows):
             slopes = self.loss.slope(margins(X, w, outputs), self.y[rows]).reshape(len(X), outputs)
         slopes = self._slope_bound(clip, norm).apply(slopes, rows)
         return (slopes[:, :, None] * X[:, None, :]).reshape(len(X), self.dim)
+
+    def moments(self, clients: Integers, kappa: float, row_bound: float, slope_bound: float) -> Floats:
+        """First and second moments of each client's records, weighted (`problems/moments.py`): (clients, width)."""
+        sums = [moments.of_client(self, int(client), kappa, row_bound, slope_bound) for client in clients]
+        return self.weights[clients] * np.stack(sums)
+
+    def moments_of_records(self, client: int, kappa: float, row_bound: float, slope_bound: float) -> Floats:
+        """The same of each record of one client, not weighted."""
+        return moments.of_records(self, client, kappa, row_bound, slope_bound)
 
     @property
     def roundings(self) -> Integers:

@@ -34,8 +34,8 @@ class StoredRows:
         self.n_clients = len(self.sizes)
         self.features = self.X.shape[1]
         self.dim = loss.model_size(self.features)
-        self.scale = scale if isinstance(scale, float) else one_of("Rows", "scale", scale, ("mean", "sum"))
-        weight = scale if isinstance(scale, float) else 1.0
+        self.scale = one_of("Rows", "scale", scale, ("mean", "sum")) if isinstance(scale, str) else float(scale)
+        weight = 1.0 if isinstance(scale, str) else float(scale)
         self.weights: Floats = (1.0 / self.sizes if scale == "mean" else np.full(self.n_clients, weight))[:, None]
         everyone = np.arange(self.n_clients)
         rows_per_block = max(1, BLOCK // self.features)
