@@ -107,7 +107,7 @@ def test_much_local_training_is_peaceman_rachford_splitting() -> None:
     y = z[4].mean(axis=0)
     v = 2 * y - z[4]
     np.testing.assert_allclose(z[5], 2 * here.f.argmin(v, 1 / 4.0, ridge=0.05) - v, atol=1e-7)
-    smooth = float(simulator.rows.smoothness().max()) + 0.05
+    smooth = float(simulator.exact.smoothness().max()) + 0.05
     zeta = contraction(algorithm.local_solver, 4.0, 0.05, smooth).zeta
     shrinks = [np.linalg.norm(z[k + 1] - z[-1]) / np.linalg.norm(z[k] - z[-1]) for k in range(10)]
     assert 0.2 < max(shrinks) <= zeta < 1
