@@ -142,7 +142,7 @@ def test_a_box_holds_in_every_round() -> None:
     kept: list[Checkpoint] = []
     model = run(FedPLT(rho=8.0, solver=Accelerated(3)), objective, rounds=150, after_round=kept.append).model
     assert all((np.abs(checkpoint.server.y) <= 0.3).all() for checkpoint in kept)
-    rows = place(FedPLT(), objective).rows
+    rows = place(FedPLT(), objective).exact
 
     def cost(w: np.ndarray) -> tuple[float, np.ndarray]:
         point = np.tile(w, (6, 1))
