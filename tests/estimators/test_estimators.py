@@ -70,7 +70,7 @@ def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
     ("estimator", "why"),
     [
         # what a record, a column and a party cost differs by orders of magnitude: nobody can choose for the user
-        (sv.VerticalClassifier(), "privacy must be said"),
+        (sv.VerticalClassifier(), "privacy must be stated"),
         # ranges that were not stated would have to be read off the private rows
         (sv.PublicScaler(), "ranges must be stated"),
         # an epsilon of 0.1 does not find ranges in the checks' 10 to 200 rows: it refuses rather than guess
@@ -171,7 +171,7 @@ def test_the_budget_is_what_was_asked_for() -> None:
 def test_it_says_what_is_not_covered() -> None:
     model = sv.FederatedClassifier(**QUICK).fit(X, Y)
     text = str(model.guarantee_)
-    for words in ("read off the private labels", "before it came here", "groups was not given"):
+    for words in ("read off the private labels", "before fit, which is not known here", "groups was not given"):
         assert words in text
         assert any(words in sentence for sentence in model.guarantee_.not_covered)
     assert text.endswith(".")
@@ -442,12 +442,13 @@ def test_groups_reach_fit(routing: bool) -> None:
             assert [len(one.guarantee_.epsilon_of_client) for one in found["estimator"]] == [2, 2, 2]
             pipeline.fit(X, Y, privatescaler__groups=OWNER, federatedclassifier__groups=OWNER)
     assert len(pipeline[0].guarantee_.epsilon_of_client) == len(pipeline[-1].guarantee_.epsilon_of_client) == 3
-    assert "before it came here" in str(pipeline[-1].guarantee_)  # it cannot see the scaler in front of it
+    assert "before fit, which is not known here" in str(pipeline[-1].guarantee_)  # it cannot see the scaler in front of it
 
 
 def test_clones_have_the_parameters() -> None:
     model = sv.FederatedClassifier(ADMM(rho=0.7), prepare=[sv.PublicScaler((0, 1)), RowClipper()], penalty=sv.L1(0.1))
     copy = copy_of(model)
+    assert isinstance(model.prepare, list)
     assert copy.algorithm == ADMM(rho=0.7)
     assert copy.prepare[0].ranges == (0, 1)
     assert copy.prepare[0] is not model.prepare[0]
@@ -532,7 +533,7 @@ def refused(**options: Any) -> sv.FederatedClassifier:
         ({"loss": Softmax(5)}, "loss must fit 2 classes"),
         ({"prepare": StandardScaler()}, "prepare takes PublicScaler, PrivateScaler and RowClipper"),
         ({"prepare": [sv.PrivateScaler(), RowClipper(), sv.PrivateScaler()]}, "one PrivateScaler at most, got 2"),
-        ({"privacy": "none", "prepare": sv.PrivateScaler()}, "PrivateScaler is for privacy 'proven'"),
+        ({"privacy": "none", "prepare": sv.PrivateScaler()}, "PrivateScaler needs privacy 'proven'"),
         ({"prepare": sv.PrivateScaler(0.1)}, "noise would drown the counts"),
         ({"privacy": "none", "ledgers": "folder"}, "ledgers are for privacy 'proven'"),
         ({"row_bound": 0.1}, "row_bound promises that no row is longer"),
@@ -585,7 +586,7 @@ def test_wrong_data() -> None:
         sv.VerticalClassifier(privacy="none").fit(X, Y, groups=OWNER)
     with pytest.raises(InvalidInput, match=r"y must hold the label of each row, got text\. Give .* frame\['label'\]"):
         model.fit(X, "ill")
-    with pytest.raises(InvalidInput, match=r"y must hold numbers, and row 0 holds text \(400 such rows\)\. Make"):
+    with pytest.raises(InvalidInput, match=r"y must hold numbers, and row 0 holds text \(400 such rows\)\. Convert"):
         sv.FederatedRegressor(**QUICK).fit(X, Y)
     with pytest.raises(InvalidInput, match="y_range must be"):
         sv.FederatedRegressor(y_range=(1, 0), **QUICK).fit(X, SCORE)
@@ -701,12 +702,12 @@ def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"privacy": None}, "privacy must be said: ProvenColumns(epsilon=1.0"),
-        ({"privacy": sv.Proven(1.0, 1e-5, 1.0)}, "privacy must be said: ProvenColumns(epsilon=1.0"),
+        ({"privacy": None}, "privacy must be stated: ProvenColumns(epsilon=1.0"),
+        ({"privacy": sv.Proven(1.0, 1e-5, 1.0)}, "privacy must be stated: ProvenColumns(epsilon=1.0"),
         ({"parties": [1, 1]}, "parties must add up to the 3 columns of X"),
         (
             {"parties": {"a": [0, 1], "b": [1, 2]}},
-            "each of the 3 columns of X must be one party's, and 1 is held twice",
+            "each of the 3 columns of X must belong to one party, and 1 is held twice",
         ),
         (
             {"parties": {"a": ["age"], "b": [1, 2]}},
