@@ -442,7 +442,7 @@ def test_groups_reach_fit(routing: bool) -> None:
             assert [len(one.guarantee_.epsilon_of_client) for one in found["estimator"]] == [2, 2, 2]
             pipeline.fit(X, Y, privatescaler__groups=OWNER, federatedclassifier__groups=OWNER)
     assert len(pipeline[0].guarantee_.epsilon_of_client) == len(pipeline[-1].guarantee_.epsilon_of_client) == 3
-    assert "before fit, which is not known here" in str(pipeline[-1].guarantee_)  # it cannot see the scaler in front of it
+    assert "before fit, which is not known" in str(pipeline[-1].guarantee_)  # it cannot see the scaler before it
 
 
 def test_clones_have_the_parameters() -> None:

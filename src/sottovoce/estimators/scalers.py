@@ -125,6 +125,7 @@ class PublicScaler(_Scaler):
         return self
 
     def settle_for(self, columns: int, names: ArrayLike | None) -> None:
+        """Use the stated ranges."""
         self.settle(self.stated(columns, names))
 
     def stated(self, columns: int, names: ArrayLike | None) -> np.ndarray:
@@ -181,13 +182,16 @@ class RowClipper(Preparation):
         return self
 
     def settle_for(self, columns: int, names: ArrayLike | None) -> None:
+        """Use the bound."""
         check.positive("RowClipper", bound=self.bound)
         self.row_bound_ = float(self.bound)
 
     def bound_of(self, columns: int) -> float:
+        """The bound, whatever the number of columns."""
         return float(self.bound)
 
     def apply(self, X: np.ndarray) -> np.ndarray:
+        """Scale long rows down."""
         return clip_rows(X, self.row_bound_)
 
 
@@ -268,9 +272,11 @@ class PrivateScaler(Counted, _Scaler):
         return state_guarantee(privacy, "ranges", 1, known)
 
     def must_leave_enough(self, privacy: Proven) -> None:
+        """Refuse to take nearly all of a budget that has to pay for training too."""
         ranges.must_leave_enough(ranges.plan_counts(self.epsilon, self.delta, privacy), privacy)
 
     def leaves(self, privacy: Proven) -> float:
+        """The epsilon that is left of a budget for training."""
         return ranges.left_for_training(ranges.plan_counts(self.epsilon, self.delta, privacy), privacy)
 
     def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, seed: int | None) -> None:
