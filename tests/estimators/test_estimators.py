@@ -1,7 +1,9 @@
-"""The scikit-learn face: estimators to scikit-learn, the right optimum, and a guarantee that says what it omits."""
+"""Estimators: scikit-learn accepts them, they reach the right optimum, and guarantees say what they leave out."""
 
+import inspect
 import itertools
 import pickle
+import re
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,9 +71,9 @@ def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
 @pytest.mark.parametrize(
     ("estimator", "why"),
     [
-        # what a record, a column and a party cost differs by orders of magnitude: nobody can choose for the user
+        # a record, a column and a party differ in cost by orders of magnitude: nobody can choose for the user
         (sv.VerticalClassifier(), "privacy must be stated"),
-        # ranges that were not stated would have to be read off the private rows
+        # ranges that were not stated would have to be read from the private rows
         (sv.PublicScaler(), "ranges must be stated"),
         # an epsilon of 0.1 does not find ranges in the checks' 10 to 200 rows: it refuses rather than guess
         (sv.PrivateScaler(), "noise would drown the counts"),
@@ -85,6 +87,27 @@ def test_defaults_that_scikit_learn_cannot_check(estimator: Any, why: str) -> No
     for error in failed:
         chain = (error, error.__cause__, error.__context__)
         assert any(why in str(each) for each in chain), repr(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "positional"),
+    [
+        (sv.FederatedClassifier, ["algorithm"]),
+        (sv.FederatedRegressor, ["algorithm"]),
+        (sv.VerticalClassifier, ["parties", "algorithm"]),
+        (sv.PublicScaler, ["ranges"]),
+        (sv.PrivateScaler, ["epsilon", "delta"]),
+        (sv.RowClipper, ["bound"]),
+    ],
+)
+def test_every_parameter_is_explained(kind: Any, positional: list[str]) -> None:
+    parameters = inspect.signature(kind).parameters
+    assert [name for name, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD] == positional
+    assert set(kind().get_params()) == parameters.keys()
+    shared = sv.FederatedClassifier if kind is sv.FederatedRegressor else kind  # whose docstring refers to the other
+    text = f"{kind.__doc__}{shared.__doc__}"
+    explained = {name for line in re.findall(r"^    (\w+(?:, \w+)*)$", text, re.M) for name in line.split(", ")}
+    assert parameters.keys() <= explained
 
 
 # ------------------------------------------------------------------------------------------------ the right optimum

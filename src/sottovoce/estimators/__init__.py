@@ -1,6 +1,14 @@
-"""The scikit-learn face: estimators that train over data of many owners and carry their guarantee with them."""
+"""Estimators and scalers for scikit-learn: they train over data of many owners, and state their guarantee."""
 
 from sottovoce.estimators.columns import VerticalClassifier
 from sottovoce.estimators.rows import FederatedClassifier, FederatedRegressor
+from sottovoce.estimators.scalers import PrivateScaler, PublicScaler, RowClipper
 
-__all__ = ["FederatedClassifier", "FederatedRegressor", "VerticalClassifier"]
+__all__ = [
+    "FederatedClassifier",
+    "FederatedRegressor",
+    "PrivateScaler",
+    "PublicScaler",
+    "RowClipper",
+    "VerticalClassifier",
+]
