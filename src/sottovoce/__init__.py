@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from sottovoce.algorithms import *  # noqa: F403 (a new algorithm needs no line here)
     from sottovoce.auditing.finding import Finding
     from sottovoce.auditing.verify import verify as verify
-    from sottovoce.core.contract import Algorithm
+    from sottovoce.core.contract import Method
     from sottovoce.core.participation import Bernoulli as Bernoulli, Covering as Covering, Everyone as Everyone
     from sottovoce.core.participation import KOfN as KOfN, Schedule as Schedule
     from sottovoce.estimators.columns import VerticalClassifier as VerticalClassifier
@@ -27,8 +27,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from sottovoce.estimators.rows import FederatedRegressor as FederatedRegressor
     from sottovoce.estimators.scalers import PrivateScaler as PrivateScaler, PublicScaler as PublicScaler
     from sottovoce.estimators.scalers import RowClipper as RowClipper
-    from sottovoce.experiment.local import Result as Result, train as train
-    from sottovoce.experiment.store import load_result as load_result
+    from sottovoce.experiment.result import Result as Result
+    from sottovoce.experiment.saved import load_result as load_result
+    from sottovoce.experiment.train import train as train
     from sottovoce.privacy.modes import NoPrivacy as NoPrivacy, Proven as Proven, ProvenColumns as ProvenColumns
     from sottovoce.privacy.modes import Published as Published
     from sottovoce.problems.federation import Federation as Federation
@@ -44,7 +45,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
 __version__ = "0.1.0"  # pyproject.toml reads it here
 
 _NAMES = {  # the public names of each module; the everyday ones first
-    "experiment.local": "train Result",
+    "experiment.train": "train",
+    "experiment.result": "Result",
     "problems.federation": "Federation",
     "problems.vertical": "VerticalFederation",
     "problems.objective": "Objective",
@@ -52,7 +54,7 @@ _NAMES = {  # the public names of each module; the everyday ones first
     "estimators.rows": "FederatedClassifier FederatedRegressor",
     "estimators.columns": "VerticalClassifier",
     "estimators.scalers": "PublicScaler PrivateScaler RowClipper",
-    "experiment.store": "load_result",
+    "experiment.saved": "load_result",
     "auditing.verify": "verify",
     "problems.losses": "Logistic Softmax Squared Huber SmoothedHinge",
     "problems.module": "Module",
@@ -64,7 +66,7 @@ _load_module = modules_of(__name__)
 
 
 def audit(
-    algorithm: "Algorithm[Any, Any, Any, Any]",
+    algorithm: "Method",
     privacy: "Proven | ProvenColumns | Published",
     *,
     rounds: int = 20,

@@ -37,6 +37,7 @@ THREE = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 0.8])]
 OWNER = np.array(["north", "south", "west"])[RNG.integers(0, 3, size=400)]
 QUICK: dict[str, Any] = {"rounds": 5, "engine": "numpy", "random_state": 0, "delta": 1e-4}
 EXACT: dict[str, Any] = {"algorithm": "admm", "privacy": "none", "rounds": 150, "engine": "numpy"}
+COLUMNS = sv.ProvenColumns(50.0, 1e-5, unit="record", bound=20.0, row_bound=2.0, score_bound=1.0)
 DECLARED: dict[str, Any] = {"classes": ["no", "yes"], "earlier_steps": "public"}
 
 
@@ -551,6 +552,8 @@ def refused(**options: Any) -> sv.FederatedClassifier:
     [
         ({"algorithm": "dpadmm"}, "FederatedClassifier: unknown algorithm 'dpadmm'. Did you mean 'dp-admm'?"),
         ({"privacy": "prven"}, "Did you mean 'proven'?"),
+        ({"privacy": 1.0}, "privacy must be an object such as Proven(epsilon=1.0, delta=1e-5, clip=1.0), got 1.0"),
+        ({"privacy": COLUMNS}, "privacy must be for rows of many owners, such as Proven(epsilon=1.0"),
         ({"penalty": 0.1}, "penalty must be an object"),
         ({"loss": "squared"}, "unknown loss 'squared'. Known: logistic, softmax"),
         ({"loss": Softmax(5)}, "loss must fit 2 classes"),
@@ -688,7 +691,6 @@ def test_what_is_not_stated_of_sizes_is_said_whatever_the_rows_hold() -> None:
 
 # ---------------------------------------------------------------------------------------------------- columns split
 
-RECORD = sv.ProvenColumns(50.0, 1e-5, unit="record", bound=20.0, row_bound=2.0, score_bound=1.0)
 PARTIES = {"bank": [2, 0], "shop": [1]}
 
 
@@ -706,7 +708,7 @@ def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=["age", "height", "weight"])
     model = sv.VerticalClassifier(
         {"bank": ["weight", "age"], "shop": ["height"]},
-        privacy=RECORD,
+        privacy=COLUMNS,
         rounds=5,
         penalty=sv.L2(1.0),
         holder="shop",

@@ -17,13 +17,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import BudgetSpent, InvalidInput, PrivacyWarning
-from sottovoce.core.contract import Algorithm, VerticalAlgorithm
+from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.scalers import RandomState
 from sottovoce.estimators.validation import Table
-from sottovoce.experiment.local import Result, train
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.train import train
 from sottovoce.privacy.guarantee import LABELS_FOUND, Guarantee
-from sottovoce.privacy.modes import Privacy, VerticalPrivacy
+from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss, Softmax
 from sottovoce.problems.objective import Objective
@@ -39,8 +40,8 @@ EARLIER_STEPS = (
 class _Declared(Counted):
     """Types of attributes that are no parameters, or whose defaults differ between estimators."""
 
-    algorithm: Algorithm | str
-    algorithm_: Algorithm
+    algorithm: Method | str
+    algorithm_: Method
     classes_: np.ndarray
     coef_: np.ndarray
     guarantee_: Guarantee
@@ -66,22 +67,22 @@ class PrivateEstimator(_Declared):
     ledgers: str | Path | None = None
     random_state: RandomState = None
 
-    _by_columns: ClassVar[bool] = False  # whether columns, not rows, are split between owners
+    _layout: ClassVar[Layout] = "rows"  # what is split between owners
     _losses: ClassVar[tuple[str, ...]]  # the names of losses that it can take, the default first
 
-    def _algorithm(self) -> Algorithm:
+    def _algorithm(self) -> Method:
         """The algorithm as an object. An error names those that can be used here."""
-        known = [name for name, kind in ALGORITHMS.items() if issubclass(kind, VerticalAlgorithm) == self._by_columns]
+        known = [name for name, kind in ALGORITHMS.items() if kind.layout == self._layout]
         given: Any = self.algorithm
         algorithm = ALGORITHMS[given]() if isinstance(given, str) and given in ALGORITHMS else given
         if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
             raise InvalidInput(f"{self._name}: algorithm must be an object, got a class. Give {algorithm.__name__}()")
         if not isinstance(algorithm, Algorithm):
             return ALGORITHMS[check.one_of(self._name, "algorithm", given, known)]()
-        if isinstance(algorithm, VerticalAlgorithm) != self._by_columns:
-            split, other = ("rows", "FederatedClassifier") if self._by_columns else ("columns", "VerticalClassifier")
+        if algorithm.layout != self._layout:
+            other = "FederatedClassifier" if algorithm.layout == "rows" else "VerticalClassifier"
             raise InvalidInput(
-                f"{self._name}: {algorithm.name} is for {split} of many owners. Use {other}, or one of "
+                f"{self._name}: {algorithm.name} is for {algorithm.layout} of many owners. Use {other}, or one of "
                 f"{', '.join(known)}"
             )
         return algorithm
@@ -101,10 +102,10 @@ class PrivateEstimator(_Declared):
 
     def _run(
         self,
-        algorithm: Algorithm,
+        algorithm: Method,
         federation: Federation | VerticalFederation,
         objective: Objective,
-        mode: Privacy | VerticalPrivacy,
+        mode: PrivacyMode,
         left_out: list[str],
         **options: Any,
     ) -> Result:
@@ -119,9 +120,9 @@ class PrivateEstimator(_Declared):
         self.algorithm_, self.rounds_ = algorithm, result.rounds
         return self.result_
 
-    def _count_fit(self, mode: Any) -> None:
+    def _count_fit(self, mode: PrivacyMode) -> None:
         """Warn from the second fit on that budgets add up: no other part can see that the rows are the same."""
-        if mode.mode != "proven":
+        if mode.budget is None:
             return
         self.fits.seed_used = True
         if self.ledgers is not None:  # files count by themselves
@@ -131,7 +132,7 @@ class PrivateEstimator(_Declared):
         if again or self.fits.elsewhere:
             how = "or a copy of it was fitted before" if again else "is a copy, and others may be fitted elsewhere"
             warnings.warn(
-                f"{self._name}: this estimator {how}, each fit spends epsilon = {mode.epsilon:g} of its own, and a "
+                f"{self._name}: this estimator {how}, each fit spends epsilon = {mode.budget[0]:g} of its own, and a "
                 "record that is in several (as in cross-validation or a search) has spent their sum",
                 PrivacyWarning,
                 stacklevel=4,
@@ -145,10 +146,10 @@ class PrivateEstimator(_Declared):
         )
         return BudgetSpent(f"{self._name}: nothing was trained; {stopped}{earlier if self.ledgers is not None else ''}")
 
-    def _earlier(self, mode: Privacy | VerticalPrivacy) -> tuple[str, ...]:
+    def _earlier(self, mode: PrivacyMode) -> tuple[str, ...]:
         """What the guarantee says about earlier preparation. It must not depend on X, so nothing looks at X."""
         check.one_of(self._name, "earlier_steps", self.earlier_steps, ("unknown", "public"))
-        return () if mode.mode != "proven" or self.earlier_steps == "public" else (EARLIER_STEPS,)
+        return () if mode.budget is None or self.earlier_steps == "public" else (EARLIER_STEPS,)
 
     def _refuse(self, arguments: dict[str, Any]) -> None:
         """Refuse arguments of `fit` that other estimators have."""

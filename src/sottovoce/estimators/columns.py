@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Algorithm
+from sottovoce.core.contract import Method
 from sottovoce.estimators.base import LinearClassifier
 from sottovoce.estimators.scalers import seed_of
 from sottovoce.estimators.validation import Table, validated, validated_rows
-from sottovoce.privacy.modes import NoPrivacy, VerticalPrivacy
+from sottovoce.privacy.modes import NoPrivacy, PrivacyMode
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import Matrix, VerticalFederation
 
@@ -74,11 +74,11 @@ class VerticalClassifier(LinearClassifier):
     """
 
     parties: Mapping[str, Sequence[Column]] | Sequence[int] | None = field(default=None, kw_only=False)
-    algorithm: Algorithm | str = field(default="admm-sharing", kw_only=False)
-    privacy: VerticalPrivacy | Literal["none"] | None = None
+    algorithm: Method | str = field(default="admm-sharing", kw_only=False)
+    privacy: PrivacyMode | Literal["none"] | None = None
     holder: Column | None = None
 
-    _by_columns: ClassVar = True
+    _layout: ClassVar = "columns"
     _losses: ClassVar = ("logistic", "smoothed-hinge")
 
     def fit(self, X: Table, y: ArrayLike, **others: Any) -> Self:
@@ -125,16 +125,16 @@ class VerticalClassifier(LinearClassifier):
             self.coef_[0, share] = model[: len(share)]
             self.intercept_ += model[len(share) :].sum()
 
-    def _mode(self) -> VerticalPrivacy:
+    def _mode(self) -> PrivacyMode:
         if isinstance(self.privacy, str) and self.privacy == "none":
             return NoPrivacy()
         example = "ProvenColumns(epsilon=1.0, delta=1e-6, unit='record', ...), Published(...) or 'none'"
         hint = "docs/choose.md has an example for split columns"
-        if not isinstance(self.privacy, VerticalPrivacy):
+        if not (isinstance(self.privacy, PrivacyMode) and self._layout in self.privacy.layouts):
             rule = f"privacy must be stated: {example}, got {check.shown(self.privacy)}"
             raise InvalidInput(f"{self._name}: {rule}. {hint}")
-        model = getattr(self.privacy, "model", True)
-        check.require(model, self._name, "a model is needed to predict: ProvenColumns(model=True)", self.privacy)
+        rule = "a model is needed to predict: ProvenColumns(model=True)"
+        check.require(self.privacy.predicts, self._name, rule, self.privacy)
         return self.privacy
 
     def _shares(self, columns: int) -> tuple[list[Any], list[list[int]]]:

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from sottovoce.core import check
 from sottovoce.estimators.scalers import Preparation, PrivateScaler, PublicScaler, RowClipper
-from sottovoce.privacy.doors.record import Ledger
+from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.federation import Federation
 

@@ -15,17 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Algorithm
+from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.estimators.base import LinearClassifier, PrivateEstimator, measured
 from sottovoce.estimators.preparation import Steps
 from sottovoce.estimators.scalers import Preparation, seed_of
 from sottovoce.estimators.validation import Table, validated, validated_rows
-from sottovoce.experiment.local import Engine
+from sottovoce.experiment.task import Engine
 from sottovoce.ledger.memory import Budget, MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.guarantee import ONE_OWNER
-from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
+from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.objective import Objective
@@ -37,11 +37,11 @@ class FederatedLinear(PrivateEstimator):
 
     __metadata_request__fit = {"groups": True}  # noqa: RUF012 (read by scikit-learn)
 
-    algorithm: Algorithm | str = field(default="dp-admm", kw_only=False)
+    algorithm: Method | str = field(default="dp-admm", kw_only=False)
     epsilon: float = 1.0
     delta: float = 1e-5
     clip: float | None = 1.0
-    privacy: Privacy | Literal["proven", "published", "none"] = "proven"
+    privacy: PrivacyMode | Literal["proven", "published", "none"] = "proven"
     prepare: Preparation | Sequence[Preparation] | None = None
     row_bound: float | None = None
     participation: Participation | None = None
@@ -61,7 +61,7 @@ class FederatedLinear(PrivateEstimator):
         seed = seed_of(self.random_state)
         self._count_fit(mode)
         proven = mode if isinstance(mode, Proven) else None
-        ledger = self._open_ledger(federation, proven)
+        ledger = self._open_ledger(federation, mode)
         try:
             prepared = self._steps.prepare(federation, proven, ledger, seed)
             result = self._run(
@@ -83,9 +83,12 @@ class FederatedLinear(PrivateEstimator):
         self.coef_ = by_output[:, :columns].copy()
         self.intercept_ = by_output[:, columns].copy() if self.fit_intercept else np.zeros(loss.outputs)
 
-    def _mode(self) -> Privacy:
+    def _mode(self) -> PrivacyMode:
         if not isinstance(self.privacy, str):
-            check.of_kind(self._name, "privacy", self.privacy, Privacy, "Proven(epsilon=1.0, delta=1e-5, clip=1.0)")
+            example = "Proven(epsilon=1.0, delta=1e-5, clip=1.0)"
+            check.of_kind(self._name, "privacy", self.privacy, PrivacyMode, example)
+            rule = f"privacy must be for rows of many owners, such as {example}"
+            check.require(self._layout in self.privacy.layouts, self._name, rule, self.privacy)
             return self.privacy
         match check.one_of(self._name, "privacy", self.privacy, ("proven", "published", "none")):
             case "proven":
@@ -94,7 +97,7 @@ class FederatedLinear(PrivateEstimator):
                 return Published(self.epsilon, self.delta, self.clip)
         return NoPrivacy()
 
-    def _method(self, federation: Federation, objective: Objective) -> tuple[Algorithm, Privacy, int]:
+    def _method(self, federation: Federation, objective: Objective) -> tuple[Method, PrivacyMode, int]:
         """Algorithm, privacy and rounds, as given or as `sottovoce plan` chooses them: from sizes alone, at no cost."""
         mode = self._mode()
         if not (isinstance(self.algorithm, str) and self.algorithm == "auto"):
@@ -137,22 +140,22 @@ class FederatedLinear(PrivateEstimator):
             "Give prepare=PublicScaler(ranges), a row_bound, or earlier_steps='public' if their sizes are about 1"
         ]
 
-    def _warn_of_sizes(self, mode: Privacy) -> None:
+    def _warn_of_sizes(self, mode: PrivacyMode) -> None:
         """Warn if sizes are not stated: clipping leaves little of columns, or of y, with sizes far from 1.
 
         The sizes themselves are not looked at, because the warning would then depend on private rows.
         """
-        if mode.mode != "proven" or self.earlier_steps == "public":
+        if mode.budget is None or self.earlier_steps == "public":
             return
         for message in self._unstated_sizes():
             warnings.warn(f"{self._name}: {message}", stacklevel=4)
 
-    def _open_ledger(self, federation: Federation, proven: Proven | None) -> MemoryLedger | OwnerLedgers | None:
+    def _open_ledger(self, federation: Federation, mode: PrivacyMode) -> MemoryLedger | OwnerLedgers | None:
         """One ledger per owner for preparation and training; on disk it is bound to the rows as they came."""
-        if proven is None:
+        if mode.budget is None:
             check.require(self.ledgers is None, self._name, "ledgers are for privacy 'proven'", self.ledgers)
             return None
-        budget = Budget(proven.epsilon, proven.delta)
+        budget = Budget(*mode.budget)
         if self.ledgers is None:
             return MemoryLedger(budget, (federation.n,))
         return OwnerLedgers.open(Path(self.ledgers), federation.names, federation.data(), budget)

@@ -23,7 +23,7 @@ from sottovoce.ledger.charges import charges_of
 from sottovoce.ledger.memory import Budget, MemoryLedger
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.discrete_noise import clip_rows
-from sottovoce.privacy.doors.record import Ledger
+from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.guarantee import ONE_OWNER, Guarantee, Statement, state_guarantee
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.noise_key import NoiseKey, rows_digests
@@ -268,7 +268,7 @@ class PrivateScaler(Counted, _Scaler):
     def _guarantee(self, privacy: Proven, ledger: MemoryLedger) -> Guarantee:
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
         charged = charges_of(ledger, ranges.plan_counts(self.epsilon, self.delta, privacy), rounds=1)
-        known = Statement(ledger.epsilons(), accountant, charged, "ranges", forgotten=self.random_state is None)
+        known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
         return state_guarantee(privacy, "ranges", 1, known)
 
     def must_leave_enough(self, privacy: Proven) -> None:
