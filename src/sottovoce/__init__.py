@@ -91,8 +91,12 @@ def audit(
         What it promises: ``Proven(...)``, ``Published(...)``, or ``ProvenColumns(...)`` where columns are split.
     rounds
         Number of rounds in one run.
-    clients, records, features
-        Number of clients, of records per client and of columns in the data set. Split columns have a fixed size.
+    clients
+        Number of clients in the data set. Data with split columns have a fixed size.
+    records
+        Number of records of each client.
+    features
+        Number of columns.
     runs
         Number of runs, where the bound cannot be computed and is estimated from runs.
     seed

@@ -195,7 +195,6 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         return numbers, [] if self.classes is not None else [LABELS_FOUND]
 
     def __sklearn_tags__(self) -> Tags:
-        """What scikit-learn's checks should know."""
         tags: Any = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = self._noisy
         return tags

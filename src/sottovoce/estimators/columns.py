@@ -51,7 +51,11 @@ class VerticalClassifier(LinearClassifier):
         Whether the party that holds the labels gets one more column, of ones.
     holder
         The party that holds the labels, by name (or by number, if `parties` has no names). None: the first one.
-    earlier_steps, ledgers, random_state
+    earlier_steps
+        As in `FederatedClassifier`.
+    ledgers
+        As in `FederatedClassifier`.
+    random_state
         As in `FederatedClassifier`.
 
     Attributes
@@ -185,7 +189,6 @@ class VerticalClassifier(LinearClassifier):
         return validated_rows(self, X, sparse=True) @ self.coef_[0] + self.intercept_[0]
 
     def __sklearn_tags__(self) -> Tags:
-        """What scikit-learn's checks should know."""
         tags: Any = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True

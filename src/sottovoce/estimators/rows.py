@@ -182,8 +182,12 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     algorithm
         An algorithm such as `DPADMM(rho=0.1)`, or the name of one (`sottovoce list`) for its default settings. "auto":
         `sottovoce plan` chooses method, rounds and clip from the sizes and the budget, without looking at the data.
-    epsilon, delta, clip
-        The whole budget of each owner for one fit, `prepare` included, and the bound on one record's gradient.
+    epsilon
+        With `delta` the whole budget of each owner for one fit, `prepare` included.
+    delta
+        See `epsilon`.
+    clip
+        The bound on the gradient of one record.
     privacy
         "proven", "published" or "none"; or an object such as `Proven(...)`, in place of epsilon, delta and clip.
     loss
@@ -341,7 +345,6 @@ class FederatedRegressor(RegressorMixin, FederatedLinear):
         return measured(self._name, r2_score, y, self.predict(X), sample_weight, "y must hold finite numbers")
 
     def __sklearn_tags__(self) -> Tags:
-        """What scikit-learn's checks should know."""
         tags: Any = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = self._noisy
         return tags

@@ -209,8 +209,10 @@ class PrivateScaler(Counted, _Scaler):
 
     Parameters
     ----------
-    epsilon, delta
-        What the ranges may cost the records of each owner. delta = 0: Laplace noise, pure epsilon.
+    epsilon
+        With `delta` what the ranges may cost the records of each owner.
+    delta
+        0: Laplace noise, pure epsilon.
     centre
         As in `PublicScaler`.
     noise
