@@ -24,6 +24,7 @@ from sottovoce.ledger.memory import Budget, MemoryLedger
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.discrete_noise import clip_rows
 from sottovoce.privacy.doors.proven import Ledger
+from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import ONE_OWNER, Guarantee, Statement, state_guarantee
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.noise_key import NoiseKey, rows_digests
@@ -269,22 +270,26 @@ class PrivateScaler(Counted, _Scaler):
 
     def _guarantee(self, privacy: Proven, ledger: MemoryLedger) -> Guarantee:
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
-        charged = charges_of(ledger, ranges.plan_counts(self.epsilon, self.delta, privacy), rounds=1)
+        charged = charges_of(ledger, self._event(privacy), rounds=1)
         known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
         return state_guarantee(privacy, "ranges", 1, known)
 
+    def _event(self, privacy: Proven) -> Event:
+        """What one noisy answer of an owner is."""
+        return ranges.plan_counts(self.epsilon, self.delta, privacy)
+
     def must_leave_enough(self, privacy: Proven) -> None:
         """Refuse to take nearly all of a budget that has to pay for training too."""
-        ranges.must_leave_enough(ranges.plan_counts(self.epsilon, self.delta, privacy), privacy)
+        ranges.must_leave_enough(self._event(privacy), privacy)
 
     def leaves(self, privacy: Proven) -> float:
         """The epsilon that is left of a budget for training."""
-        return ranges.left_for_training(ranges.plan_counts(self.epsilon, self.delta, privacy), privacy)
+        return ranges.left_for_training(self._event(privacy), privacy)
 
     def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, seed: int | None) -> None:
         """Find the ranges of a federation's features; the cost is charged to `ledger`."""
         self.fits.seed_used = True
-        event = ranges.plan_counts(self.epsilon, self.delta, privacy)
+        event = self._event(privacy)
         key = None
         if privacy.noise == "seeded":
             streams = Streams.unpredictable() if seed is None else Streams(seed)
