@@ -2,13 +2,5 @@
 
 from sottovoce.estimators.columns import VerticalClassifier
 from sottovoce.estimators.rows import FederatedClassifier, FederatedRegressor
-from sottovoce.estimators.scalers import PrivateScaler, PublicScaler, RowClipper
 
-__all__ = [
-    "FederatedClassifier",
-    "FederatedRegressor",
-    "PrivateScaler",
-    "PublicScaler",
-    "RowClipper",
-    "VerticalClassifier",
-]
+__all__ = ["FederatedClassifier", "FederatedRegressor", "VerticalClassifier"]

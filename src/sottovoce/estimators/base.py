@@ -22,12 +22,12 @@ from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.scalers import RandomState
 from sottovoce.estimators.validation import Table
 from sottovoce.experiment.result import Result
+from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import train
 from sottovoce.privacy.guarantee import LABELS_FOUND, Guarantee
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss, Softmax
-from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2, Penalty
 from sottovoce.problems.vertical import VerticalFederation
 
@@ -101,24 +101,35 @@ class PrivateEstimator(_Declared):
         return Softmax(classes) if name == "softmax" or (name == "logistic" and classes > 2) else LOSSES[name]()
 
     def _run(
-        self,
-        algorithm: Method,
-        federation: Federation | VerticalFederation,
-        objective: Objective,
-        mode: PrivacyMode,
-        left_out: list[str],
-        **options: Any,
+        self, task: Task, federation: Federation | VerticalFederation, left_out: list[str], **options: Any
     ) -> Result:
         """Train, and keep the result with a guarantee that also names what it has `left_out`."""
         # A model must not contain exact numbers about private rows: no history, no training loss.
-        quiet: dict[str, Any] = {"record_every": options["rounds"], "measure_training": False}
-        result = train(algorithm, federation, objective, privacy=mode, **quiet, **options)
+        quiet: dict[str, Any] = {"record_every": task.rounds, "measure_training": False}
+        result = train(**vars(task), federation=federation, **quiet, **options)
         if result.rounds == 0 or result.model.size == 0:
             raise self._nothing_trained(result.stopped or "the budget that is left does not pay for a model")
         self.guarantee_ = result.guarantee.leaving_out(*left_out)
         self.result_ = replace(result, guarantee=self.guarantee_)
-        self.algorithm_, self.rounds_ = algorithm, result.rounds
+        self.algorithm_, self.rounds_ = task.algorithm, result.rounds
         return self.result_
+
+    def _measured(self, metric: Callable[..., float], rule: str, X: Table, y: ArrayLike, weight: object) -> float:
+        """The value of a metric of scikit-learn. Its errors would quote labels; `rule` is said instead."""
+        predicted, rows = self.predict(X), len(y) if isinstance(y, Sized) else 0
+        check.require(
+            rows == len(predicted), self._name, f"y must have one label per row of X ({len(predicted)})", rows
+        )
+        try:
+            return float(metric(y, predicted, sample_weight=weight))
+        except (TypeError, ValueError):
+            pass  # our error is raised outside, so that this one is not in its context
+        also = "" if weight is None else ", and sample_weight one number per row"
+        raise InvalidInput(f"{self._name}: {rule}{also}")
+
+    def predict(self, X: Table) -> np.ndarray:
+        """The value of each row."""
+        return self._scores(X)
 
     def _count_fit(self, mode: PrivacyMode) -> None:
         """Warn from the second fit on that budgets add up: no other part can see that the rows are the same."""
@@ -219,26 +230,7 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
     def score(self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy."""
         rule = "labels in y must be of the kind of classes_, text or numbers"
-        return measured(self._name, accuracy_score, y, self.predict(X), sample_weight, rule)
-
-
-def measured(
-    who: str,
-    metric: Callable[..., float],
-    y: ArrayLike,
-    predicted: np.ndarray,
-    sample_weight: ArrayLike | None,
-    rule: str,
-) -> float:
-    """The value of a metric of scikit-learn. Its errors would quote labels; `rule` is said instead."""
-    rows = len(y) if isinstance(y, Sized) else 0
-    check.require(rows == len(predicted), who, f"y must have one label per row of X ({len(predicted)})", rows)
-    try:
-        return float(metric(y, predicted, sample_weight=sample_weight))
-    except (TypeError, ValueError):
-        pass  # our error is raised outside, so that this one is not in its context
-    also = "" if sample_weight is None else ", and sample_weight one number per row"
-    raise InvalidInput(f"{who}: {rule}{also}")
+        return self._measured(accuracy_score, rule, X, y, sample_weight)
 
 
 def _refuse_other_targets(who: str, y: np.ndarray) -> None:

@@ -17,6 +17,7 @@ from sottovoce.core.contract import Method
 from sottovoce.estimators.base import LinearClassifier
 from sottovoce.estimators.scalers import seed_of
 from sottovoce.estimators.validation import Table, validated, validated_rows
+from sottovoce.experiment.task import Task
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import Matrix, VerticalFederation
@@ -112,17 +113,9 @@ class VerticalClassifier(LinearClassifier):
         if self.fit_intercept:
             parts[place] = _with_ones(parts[place])
         federation = VerticalFederation.from_arrays(parts, y, names=names, holder=place)
+        task, seed = Task(self._algorithm(), objective, mode, rounds=self.rounds), seed_of(self.random_state)
         self._count_fit(mode)
-        result: Any = self._run(  # a VerticalResult
-            self._algorithm(),
-            federation,
-            objective,
-            mode,
-            left_out,
-            rounds=self.rounds,
-            seed=seed_of(self.random_state),
-            ledgers=self.ledgers,
-        )
+        result: Any = self._run(task, federation, left_out, seed=seed, ledgers=self.ledgers)  # a VerticalResult
         self.coef_, self.intercept_ = np.zeros((1, X.shape[1])), np.zeros(1)
         for party, share in enumerate(shares):
             model = result.party_model(party)

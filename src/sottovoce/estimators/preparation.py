@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sottovoce.core import check
 from sottovoce.estimators.scalers import Preparation, PrivateScaler, PublicScaler, RowClipper
 from sottovoce.privacy.doors.proven import Ledger
-from sottovoce.privacy.modes import Proven
+from sottovoce.privacy.modes import PrivacyMode, Proven
 from sottovoce.problems.federation import Federation
 
 
@@ -55,11 +55,11 @@ class Steps:
         return min((step.leaves(privacy) for step in self.steps), default=privacy.epsilon)
 
     def prepare(
-        self, federation: Federation, privacy: Proven | None, ledger: Ledger | None, seed: int | None
+        self, federation: Federation, privacy: PrivacyMode, ledger: Ledger | None, seed: int | None
     ) -> Federation:
         """Prepare the rows that are to be trained on. A step that asks is paid from `ledger`."""
         for step in self.steps:
-            if privacy is not None and ledger is not None:
+            if isinstance(privacy, Proven) and ledger is not None:
                 step.must_leave_enough(privacy)
                 step.ask(federation, privacy, ledger, seed)
             else:

@@ -17,11 +17,11 @@ from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, Participation
-from sottovoce.estimators.base import LinearClassifier, PrivateEstimator, measured
+from sottovoce.estimators.base import LinearClassifier, PrivateEstimator
 from sottovoce.estimators.preparation import Steps
 from sottovoce.estimators.scalers import Preparation, seed_of
 from sottovoce.estimators.validation import Table, validated, validated_rows
-from sottovoce.experiment.task import Engine
+from sottovoce.experiment.task import Engine, Task
 from sottovoce.ledger.memory import Budget, MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.guarantee import ONE_OWNER
@@ -55,27 +55,16 @@ class FederatedLinear(PrivateEstimator):
         federation = Federation.from_arrays(X, y, np.zeros(len(X)) if groups is None else groups)
         columns, objective = X.shape[1], Objective(loss, self._penalty())
         self._steps = Steps.of(self._name, self.prepare, columns, getattr(self, "feature_names_in_", None))
-        algorithm, mode, rounds = self._method(federation, objective)
-        self._warn_of_sizes(mode)
-        left_out = [*left_out, *self._earlier(mode), *([ONE_OWNER] if groups is None else [])]
+        task = self._task(federation, objective)
+        self._warn_of_sizes(task.privacy)
+        left_out = [*left_out, *self._earlier(task.privacy), *([ONE_OWNER] if groups is None else [])]
         seed = seed_of(self.random_state)
-        self._count_fit(mode)
-        proven = mode if isinstance(mode, Proven) else None
-        ledger = self._open_ledger(federation, mode)
+        self._count_fit(task.privacy)
+        ledger = self._open_ledger(federation, task.privacy)
         try:
-            prepared = self._steps.prepare(federation, proven, ledger, seed)
-            result = self._run(
-                algorithm,
-                self._with_intercept(replace(prepared, row_bound=self._bound(columns))),
-                objective,
-                mode,
-                left_out,
-                rounds=rounds,
-                participation=Everyone() if self.participation is None else self.participation,
-                seed=seed,
-                engine=self.engine,
-                ledgers=ledger,
-            )
+            prepared = self._steps.prepare(federation, task.privacy, ledger, seed)
+            bounded = self._with_intercept(replace(prepared, row_bound=self._bound(columns)))
+            result = self._run(task, bounded, left_out, seed=seed, ledgers=ledger)
         finally:
             if isinstance(ledger, OwnerLedgers):
                 ledger.close()
@@ -97,11 +86,11 @@ class FederatedLinear(PrivateEstimator):
                 return Published(self.epsilon, self.delta, self.clip)
         return NoPrivacy()
 
-    def _method(self, federation: Federation, objective: Objective) -> tuple[Method, PrivacyMode, int]:
-        """Algorithm, privacy and rounds, as given or as `sottovoce plan` chooses them: from sizes alone, at no cost."""
-        mode = self._mode()
+    def _task(self, federation: Federation, objective: Objective) -> Task:
+        """What to train: as given, or as `sottovoce plan` chooses it, from sizes alone and so at no cost."""
+        mode, participation = self._mode(), Everyone() if self.participation is None else self.participation
         if not (isinstance(self.algorithm, str) and self.algorithm == "auto"):
-            return self._algorithm(), mode, self.rounds
+            return Task(self._algorithm(), objective, mode, participation, self.rounds, self.engine)
         from sottovoce.planning import forecast as plan
 
         if not isinstance(mode, Proven):
@@ -125,7 +114,8 @@ class FederatedLinear(PrivateEstimator):
             secure=mode.noise == "secure",
             row_bound=bound,
         )
-        return chosen.algorithm, replace(mode, clip=chosen.privacy.clip), chosen.rounds
+        privacy = replace(mode, clip=chosen.privacy.clip)
+        return Task(chosen.algorithm, objective, privacy, participation, chosen.rounds, self.engine)
 
     def _bound(self, columns: int) -> float | None:
         """How long prepared rows can be, as far as that is known without looking."""
@@ -336,13 +326,9 @@ class FederatedRegressor(RegressorMixin, FederatedLinear):
             unstated.append(y)
         return unstated
 
-    def predict(self, X: Table) -> np.ndarray:
-        """The value of each row."""
-        return self._scores(X)
-
     def score(self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """R², the share of the variance of y that the model explains."""
-        return measured(self._name, r2_score, y, self.predict(X), sample_weight, "y must hold finite numbers")
+        return self._measured(r2_score, "y must hold finite numbers", X, y, sample_weight)
 
     def __sklearn_tags__(self) -> Tags:
         tags: Any = super().__sklearn_tags__()
