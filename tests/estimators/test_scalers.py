@@ -1,4 +1,4 @@
-"""Preparation that does not leak: what is read, what it costs, and that ranges are made of noisy counts alone."""
+"""Scalers do not leak: what they read, what that costs, and that ranges are made of noisy counts alone."""
 
 import dataclasses
 import math
