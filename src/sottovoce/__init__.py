@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from sottovoce.problems.objective import Objective
     from sottovoce.problems.penalties import L1, L2
     from sottovoce.problems.penalties import ElasticNet as ElasticNet
+    from sottovoce.problems.schema import Category as Category
+    from sottovoce.problems.schema import Date as Date
+    from sottovoce.problems.schema import Label as Label
+    from sottovoce.problems.schema import Number as Number
+    from sottovoce.problems.schema import OneHot as OneHot
+    from sottovoce.problems.schema import Schema as Schema
     from sottovoce.problems.vertical import VerticalFederation
 
 __version__ = "0.1.0"
@@ -62,6 +68,7 @@ _MODULES = {  # a few more than the everyday names can be loaded from here
     "sottovoce.problems.module": ("Module",),
     "sottovoce.problems.objective": ("Objective",),
     "sottovoce.problems.penalties": ("L1", "L2", "ElasticNet"),
+    "sottovoce.problems.schema": ("Category", "Date", "Label", "Number", "OneHot", "Schema"),
     "sottovoce.problems.vertical": ("VerticalFederation",),
     "sottovoce.experiment.result": ("Result",),
     "sottovoce.experiment.train": ("train",),
