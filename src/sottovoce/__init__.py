@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from sottovoce.problems.objective import Objective as Objective
     from sottovoce.problems.penalties import L1 as L1, L2 as L2, Ball as Ball, Box as Box, ElasticNet as ElasticNet
     from sottovoce.problems.penalties import NoPenalty as NoPenalty
+    from sottovoce.problems.schema import Category as Category, Date as Date, Label as Label, Number as Number
+    from sottovoce.problems.schema import OneHot as OneHot, Schema as Schema
     from sottovoce.problems.vertical import VerticalFederation as VerticalFederation
     # isort: on
 
@@ -58,6 +60,7 @@ _NAMES = {  # the public names of each module; the everyday ones first
     "auditing.verify": "verify",
     "problems.losses": "Logistic Softmax Squared Huber SmoothedHinge",
     "problems.module": "Module",
+    "problems.schema": "Schema Number Category Date OneHot Label",
     "problems.penalties": "L1 L2 ElasticNet NoPenalty Box Ball",
     "core.participation": "Everyone KOfN Bernoulli Covering Schedule",
 }
