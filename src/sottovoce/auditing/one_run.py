@@ -104,7 +104,7 @@ def one_run(
 
     # A claim may depend on the number of rows: those that were trained on count.
     neighbours = Neighbours(planted.federation, planted.federation, 0, None, f"{canaries} canaries in one run")
-    game = Game(task.algorithm, neighbours, task.objective, privacy, result.rounds)
+    game = Game(task.algorithm, neighbours, task.objective, privacy, settings.rounds)
     evidence = "the canaries' own coordinates of the final model"
     finding = conclude(game, "guesses", evidence, 1, bound, confidence=confidence)
     assert finding is not None
