@@ -21,7 +21,7 @@ from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.task import Engine, Task
-from sottovoce.experiment.train import CLIENTS, local_clients
+from sottovoce.experiment.train import local_clients
 from sottovoce.privacy.modes import Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.problems.losses import Logistic
@@ -98,8 +98,7 @@ class Game:
     @property
     def width(self) -> int:
         """Number of coordinates of a model, or of the scores where columns are split."""
-        federation = self.neighbours.first
-        return CLIENTS[federation.layout].message_width(federation, self.objective)
+        return self.neighbours.first.message_size(self.objective.loss)
 
     @property
     def at_once(self) -> int:

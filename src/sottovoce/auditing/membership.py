@@ -44,9 +44,8 @@ def curve(members: np.ndarray, others: np.ndarray) -> Curve:
 def membership(experiment: Experiment, progress: Progress = silent) -> tuple[Curve, dict[str, Any]]:
     """Train as the run file says, and attack the final model: training rows against test rows, by their loss."""
     data, rounds = experiment.data(), experiment.settings.rounds
-    federation: Any = data.federation
     check.require(data.test is not None, "audit", "membership needs rows that were not trained on: [data] test = 0.2")
-    check.require(federation.layout == "rows", "audit", "membership is for rows, not for split columns")
+    federation = data.federation.as_rows("audit", "membership is for rows, not for split columns")
     assert data.test is not None
     result = experiment.train(after_round=lambda checkpoint: progress("training", checkpoint.k, rounds))
     loss = experiment.task.objective.loss

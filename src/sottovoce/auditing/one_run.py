@@ -69,9 +69,8 @@ def one_run(
     The confidence is shared among several numbers of guesses.
     """
     task, settings = experiment.task, experiment.settings
-    federation: Any = experiment.data().federation
     privacy: Any = task.privacy
-    check.require(federation.layout == "rows", "audit", "one run is audited where rows are split, not columns")
+    federation = experiment.data().federation.as_rows("audit", "one run is audited where rows are split, not columns")
     check.require(privacy.mode != "none", "audit", "needs a mode that promises something", privacy)
     per_record = privacy.promise in ("record", "published")
     check.require(per_record, "audit", "canaries are records: use unit = 'record'", privacy.promise)

@@ -16,7 +16,7 @@ from sottovoce.core.contract import Asks, Descent, Part, ProxSteps
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
-SOLVED = 1e-9  # norm of the gradient where a solver stops, as `problems/rows.py` documents it
+SOLVED = 1e-9  # norm of the gradient where a solver stops, as `problems/rows/oracle.py` documents it
 _RELATIONS: dict[str, Relation] = {  # unit: how neighbours differ, if not by the relation of one record
     "client": "replace-client",
     "party": "replace-client",
