@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence, Sized
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -64,6 +64,28 @@ class PrivateEstimator(Counted):
                 f"{self._name}: {given.name} is for {use} of many owners. Use {instead}, or one of {', '.join(known)}"
             )
         return given
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of this estimator, and by names such as `algorithm__rho` those of its parts.
+
+        An algorithm cannot change, so `set_params(algorithm__rho=1.0)` puts a changed copy in its place. An algorithm
+        that was given by name becomes an object.
+        """
+        nested: dict[str, dict[str, Any]] = {}
+        for name in [name for name in params if "__" in name]:
+            part, _, rest = name.partition("__")
+            nested.setdefault(part, {})[rest] = params.pop(name)
+        super().set_params(**params)
+        for part, changes in nested.items():
+            check.one_of(self._name, "parameter", part, self.get_params(deep=False))
+            value = getattr(self, part)
+            named = part == "algorithm" and isinstance(value, str) and value in ALGORITHMS
+            current = ALGORITHMS[value]() if named else value
+            if not hasattr(current, "set_params"):
+                names = ", ".join(f"{part}__{name}" for name in changes)
+                raise InvalidInput(f"{self._name}: cannot set {names}, as {part} is {check.shown(value)}. Give {part}")
+            setattr(self, part, current.set_params(**changes))
+        return self
 
     def _mode(self) -> Privacy:
         if isinstance(self.privacy, Privacy):
