@@ -13,6 +13,7 @@ from sottovoce.algorithms import (
     FDML,
     LED,
     PVP,
+    SCAFFOLD,
     TAMUNA,
     ADMMSharing,
     DPFedAvg,
@@ -155,6 +156,12 @@ CASES = {
             rounds=300,
             smooth_only=NO_PROX,
             one_client={FedLin(step=0.7, local_steps=3): lambda p: every_second(proximal_point(p, 0.7, 3))},
+        ),
+        Case(
+            SCAFFOLD(step=1.0, local_steps=3),
+            rounds=300,
+            smooth_only=NO_PROX,
+            one_client={SCAFFOLD(step=0.7, local_steps=3): lambda p: proximal_point(p, 0.7, 3)},
         ),
         Case(
             LED(step=1.0, local_steps=3),

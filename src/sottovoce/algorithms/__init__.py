@@ -13,6 +13,7 @@ from sottovoce.algorithms.fedpd import FedPD
 from sottovoce.algorithms.fedspd_dp import FedSPDDP
 from sottovoce.algorithms.fivegcs import FiveGCS
 from sottovoce.algorithms.led import LED
+from sottovoce.algorithms.scaffold import SCAFFOLD
 from sottovoce.algorithms.sfedavg import SFedAvg, SFedProx
 from sottovoce.algorithms.tamuna import TAMUNA
 from sottovoce.core.contract import Method
@@ -35,6 +36,7 @@ ALGORITHMS: dict[str, type[Method]] = {
         FedSPDDP,
         FedPD,
         FedLin,
+        SCAFFOLD,
         LED,
         TAMUNA,
         FiveGCS,
