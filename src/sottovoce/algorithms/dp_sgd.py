@@ -1,4 +1,4 @@
-"""Noisy (clipped) gradient descent: the yardstick every other method is held against.
+"""Noisy (clipped) gradient descent: the baseline for every other method.
 
 Abadi et al., "Deep Learning with Differential Privacy" (2016), with each client adding its own noise, as Huang et al.
 (2020) compare with it (learning rate 0.1, sampling ratio 1).
@@ -11,9 +11,9 @@ Abadi et al., "Deep Learning with Differential Privacy" (2016), with each client
 
 Departures from the paper
 -------------------------
-* The penalty is public: the server applies its prox. For l2 the limit is the same as with its gradient.
-* `Published` noise is the classical Gaussian mechanism per round on the full local gradient, without amplification,
-  whatever `batch` is.
+* The penalty is public, so the server applies its prox. For l2 the limit is the same as with its gradient.
+* `Published` noise is the classical Gaussian mechanism on the full local gradient of a round. It is the same for every
+  `batch`: no amplification by sampling is claimed.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""FedLin: local gradient steps, each corrected by the difference between the clients' gradients and one's own.
+"""FedLin: local gradient steps, each corrected by the difference between the mean gradient and the client's own.
 
 Mitra, Jaafar, Pappas and Hassani, "Linear Convergence in Federated Learning: Tackling Client Heterogeneity and Sparse
 Gradients" (NeurIPS 2021), Algorithm 1 without sparsification.
@@ -18,20 +18,20 @@ The method, one round of the paper. Numbers at line ends below are these, not th
     client i    (3)  x_{i,0} = x̄;  x_{i,ℓ+1} ← x_{i,ℓ} − η (∇f_i(x_{i,ℓ}) − ∇f_i(x̄) + g), ℓ = 0..H−1;  sends x_{i,H}
     server      (4)  x̄ ← mean of the x_{i,H}
 
-One round of the paper is two exchanges, and so two rounds of the loop: `rounds=2*T` for T rounds. In the odd ones the
-server asks for gradients at x̄ (phase 0), in the even ones for local steps (phase 1); the model moves in the even ones.
+One round of the paper is two exchanges, so it takes two rounds of the loop: `rounds=2*T` for T rounds. In odd rounds
+the server asks for gradients at x̄ (phase 0), in even rounds for local steps (phase 1). The model moves in even rounds.
 
 Departures from the paper
 -------------------------
-* The public penalty is not part of what clients send: its gradient is added where they step, which is the same.
-* `Proven`: the declared number of answers is that of the longer phase, for every exchange. So noise is calibrated for
-  2·H answers a round of the paper where H + 1 are charged; `Proven(participations=T*(H+1)/H)`, rounded up, plans for
+* The public penalty is not part of what clients send. Its gradient is added in their steps, which gives the same.
+* `Proven`: the number of answers of the longer phase is declared for every exchange. So noise is calibrated for 2·H
+  answers per round of the paper, while H + 1 are charged. `Proven(participations=T*(H+1)/H)`, rounded up, plans for
   what T rounds of the paper really cost.
 * A client that missed the first exchange corrects with its last gradient, and the server averages the last gradients
-  of all; of one that never took part in a first exchange, zero, and the limit is wrong. The paper has everyone in every
-  round.
-* "accelerated": Nesterov's momentum on the same gradients, restarted every round, as Bastianello et al. (Fed-PLT,
-  section VII) do.
+  of all. For a client that never took part in a first exchange that is zero, and the limit is wrong. In the paper
+  everyone takes part in every round.
+* "accelerated": Nesterov's momentum on the same gradients, restarted every round, as in Bastianello et al. (Fed-PLT,
+  section VII).
 """
 
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class Client:
 @dataclass(frozen=True)
 class Down:
     x: Array
-    g: Array = widths(0, DIM)  # no coordinates in phase 0, where nobody needs it
+    g: Array = widths(0, DIM)  # no coordinates in phase 0, which does not need it
     phase: Array = widths(1)
 
 

@@ -21,10 +21,10 @@ The method, one round. Numbers at line ends below are these, not the paper's:
 Departures from the paper
 -------------------------
 * No rounds are skipped (p = 0 in the paper): skipping leaves an error that does not fade.
-* With full participation and exact local problems this is Douglas-Rachford splitting, so a penalty that is not smooth
-  has its exact place at the server: x_0 = prox_{ηr}(mean of the messages). The paper has smooth objectives only.
-* A client that does not answer counts with its last message. The paper has everyone in every round.
-* Accelerated local steps and full gradients, as Bastianello et al. (Fed-PLT, section VII) measure it.
+* With full participation and exact local problems this is Douglas-Rachford splitting, so the server can handle a
+  penalty that is not smooth exactly: x_0 = prox_{ηr}(mean of the messages). The paper has smooth objectives only.
+* If a client does not answer, its last message counts. In the paper everyone answers in every round.
+* Local steps use full gradients and can be accelerated, as in Bastianello et al. (Fed-PLT, section VII).
 """
 
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
         "gradient" or "accelerated".
     step
         Step of "gradient". None: 2/(strong + smooth), from the moduli of each client's local problem; in `Proven` mode
-        from public bounds on them, so that noise of 0 there is another step than no privacy.
+        from public bounds on them, so the step is another one than without privacy, even if the noise is tiny.
     """
 
     eta: float = 1.0

@@ -27,12 +27,12 @@ In the code the server begins a round at (4) and ends it with the next x̂, (1).
 
 Departures from the paper
 -------------------------
-* u_i and τ are M times the paper's: f is not divided by the number M of clients, which a client need not know then.
-* The paper splits (μ/2)|x|² off a strongly convex objective and gives it to the server, as x̂ = (x − γv)/(1 + γμ). That
+* u_i and τ are M times the paper's: f is not divided by the number M of clients, so a client need not know M.
+* The paper splits (μ/2)|x|² off a strongly convex objective and lets the server handle it, x̂ = (x − γv)/(1 + γμ). That
   is the prox of γ(μ/2)|x|². Here it is the prox of the public penalty: the same for L2(μ), and exact for any other.
-* M/C counts those who answered, in every round anew.
-* Accelerated local steps: the paper allows any solver that satisfies its descent inequality, and proves it for
-  gradient steps.
+* In M/C, C is the number of clients that answered in this round.
+* Local steps can be accelerated: the paper allows any solver that satisfies its descent inequality, and proves that
+  gradient steps do.
 """
 
 from dataclasses import dataclass
@@ -75,14 +75,14 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     tau
         Dual step; the curvature that a local problem gains.
     gamma
-        Primal step. The theory needs gamma <= 1/tau, which is what None stands for.
+        Primal step; the theory needs gamma <= 1/tau. None: 1/tau.
     local_steps
-        Gradients a round on the local problem; one more is asked at its end.
+        Gradients a round on the local problem; one more is asked for at its end.
     solver
         "gradient" or "accelerated".
     step
         Step of "gradient". None: 2/(strong + smooth), from the moduli of each client's local problem; in `Proven` mode
-        from public bounds on them, so that noise of 0 there is another step than no privacy.
+        from public bounds on them, so the step is another one than without privacy, even if the noise is tiny.
     """
 
     tau: float = 1.0

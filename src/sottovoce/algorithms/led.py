@@ -1,4 +1,4 @@
-"""LED: local exact diffusion. Local gradient steps with a correction that learns each client's drift.
+"""LED, local exact diffusion: local gradient steps with a correction that learns how far each client drifts.
 
 Alghunaim, "Local Exact-Diffusion for Decentralized Optimization and Learning", IEEE TAC 69 (2024), Algorithm 1, with a
 server in place of a network (W = 11ᵀ/N).
@@ -19,13 +19,14 @@ The method, one round. Numbers at line ends below are these, not the paper's:
 Departures from the paper
 -------------------------
 * The dual step (3) needs the new x, so a client takes it when the next broadcast brings x.
-* The paper has everyone in every round. Here the mean is over those who answered, and a client that was not asked for
-  a while is told which mean its last φ_i went into (`Down.met`): the y_i then still add up to zero, without which the
-  limit would be wrong. One that answers alone meets no mean but its own and learns nothing: all must meet, at least by
-  way of others, or the limit is wrong too (`corrected_steps.py`; there is a warning). There is no theory for it; TAMUNA
-  is LED with β = 1/τ, a random τ, and a theory.
-* "accelerated": Nesterov's momentum on the gradients ∇f_i + (β/α) y_i, restarted every round, as Bastianello et al.
-  (Fed-PLT, section VII) do.
+* In the paper everyone takes part in every round. Here the mean is over those who answered. A client that was not asked
+  for some rounds is sent the mean that its last φ_i went into (`Down.met`): so the y_i still add up to zero, without
+  which the limit would be wrong. A client that answers alone learns nothing, because the mean is its own φ_i. So all
+  clients must be linked by rounds that they take part in together, or the limit is wrong too; there is a warning
+  (`corrected_steps.py`). There is no theory for partial participation. TAMUNA is LED with β = 1/τ, a random τ, and a
+  theory.
+* "accelerated": Nesterov's momentum on the gradients ∇f_i + (β/α) y_i, restarted every round, as in Bastianello et al.
+  (Fed-PLT, section VII).
 """
 
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ from sottovoce.core.shapes import DIM, widths
 @dataclass(frozen=True)
 class Server:
     x: Array
-    met: Array  # the x that each client's last message went into
+    met: Array  # the mean x that each client's last message went into
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Client:
 @dataclass(frozen=True)
 class Down:
     x: Array
-    met: Array = widths(0, DIM)  # to each client its own; no coordinates if it is x for everyone
+    met: Array = widths(0, DIM)  # one for each client; no coordinates if all are x
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,8 @@ class LED(Algorithm[Server, Client, Down, Up]):
     step
         Step size, the same for all clients.
     beta
-        Dual step. None: one over what a constant gradient of one moves in `local_steps` unit steps, which is as many,
-        and with momentum at most local_steps (local_steps + 3)/2. More than about twice that
-        can diverge.
+        Dual step; more than about twice the default can diverge. None: 1/local_steps, and with momentum
+        2/(local_steps (local_steps + 3)) (`corrected_steps.reach`).
     local_steps
         Gradients a round.
     solver

@@ -53,7 +53,7 @@ class Client:
 @dataclass(frozen=True)
 class Down:
     x: Array
-    drift: Array  # to each client its own
+    drift: Array  # one for each client
 
 
 @dataclass(frozen=True)
