@@ -165,7 +165,7 @@ def test_make_by_name() -> None:
         (lambda: Gradient(2).solve(gradient, start(), 0.0, np.inf), "row_bound=...*or give step=..."),
         (lambda: Accelerated(2).solve(gradient, start(), 0.0, np.inf), "row_bound=...*solver='gradient' with a step"),
         (lambda: Gradient((2, 3)).solve(gradient, start(), 1.0, 10.0), "who=site.who"),
-        (lambda: Gradient((2, 3)).solve(gradient, start(), 1.0, 10.0, None, WHO), "one number for each of 3 clients, got 2"),
+        (lambda: Gradient((2, 3)).solve(gradient, start(), 1.0, 10.0, None, WHO), "for each of 3 clients, got 2"),
         (lambda: Noisy(2).solve(gradient, start(), 1.0, 10.0), "rng=site.rng"),
     ],
 )
