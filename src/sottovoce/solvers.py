@@ -2,7 +2,7 @@
 
 An algorithm gives the gradient of d, a start and the moduli of d, and gets back the last iterate. Each step asks for
 one gradient. A solver for random batches only says how large they are (`batch`): the oracle draws them, because the
-algorithm has declared `Asks(answers=solver.answers, batch=solver.batch)`.
+algorithm has declared `Asks.every_round(solver.answers, batch=solver.batch)`.
 
 A number that differs between clients is a sequence indexed by client number, or an (n, 1) array for the clients at
 hand. To add a solver, write a subclass with one method, `advance`, or a frozen dataclass with `solve`, `answers` and

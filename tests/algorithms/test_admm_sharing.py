@@ -14,14 +14,15 @@ from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import KOfN
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.columns import labels_of
-from sottovoce.experiment.local import assemble, train
+from sottovoce.experiment.parties import labels_of
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import NoPrivacy
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Huber, Logistic, SmoothedHinge, Squared, newton_prox
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L1, L2, ElasticNet, NoPenalty
 from sottovoce.problems.vertical import VerticalFederation
+from tests.local import assemble
 from tests.reference import optimum
 
 SPLITS = {1: [12], 2: [9, 3], 3: [1, 7, 4], 5: [2, 1, 5, 3, 1]}

@@ -17,7 +17,8 @@ from sottovoce.core.contract import Hub
 from sottovoce.core.participation import Bernoulli, Everyone, KOfN, Participation
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.local import Simulator, assemble, train
+from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.train import train
 from sottovoce.privacy import claims
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems.federation import Federation
@@ -31,6 +32,7 @@ from sottovoce.reproduce.experiment import Table
 from sottovoce.solvers import Accelerated, Gradient, PerAgent, Stochastic
 from tests.algorithms.test_replay import messages
 from tests.cases import goal, small
+from tests.local import assemble
 from tests.reference import optimum
 
 NONE = NoPrivacy()
@@ -39,7 +41,7 @@ FEW = PerAgent((Accelerated(3), Accelerated(4), Gradient(3), Accelerated(3), Gra
 MIXED = PerAgent((Gradient(5), Accelerated(4), Gradient(8, 1.5), Accelerated(4), Gradient(5), Gradient(6)))
 
 
-def place(algorithm: FedPLT, objective: Objective, privacy: Privacy = NONE, runs: int | None = None) -> Simulator:
+def place(algorithm: FedPLT, objective: Objective, privacy: Privacy = NONE, runs: int | None = None) -> LocalClients:
     made = assemble(algorithm, small(), objective, privacy, Everyone(), 6, Streams(3, runs), None, "numpy")
     made.start(algorithm)
     return made

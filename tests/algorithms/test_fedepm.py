@@ -17,12 +17,13 @@ from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Covering, Everyone, KOfN
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.local import Simulator, assemble
+from sottovoce.experiment.local import LocalClients
 from sottovoce.privacy import accounting
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.penalties import Ball, Box, NoPenalty, Penalty
 from tests.algorithms.test_replay import UNITS, messages
 from tests.cases import goal, small
+from tests.local import assemble
 from tests.reference import optimum
 
 EXACT: dict[str, Any] = {"eta": 0.2, "lam": 0.0, "mu": 0.8, "c": 0.0, "alpha": 1.0, "k0": 4}
@@ -394,14 +395,14 @@ def test_nothing_but_the_servers_state_decides_when_to_stop() -> None:
 def test_simulator_is_asked_once_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """k0 local steps, one pass over the data."""
     asked = []
-    plain = Simulator.start
+    plain = LocalClients.start
 
-    def start(self: Simulator, algorithm: Any) -> None:
+    def start(self: LocalClients, algorithm: Any) -> None:
         gradient_of = self.rows.gradient
         self.rows.gradient = lambda *given: asked.append(1) or gradient_of(*given)  # type: ignore[method-assign]
         plain(self, algorithm)
 
-    monkeypatch.setattr(Simulator, "start", start)
+    monkeypatch.setattr(LocalClients, "start", start)
     for variant in ("G", "P"):
         asked.clear()
         fit(FedEPM(k0=7, variant=variant), rounds=5)

@@ -11,7 +11,7 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Bernoulli, Everyone, KOfN, Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.local import train
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import NoPrivacy
 from sottovoce.problems.penalties import L1
 from tests.cases import goal, small

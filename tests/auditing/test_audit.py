@@ -15,7 +15,7 @@ from sottovoce.auditing.neighbours import Linear, Neighbours, canary, own_record
 from sottovoce.auditing.papers import PROVEN, proven_game, proven_variants
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.random.streams import Purpose
-from sottovoce.experiment.local import Simulator
+from sottovoce.experiment.local import LocalClients
 from sottovoce.privacy import claims
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.accounting import gaussian_epsilon
@@ -151,7 +151,7 @@ def noise_for_shorter_columns(place: Any) -> None:
 
 
 def put(kind: Any) -> Any:
-    def tamper(place: Simulator) -> None:
+    def tamper(place: LocalClients) -> None:
         place.door = kind(**{field.name: getattr(place.door, field.name) for field in fields(place.door)})
 
     return tamper

@@ -73,7 +73,7 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
         check.positive(type(self).__name__, rho=self.rho)
 
     def asks(self) -> Asks:
-        return Asks(kind="argmin")
+        return Asks.every_round(kind="argmin")
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))  # line 1
@@ -139,7 +139,7 @@ class DVP(ADMM):
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published"})
 
     def asks(self) -> Asks:
-        return Asks(kind="argmin", releases=2)
+        return Asks.every_round(kind="argmin", releases=2)
 
     def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
         if site.claim is not None:

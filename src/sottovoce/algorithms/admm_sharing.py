@@ -122,7 +122,7 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
         check.positive(who, b1=self.b1)
 
     def asks(self) -> Asks:
-        return Asks(kind="fit")
+        return Asks.every_round(kind="fit")
 
     def init_server(self, hub: Hub) -> Server:
         labels = _labels(hub)

@@ -83,7 +83,7 @@ class DPADMM(ADMM):
         check.one_of("DPADMM", "penalty_at", self.penalty_at, ("client", "server"))
 
     def asks(self) -> Asks:
-        return Asks()
+        return Asks.every_round()
 
     def check(self, penalty: Penalty) -> None:
         if self.penalty_at == "client" and not penalty.finite:

@@ -62,7 +62,7 @@ class DPSGD(Algorithm[Server, Client, Down, Up]):
         check.non_negative("DPSGD", batch=self.batch)
 
     def asks(self) -> Asks:
-        return Asks(batch=self.batch)
+        return Asks.every_round(batch=self.batch)
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy())

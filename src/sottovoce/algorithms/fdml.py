@@ -88,7 +88,7 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
         check.non_negative("FDML", decay=self.decay)
 
     def asks(self) -> Asks:
-        return Asks(answers=2, kind="scores")
+        return Asks.every_round(answers=2, kind="scores")
 
     def rounds_per_epoch(self, samples: int) -> int:
         return max(1, samples // self.batch)

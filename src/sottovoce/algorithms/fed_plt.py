@@ -135,8 +135,8 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
 
     def asks(self) -> Asks:
         if self.variant == "B":
-            return Asks(kind="descent")
-        return Asks(answers=self.local_solver.answers, batch=self.local_solver.batch)
+            return Asks.every_round(kind="descent")
+        return Asks.every_round(answers=self.local_solver.answers, batch=self.local_solver.batch)
 
     def check(self, penalty: Penalty) -> None:
         kind, in_f = type(penalty).__name__, self.split(penalty)[0]

@@ -93,7 +93,7 @@ class FedAvg(Algorithm[Server, Client, Down, Up]):
         check.one_of(who, "over", self.over, ("uploaded", "drawn"))
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps, batch=self.batch)
+        return Asks.every_round(answers=self.local_steps, batch=self.batch)
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n if self.over == "drawn" else 1, axis=-2))

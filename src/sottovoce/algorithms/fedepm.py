@@ -143,7 +143,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         return self.eta / 2 if self.lam is None else self.lam
 
     def asks(self) -> Asks:
-        return Asks(kind="prox-steps") if self.variant == "P" else Asks()
+        return Asks.every_round(kind="prox-steps") if self.variant == "P" else Asks.every_round()
 
     def check(self, penalty: Penalty) -> None:
         if self.threshold > 0 and not penalty.separable:

@@ -102,7 +102,7 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
         return one_step_for_all("FedLin", self.solver, self.local_steps, self.step)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps)
+        return Asks.every_round(answers=self.local_steps)
 
     def check(self, penalty: Penalty) -> None:
         needs_smooth("FedLin", penalty)

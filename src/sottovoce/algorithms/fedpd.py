@@ -97,7 +97,7 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
         return solvers.make(self.solver, self.local_steps, step=self.step)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps)
+        return Asks.every_round(answers=self.local_steps)
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))

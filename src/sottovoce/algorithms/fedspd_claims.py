@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.privacy import claims
-from sottovoce.privacy.doors.base import batch_rates
+from sottovoce.privacy.batches import batch_rates
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, ProxSteps, Site
 from sottovoce.privacy import claims
-from sottovoce.privacy.doors.base import batch_rates
+from sottovoce.privacy.batches import batch_rates
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
 
     def asks(self) -> Asks:
         if self.variant == "P":
-            return Asks(kind="prox-steps", batch=self.batch)
-        return Asks(answers=self.local_steps, batch=self.batch)
+            return Asks.every_round(kind="prox-steps", batch=self.batch)
+        return Asks.every_round(answers=self.local_steps, batch=self.batch)
 
     @property
     def sampling(self) -> Sampling:

@@ -109,7 +109,7 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
         return solvers.make(self.solver, self.local_steps, step=self.step)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps + 1)
+        return Asks.every_round(answers=self.local_steps + 1)
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))

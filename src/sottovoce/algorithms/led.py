@@ -107,7 +107,7 @@ class LED(Algorithm[Server, Client, Down, Up]):
         return self.beta or 1 / reach(self.solver, self.local_steps)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps)
+        return Asks.every_round(answers=self.local_steps)
 
     def check(self, penalty: Penalty) -> None:
         needs_smooth("LED", penalty)

@@ -93,7 +93,7 @@ class SCAFFOLD(Algorithm[Server, Client, Down, Up]):
         check.non_negative("SCAFFOLD", batch=self.batch)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps, batch=self.batch)
+        return Asks.every_round(answers=self.local_steps, batch=self.batch)
 
     def check(self, penalty: Penalty) -> None:
         needs_smooth("SCAFFOLD", penalty)

@@ -63,7 +63,7 @@ class SFedAvg(FedAvg):
         check.positive(type(self).__name__, mu=self.mu)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps * self.inner, batch=self.batch)
+        return Asks.every_round(answers=self.local_steps * self.inner, batch=self.batch)
 
     def check(self, penalty: Penalty) -> None:
         if self.by_size and not penalty.smooth:

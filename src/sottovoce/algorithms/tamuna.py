@@ -112,7 +112,7 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
         return one_step_for_all("TAMUNA", self.solver, self.local_steps, self.step)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.most_steps or 3 * self.local_steps)
+        return Asks.every_round(answers=self.most_steps or 3 * self.local_steps)
 
     def check(self, penalty: Penalty) -> None:
         needs_smooth("TAMUNA", penalty)
@@ -129,7 +129,7 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
     def broadcast(self, server: Server, hub: Hub) -> Down:
         draw, p = hub.rng.uniform(1), 1 / self.local_steps
         steps = np.ceil(np.log(draw) / np.log1p(-p)) if p < 1 else np.ones_like(draw)  # (1)
-        return Down(server.x, server.h, np.minimum(steps, self.asks().answers))
+        return Down(server.x, server.h, np.minimum(steps, self.asks().only.answers))
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         def gradient(w: Array) -> Array:

@@ -166,7 +166,7 @@ def proven_variants() -> Iterator[tuple[str, Algorithm[Any, Any, Any, Any], Any]
 
 def proven_game(method: Algorithm[Any, Any, Any, Any], privacy: Any, rounds: int = 10) -> Game:
     """The worst-case canary for this promise."""
-    return worst_case(method, privacy, rounds, 1 if method.asks().kind == "argmin" else 2, 5, 2)
+    return worst_case(method, privacy, rounds, 1 if method.asks().only.kind == "argmin" else 2, 5, 2)
 
 
 # ---------------------------------------------------------------------------------------------------------- the table

@@ -80,7 +80,14 @@ def checked_widths(algorithm: Method, message: type, dim: int, shapes: Mapping[s
         ...
     sottovoce.core.check.InvalidInput: Down.met must have 0 or 104 coordinates, got 7
     """
-    allowed, name = declared(algorithm, message, dim), message.__name__
+    return fitting_widths(message, declared(algorithm, message, dim), shapes)
+
+
+def fitting_widths(
+    message: type, allowed: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, int]:
+    """The same, where the allowed widths are known."""
+    name = message.__name__
     check.require(shapes.keys() == allowed.keys(), name, f"needs exactly the fields {sorted(allowed)}")
     for field_name, possible in allowed.items():
         shape = tuple(shapes[field_name])
