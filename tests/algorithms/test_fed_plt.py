@@ -107,7 +107,7 @@ def test_much_local_training_is_peaceman_rachford_splitting() -> None:
     y = z[4].mean(axis=0)
     v = 2 * y - z[4]
     np.testing.assert_allclose(z[5], 2 * here.f.argmin(v, 1 / 4.0, ridge=0.05) - v, atol=1e-7)
-    smooth = float(simulator.rows.smoothness().max()) + 0.05
+    smooth = float(simulator.exact.smoothness().max()) + 0.05
     zeta = contraction(algorithm.local_solver, 4.0, 0.05, smooth).zeta
     shrinks = [np.linalg.norm(z[k + 1] - z[-1]) / np.linalg.norm(z[k] - z[-1]) for k in range(10)]
     assert 0.2 < max(shrinks) <= zeta < 1
@@ -142,7 +142,7 @@ def test_a_box_holds_in_every_round() -> None:
     kept: list[Checkpoint] = []
     model = run(FedPLT(rho=8.0, solver=Accelerated(3)), objective, rounds=150, after_round=kept.append).model
     assert all((np.abs(checkpoint.server.y) <= 0.3).all() for checkpoint in kept)
-    rows = place(FedPLT(), objective).rows
+    rows = place(FedPLT(), objective).exact
 
     def cost(w: np.ndarray) -> tuple[float, np.ndarray]:
         point = np.tile(w, (6, 1))

@@ -398,8 +398,8 @@ def test_simulator_is_asked_once_a_round(monkeypatch: pytest.MonkeyPatch) -> Non
     plain = LocalClients.start
 
     def start(self: LocalClients, algorithm: Any) -> None:
-        gradient_of = self.rows.gradient
-        self.rows.gradient = lambda *given: asked.append(1) or gradient_of(*given)  # type: ignore[method-assign]
+        gradient_of = self.exact.gradient
+        self.exact.gradient = lambda *given: asked.append(1) or gradient_of(*given)
         plain(self, algorithm)
 
     monkeypatch.setattr(LocalClients, "start", start)

@@ -340,7 +340,7 @@ def test_fedlin_names_the_phase() -> None:
 def test_fedlin_alone_in_its_second_phase(mode: str) -> None:
     """The contract check of the same name sees a method's first round only."""
     algorithm, together = CASES["fedlin"].algorithm, contract.simulator("fedlin", mode)
-    alone = contract._alone(together, 3, "numpy")
+    alone = contract._alone(together, 3)
     alone.start(algorithm)
     for k in (1, 2):
         here = dataclasses.replace(contract.hub(together), k=k)
