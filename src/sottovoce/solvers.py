@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
@@ -34,7 +35,7 @@ class Local:
     rng: Draw | None
     who: Array | None
 
-    def pick(self, value: Any) -> Any:
+    def pick(self, value: Real) -> Array | float:
         """A number that may differ between clients, for the clients at hand."""
         if not isinstance(value, Sequence):
             return value
@@ -218,7 +219,7 @@ def make(solver: str | Solver, steps: Whole, **options: Any) -> Solver:
     return kind(steps, **given)
 
 
-def _each(value: Any) -> list[Any]:
+def _each(value: ArrayLike) -> list[float]:
     return np.ravel(value).tolist()
 
 

@@ -35,7 +35,7 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -178,7 +178,7 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     def tau(self, rho: Array, hub: Hub) -> Array:
         return proximal_weight(self.proximal, rho, hub.n, _labels(hub))
 
-    def noise(self, down: Down, site: Site) -> Any:
+    def noise(self, down: Down, site: Site) -> Array | float:
         """σ of Theorem 3, the scale of `Published` noise; 0 in the other modes."""
         if site.claim is None:
             return np.zeros((1, 1))

@@ -33,7 +33,7 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -145,7 +145,7 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         if self.variant == "B" and in_f.strong != in_f.curvature:
             raise InvalidInput(f"FedPLT: variant 'B' needs a ridge such as L2, got {kind}; use penalty_at='server'")
 
-    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
+    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, object]:
         if 0 < self.horizon < rounds:
             return {"unmet": (f"its noise is for {self.horizon} rounds (horizon), and {rounds} were done",)}
         return {}

@@ -28,6 +28,8 @@ from sottovoce.core import check
 from sottovoce.core.contract import Array
 from sottovoce.solvers import Accelerated, Solver
 
+Number = Array | float  # one for all rows, or (n, 1)
+
 
 class DoesNotContract(UserWarning):
     """Fed-PLT was started with parameters that are not known to contract."""
@@ -76,7 +78,9 @@ def in_mean(factor: float, p: float) -> float:
     return float(np.sqrt(1 - p + p * factor**2))
 
 
-def rates(solver: Solver, rho: Any, strong: Any, smooth: Any, who: Array | None = None, points: int = 257) -> Array:
+def rates(
+    solver: Solver, rho: Number, strong: Number, smooth: Number, who: Array | None = None, points: int = 257
+) -> Array:
     """The factor of a round for each row of (rho, strong, smooth), which are numbers or (n, 1).
 
     The factor of Fed-PLT is the largest. `who` are the client numbers of the rows, for solvers that differ between
@@ -144,7 +148,7 @@ class _Silence:
         return 0.5
 
 
-def _left_over(solver: Solver, curvature: Array, strong: Any, smooth: Any, who: Array | None = None) -> Array:
+def _left_over(solver: Solver, curvature: Array, strong: Number, smooth: Number, who: Array | None = None) -> Array:
     """a(λ): what the solver leaves of an error of one, with one coordinate for each curvature of d."""
     silence: Any = _Silence()
     return solver.solve(lambda w: curvature * w, np.ones_like(curvature), strong, smooth, silence, who)

@@ -35,7 +35,7 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -132,7 +132,7 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         """What the paper's claims depend on."""
         return Sampling(self.local_steps, self.batch, self.client_rate, self.replacement)
 
-    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
+    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, object]:
         return self.sampling.terms(sizes)
 
     def init_server(self, hub: Hub) -> Server:
