@@ -71,7 +71,7 @@ def test_resume_equals_uninterrupted(name: str, mode: str, participation: Any) -
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_inputs_are_not_mutated(name: str, mode: str) -> None:
     federation = data(name)
-    before = [part.copy() for own in federation.data() for part in own]
+    before = [part.copy() for arrays in federation.data() for part in arrays]
     algorithm = EVERY[name].algorithm
     server_step = type(algorithm).server
 
@@ -83,7 +83,7 @@ def test_inputs_are_not_mutated(name: str, mode: str) -> None:
     with frozen_arrays(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(algorithm), "server", frozen_server)
         run(name, mode, federation)
-    after = [part for own in federation.data() for part in own]
+    after = [part for arrays in federation.data() for part in arrays]
     assert all(np.array_equal(x, y) for x, y in zip(before, after, strict=True))
 
 

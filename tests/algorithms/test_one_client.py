@@ -56,17 +56,17 @@ def models(algorithm: Method, federation: Federation, penalty: str) -> np.ndarra
 def test_one_client_is_its_centralised_method(algorithm: Method, script: Any, penalty: str) -> None:
     """In every round, long before the limit."""
     p, federation = problem(penalty)
-    found, expected = models(algorithm, federation, penalty), np.array(list(islice(script(p), 15)))
+    reached, expected = models(algorithm, federation, penalty), np.array(list(islice(script(p), 15)))
     exact = algorithm.asks().only.kind != "argmin"  # an arg-min is solved to |gradient| <= 1e-9
-    np.testing.assert_allclose(found, expected, atol=1e-12 if exact else 1e-7, rtol=0)
+    np.testing.assert_allclose(reached, expected, atol=1e-12 if exact else 1e-7, rtol=0)
     assert np.linalg.norm(expected[-1] - expected[-3]) > 1e-4
 
 
 def test_tamuna_takes_random_numbers_of_gradient_steps() -> None:
     p, federation = problem("l2")
-    found = models(TAMUNA(step=0.1, local_steps=3, most_steps=7), federation, "l2")
+    reached = models(TAMUNA(step=0.1, local_steps=3, most_steps=7), federation, "l2")
     every_step = np.array([ZERO, *islice(proximal_point(p, 0.1, 1), 15 * 7)])
-    distance = np.linalg.norm(found[:, None] - every_step, axis=-1)
+    distance = np.linalg.norm(reached[:, None] - every_step, axis=-1)
     np.testing.assert_allclose(distance.min(axis=1), 0, atol=1e-12)
     steps = np.diff(distance.argmin(axis=1), prepend=0)
     assert 1 == steps.min() < steps.max() <= 7

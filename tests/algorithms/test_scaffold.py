@@ -26,7 +26,7 @@ def printed(algorithm: SCAFFOLD, participation: Participation, rounds: int) -> l
     federation, eta, steps = small(), algorithm.step, algorithm.local_steps
     bounds = zip(federation.offsets, federation.offsets[1:], strict=False)
     clients = [(federation.X[a:b], federation.y[a:b]) for a, b in bounds]
-    x, c, own = np.zeros(4), np.zeros(4), np.zeros((6, 4))
+    x, c, variates = np.zeros(4), np.zeros(4), np.zeros((6, 4))
     models = []
     for _, active in zip(range(rounds), participation.masks(6, Streams(PLAIN["seed"])), strict=False):
         moves, changes = [], []
@@ -35,11 +35,11 @@ def printed(algorithm: SCAFFOLD, participation: Participation, rounds: int) -> l
             local = x.copy()
             for _ in range(steps):
                 slope = -(X * (y / (1 + np.exp(y * (X @ local))))[:, None]).mean(axis=0) + RIDGE * local
-                local = local - eta * (slope - own[i] + c)
-            new = own[i] - c + (x - local) / (steps * eta)
+                local = local - eta * (slope - variates[i] + c)
+            new = variates[i] - c + (x - local) / (steps * eta)
             moves.append(local - x)
-            changes.append(new - own[i])
-            own[i] = new
+            changes.append(new - variates[i])
+            variates[i] = new
         if moves:
             x = x + algorithm.global_step * np.mean(moves, axis=0)
             c = c + np.sum(changes, axis=0) / 6
