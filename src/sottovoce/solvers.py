@@ -12,7 +12,7 @@ hand. To add a solver, write a subclass with one method, `advance`, or a frozen 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,7 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Array
 from sottovoce.core.random.streams import Draw
 
+LocalSteps = Literal["gradient", "accelerated"]  # what most methods with local steps offer
 Real = float | Sequence[float] | Array
 Whole = int | Sequence[int] | Array
 

@@ -30,7 +30,7 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.algorithms.published import gaussian_std, gradient_change
-from sottovoce.core import check
+from sottovoce.core.check import Positive
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Noise, Penalty, Site
 
 
@@ -60,7 +60,7 @@ class Up:
 class ADMM(Algorithm[Server, Client, Down, Up]):
     """Algorithm 1: the exact arg-min of the augmented Lagrangian."""
 
-    rho: float = 0.1
+    rho: Positive = 0.1
 
     name: ClassVar[str] = "admm"
     summary: ClassVar[str] = "consensus ADMM with exact local arg-mins"
@@ -68,9 +68,6 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        check.positive(type(self).__name__, rho=self.rho)
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="argmin")

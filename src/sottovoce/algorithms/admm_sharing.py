@@ -41,7 +41,7 @@ import numpy as np
 
 from sottovoce.algorithms.admm_sharing_rules import BALANCE_EVERY, balanced, first_rho, proximal_weight
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import InvalidInput, NonNegative, Positive, WholeOrZero
 from sottovoce.core.contract import Array, Asks, Hub, Kept, LabelOracle, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
 from sottovoce.privacy import claims
@@ -101,9 +101,9 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
 
     rho: float | Literal["auto"] = "auto"
     proximal: float | Literal["auto"] = "auto"
-    balance: int = 0
-    tol: float = 0.0
-    b1: float = 1.0
+    balance: WholeOrZero = 0
+    tol: NonNegative = 0.0
+    b1: Positive = 1.0
 
     name: ClassVar[str] = "admm-sharing"
     summary: ClassVar[str] = "columns split between parties: ADMM on the sum of their scores"
@@ -112,14 +112,11 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
-        who = type(self).__name__
+        super().__post_init__()
         if self.rho != "auto":
-            check.positive(who, rho=self.rho)
+            check.positive("ADMMSharing", rho=self.rho)
         if self.proximal != "auto":
-            check.non_negative(who, proximal=self.proximal)
-        check.whole(who, at_least=0, balance=self.balance)
-        check.non_negative(who, tol=self.tol)
-        check.positive(who, b1=self.b1)
+            check.non_negative("ADMMSharing", proximal=self.proximal)
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="fit")
@@ -190,8 +187,7 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
 
 
 def _labels(hub: Hub) -> LabelOracle:
-    if hub.labels is None:
-        raise InvalidInput("ADMMSharing: needs columns split between parties; give train a VerticalFederation")
+    assert hub.labels is not None
     return hub.labels
 
 

@@ -1,25 +1,20 @@
 """What methods share whose local steps are corrected by how clients differ: FedLin, LED, TAMUNA and SCAFFOLD."""
 
 import warnings
-from typing import Literal, get_args
 
 from sottovoce import solvers
-from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Penalty
 from sottovoce.core.participation import Participation
-
-LocalSteps = Literal["gradient", "accelerated"]
+from sottovoce.solvers import LocalSteps, Solver
 
 
 class MissesOptimum(UserWarning):
     """A method was started with a participation rule under which it cannot reach the optimum."""
 
 
-def one_step_for_all(who: str, solver: LocalSteps, local_steps: int, step: float) -> solvers.Solver:
+def one_step_for_all(solver: LocalSteps, local_steps: int, step: float) -> Solver:
     """The solver of a method with one step for all clients. Nesterov's method takes 1/step for the smoothness."""
-    check.positive(who, step=step)
-    check.one_of(who, "solver", solver, get_args(LocalSteps))
     return solvers.make(solver, local_steps, step=step if solver == "gradient" else None)
 
 

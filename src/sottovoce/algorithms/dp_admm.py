@@ -34,8 +34,7 @@ import numpy as np
 
 from sottovoce.algorithms.admm import ADMM
 from sottovoce.algorithms.published import gaussian_std, gradient_change
-from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import InvalidInput, Positive
 from sottovoce.core.contract import Array, Asks, Mode, Noise, Penalty, Site
 
 
@@ -66,7 +65,7 @@ class DPADMM(ADMM):
     sottovoce.core.check.InvalidInput: DPADMM: rho must be > 0, got -1.0
     """
 
-    c_w: float = 10.0
+    c_w: Positive = 10.0
     theorem: Literal["auto", 3, 4] = "auto"
     penalty_at: Literal["client", "server"] = "client"
 
@@ -74,13 +73,6 @@ class DPADMM(ADMM):
     summary: ClassVar[str] = "ADMM on a first-order approximation with noisy, shrinking steps"
     paper: ClassVar[str] = "Huang et al. 2020, Algorithm 3"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check.positive("DPADMM", c_w=self.c_w)
-        known = self.theorem in ("auto", 3, 4)
-        check.require(known, "DPADMM", f"theorem must be 'auto', 3 or 4, got {check.shown(self.theorem)}")
-        check.one_of("DPADMM", "penalty_at", self.penalty_at, ("client", "server"))
 
     def asks(self) -> Asks:
         return Asks.every_round()

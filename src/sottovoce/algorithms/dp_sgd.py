@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sottovoce.algorithms.published import gaussian_std, gradient_change
-from sottovoce.core import check
+from sottovoce.core.check import NonNegative, Positive
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, Site
 
 
@@ -48,18 +48,14 @@ class Up:
 class DPSGD(Algorithm[Server, Client, Down, Up]):
     """w ← prox(w − step · mean of the clients' noisy gradients)."""
 
-    step: float = 0.1
-    batch: float = 0
+    step: Positive = 0.1
+    batch: NonNegative = 0
 
     name: ClassVar[str] = "dp-sgd"
     summary: ClassVar[str] = "noisy clipped (proximal) gradient descent"
     paper: ClassVar[str] = "Abadi et al. 2016"
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        check.positive("DPSGD", step=self.step)
-        check.non_negative("DPSGD", batch=self.batch)
 
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)

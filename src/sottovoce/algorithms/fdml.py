@@ -24,8 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import NonNegative, Positive, Whole
 from sottovoce.core.contract import Array, Asks, Hub, Kept, Mode, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
 
@@ -71,9 +70,9 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
         The rate of epoch e = 0, 1, ... is step / (1 + decay · e).
     """
 
-    step: float = 0.1
-    batch: int = 64
-    decay: float = 0.0
+    step: Positive = 0.1
+    batch: Whole = 64
+    decay: NonNegative = 0.0
 
     name: ClassVar[str] = "fdml"
     summary: ClassVar[str] = "columns split between parties: minibatch gradients of their summed scores"
@@ -82,11 +81,6 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
 
-    def __post_init__(self) -> None:
-        check.positive("FDML", step=self.step)
-        check.whole("FDML", batch=self.batch)
-        check.non_negative("FDML", decay=self.decay)
-
     def asks(self) -> Asks:
         return Asks.every_round(answers=2, kind="scores")
 
@@ -94,8 +88,7 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
         return max(1, samples // self.batch)
 
     def init_server(self, hub: Hub) -> Server:
-        if hub.labels is None:
-            raise InvalidInput("FDML: needs columns split between parties; give train a VerticalFederation")
+        assert hub.labels is not None
         order = self._shuffled(hub)
         nothing = hub.zeros[..., : min(self.batch, hub.labels.samples)].copy()
         return Server(order, order[..., : nothing.shape[-1]], nothing, nothing, hub.zeros.copy())

@@ -41,7 +41,7 @@ from sottovoce import solvers
 from sottovoce.algorithms.fed_plt_local import LocalProblem
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import InvalidInput, NonNegative, Positive, Whole, WholeOrZero
 from sottovoce.core.contract import Algorithm, Array, Asks, Descent, Hub, Penalty, Site
 from sottovoce.problems.penalties import NoPenalty
 from sottovoce.solvers import Gradient, Solver
@@ -96,16 +96,16 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         Number of rounds K that the `Published` noise is for. 0: any number.
     """
 
-    rho: float = 1.0
+    rho: Positive = 1.0
     solver: str | Solver = "gradient"
-    local_steps: int = LOCAL_STEPS
-    step: float | None = None
-    batch: float = 0
-    strong: float | None = None
-    smooth: float | None = None
+    local_steps: Whole = LOCAL_STEPS
+    step: Positive | None = None
+    batch: NonNegative = 0
+    strong: NonNegative | None = None
+    smooth: NonNegative | None = None
     penalty_at: Literal["auto", "client", "server"] = "auto"
     variant: Literal["A", "B"] = "A"
-    horizon: int = 0
+    horizon: WholeOrZero = 0
 
     name: ClassVar[str] = "fed-plt"
     summary: ClassVar[str] = "Peaceman-Rachford splitting with inexact local training"
@@ -114,13 +114,7 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
     up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
-        check.positive("FedPLT", rho=self.rho)
-        check.one_of("FedPLT", "penalty_at", self.penalty_at, ("auto", "client", "server"))
-        check.one_of("FedPLT", "variant", self.variant, ("A", "B"))
-        check.whole("FedPLT", at_least=0, horizon=self.horizon)
-        for name, value in (("strong", self.strong), ("smooth", self.smooth)):
-            if value is not None:
-                check.non_negative("FedPLT", **{name: value})
+        super().__post_init__()
         if not isinstance(self.solver, str):
             free = self.step is None and self.batch == 0 and self.local_steps == LOCAL_STEPS
             check.require(free, "FedPLT", "local_steps, step and batch go with a solver's name; an object has its own")

@@ -40,14 +40,14 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from sottovoce.algorithms.fedepm_steps import ALPHA, C, elastic_mean, first_mu, growing_mu, laplace_noise
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Penalty, ProxSteps, Site
 from sottovoce.problems.penalties import L1, NoPenalty, shrink
 
@@ -101,17 +101,17 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         Stop when the last four models differ by less than this share of the last one's length. 0: never.
     """
 
-    eta: float = 0.01
-    lam: float | None = None
-    mu: float | None = None
-    c: float = C
-    alpha: float = ALPHA
-    k0: int = 12
+    eta: Positive = 0.01
+    lam: NonNegative | None = None
+    mu: Positive | None = None
+    c: NonNegative = C
+    alpha: Annotated[float, Interval(1, closed=("low",))] = ALPHA
+    k0: Whole = 12
     by_size: bool = False
     over: Literal["all", "uploaded"] = "all"
     noise: Literal[27, 39] = 39
     variant: Literal["G", "P"] = "G"
-    tolerance: float = 0.0
+    tolerance: NonNegative = 0.0
 
     name: ClassVar[str] = "fedepm"
     summary: ClassVar[str] = "elastic-net penalty between models, several local steps along one gradient"
@@ -120,16 +120,8 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
     up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
-        check.positive("FedEPM", eta=self.eta)
-        check.non_negative("FedEPM", lam=self.lam or 0.0, c=self.c, tolerance=self.tolerance)
-        if self.mu is not None:
-            check.positive("FedEPM", mu=self.mu)
-        check.require(self.alpha >= 1, "FedEPM", "alpha must be >= 1", self.alpha)
-        check.whole("FedEPM", k0=self.k0)
+        super().__post_init__()
         check.require(self.mu is not None or not self.by_size, "FedEPM", "by_size needs mu: give a number")
-        check.one_of("FedEPM", "over", self.over, ("all", "uploaded"))
-        check.require(self.noise in (27, 39), "FedEPM", f"noise must be 27 or 39, got {check.shown(self.noise)}")
-        check.one_of("FedEPM", "variant", self.variant, ("G", "P"))
 
     @classmethod
     def as_in_paper(cls, clients: int, share: float, **fields: Any) -> "FedEPM":

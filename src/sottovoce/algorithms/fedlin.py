@@ -35,14 +35,15 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
-from sottovoce import solvers
 from sottovoce.algorithms.corrected_steps import needs_smooth, one_step_for_all
+from sottovoce.core.check import Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.shapes import DIM, widths
+from sottovoce.solvers import LocalSteps, Solver
 
 ASK_GRADIENT, ASK_STEPS = 0.0, 1.0
 
@@ -84,9 +85,9 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
         "gradient" or "accelerated".
     """
 
-    step: float = 0.1
-    local_steps: int = 10
-    solver: Literal["gradient", "accelerated"] = "gradient"
+    step: Positive = 0.1
+    local_steps: Whole = 10
+    solver: LocalSteps = "gradient"
 
     name: ClassVar[str] = "fedlin"
     summary: ClassVar[str] = "local steps corrected by the mean gradient; two exchanges a round"
@@ -95,11 +96,9 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
 
-    def __post_init__(self) -> None:
-        self.local_solver()
-
-    def local_solver(self) -> solvers.Solver:
-        return one_step_for_all("FedLin", self.solver, self.local_steps, self.step)
+    @property
+    def local_solver(self) -> Solver:
+        return one_step_for_all(self.solver, self.local_steps, self.step)
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)
@@ -127,7 +126,7 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
             return site.f.grad(w) - state.g + down.g + site.penalty.subgradient(w)  # of (3)
 
         strong = site.f.strong_convexity() + site.penalty.strong
-        w = self.local_solver().solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (3)
+        w = self.local_solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (3)
         return state, Up(site.release(w, centre=down.x))
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:

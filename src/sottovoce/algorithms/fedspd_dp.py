@@ -35,14 +35,13 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from sottovoce.algorithms.fedspd_claims import Sampling
 from sottovoce.algorithms.published import needs_paper_variant
-from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, ProxSteps, Site
 from sottovoce.privacy import claims
 from sottovoce.privacy.batches import batch_rates
@@ -96,14 +95,14 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         Where `Proven` adds noise: "G" to every gradient, "P" to the average of a round. `Published` needs "G".
     """
 
-    rho: float = 20.0
-    gamma: float | None = None
-    local_steps: int = 5
-    batch: float = 0
-    client_rate: float = 1.0
-    d_x: float = 1.0
-    d_lambda: float = 1.0
-    phi: float = 1.0
+    rho: Positive = 20.0
+    gamma: Positive | None = None
+    local_steps: Whole = 5
+    batch: NonNegative = 0
+    client_rate: Annotated[float, Interval(0, 1, closed=("high",))] = 1.0
+    d_x: Positive = 1.0
+    d_lambda: Positive = 1.0
+    phi: NonNegative = 1.0
     replacement: bool = False
     variant: Literal["G", "P"] = "G"
 
@@ -112,15 +111,6 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     paper: ClassVar[str] = "Li et al. 2022"
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        check.positive("FedSPDDP", rho=self.rho, d_x=self.d_x, d_lambda=self.d_lambda)
-        if self.gamma is not None:
-            check.positive("FedSPDDP", gamma=self.gamma)
-        check.whole("FedSPDDP", local_steps=self.local_steps)
-        check.non_negative("FedSPDDP", batch=self.batch, phi=self.phi)
-        check.require(0 < self.client_rate <= 1, "FedSPDDP", "client_rate must lie in (0, 1]", self.client_rate)
-        check.one_of("FedSPDDP", "variant", self.variant, ("G", "P"))
 
     def asks(self) -> Asks:
         if self.variant == "P":

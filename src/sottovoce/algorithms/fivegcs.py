@@ -36,13 +36,15 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from sottovoce import solvers
 from sottovoce.core import check
+from sottovoce.core.check import Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Site
+from sottovoce.solvers import LocalSteps, Solver
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,11 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
         from public bounds on them, so the step is another one than without privacy, even if the noise is tiny.
     """
 
-    tau: float = 1.0
-    gamma: float | None = None
-    local_steps: int = 10
-    solver: Literal["gradient", "accelerated"] = "gradient"
-    step: float | None = None
+    tau: Positive = 1.0
+    gamma: Positive | None = None
+    local_steps: Whole = 10
+    solver: LocalSteps = "gradient"
+    step: Positive | None = None
 
     name: ClassVar[str] = "5gcs"
     summary: ClassVar[str] = "primal-dual method with client sampling and local dual steps"
@@ -99,13 +101,12 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
-        check.positive("FiveGCS", tau=self.tau)
-        if self.gamma is not None:
-            check.positive("FiveGCS", gamma=self.gamma)
-        check.one_of("FiveGCS", "solver", self.solver, ("gradient", "accelerated"))
-        self.local_solver()
+        super().__post_init__()
+        fits = self.step is None or self.solver == "gradient"
+        check.require(fits, "FiveGCS", "step goes with solver='gradient'", self.step)
 
-    def local_solver(self) -> solvers.Solver:
+    @property
+    def local_solver(self) -> Solver:
         return solvers.make(self.solver, self.local_steps, step=self.step)
 
     def asks(self) -> Asks:
@@ -125,7 +126,7 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
             return site.f.grad(y) + self.tau * (y - down.x) - state.u  # ∇ψ_i
 
         strong, smooth = site.f.strong_convexity() + self.tau, site.f.smoothness() + self.tau
-        y = self.local_solver().solve(gradient, down.x, strong, smooth, site.rng, site.who)  # (2)
+        y = self.local_solver.solve(gradient, down.x, strong, smooth, site.rng, site.who)  # (2)
         u = site.release(site.f.grad(y), centre=site.zeros)  # (3)
         return Client(u), Up(u)
 

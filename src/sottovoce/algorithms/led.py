@@ -30,16 +30,16 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
-from sottovoce import solvers
 from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, one_step_for_all, reach
-from sottovoce.core import check
+from sottovoce.core.check import Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import DIM, widths
+from sottovoce.solvers import LocalSteps, Solver
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ class LED(Algorithm[Server, Client, Down, Up]):
         "gradient" or "accelerated".
     """
 
-    step: float = 0.1
-    beta: float | None = None
-    local_steps: int = 10
-    solver: Literal["gradient", "accelerated"] = "gradient"
+    step: Positive = 0.1
+    beta: Positive | None = None
+    local_steps: Whole = 10
+    solver: LocalSteps = "gradient"
 
     name: ClassVar[str] = "led"
     summary: ClassVar[str] = "local exact diffusion: local steps with a learnt drift correction"
@@ -94,13 +94,9 @@ class LED(Algorithm[Server, Client, Down, Up]):
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
 
-    def __post_init__(self) -> None:
-        if self.beta is not None:
-            check.positive("LED", beta=self.beta)
-        self.local_solver()
-
-    def local_solver(self) -> solvers.Solver:
-        return one_step_for_all("LED", self.solver, self.local_steps, self.step)
+    @property
+    def local_solver(self) -> Solver:
+        return one_step_for_all(self.solver, self.local_steps, self.step)
 
     @property
     def dual_step(self) -> float:
@@ -132,7 +128,7 @@ class LED(Algorithm[Server, Client, Down, Up]):
             return site.f.grad(phi) + site.penalty.subgradient(phi) + pull  # of (1)
 
         strong = site.f.strong_convexity() + site.penalty.strong
-        phi = self.local_solver().solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (1)
+        phi = self.local_solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (1)
         phi = site.release(phi, centre=down.x)
         return Client(phi, y), Up(phi)
 

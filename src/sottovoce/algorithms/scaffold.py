@@ -35,7 +35,7 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.algorithms.corrected_steps import needs_smooth
-from sottovoce.core import check
+from sottovoce.core.check import NonNegative, Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 
 
@@ -75,10 +75,10 @@ class SCAFFOLD(Algorithm[Server, Client, Down, Up]):
         Records drawn for each gradient (a share of them if < 1; 0: all).
     """
 
-    step: float = 0.1
-    local_steps: int = 10
-    global_step: float = 1.0
-    batch: float = 0
+    step: Positive = 0.1
+    local_steps: Whole = 10
+    global_step: Positive = 1.0
+    batch: NonNegative = 0
 
     name: ClassVar[str] = "scaffold"
     summary: ClassVar[str] = "local steps corrected by control variates"
@@ -86,11 +86,6 @@ class SCAFFOLD(Algorithm[Server, Client, Down, Up]):
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        check.positive("SCAFFOLD", step=self.step, global_step=self.global_step)
-        check.whole("SCAFFOLD", local_steps=self.local_steps)
-        check.non_negative("SCAFFOLD", batch=self.batch)
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps, batch=self.batch)

@@ -36,16 +36,16 @@ Departures from the paper
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from sottovoce import solvers
 from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, one_step_for_all, reach
-from sottovoce.core import check
+from sottovoce.core.check import Interval, Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import widths
+from sottovoce.solvers import LocalSteps, Solver
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,11 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
         "gradient" or "accelerated".
     """
 
-    step: float = 0.1
-    local_steps: int = 10
-    most_steps: int | None = None
-    chi: float = 1.0
-    solver: Literal["gradient", "accelerated"] = "gradient"
+    step: Positive = 0.1
+    local_steps: Whole = 10
+    most_steps: Whole | None = None
+    chi: Annotated[float, Interval(0, 1, closed=("high",))] = 1.0
+    solver: LocalSteps = "gradient"
 
     name: ClassVar[str] = "tamuna"
     summary: ClassVar[str] = "random numbers of corrected local steps, partial participation"
@@ -102,14 +102,9 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
 
-    def __post_init__(self) -> None:
-        if self.most_steps is not None:
-            check.whole("TAMUNA", most_steps=self.most_steps)
-        check.require(0 < self.chi <= 1, "TAMUNA", "chi must lie in (0, 1]", self.chi)
-        self.local_solver()
-
-    def local_solver(self) -> solvers.Solver:
-        return one_step_for_all("TAMUNA", self.solver, self.local_steps, self.step)
+    @property
+    def local_solver(self) -> Solver:
+        return one_step_for_all(self.solver, self.local_steps, self.step)
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.most_steps or 3 * self.local_steps)
@@ -135,7 +130,7 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
         def gradient(w: Array) -> Array:
             return site.f.grad(w) + site.penalty.subgradient(w) - down.h  # of (2)
 
-        solver = replace(self.local_solver(), steps=np.rint(down.steps).astype(int))
+        solver = replace(self.local_solver, steps=np.rint(down.steps).astype(int))
         strong = site.f.strong_convexity() + site.penalty.strong
         w = solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (2)
         return state, Up(site.release(w, centre=down.x))

@@ -392,6 +392,9 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     down: ClassVar[type]  # the class of its broadcasts; `core/shapes.py` says how to declare what they look like
     up: ClassVar[type]  # the class of its uploads
 
+    def __post_init__(self) -> None:
+        check.fields(self)  # by their annotations: `check.Positive`, Literal, ...
+
     def asks(self) -> Asks:
         """What one participation costs."""
         return Asks()
