@@ -93,8 +93,8 @@ def test_the_coordinator_takes_the_prox_of_lemma_6(penalty: Any) -> None:
         def cost(t: float, column: int = j) -> float:
             return float(6 * penalty.value(np.array([t])) + ((t - z[:, column]) ** 2).sum() / (2 * rho))
 
-        found: Any = minimize_scalar(cost, bounds=(low, high), method="bounded", options={"xatol": 1e-10})
-        assert y[j] == pytest.approx(found.x, abs=1e-6)
+        minimum: Any = minimize_scalar(cost, bounds=(low, high), method="bounded", options={"xatol": 1e-10})
+        assert y[j] == pytest.approx(minimum.x, abs=1e-6)
 
 
 def test_much_local_training_is_peaceman_rachford_splitting() -> None:
@@ -148,8 +148,8 @@ def test_a_box_holds_in_every_round() -> None:
         point = np.tile(w, (6, 1))
         return float(rows.value(w[None]).mean()), rows.gradient(point).mean(axis=0)
 
-    found = minimize(cost, np.zeros(4), jac=True, method="L-BFGS-B", bounds=[(-0.3, 0.3)] * 4, tol=1e-15).x
-    np.testing.assert_allclose(model, found, atol=1e-7)
+    minimum = minimize(cost, np.zeros(4), jac=True, method="L-BFGS-B", bounds=[(-0.3, 0.3)] * 4, tol=1e-15).x
+    np.testing.assert_allclose(model, minimum, atol=1e-7)
 
 
 def test_stochastic_gradients_average_to_the_full_one() -> None:
@@ -210,15 +210,15 @@ def measured(rho: float = paper.RHO, datasets: int = DATASETS, **options: Any) -
 
 def test_rates_of_table_ii() -> None:
     """0.56 (paper: 0.531) and, with half of the agents, 0.77 (0.761); exact in the end; and the committed ones."""
-    found = []
+    errors_of_runs = []
     for seed in range(DATASETS):
         strong, smooth = paper.moduli(paper.data(seed))
         algorithm = FedPLT(rho=paper.RHO, strong=strong, smooth=smooth)
-        found.append(paper.errors(seed, algorithm, until=5e-14)[:, 0])
-    everyone, half = np.array([paper.rate(error) for error in found]), measured(active=5)
+        errors_of_runs.append(paper.errors(seed, algorithm, until=5e-14)[:, 0])
+    everyone, half = np.array([paper.rate(error) for error in errors_of_runs]), measured(active=5)
     assert everyone.mean() == pytest.approx(0.56, abs=0.03)
     assert half.mean() == pytest.approx(0.77, abs=0.02)
-    assert max(error[-1] for error in found) < 1e-12
+    assert max(error[-1] for error in errors_of_runs) < 1e-12
     first_runs = committed("table-3").where(run=0)
     np.testing.assert_allclose(first_runs.where(active=10)["rate"], everyone, atol=1e-5)
     np.testing.assert_allclose(first_runs.where(active=5)["rate"], half, atol=1e-5)
@@ -278,13 +278,13 @@ def test_the_factor_bounds_every_quadratic_and_is_nearly_met(rho: float, steps: 
     rng, strong, smooth = np.random.default_rng(4), 0.5, 10.0
     step = 2 / (strong + smooth + 2 / rho)
     bound = float(rates(Gradient(steps), rho, strong, smooth).max())
-    found = [
+    factors = [
         np.abs(np.linalg.eigvals(linear_round(random_hessians(rng, strong, smooth), rho, step, steps))).max()
         for _ in range(40)
     ]
     alike = np.stack([random_hessians(rng, strong, smooth, 1, 3)[0]] * 4)
     worst = np.abs(np.linalg.eigvals(linear_round(alike, rho, step, steps))).max()
-    assert max(*found, worst) <= bound + 1e-9
+    assert max(*factors, worst) <= bound + 1e-9
     assert worst > bound - 0.05 or bound > 1
 
 

@@ -12,9 +12,9 @@ at once in the simulator.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -393,6 +393,9 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     down: ClassVar[type]  # the class of its broadcasts; `core/shapes.py` says how to declare what they look like
     up: ClassVar[type]  # the class of its uploads
 
+    def __post_init__(self) -> None:
+        check.fields(self)  # by their annotations: `check.Positive`, Literal, ...
+
     def asks(self) -> Asks:
         """What one participation costs."""
         return Asks()
@@ -409,6 +412,23 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         These are arguments of `privacy/claims.py`'s `describe`.
         """
         return {}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Its hyper-parameters by name, as scikit-learn asks for them; `deep` makes no difference."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def set_params(self, **params: Any) -> Self:
+        """A copy with these hyper-parameters. An algorithm is never changed in place, so use what this returns.
+
+        Examples
+        --------
+        >>> from sottovoce.algorithms import DPSGD
+        >>> DPSGD(batch=32).set_params(step=0.5)
+        DPSGD(step=0.5, batch=32)
+        """
+        for name in params:
+            check.one_of(type(self).__name__, "hyper-parameter", name, self.get_params())
+        return replace(self, **params)
 
     @abstractmethod
     def init_server(self, hub: Hub) -> ServerState: ...

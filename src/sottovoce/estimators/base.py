@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -86,6 +86,28 @@ class PrivateEstimator(_Declared):
                 f"{', '.join(known)}"
             )
         return algorithm
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of this estimator, and by names such as `algorithm__rho` those of its parts.
+
+        An algorithm cannot change, so `set_params(algorithm__rho=1.0)` puts a changed copy in its place. An algorithm
+        that was given by name becomes an object.
+        """
+        nested: dict[str, dict[str, Any]] = {}
+        for name in [name for name in params if "__" in name]:
+            part, _, rest = name.partition("__")
+            nested.setdefault(part, {})[rest] = params.pop(name)
+        super().set_params(**params)
+        for part, changes in nested.items():
+            check.one_of(self._name, "parameter", part, self.get_params(deep=False))
+            value = getattr(self, part)
+            named = part == "algorithm" and isinstance(value, str) and value in ALGORITHMS
+            current = ALGORITHMS[value]() if named else value
+            if not hasattr(current, "set_params"):
+                names = ", ".join(f"{part}__{name}" for name in changes)
+                raise InvalidInput(f"{self._name}: cannot set {names}, as {part} is {check.shown(value)}. Give {part}")
+            setattr(self, part, current.set_params(**changes))
+        return self
 
     def _penalty(self) -> Penalty:
         penalty = L2(1e-4) if self.penalty is None else self.penalty
