@@ -12,7 +12,8 @@ from sottovoce.experiment import experiment
 from sottovoce.experiment.experiment import Task
 from sottovoce.experiment.local import Result
 from sottovoce.experiment.publishable import tested_on_owners
-from sottovoce.ledger.charges import Charges, Counted, History, Kept, Stated
+from sottovoce.ledger.charges import Charges
+from sottovoce.ledger.histories import Counted, History, Kept, Stated
 from sottovoce.privacy.doors.party import RELATIONS, check_parties
 from sottovoce.privacy.doors.record import bound_in_force, costs, kind_of_answer
 from sottovoce.privacy.events import Event

@@ -15,7 +15,7 @@ from sottovoce.deploy import wire
 from sottovoce.experiment import store
 from sottovoce.experiment.csv_file import label_text, read_csv
 from sottovoce.experiment.experiment import MODES, Task
-from sottovoce.ledger.memory import Budget
+from sottovoce.ledger.budget import Budget
 from sottovoce.privacy.doors.party import RELATIONS
 from sottovoce.privacy.events import Event, Relation
 from sottovoce.privacy.modes import Proven, ProvenColumns

@@ -52,13 +52,15 @@ from sottovoce.experiment.csv_file import coded, label_text
 from sottovoce.experiment.experiment import Task
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
 from sottovoce.experiment.local import Simulator, row_key
-from sottovoce.ledger.charges import pack_rows
+from sottovoce.ledger.budget import Budget, LedgerError
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget, LedgerError, MemoryLedger, fingerprint, pack_event
+from sottovoce.ledger.fingerprint import fingerprint
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
+from sottovoce.ledger.shown_rows import pack_rows
 from sottovoce.privacy.doors.party import MODEL, OutOfRange
 from sottovoce.privacy.doors.record import bound_in_force, kind_of_answer, open_door
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.events import Event, event_class, pack_event
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.rows import Rows
@@ -383,7 +385,8 @@ def _read_task(ask: Ask) -> tuple[Task, Event | None]:
         check.require(task.settings.runs == 0, "task, [run]", "runs must be 0: a client answers for one run")
         proven = isinstance(task.privacy, Proven | ProvenColumns)
         check.require(bool(ask.event) == proven, "task", "an event goes with privacy mode 'proven', and it needs one")
-        event = experiment.from_table(Event, json.loads(ask.event), "event") if proven else None
+        table = json.loads(ask.event) if proven else {}
+        event = experiment.from_table(event_class(table), table, "event") if proven else None
         if task.privacy.mode not in task.algorithm.modes:
             raise InvalidInput(f"{task.algorithm.name}: has no {task.privacy.mode!r} variant")
         task.algorithm.check(task.objective.penalty)

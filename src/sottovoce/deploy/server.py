@@ -36,11 +36,12 @@ from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.experiment import Task
 from sottovoce.experiment.local import Result, Simulator, claim_terms
 from sottovoce.experiment.to_tables import Tables, describe, plain_fields, to_toml
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.charges import Charges
-from sottovoce.ledger.memory import Budget, MemoryLedger, pack_event
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy.doors.party import plan_parties
 from sottovoce.privacy.doors.record import plan
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.events import Event, pack_event
 from sottovoce.privacy.guarantee import state_columns_guarantee, state_guarantee
 from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.problems.federation import Federation

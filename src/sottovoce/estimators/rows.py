@@ -29,7 +29,8 @@ from sottovoce.estimators.scalers import (
 )
 from sottovoce.estimators.validation import validated
 from sottovoce.experiment.local import train
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.guarantee import LABELS_FOUND, ONE_OWNER
 from sottovoce.privacy.modes import Proven

@@ -18,8 +18,9 @@ from sottovoce.core import check
 from sottovoce.core.random.streams import Streams
 from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.validation import validated
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.charges import charges_of
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.discrete_noise import clip_rows
 from sottovoce.privacy.doors.record import Ledger

@@ -16,8 +16,11 @@ from sottovoce.core.participation import Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Exchange, Outcome
 from sottovoce.experiment.local import Result, Simulator
-from sottovoce.ledger.charges import Charges, Counted, History, Kept, charges_of
-from sottovoce.ledger.memory import Budget, MemoryLedger, fingerprint
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.charges import Charges, charges_of
+from sottovoce.ledger.fingerprint import fingerprint
+from sottovoce.ledger.histories import Counted, History, Kept
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.doors.party import (
     PartyDoor,

@@ -18,8 +18,9 @@ from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Checkpoint, Exchange, History
 from sottovoce.experiment.to_tables import describe
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.charges import Charges, charges_of
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers, new_run, same_run
 from sottovoce.privacy.doors.base import Door, Sealed, Visit, quietly
 from sottovoce.privacy.doors.record import open_door, plan

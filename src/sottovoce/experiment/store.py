@@ -40,7 +40,7 @@ from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.to_tables import Tables, to_toml
 from sottovoce.ledger.chain import link
 from sottovoce.ledger.charges import Charges
-from sottovoce.ledger.memory import fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective

@@ -18,7 +18,7 @@ from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.contract import Asks, Descent, Noise, Oracle, ProxSteps
 from sottovoce.core.random.streams import Purpose
 from sottovoce.core.vouched import vouched
-from sottovoce.ledger.memory import LedgerError
+from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy import sensitivity
