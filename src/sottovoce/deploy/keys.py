@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.core import check
-from sottovoce.experiment import store
+from sottovoce.experiment import whole_files
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
 LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
@@ -74,7 +74,7 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
         files[f"{name}.pub"] = key.public_key().public_bytes(
             serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
         )
-    with store.new_folder(folder) as made:
+    with whole_files.new_folder(folder) as made:
         for name, content in files.items():
             mode = 0o600 if name.endswith(".key") else 0o644
             with os.fdopen(os.open(made / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

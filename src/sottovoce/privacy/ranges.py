@@ -22,7 +22,7 @@ from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import accounting
 from sottovoce.privacy import discrete_noise as mechanisms
-from sottovoce.privacy.doors.record import Ledger
+from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.noise_key import NoiseKey

@@ -3,12 +3,14 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Layout
 
 _AT_ONCE = 1 << 16  # rows that are rounded together
 LARGEST = 1e100  # beyond, squares and products overflow, and bounds that hold on paper do not hold in floating point
@@ -45,6 +47,7 @@ class Federation:
     offsets: np.ndarray
     names: tuple[str, ...]
     row_bound: float | None = None
+    layout: ClassVar[Layout] = "rows"
 
     @classmethod
     def from_arrays(
@@ -152,6 +155,29 @@ class Federation:
         """Each client's own (X, y)."""
         starts = self.offsets.tolist()
         return [(self.X[a:b], self.y[a:b]) for a, b in itertools.pairwise(starts)]
+
+    def described(self) -> dict[str, Any]:
+        """What is public of it, for the [data] table of a saved run."""
+        rows, columns = self.X.shape
+        data = {
+            "source": "arrays",
+            "clients": self.n,
+            "rows": int(rows),
+            "columns": int(columns),
+            "smallest_client": int(self.sizes.min()),
+            "largest_client": int(self.sizes.max()),
+        }
+        if self.X.dtype == np.float32:
+            data["stored"] = "float32"
+        return data if self.row_bound is None else data | {"row_bound": float(self.row_bound)}
+
+    def model_parts(self) -> dict[str, Any]:
+        """How a model is shared out between owners: not at all."""
+        return {}
+
+    def arrays(self) -> list[np.ndarray]:
+        """Everything that a fingerprint of all rows must depend on."""
+        return [self.X, self.y, self.offsets]
 
     def __repr__(self) -> str:  # the default would print rows
         rows, columns = self.X.shape

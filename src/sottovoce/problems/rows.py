@@ -13,13 +13,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import clipping
 from sottovoce.core.check import SottovoceError, finite_array, non_negative, one_of, positive, require
+from sottovoce.core.contract import Layout
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.subproblem import Subproblem, margins, minimise, surely_minimise
 
@@ -56,6 +57,8 @@ class Rows:
         "numpy", "kernel" (compiled) or "auto", which decides once by the size of the data. The engines agree to
         rounding only, so the choice never depends on a later question.
     """
+
+    layout: ClassVar[Layout] = "rows"
 
     def __init__(
         self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: str = "mean", engine: str = "auto"

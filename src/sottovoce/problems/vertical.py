@@ -9,13 +9,14 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Layout
 from sottovoce.problems.federation import refuse_huge
 
 Matrix = Any  # float64 ndarray (samples, columns), C-contiguous; or a scipy.sparse CSR array
@@ -86,6 +87,8 @@ class VerticalFederation:
     names: tuple[str, ...]
     holder: int = 0
     report: Alignment | None = None
+    layout: ClassVar[Layout] = "columns"
+    row_bound: ClassVar[None] = None  # nothing is promised about rows that are split
 
     @classmethod
     def from_arrays(
@@ -196,6 +199,18 @@ class VerticalFederation:
         """What each party has as plain arrays, for a fingerprint: its columns, and the labels with their holder."""
         own = [_plain(part) for part in self.parts]
         return [(X, self.y if m == self.holder else self.y[:0]) for m, X in enumerate(own)]
+
+    def described(self) -> dict[str, Any]:
+        """What is public of it, for the [data] table of a saved run."""
+        return {"source": "arrays", "rows": self.samples, "split": list(self.widths), "holder": self.holder}
+
+    def model_parts(self) -> dict[str, Any]:
+        """How a model is shared out between owners."""
+        return {"widths": self.widths}
+
+    def arrays(self) -> list[np.ndarray]:
+        """Everything that a fingerprint of all columns must depend on."""
+        return [array for pair in self.data() for array in pair]
 
     def __repr__(self) -> str:  # the default would print rows
         widths = " + ".join(map(str, self.widths))
