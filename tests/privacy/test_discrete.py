@@ -13,6 +13,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sottovoce as sv
 from sottovoce.auditing.second_accountant import agree, second_epsilon
 from sottovoce.core import check
 from sottovoce.ledger.budget import Budget
@@ -20,7 +21,7 @@ from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.histories import Counted, Kept
 from sottovoce.ledger.memory import MemoryLedger
-from sottovoce.privacy import accounting
+from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.accounting.discrete import (
     closeness,
     closeness_of_sum,
@@ -271,6 +272,8 @@ def test_seven_per_cent_less_noise_than_zcdp(answers: int) -> None:
     planned = accounting.with_least_noise(grid_event(), 1.0, 1e-5, answers)
     assert planned.noise_multiplier <= 0.93 * by_zcdp
     assert planned.noise_multiplier == pytest.approx(accounting.calibrate(1.0, 1e-5, answers), rel=1e-12)
+    kind: dict[str, Any] = {"mechanism": "discrete-gaussian", "sensitivity": 2 * GRID, "coordinates": 104}
+    assert accounting.calibrate(1.0, 1e-5, answers, **kind) == planned.noise_multiplier
     assert accounting.accountant_name({planned: answers}, 1e-5) == (
         "exact Gaussian trade-off, discrete noise by Theorem 2"
     )
@@ -329,6 +332,20 @@ def test_one_budget_with_other_noise() -> None:
         accounting.epsilon({on_grid: 1, Event("gaussian", 3.0, relation="add-remove"): 1}, 1e-5)
     rest = {on_grid: 50, Event("laplace", 30.0): 1}
     assert accounting.accountant_name(rest, 1e-5) == "pure DP added to the rest, discrete noise by Theorem 2"
+
+
+def test_counts_for_ranges_take_the_smaller_noise() -> None:
+    """Theorem 2 costs 64 steps² of variance, and the grid of counts is coarse: with little noise zCDP is better."""
+    secure = sv.Proven(3.0, 1e-5, 1.0, noise="secure")
+    for features, epsilon, on_grid in ((10, 0.1, True), (1, 2.0, False)):
+        plain, event = (ranges.plan_counts(epsilon, 1e-6, secure, known) for known in (0, features))
+        assert isinstance(event, GridEvent) == on_grid
+        assert (event.noise_multiplier < 0.93 * plain.noise_multiplier) == on_grid
+        assert event.noise_multiplier <= plain.noise_multiplier
+        assert epsilon * (1 - 1e-6) < accounting.epsilon({event: 2}, 1e-6) <= epsilon
+        if isinstance(event, GridEvent):
+            assert event.scale == ranges.noise_scale(event, features)
+            assert (event.sensitivity, event.coordinates) == (math.sqrt(20), 620)
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ class PrivateScaler(Counted, _Scaler):
         ledger = MemoryLedger(Budget(self.epsilon, self.delta), (federation.n,))
         self.ask(federation, alone, ledger, seed_of(self.random_state))
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
-        charged = charges_of(ledger, ranges.plan_counts(self.epsilon, self.delta, alone), rounds=1)
+        charged = charges_of(ledger, ranges.plan_counts(self.epsilon, self.delta, alone, X.shape[1]), rounds=1)
         known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
         said = state_guarantee(alone, "ranges", 1, known)
         self.guarantee_ = said.leaving_out(*([ONE_OWNER] if groups is None else []))
@@ -262,7 +262,7 @@ class PrivateScaler(Counted, _Scaler):
     def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, seed: int | None) -> None:
         """Find the ranges of a federation's features; what it costs is charged to `ledger`."""
         self.fits.seed_used = True
-        event = ranges.plan_counts(self.epsilon, self.delta, privacy)
+        event = ranges.plan_counts(self.epsilon, self.delta, privacy, federation.X.shape[1])
         key = None
         if privacy.noise == "seeded":
             streams = Streams.unpredictable() if seed is None else Streams(seed)

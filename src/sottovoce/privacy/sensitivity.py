@@ -22,9 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 Value = float | np.ndarray
-LAST_STEPS = (
-    10**8
-)  # of gradient descent, for arg-mins that nothing else finds: a bound for the proof, hardly ever taken
+LAST_STEPS = 10**8  # the most steps of gradient descent for one arg-min: the proof needs a bound, few runs come near
 MOST_ERROR = 2.0**-10  # a relative error of solutions up to which the formulas about exact ones are used
 LEAST_TARGET = 1e-150  # targets shorter than this: products with them may underflow
 

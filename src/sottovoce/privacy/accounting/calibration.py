@@ -18,7 +18,7 @@ from sottovoce.privacy.accounting.discrete import as_discrete, as_gaussian
 from sottovoce.privacy.accounting.gaussian import gaussian_mu
 from sottovoce.privacy.accounting.renyi import zcdp_rho
 from sottovoce.privacy.accounting.search import last_good, log_ratio
-from sottovoce.privacy.events import Event, GridEvent, Mechanism, Relation, Sampling
+from sottovoce.privacy.events import LEAST_SCALE, Event, GridEvent, Mechanism, Relation, Sampling
 
 _TOLERANCE = 1e-9  # relative; a plan that uses up its budget must not fail on the last bit
 _LEAST_SAMPLED_NOISE = 0.1  # with a generous delta, sampling alone is enough and the search for noise has no end
@@ -38,13 +38,27 @@ def calibrate(
     rate: float = 1.0,
     batch: int = 0,
     size: int = 0,
+    sensitivity: float = 0.0,
+    coordinates: int = 0,
+    contributors: int = 1,
     spent: Spent | None = None,
 ) -> float:
     """The smallest noise multiplier with which `answers` such events cost at most `epsilon`, never more.
 
-    `spent` is what was answered before and has to be paid from the same budget.
+    With `sensitivity` and `coordinates` they are `GridEvent`s. `spent` is what was answered before and has to be paid
+    from the same budget.
     """
-    kind = Event(mechanism, 1.0, sampling, relation, rate, batch, size)
+    batches = (sampling, relation, rate, batch, size)
+    kind = Event(mechanism, 1.0, *batches)
+    if coordinates:
+        kind = GridEvent(
+            mechanism,
+            2 * LEAST_SCALE * math.sqrt(contributors) / sensitivity,  # any that such an event may have
+            *batches,
+            sensitivity=sensitivity,
+            coordinates=coordinates,
+            contributors=contributors,
+        )
     return with_least_noise(kind, epsilon, delta, answers, spent).noise_multiplier
 
 
