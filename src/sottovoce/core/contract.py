@@ -225,6 +225,14 @@ class ProxSteps:
 
         return stacked("keep", self.keep), stacked("total", self.total)
 
+    @property
+    def numbers(self) -> tuple[Array, ...]:
+        """Everything in it that the answer depends on, as arrays with a client axis."""
+        keep, total = (np.moveaxis(table[..., 0], 0, -1) for table in self.weights)
+        flags = np.array([[self.fresh, self.average, self.at is not None]], dtype=np.float64)
+        at = np.zeros((1, 0)) if self.at is None else self.at
+        return keep, total, np.atleast_2d(self.push), np.atleast_2d(self.centre), at, flags
+
 
 @dataclass(frozen=True)
 class Descent:
@@ -239,6 +247,11 @@ class Descent:
     pull: float
     centre: Array
     ridge: float = 0.0
+
+    @property
+    def numbers(self) -> tuple[Array, ...]:
+        """Everything in it that the answer depends on, as arrays with a client axis."""
+        return np.atleast_2d(self.step), self.centre, np.array([[self.count, self.pull, self.ridge]], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core import round as loop
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.round import Checkpoint
+from sottovoce.core.round import Checkpoint, Outcome
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.remote import Post, Remote, TooFewAnswers
 from sottovoce.deploy.reported_charges import charged, shown_by, together
@@ -21,6 +21,7 @@ from sottovoce.deploy.wire import Status
 from sottovoce.experiment import saved, store
 from sottovoce.experiment.local import RESULTS
 from sottovoce.experiment.result import Result
+from sottovoce.experiment.tables import Tables
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee, state_guarantee
 
@@ -77,19 +78,33 @@ def serve(
     )
     check.require(outcome.rounds > 0, "app", f"no round could be done, {outcome.stopped}")
     model = remote.models(outcome.rounds) if clients.split else outcome.model[..., 0, :]
-    last = post.statuses(wait=0)
+    result = _finished(deployment, remote, outcome, model, config, met, post.statuses(wait=0))
+    store.save(result, folder)
+    return result
+
+
+def _finished(
+    deployment: Deployment,
+    remote: Remote,
+    outcome: Outcome,
+    model: np.ndarray,
+    config: Tables,
+    met: Mapping[int, Status],
+    last: Mapping[int, Status],
+) -> Result:
+    """The finished run, with its guarantee from what the clients' ledgers say at the end."""
+    clients, task, nobody = deployment.clients, deployment.task, deployment.blank()
     limits = np.where(remote.heard | np.isfinite(remote.limits), remote.limits, 0.0)
     charges = None
     if remote.events:
         heard = [last.get(i) for i in range(len(clients.names))]
-        charges = charged(task.privacy, remote.events[0], outcome.rounds, name, clients.names, heard, limits)
+        run = config["clients"]["experiment"]
+        charges = charged(task.privacy, remote.events[0], outcome.rounds, run, clients.names, heard, limits)
     guarantee = _guarantee(deployment, outcome.rounds, met, last, charges, model.shape[-1] > 0)
     never = [who for i, who in enumerate(clients.names) if not remote.heard[i] and not np.isfinite(remote.limits[i])]
     guarantee = guarantee.leaving_out(*(f"anything of {who}, who was never heard of in this run" for who in never))
     parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
-    result = RESULTS[nobody.layout](*parts, **nobody.model_parts())
-    store.save(result, folder)
-    return result
+    return RESULTS[nobody.layout](*parts, **nobody.model_parts())
 
 
 def _guarantee(

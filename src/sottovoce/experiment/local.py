@@ -1,8 +1,10 @@
 """The clients that live in this process: all of them in a simulation, one on a node."""
 
+import hashlib
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +24,7 @@ from sottovoce.privacy.doors.releases import Sealed, Visit, quietly
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Statement, state_guarantee
 from sottovoce.privacy.modes import PrivacyMode
-from sottovoce.privacy.noise_key import rows_digests
+from sottovoce.privacy.noise_key import rows_digests, stable_text
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
 
@@ -228,6 +230,13 @@ class LocalClients:
         kinds = self.task.algorithm.asks().kinds
         return Statement(epsilons, accountant, charges, kinds, lasting, forgotten=forgotten, of_all=of_all)
 
+    @cached_property
+    def digest(self) -> str:
+        """Changes with anything that answers depend on: the task, the noise, the engine and the rows."""
+        task, bound = replace(self.task, engine="auto"), self.federation.row_bound
+        told = (task, getattr(self.door, "events", ()), getattr(self.exact, "engine", ""), bound)
+        return hashlib.sha256(stable_text(told).encode() + self.door.key.rows.tobytes()).hexdigest()
+
     @property
     def delta(self) -> float | None:
         """Of the budget; None where there is none."""
@@ -241,12 +250,16 @@ class LocalClients:
 
     def snapshot(self) -> dict[str, np.ndarray]:
         states = {f"client.{name}": array for name, array in codec.to_arrays(self._states).items()}
+        states["task"] = np.asarray(self.digest)
         if self.ledger is not None:
             states |= {f"ledger.{name}": array for name, array in self.ledger.state().items()}
         return states
 
     def restore(self, algorithm: Algorithm, arrays: dict[str, np.ndarray]) -> None:
-        """Take up a snapshot; `algorithm` says what a client's state looks like."""
+        """Take up a snapshot of this same task; `algorithm` says what a client's state looks like."""
+        same = str(arrays.get("task", self.digest)) == self.digest
+        rule = "a checkpoint belongs to another task, engine or rows: answers after it would be given twice"
+        check.require(same, "train", rule, hint="Go on with what it began with, or start anew")
         self.start(algorithm)
         self._states = codec.from_arrays(type(self._states), codec.under("client.", arrays), like=self._states)
         if self.ledger is not None:

@@ -151,7 +151,8 @@ def noisy_counts(
     if key is None:
         return mechanisms.noised("laplace" if event.mechanism == "laplace" else "gaussian", scale, exact)
     flat = exact.reshape(clients, -1).astype(np.float64)
-    noise = key.noise(event.mechanism, everyone, everyone, 0, Purpose.NOISE, question, flat)
+    asked = (edges.reshape(1, -1), np.full((1, 1), scale))
+    noise = key.noise(event.mechanism, everyone, everyone, 0, Purpose.NOISE, question, flat, asked)
     return exact + scale * noise.reshape(exact.shape)
 
 

@@ -146,18 +146,19 @@ class Door:
         next_question = self.questions(local, active, k)
 
         def grad(w: np.ndarray) -> np.ndarray:
-            return self.gradient(w, next_question("gradient"))
+            return self.gradient(w, next_question("gradient", w))
 
         def prox_steps(start: np.ndarray, spec: ProxSteps) -> np.ndarray:
-            return self.prox_steps(start, spec, next_question("prox-steps"))
+            return self.prox_steps(start, spec, next_question("prox-steps", start, *spec.numbers))
 
         def descent(start: np.ndarray, spec: Descent) -> np.ndarray:
-            return self.descent(start, spec, next_question("descent"))
+            return self.descent(start, spec, next_question("descent", start, *spec.numbers))
 
         def argmin(
             centre: np.ndarray, rho: Any, linear: Any = 0.0, ridge: float = 0.0, start: np.ndarray | None = None
         ) -> np.ndarray:
-            return self.argmin(centre, rho, linear, ridge, start, next_question("argmin"))
+            question = next_question("argmin", centre, rho, linear, ridge, 0.0 if start is None else start)
+            return self.argmin(centre, rho, linear, ridge, start, question)
 
         oracle = Oracle(
             grad=grad,
@@ -197,21 +198,23 @@ class Door:
             shown = self._shown = local.copy(), part, constants
         return shown[2]
 
-    def questions(self, local: np.ndarray, active: np.ndarray, k: int) -> Callable[[str], Question]:
+    def questions(self, local: np.ndarray, active: np.ndarray, k: int) -> Callable[..., Question]:
         """Numbers the questions of a round; behind a door that counts, no more and no others than were declared."""
         part, enforced = self.part_at(k), self.counted or k == 0
-        asked = 0
+        count = 0
 
-        def next_question(kind: str) -> Question:
-            nonlocal asked
+        def next_question(kind: str, *asked: Any) -> Question:
+            nonlocal count
             if enforced and kind != part.kind:
                 raise InvalidInput(f"Oracle: this algorithm declared {part.kind!r} and asked for {kind!r}")
-            if enforced and asked >= part.answers:
+            if enforced and count >= part.answers:
                 raise InvalidInput(
                     f"Oracle: this algorithm declared {part.answers} answers for round {k} and asked for one more"
                 )
-            asked += 1
-            return Question(local, active, k, asked - 1, part)
+            count += 1
+            return Question(
+                local, active, k, count - 1, part, tuple(np.atleast_2d(np.asarray(x, float)) for x in asked)
+            )
 
         return next_question
 
@@ -222,7 +225,7 @@ class Door:
             return self.exact.gradient(w, local, clip, norm, None)
         rate = self.rates(batch)[local]
         sizes = self.exact.sizes[local]
-        draws = self.key.batch(self.clients[local], local, sizes, question.k, question.number)
+        draws = self.key.batch(self.clients[local], local, sizes, question.k, question.number, question.asked)
         if self.poisson:
             keep = draws < np.repeat(rate[:, 0], sizes)
         else:
@@ -252,17 +255,24 @@ class Door:
         return replace(question, number=MOST_STEPS * (question.number + 1) + j)
 
     def seeded(
-        self, exact: np.ndarray, purpose: Purpose, question: Question, kind: str = "gaussian", count: int = 0
+        self,
+        exact: np.ndarray,
+        scale: Any,
+        purpose: Purpose,
+        question: Question,
+        kind: str = "gaussian",
+        count: int = 0,
     ) -> np.ndarray:
-        """Seeded noise of deviation 1 (Laplace: of scale 1) for this exact answer to this question."""
+        """Seeded noise of deviation 1 (Laplace: of scale 1) for this exact answer, to be multiplied by `scale`."""
         who, k, number = self.clients[question.local], question.k, question.number
-        return self.key.noise(kind, who, question.local, k, purpose, number, exact, count)
+        asked = (np.atleast_2d(np.asarray(scale, float)), *question.asked)
+        return self.key.noise(kind, who, question.local, k, purpose, number, exact, asked, count)
 
     def noisy(
         self, exact: np.ndarray, scale: Any, purpose: Purpose, question: Question, kind: str = "gaussian"
     ) -> np.ndarray:
         """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
-        noisy = scale * self.seeded(exact, purpose, question, kind)
+        noisy = scale * self.seeded(exact, scale, purpose, question, kind)
         noisy += exact
         return self.intercept(noisy, exact, scale, kind)
 

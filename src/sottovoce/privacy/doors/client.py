@@ -1,6 +1,6 @@
 """The proven door for whole clients: exact answers stay with the client, and every upload is noisy."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ class ClientDoor(ProvenDoor):
     """
 
     privacy: Proven  # type: ignore[assignment]
+    _ledger_error: Exception | None = field(default=None, init=False)  # what a ledger refused in this round
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
         if centre is None:
@@ -34,11 +35,16 @@ class ClientDoor(ProvenDoor):
             )
         if question.number >= self.asks.releases:
             raise InvalidInput(f"release: this algorithm declared {self.asks.releases} a round and asked for one more")
-        moved = self.answered(
-            question,
-            lambda: mechanisms.clip_rows(u - centre, self.privacy.clip),
-            lambda moved: self._noised(moved, question),
-        )
+        question = replace(question, asked=(centre,))
+        try:
+            moved = self.answered(
+                question,
+                lambda: mechanisms.clip_rows(u - centre, self.privacy.clip),
+                lambda moved: self._noised(moved, question),
+            )
+        except (BudgetSpent, LedgerError) as error:
+            self._ledger_error = error
+            raise
         return centre + moved  # not before the noise: see `prox_steps`
 
     def _noised(self, moved: np.ndarray, question: Question) -> np.ndarray:
@@ -59,7 +65,7 @@ class ClientDoor(ProvenDoor):
         another's upload; of one that fails alone, what is still to be released is public, charged and noised like any
         other, and so is its state. A state that is not finite is replaced by the public one too.
         """
-        rehearsal = _Rehearsal()
+        rehearsal, self._ledger_error = _Rehearsal(), None
         public_after, public_up = visit.play(visit.start(), _public_answers(visit.oracle, visit.zeros), rehearsal)
         places, releases, promised = rehearsal.places(public_up), visit.releases, rehearsal.released
         within = len(promised) <= self.asks.releases
@@ -70,9 +76,9 @@ class ClientDoor(ProvenDoor):
             try:
                 played, _ = visit.play(visit.before, visit.oracle, releases)
                 after = _finite(played, public_after) if len(releases) == len(promised) else None
-            except (BudgetSpent, LedgerError):
-                raise  # of ledgers, not of data
-            except Exception:
+            except Exception as error:
+                if error is self._ledger_error:
+                    raise  # a ledger raised it, not what an algorithm does with exact numbers
                 after = None
             if after is None and visit.clients > 1:
                 return self._one_by_one(visit)

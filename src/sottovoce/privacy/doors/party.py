@@ -44,7 +44,7 @@ class PartyDoor(Door):
         next_question = self.questions(local, active, k)
 
         def fit(target: np.ndarray, rho: np.ndarray, noise: Any = 0.0) -> np.ndarray:
-            return self.fit(target, rho, noise, next_question("fit"))
+            return self.fit(target, rho, noise, next_question("fit", target, rho, noise))
 
         def predict(x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
             next_question("scores")
@@ -89,21 +89,23 @@ class PublishedPartyDoor(PartyDoor):
 
     def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
         x = self.exact.fit(target, rho, question.local)
-        return self.exact.predict(x + noise * self._spread(x, question), question.local)
+        return self.exact.predict(x + noise * self._spread(x, noise, question), question.local)
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
         """x̃ of each party's last fit, with the noise that was drawn in its round."""
         exact = x = super().looked_at(kept, local)
-        if kept.noise is None or kept.k is None:
+        if kept.noise is None or kept.k is None or kept.target is None or kept.rho is None:
             return x
         for k in np.unique(kept.k[kept.k > 0]):
-            spread = self._spread(exact, Question(local, np.ones(self.shape(len(local)), dtype=bool), int(k), 0))
+            asked = (kept.target, kept.rho, kept.noise)  # as `fit` was asked in that round
+            everyone = np.ones(self.shape(len(local)), dtype=bool)
+            spread = self._spread(exact, kept.noise, Question(local, everyone, int(k), 0, asked=asked))
             x = x + np.where(kept.k == k, kept.noise * spread, 0.0)
         return x
 
-    def _spread(self, x: np.ndarray, question: Question) -> np.ndarray:
+    def _spread(self, x: np.ndarray, noise: Any, question: Question) -> np.ndarray:
         count = min(self.exact.widest, self.exact.samples)
-        return self.exact.spread(self.seeded(x, Purpose.NOISE, question, count=count), question.local)
+        return self.exact.spread(self.seeded(x, noise, Purpose.NOISE, question, count=count), question.local)
 
     @property
     def claim(self) -> Claim | None:
@@ -175,7 +177,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         assert kept.rho is not None
         everyone = np.ones(self.shape(len(local)), dtype=bool)
         self._checked(kept.target, kept.rho, local)
-        drawn = Question(local, everyone, k, self.asks.parts[0].answers)
+        drawn = Question(local, everyone, k, self.asks.parts[0].answers, asked=(kept.target, kept.rho))
         return self.answered(
             Question(local, everyone, MODEL, 0),
             lambda: self.looked_at(kept, local),
@@ -190,7 +192,12 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         try:
             with quietly():
                 x = self.looked_at(kept, local)
-                return self._noisy_models(x, kept, Question(local, everyone, k, self.asks.parts[0].answers))
+                assert kept.target is not None
+                assert kept.rho is not None
+                asked = (kept.target, kept.rho)
+                return self._noisy_models(
+                    x, kept, Question(local, everyone, k, self.asks.parts[0].answers, asked=asked)
+                )
         finally:
             self.intercept = intercept
 

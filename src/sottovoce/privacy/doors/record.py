@@ -21,6 +21,7 @@ from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven
 
 PROMISE_SLACK = 1 + 2.0**-30  # the square of a row's length is checked against its promised bound to 12 digits
+_COARSEST = 2.0**32  # public numbers beside what one record changes
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
 
 
@@ -101,7 +102,7 @@ class RecordDoor(ProvenDoor):
         terms = self._argmin_terms(centre, np.asarray(rho), np.asarray(linear), ridge, question.local, cap)
         tol = _sure_tolerance(terms, one)
         change = (one + 2 * (tol + terms.rounding)) / terms.pull
-        _finer_than(change, centre, np.max(np.abs(linear)) / (np.min(rho) + ridge))
+        _refuse_coarse(change, centre, np.max(np.abs(linear)) / (np.min(rho) + ridge))
         tols = np.broadcast_to(tol, (*np.broadcast_shapes(tol.shape, one.shape)[:-1], 1))[..., 0]
         steps, scale = sensitivity.LAST_STEPS, self.event_of(question.part).noise_multiplier * change
         return self.answered(
@@ -122,7 +123,8 @@ class RecordDoor(ProvenDoor):
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
         change, event = self._prox_steps_sensitivity(spec, question), self.event_of(question.part)
-        _finer_than(change, start - spec.centre, np.max(np.abs(spec.push)) / spec.weights[1].min())
+        steps, pushed = len(spec.weights[0]), np.max(np.abs(spec.push)) / spec.weights[1].min()
+        change = _with_rounding(change, steps, start - spec.centre, pushed)
         gradients = self.gradients(question, self.privacy.clip, self._norm)
         scale = event.noise_multiplier * change
         # The centre may be large, and rounding to its digits would show through noise that is added later.
@@ -140,13 +142,14 @@ class RecordDoor(ProvenDoor):
                 f"Proven: local steps must contract, got a factor of {float(np.max(c)):.4g}; promise a row_bound and "
                 "take a step below 2 / (smoothness + ridge + pull)"
             )
-        multiplier = self.event_of(question.part).noise_multiplier
-        noise = multiplier * local_runs.chain_gain(c, spec.count) * self._sensitivity(question)
+        multiplier, one = self.event_of(question.part).noise_multiplier, self._sensitivity(question)
+        one = _with_rounding(np.asarray(spec.step) * one, spec.count, start, spec.centre) / spec.step
+        noise = multiplier * local_runs.chain_gain(c, spec.count) * one
 
         def noisy(x: np.ndarray, j: int) -> np.ndarray:
             step = self.step_of(question, j)
             exact = self.exact_gradient(x, step, self.privacy.clip)
-            return exact + noise * self.seeded(exact, Purpose.NOISE, step)
+            return exact + noise * self.seeded(exact, noise, Purpose.NOISE, step)
 
         # Noise is in every step, so what is computed is already what may be given.
         return self.answered(question, lambda: local_runs.take_descent(noisy, start, spec), self.intercept)
@@ -271,9 +274,25 @@ def _sure_tolerance(terms: sensitivity.ArgminTerms, one: np.ndarray) -> np.ndarr
     return tol
 
 
-def _finer_than(change: np.ndarray, *public: np.ndarray | float) -> None:
-    """Refuse to answer near numbers so large that rounding there is no longer small beside what one record changes."""
+def _refuse_coarse(change: np.ndarray, *public: np.ndarray | float) -> float:
+    """Refuse to answer near numbers so large that rounding there is no longer small beside what one record changes.
+
+    Returns the largest of these numbers beside the smallest change.
+    """
     largest = max(float(max(np.max(part, initial=0.0), -np.min(part, initial=0.0))) for part in public)
-    limit = 2.0**32 * float(np.min(change))
+    smallest = float(np.min(change))
     hint = "Numbers of that size come of training that diverges: take shorter steps, or a larger rho"
-    check.require(largest <= limit, "Proven", f"rounding would show through noise beyond {limit:.3g}", largest, hint)
+    rule = f"rounding would show through noise beyond {_COARSEST * smallest:.3g}"
+    check.require(largest <= _COARSEST * smallest, "Proven", rule, largest, hint)
+    return largest / smallest
+
+
+def _with_rounding(change: np.ndarray, steps: int, *public: np.ndarray | float) -> np.ndarray:
+    """What one record changes in a run of local steps, with what rounding adds to it.
+
+    Each step rounds a few times (at most 16 operations a coordinate, each within 2^-53 of numbers no larger than the
+    public ones and what the steps moved), on both of two neighbours. Steps do not stretch distances, so these errors
+    add up at most.
+    """
+    ratio = 1.0 + _refuse_coarse(change, *public)
+    return change * (1 + 2 * 16 * steps * 2.0**-53 * (ratio + steps))

@@ -27,6 +27,8 @@ class Question:
         The round, and which question of that round it is.
     part
         What was declared for this round.
+    asked
+        What noise and batches are bound to of what is asked: arrays with a client axis, the last but one.
     """
 
     local: np.ndarray
@@ -34,6 +36,7 @@ class Question:
     k: int
     number: int
     part: Part = Part()  # noqa: RUF009 (frozen)
+    asked: tuple[np.ndarray, ...] = ()
 
 
 class Exit(Protocol):
