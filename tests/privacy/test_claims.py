@@ -448,12 +448,11 @@ def test_verdicts_claim_no_more_than_was_proven():
         "admm-sharing": "unsound",
     }
     for claim in CLAIMS.values():
-        assert (claim.exact_mu is not None) == (claim.verdict == "sound")
         assert "Proven" in claim.instead
 
 
 @pytest.mark.parametrize("method", CLAIMS)
-def test_description_gives_claim_verdict_and_way_out(method):
+def test_description_gives_claim_verdict_and_what_to_use_instead(method):
     claim, text = CLAIMS[method], describe(method, 0.3, 1e-5, 50)
     promised = "(0.3, 0)" if method == "fedepm" else "(0.3, 1e-05)"
     for part in (f"{promised} {claim.span}", claim.statement, claim.observer, claim.because, claim.instead):
