@@ -211,7 +211,7 @@ MUTANTS = (
         "kept-answers-ignored",
         "A run that goes on after it was cut off does not find the answers that it gave.",
         "ledger/kept_answers.py",
-        "return answer if of is not None and np.array_equal(of, clients) else None",
+        "return answer if asked is not None and np.array_equal(asked, clients) else None",
         "return None",
         near("ledger/test_owner_ledgers", "resent"),
         blind=_NO_CRASH,

@@ -124,10 +124,13 @@ def pack_event(event: Event) -> dict[str, Any]:
 
 def unpack_event(packed: Mapping[str, Any]) -> Event:
     """The event of these numbers. The first format did not keep `row_bound`: then it is not known."""
-    fields: dict[str, Any] = {"row_bound": None, **packed}
-    return event_class(packed)(**fields)
+    return make_event(**{"row_bound": None, **packed})
 
 
-def event_class(packed: Mapping[str, Any]) -> type[Event]:
-    """Which class a packed event is of."""
-    return GridEvent if "coordinates" in packed else Event
+def make_event(**fields: Any) -> Event:
+    """The event with these fields: a `GridEvent` if they have the numbers of a grid."""
+    return event_class(fields)(**fields)
+
+
+def event_class(fields: Mapping[str, Any]) -> type[Event]:
+    return GridEvent if "coordinates" in fields else Event

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from sottovoce.core import check
 from sottovoce.privacy.accounting.bounds import cost
@@ -18,7 +19,7 @@ from sottovoce.privacy.accounting.discrete import as_discrete, as_gaussian
 from sottovoce.privacy.accounting.gaussian import gaussian_mu
 from sottovoce.privacy.accounting.renyi import zcdp_rho
 from sottovoce.privacy.accounting.search import last_good, log_ratio
-from sottovoce.privacy.events import LEAST_SCALE, Event, GridEvent, Mechanism, Relation, Sampling
+from sottovoce.privacy.events import LEAST_SCALE, Event, GridEvent, make_event
 
 _TOLERANCE = 1e-9  # relative; a plan that uses up its budget must not fail on the last bit
 _LEAST_SAMPLED_NOISE = 0.1  # with a generous delta, sampling alone is enough and the search for noise has no end
@@ -27,39 +28,15 @@ _LEAST_SAMPLED_NOISE = 0.1  # with a generous delta, sampling alone is enough an
 # ---------------------------------------------------------------------------------------------------------- noise
 
 
-def calibrate(
-    epsilon: float,
-    delta: float,
-    answers: int,
-    *,
-    mechanism: Mechanism = "gaussian",
-    sampling: Sampling = "full",
-    relation: Relation = "replace-one",
-    rate: float = 1.0,
-    batch: int = 0,
-    size: int = 0,
-    sensitivity: float = 0.0,
-    coordinates: int = 0,
-    contributors: int = 1,
-    spent: Spent | None = None,
-) -> float:
+def calibrate(epsilon: float, delta: float, answers: int, *, spent: Spent | None = None, **kind: Any) -> float:
     """The smallest noise multiplier with which `answers` such events cost at most `epsilon`, never more.
 
-    With `sensitivity` and `coordinates` they are `GridEvent`s. `spent` is what was answered before and has to be paid
-    from the same budget.
+    `kind` are the other fields of an `Event`, or of a `GridEvent` if it has `coordinates`; "gaussian" if no `mechanism`
+    is named. `spent` is what was answered before and has to be paid from the same budget.
     """
-    batches = (sampling, relation, rate, batch, size)
-    kind = Event(mechanism, 1.0, *batches)
-    if coordinates:
-        kind = GridEvent(
-            mechanism,
-            2 * LEAST_SCALE * math.sqrt(contributors) / sensitivity,  # any that such an event may have
-            *batches,
-            sensitivity=sensitivity,
-            coordinates=coordinates,
-            contributors=contributors,
-        )
-    return with_least_noise(kind, epsilon, delta, answers, spent).noise_multiplier
+    any_noise = 2 * LEAST_SCALE * math.sqrt(kind.get("contributors", 1)) / kind.get("sensitivity", 1.0)
+    event = make_event(**{"mechanism": "gaussian", "noise_multiplier": any_noise, **kind})
+    return with_least_noise(event, epsilon, delta, answers, spent).noise_multiplier
 
 
 def with_least_noise(kind: Event, epsilon: float, delta: float, answers: int, spent: Spent | None = None) -> Event:

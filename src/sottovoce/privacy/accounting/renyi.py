@@ -5,7 +5,6 @@ Zhang 2019 (Poisson) and Wang, Balle & Kasiviswanathan 2019 (fixed size).
 """
 
 import math
-from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -51,13 +50,9 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 def renyi_epsilon(items: Items, delta: float) -> float:
     """Epsilon of all these events together, at the best of `ORDERS`."""
-    curve = _added(items)
+    curve = sum((count * renyi_curve(event) for event, count in items), np.zeros(len(ORDERS)))
     bounds = curve + np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
     return max(0.0, float(bounds.min()))
-
-
-def _added(items: Iterable[tuple[Event, int]]) -> np.ndarray:
-    return sum((count * renyi_curve(event) for event, count in items), np.zeros(len(ORDERS)))
 
 
 @lru_cache(maxsize=1024)
