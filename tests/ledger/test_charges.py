@@ -23,8 +23,7 @@ from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.saved import load_result
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.histories import Counted, Kept, Stated
-from sottovoce.ledger.shown_rows import MOST_CHARACTERS, pack_rows, unpack_rows
+from sottovoce.ledger.histories import MOST_CHARACTERS, Counted, Kept, Stated, pack_rows, unpack_rows
 from sottovoce.privacy import accounting
 from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.privacy.guarantee import Guarantee, Statement, state_guarantee, words

@@ -54,8 +54,8 @@ from sottovoce.experiment.train import CLIENTS
 from sottovoce.experiment.whole_files import StoreError
 from sottovoce.ledger.budget import Budget, LedgerError
 from sottovoce.ledger.file import FileLedger
+from sottovoce.ledger.histories import pack_rows
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
-from sottovoce.ledger.shown_rows import pack_rows
 from sottovoce.privacy.doors.party import MODEL, OutOfRange
 from sottovoce.privacy.events import pack_event
 from sottovoce.problems.federation import Federation

@@ -14,8 +14,7 @@ import numpy as np
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.deploy.wire import Status, printable
 from sottovoce.ledger.charges import Charges
-from sottovoce.ledger.histories import MOST_KINDS, Counted, History, Stated
-from sottovoce.ledger.shown_rows import unpack_rows
+from sottovoce.ledger.histories import MOST_KINDS, Counted, History, Stated, unpack_rows
 from sottovoce.privacy.events import Event, unpack_event
 from sottovoce.privacy.guarantee import Statement
 

@@ -7,8 +7,8 @@
 | `file` | one data owner's ledger on disk; `chain` has its rows and hashes, `store` its SQLite table |
 | `owner_ledgers` | the ledger files of the clients on this machine, for one run |
 | `kept_answers` | the answers of a run, kept until it is over |
-| `histories` | what one owner was charged, as it may leave the owner |
-| `charges` | all charges of one run; `shown_rows` sends a ledger's rows to a server |
+| `histories` | what one owner was charged, as it may leave the owner: in a run's folder, or in a message to a server |
+| `charges` | all charges of one run |
 | `fingerprint` | the hash of a data set by which a ledger knows it |
 
 Ledgers count events (`privacy/events.py`), leave the meaning of the counts to `privacy/accounting/`, and refuse

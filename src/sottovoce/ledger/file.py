@@ -36,6 +36,7 @@ from sottovoce.ledger.budget import AlreadyCharged, Budget, LedgerError, Receipt
 from sottovoce.ledger.chain import HOW_TO_FIX, Chain, Entry, Head
 from sottovoce.privacy.events import Event, pack_event
 
+Address = str | os.PathLike[str]
 _LARGEST = 2**63 - 1  # what an SQLite integer holds
 
 
@@ -43,9 +44,7 @@ class FileLedger:
     """One data owner's ledger of one data set. Make it by `create` or `open`; use it in a `with` block."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, busy_timeout: float) -> None:
-        self.path = path
-        self._connection = connection
-        self._busy_timeout = busy_timeout
+        self.path, self._connection, self._busy_timeout = path, connection, busy_timeout
         self._chain = Chain()
         self._thread_lock = threading.Lock()
         self._process = os.getpid()
@@ -53,9 +52,7 @@ class FileLedger:
         self._closed = False
 
     @classmethod
-    def create(
-        cls, path: str | os.PathLike[str], owner: str, dataset: str, budget: Budget, busy_timeout: float = 30.0
-    ) -> Self:
+    def create(cls, path: Address, owner: str, dataset: str, budget: Budget, busy_timeout: float = 30.0) -> Self:
         """A new ledger; refuses to replace one.
 
         `dataset` is the data set's `fingerprint`. Only a hash of it with a random salt is kept, so two ledgers of one
@@ -77,11 +74,7 @@ class FileLedger:
 
     @classmethod
     def open(
-        cls,
-        path: str | os.PathLike[str],
-        owner: str | None = None,
-        dataset: str | None = None,
-        busy_timeout: float = 30.0,
+        cls, path: Address, owner: str | None = None, dataset: str | None = None, busy_timeout: float = 30.0
     ) -> Self:
         """An existing ledger, verified from its first row on; of this owner and this data set, where given.
 
@@ -168,7 +161,7 @@ class FileLedger:
 
     def stale(self) -> bool:
         """Whether it must be opened again: it was closed, its file replaced, or this process forked off."""
-        return self._closed or self._process != os.getpid() or _identity(self.path) != self._file
+        return self._stale_because() != ""
 
     def rows(self) -> list[Entry]:
         """Every row as it stands, in order."""
@@ -204,7 +197,8 @@ class FileLedger:
     def _locked(self, check_schema: bool = False) -> Generator[None]:
         """Hold the ledger against all threads and processes, its history up to date and its head in order."""
         with self._thread_lock, store.clear_errors(self.path, self._busy_timeout):
-            self._refuse_stale()
+            if reason := self._stale_because():
+                raise LedgerError(reason)
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 if check_schema:
@@ -308,13 +302,13 @@ class FileLedger:
                 "ledger for records that have one already forgets what they spent"
             )
 
-    def _refuse_stale(self) -> None:
+    def _stale_because(self) -> str:
         if self._closed:
-            raise LedgerError("it is closed; open it again")
+            return "it is closed; open it again"
         if self._process != os.getpid():
-            raise LedgerError("it was opened before this process was forked off; open it again here")
-        if _identity(self.path) != self._file:
-            raise LedgerError(f"the file was moved or replaced while it was open. {HOW_TO_FIX}")
+            return "it was opened before this process was forked off; open it again here"
+        replaced = _identity(self.path) != self._file
+        return f"the file was moved or replaced while it was open. {HOW_TO_FIX}" if replaced else ""
 
     @contextlib.contextmanager
     def _closed_on_error(self) -> Generator[None]:

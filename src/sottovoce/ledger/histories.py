@@ -12,16 +12,22 @@ A chain is no signature: whoever may write the folder can write another chain. I
 hand, and, together with the seal in `experiment/store.py`, that it belongs to this config and this model.
 """
 
+import base64
 import json
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, get_args
 
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.ledger.chain import Details, Entry, link
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, pack_event, unpack_event
 
+MOST_CHARACTERS = 2**19  # of the rows that a client reports, packed
+_MOST_BYTES = 2**25  # of the same, unpacked
 MOST_KINDS = 256  # different kinds of answer in one history: an accountant takes its time for each
 
 Spent = dict[Event, int]
@@ -81,14 +87,6 @@ class Counted:
     def to_dict(self) -> dict[str, Any]:
         pairs = zip(self.entries, self.hashes, strict=True)
         return {"charges": [{"event": pack_event(event), "count": n, "hash": hash_} for (event, n), hash_ in pairs]}
-
-    @classmethod
-    def from_list(cls, charges: Sequence[Details]) -> "Counted":
-        """What `to_dict` gave under its key, from a file that anybody may have written."""
-        for charge in charges:
-            refuse_other_keys(charge, ("event", "count", "hash"))
-        entries = tuple((known_event(charge["event"]), whole(charge["count"])) for charge in charges)
-        return cls(entries, tuple(str(charge["hash"]) for charge in charges))
 
 
 def _chain(entries: Iterable[tuple[Event, int]]) -> list[str]:
@@ -157,11 +155,6 @@ class Kept:
             if row.kind == "charge" and run in (None, row.run):
                 yield known_event(row.event or {} if row.details is None else json.loads(row.details)["event"])
 
-    @classmethod
-    def from_list(cls, rows: Sequence[Details]) -> "Kept":
-        """What `to_dict` gave under its key, from a file that anybody may have written."""
-        return cls(tuple(map(read_row, rows)))
-
 
 @dataclass(frozen=True)
 class Stated:
@@ -183,12 +176,6 @@ class Stated:
     def to_dict(self) -> dict[str, Any]:
         return {"stated": {"epsilon": self.epsilon if math.isfinite(self.epsilon) else None, "word": self.word}}
 
-    @classmethod
-    def from_dict(cls, stated: Details) -> "Stated":
-        """What `to_dict` gave under its key, from a file that anybody may have written."""
-        refuse_other_keys(stated, ("epsilon", "word"))
-        return cls(math.inf if stated["epsilon"] is None else float(stated["epsilon"]), str(stated["word"]))
-
 
 History = Counted | Kept | Stated
 
@@ -206,21 +193,25 @@ def added(spent: Iterable[Mapping[Event, int]]) -> Spent:
 
 
 def read_history(packed: Details) -> History:
-    """A history from a file that anybody may have written."""
+    """What `to_dict` of a history gave, from a file that anybody may have written."""
     (kind, content), *others = packed.items()
     if others:
         raise ValueError("a history has one key")
     if kind == "charges":
-        return Counted.from_list(content)
+        for charge in content:
+            _refuse_other_keys(charge, ("event", "count", "hash"))
+        entries = tuple((known_event(charge["event"]), whole(charge["count"])) for charge in content)
+        return Counted(entries, tuple(str(charge["hash"]) for charge in content))
     if kind == "rows":
-        return Kept.from_list(content)
+        return Kept(tuple(map(_read_row, content)))
     if kind == "stated":
-        return Stated.from_dict(content)
+        _refuse_other_keys(content, ("epsilon", "word"))
+        return Stated(math.inf if content["epsilon"] is None else float(content["epsilon"]), str(content["word"]))
     raise ValueError(f"a history of kind {kind!r}")
 
 
-def read_row(packed: Details) -> Row:
-    refuse_other_keys(packed, Row._fields)
+def _read_row(packed: Details) -> Row:
+    _refuse_other_keys(packed, Row._fields)
     row = Row(**packed)
     for number in (row.sequence, row.round or 0, row.question or 0):
         whole(number)
@@ -248,6 +239,42 @@ def whole(value: object) -> int:
     return value
 
 
-def refuse_other_keys(packed: Details, known: Sequence[str]) -> None:
+def _refuse_other_keys(packed: Details, known: Sequence[str]) -> None:
     if not set(packed) <= set(known):
         raise ValueError(f"unknown key {min(set(packed) - set(known))!r}")
+
+
+# --------------------------------------------------------------------------------------- rows on their way to a server
+
+
+def pack_rows(entries: Sequence[Entry]) -> str:
+    """The rows of a ledger as short text; "" where there are too many for one message.
+
+    Each hash follows from the one before, so only the last one and those of rows without details are sent.
+    """
+    rows = [shown(entry) for entry in entries]
+    sent = [row if row.details is None else row._replace(hash="") for row in rows]
+    content = json.dumps({"rows": sent, "end": rows[-1].hash}, separators=(",", ":"))
+    text = base64.b64encode(zlib.compress(content.encode(), 9)).decode()
+    return text if len(text) <= MOST_CHARACTERS else ""
+
+
+def unpack_rows(text: str) -> Kept:
+    """What `pack_rows` gave, from somebody who is not trusted: InvalidInput if it is not a whole ledger."""
+    try:
+        reader = zlib.decompressobj()
+        raw = reader.decompress(base64.b64decode(text, validate=True), _MOST_BYTES)
+        if not reader.eof:
+            raise ValueError("it is too long, or cut off")
+        packed = json.loads(raw)
+        rows = [_read_row(dict(zip(Row._fields, row, strict=True))) for row in packed["rows"]]
+        for place, row in enumerate(rows):
+            if place and row.details is not None:
+                rows[place] = row._replace(hash=link(rows[place - 1].hash, (*row[:6], row.details)))
+        kept = Kept(tuple(rows))
+        fault = kept.fault() or ("" if kept.end == packed["end"] else "its last row is not the one it names")
+        fault = fault or ("" if len(kept.spent()) <= MOST_KINDS else "it has too many kinds of answers")
+    except (SottovoceError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
+        raise InvalidInput(f"charges: cannot be read ({type(error).__name__})") from None
+    check.require(not fault, "charges", fault)
+    return kept

@@ -13,6 +13,8 @@ from sottovoce.ledger.histories import Counted
 from sottovoce.privacy.events import Event, pack_event, unpack_event
 
 _UNKNOWN = -1  # a cap that has to be computed (again)
+Clients = NDArray[np.integer] | None  # None: all
+Mask = NDArray[np.bool_] | None  # None: everywhere
 
 
 class MemoryLedger:
@@ -39,12 +41,7 @@ class MemoryLedger:
         self._caps = self._counts.copy()
 
     def charge(
-        self,
-        event: Event,
-        clients: NDArray[np.integer] | None = None,
-        active: NDArray[np.bool_] | None = None,
-        round: int = 0,
-        question: int = 0,
+        self, event: Event, clients: Clients = None, active: Mask = None, round: int = 0, question: int = 0
     ) -> None:
         """Count one answer of each of `clients` (None: all) in the runs where `active`; on refusal, of none of them.
 
@@ -65,7 +62,7 @@ class MemoryLedger:
             self._caps[row + 1 :, ..., who] = _UNKNOWN
 
     def afford(
-        self, event: Event, answers: ArrayLike = 1, clients: NDArray[np.integer] | None = None, round: int | None = None
+        self, event: Event, answers: ArrayLike = 1, clients: Clients = None, round: int | None = None
     ) -> NDArray[np.bool_]:
         """Who can still give this many more answers of this kind."""
         return self._left(self._row(event), self._who(clients)) >= np.asarray(answers)
@@ -117,12 +114,8 @@ class MemoryLedger:
         events = [unpack_event(json.loads(str(text))) for text in state["events"]]
         counts = np.asarray(state["counts"])
         fits = counts.shape == (len(events), *self.shape) and counts.dtype.kind in "iu" and bool((counts >= 0).all())
-        check.require(
-            fits,
-            "MemoryLedger",
-            f"a state with {len(events)} kinds of event must hold counts >= 0 of shape {(len(events), *self.shape)}",
-            (counts.dtype.name, counts.shape),
-        )
+        rule = f"a state with {len(events)} kinds of event must hold counts >= 0 of shape {(len(events), *self.shape)}"
+        check.require(fits, "MemoryLedger", rule, (counts.dtype.name, counts.shape))
         self._events = events
         self._counts = counts.astype(np.int64)
         self._caps = np.full_like(self._counts, _UNKNOWN)
@@ -136,7 +129,7 @@ class MemoryLedger:
             self._caps = np.concatenate([self._caps, one + _UNKNOWN])
         return self._events.index(event)
 
-    def _who(self, clients: NDArray[np.integer] | None) -> slice | NDArray[np.integer]:
+    def _who(self, clients: Clients) -> slice | NDArray[np.integer]:
         if clients is None:
             return slice(None)
         n, clients = self.shape[-1], np.asarray(clients)
@@ -180,7 +173,7 @@ class MemoryLedger:
     def _as_spent(self, state: NDArray[np.int64]) -> dict[Event, int]:
         return {event: int(count) for event, count in zip(self._events, state, strict=True) if count}
 
-    def _mask(self, active: NDArray[np.bool_] | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    def _mask(self, active: Mask, shape: tuple[int, ...]) -> NDArray[np.bool_]:
         if active is None:
             return np.ones(shape, bool)
         active = np.asarray(active)

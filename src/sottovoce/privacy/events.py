@@ -117,7 +117,7 @@ class GridEvent(Event):
         return self.noise_multiplier * self.sensitivity / math.sqrt(self.contributors)
 
 
-def pack_event(event: Event) -> dict[str, Any]:
+def pack_event(event: Event) -> dict[str, object]:
     """The event as plain numbers and text, for JSON; `unpack_event` undoes it exactly."""
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in asdict(event).items()}
 
@@ -132,5 +132,5 @@ def make_event(**fields: Any) -> Event:
     return event_class(fields)(**fields)
 
 
-def event_class(fields: Mapping[str, Any]) -> type[Event]:
+def event_class(fields: Mapping[str, object]) -> type[Event]:
     return GridEvent if "coordinates" in fields else Event

@@ -1,14 +1,15 @@
 """The exact trade-off of Gaussian noise (Dong, Roth & Su 2022): delta and epsilon of N(0, 1) against N(mu, 1)."""
 
 import math
+from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.privacy.accounting.search import last_good, last_good_from
 
+_Function = Callable[[float | np.ndarray], np.ndarray]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
@@ -58,7 +59,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 @cache
-def _special() -> tuple[Any, Any]:
+def _special() -> tuple[_Function, _Function]:
     """Kept, because an import statement in a loop of root finding would cost as much as the functions do."""
     from scipy.special import erfcx, ndtr  # pyright: ignore[reportMissingTypeStubs]
 

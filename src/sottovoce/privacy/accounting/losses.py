@@ -1,7 +1,6 @@
 """Poisson batches by privacy loss distributions, which dp-accounting composes."""
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ def losses_epsilon(items: Items, delta: float) -> float:
     from dp_accounting import pld  # pyright: ignore[reportMissingTypeStubs]
 
     # dp-accounting takes the noise multiplier of un-sampled Gaussians as it is under ADD_OR_REMOVE_ONE only.
-    accountant: Any = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, step)
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, step)
     if full > 0:
         accountant.compose(dp_accounting.GaussianDpEvent(1 / math.sqrt(full)))
     for event, count in sampled:
@@ -39,7 +38,7 @@ def _loss_step(event: Event) -> float:
     steps the grid must be finer, and where it spreads over many it may be coarser. More noise never coarsens it.
     """
     spread = event.rate * math.sqrt(math.expm1(min(event.noise_multiplier**-2, 700)))
-    largest = _loss(event, _farthest(event))
+    largest = float(_loss(event, _farthest(event)))
     return float(max(min(1e-3, spread / 4), min(spread / 10, largest / 10_000), largest / 40_000))
 
 
@@ -52,7 +51,7 @@ def _loss_width(event: Event, count: int) -> float:
     return float(np.min((count * np.log(moments) + 35) / exponents))
 
 
-def _loss(event: Event, z: Any) -> Any:
+def _loss(event: Event, z: float | np.ndarray) -> np.ndarray:
     """Privacy loss of one answer, `z` standard deviations from its mean without the record."""
     inverse = 1 / event.noise_multiplier
     return np.logaddexp(math.log1p(-event.rate), math.log(event.rate) + z * inverse - inverse**2 / 2)
