@@ -16,8 +16,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sottovoce as sv
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget, fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(4400, 6))  # made up, and few: with 8000 rows the months hardly differ in accuracy

@@ -20,8 +20,9 @@ from sottovoce.core.clipping import clip_rows
 from sottovoce.core.random.streams import Streams
 from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.validation import Table, validated_rows
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.charges import charges_of
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.events import Event

@@ -19,7 +19,8 @@ from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.tables import describe
 from sottovoce.experiment.task import Engine, Task
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers, new_run, same_run
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import Federation

@@ -10,7 +10,7 @@ from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.clipping import clip_rows
 from sottovoce.core.contract import Noise, Oracle
 from sottovoce.core.random.streams import Purpose
-from sottovoce.ledger.memory import LedgerError
+from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question, Sealed, Visit, places_of, quietly
