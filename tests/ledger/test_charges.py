@@ -287,8 +287,7 @@ def test_a_server_takes_a_client_at_its_word_where_it_shows_nothing_that_fits(tm
     remote.serve(made, NAME, LocalPost(files), tmp_path / "run")
     status = Node(files[0]).status()
     assert isinstance(status, Status)
-    event = made.event(np.array([2, 2, 2]))
-    assert event is not None
+    (event,) = made.plan(np.array([2, 2, 2]))
 
     def seen(**changes: Any) -> Any:
         told = replace(status, **changes)
@@ -300,7 +299,7 @@ def test_a_server_takes_a_client_at_its_word_where_it_shows_nothing_that_fits(tm
         history = seen(**changes).of(0)
         assert isinstance(history, Stated)
         assert history.epsilon == changes.get("epsilon", status.epsilon)
-    said = state_guarantee(SECURE, "dp-admm", 3, shown_by(seen(charges="nonsense"), 1e-3, "gradient"))
+    said = state_guarantee(SECURE, "dp-admm", 3, shown_by(seen(charges="nonsense"), 1e-3, ("gradient",)))
     assert "1 owners showed no ledger" in said.text
 
 
