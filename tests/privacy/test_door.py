@@ -447,7 +447,9 @@ def test_batches_have_the_stated_law(relation: Any, batch: float) -> None:
     np.testing.assert_allclose(seen[0].mean(axis=0), np.repeat(rates, sizes), atol=5 * 0.5 / np.sqrt(runs))
     door: Any = place.door
     one = (2 if relation == "replace-one" else 1) * 1.0 / sizes / rates  # a drawn record counts 1/rate times
-    np.testing.assert_allclose(door.noise_std(np.arange(6), door.asks.only)[:, 0], door.events[0].noise_multiplier * one, rtol=1e-9)
+    np.testing.assert_allclose(
+        door.noise_std(np.arange(6), door.asks.only)[:, 0], door.events[0].noise_multiplier * one, rtol=1e-9
+    )
     counts = np.add.reduceat(seen[0], place.federation.offsets[:-1], axis=1)
     assert (relation == "add-remove") != bool((counts == np.rint(rates * sizes)).all())
     exact = plain(np.zeros((1, 4)), None, 1.0)
