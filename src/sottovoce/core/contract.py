@@ -10,6 +10,7 @@ Client code never names the client axis, so the same method serves one client on
 at once in the simulator.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -97,6 +98,8 @@ class Part:
         The rounds in which it is asked, both included. None: to the end.
     share
         Its share of the budget, counted in mu² (the squared parameter of Gaussian differential privacy, which adds up).
+    kappa, slope_bound
+        Of "moments": what the oracle will be asked with.
     """
 
     kind: Kind = "gradient"
@@ -105,6 +108,8 @@ class Part:
     first: int = 1
     last: int | None = None
     share: float = 1.0
+    kappa: float = 0.0
+    slope_bound: float = math.inf
 
     def rounds(self, most: int) -> int:
         """In how many rounds, of a run of `most`, it is asked."""
@@ -130,7 +135,7 @@ class Asks:
     --------
     >>> from sottovoce.algorithms import DPSGD
     >>> DPSGD(batch=32).asks().parts
-    (Part(kind='gradient', answers=1, batch=32, first=1, last=None, share=1.0),)
+    (Part(kind='gradient', answers=1, batch=32, first=1, last=None, share=1.0, kappa=0.0, slope_bound=inf),)
     >>> from sottovoce.core.contract import Asks, Part
     >>> asks = Asks((Part("argmin", last=1, share=0.1), Part("gradient", first=2, share=0.9)))
     >>> asks.at(1).kind, asks.at(5).kind

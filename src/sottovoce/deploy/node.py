@@ -231,7 +231,7 @@ class Node:
                     f"this client's limits: rows no longer than {bound:g} are asked, it promises {promised}",
                 )
             if assignment.events:
-                assignment.hold_events(len(self._rows.X))
+                assignment.hold_events(*self._rows.X.shape)
             y = self._own.coded(self._rows.labels, assignment.task.objective.loss)
             self._runs[identity] = _Run(assignment, y)
             while len(self._runs) > _KEPT_RUNS:
