@@ -18,7 +18,8 @@ BELOW = {  # package -> the packages it may import from, lazy imports included
     "solvers": "core",
     "algorithms": "core problems privacy solvers",
 }
-BELOW["experiment"] = f"{BELOW['algorithms']} ledger algorithms"
+BELOW["rules"] = f"{BELOW['algorithms']} algorithms"
+BELOW["experiment"] = f"{BELOW['rules']} ledger rules"
 BELOW["deploy"] = BELOW["auditing"] = BELOW["planning"] = f"{BELOW['experiment']} experiment"
 BELOW["report"] = BELOW["estimators"] = f"{BELOW['planning']} auditing planning"
 BELOW["reproduce"] = f"{BELOW['report']} report"
@@ -35,7 +36,8 @@ def imports(path: Path, for_types: bool = True) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= inner if inner <= MODULES.keys() else inner | {node.module}  # a package is more than its modules
     return names
 
 
