@@ -264,14 +264,8 @@ class Sigmoid(Logistic):
     """1 / (1 + exp(t)): bounded, not convex."""
 
     name = "sigmoid"
-
-    @property
-    def curvature(self) -> float:
-        return 0.0963  # sqrt(3)/18, rounded up
-
-    @property
-    def strong(self) -> float:
-        return -0.0963
+    curvature = 0.0963  # sqrt(3)/18, rounded up
+    strong = -0.0963
 
     def value(self, margin: np.ndarray, y: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(y * margin))

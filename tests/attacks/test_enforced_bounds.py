@@ -152,9 +152,7 @@ def test_a_guarantee_covers_all_models_of_its_result(kind: str) -> None:
 class Flatter(Logistic):
     """Says that its slope is at most 1/50, and it is 1: long rows are then scaled down far too little."""
 
-    @property
-    def lipschitz(self) -> float:
-        return 0.02
+    lipschitz = 0.02
 
 
 @dataclass(frozen=True)
@@ -175,9 +173,7 @@ class Steeper(Logistic):
 class Concave(Logistic):
     """Says that it is convex and hardly bends; in truth local steps drive two close points apart."""
 
-    @property
-    def curvature(self) -> float:
-        return 1e-6
+    curvature = 1e-6
 
     def slope(self, margin: np.ndarray, y: np.ndarray) -> np.ndarray:
         return -0.05 * y - 0.95 * np.tanh(1e3 * margin)

@@ -12,10 +12,8 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.privacy.doors.base import ARGMIN_TOL
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.sensitivity import ArgminTerms
-from sottovoce.problems import rows as rows_module
-from sottovoce.problems import subproblem
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax
-from sottovoce.problems.rows import Rows
+from sottovoce.problems.rows import Rows, argmin, subproblem
 from tests.cases import goal, small
 from tests.local import assemble
 
@@ -51,7 +49,7 @@ def test_descent_alone_reaches_the_tolerance_in_the_stated_number_of_steps(
         raise np.linalg.LinAlgError("broken")
 
     monkeypatch.setattr(subproblem, "minimise", broken)
-    monkeypatch.setattr(rows_module, "MOST_PASSES", 0)
+    monkeypatch.setattr(argmin, "MOST_PASSES", 0)
     linear = np.random.default_rng(6).normal(size=(2, of.dim))
     public = terms(of, linear, pull)
     tol = 4 * public.rounding
@@ -112,7 +110,7 @@ def test_no_solver_that_fails_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> No
     for broken in (False, True):
         if broken:
             monkeypatch.setattr(subproblem, "minimise", lambda *_: 1 / 0)
-            monkeypatch.setattr(rows_module, "MOST_PASSES", 0)
+            monkeypatch.setattr(argmin, "MOST_PASSES", 0)
         oracle, place = door(Proven(1e9, 1e-5, 1.0))
         place.door.intercept = lambda answer, exact, *_: (answers.append(exact), answer)[1]
         oracle.argmin(np.zeros((1, 4)), 0.3, linear=np.ones((6, 4)))

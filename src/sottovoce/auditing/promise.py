@@ -17,7 +17,7 @@ from sottovoce.core.contract import Asks, Descent, ProxSteps
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
-SOLVED = 1e-9  # the gradient that is left where a solver stops, as `problems/rows.py` documents it
+SOLVED = 1e-9  # the gradient that is left where a solver stops, as `problems/rows/oracle.py` documents it
 
 # ------------------------------------------------------------------------------------------------ noise and epsilon
 

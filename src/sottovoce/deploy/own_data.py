@@ -9,11 +9,11 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.clipping import shorten_rows
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.csv_file import label_text, read_csv
-from sottovoce.experiment.source import shortened
 from sottovoce.ledger.memory import fingerprint
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss
@@ -85,7 +85,7 @@ class Own:
         X, texts, ids = self._read(folder)
         if self.shorten:
             assert self.row_bound is not None
-            X = shortened(X, self.row_bound)
+            X = shorten_rows(X, self.row_bound)
         print_ = fingerprint(X, np.array(texts))  # whatever order they are used in, and however labels are spelt
         texts = [label_text(text) for text in texts]
         self._check_labels(texts, limits)

@@ -113,11 +113,6 @@ class LocalClients:
         return None
 
     @staticmethod
-    def message_width(federation: Any, objective: Objective) -> int:
-        """How many coordinates a model has, or where columns are split, the scores of all samples."""
-        return federation.X.shape[1] * objective.loss.outputs
-
-    @staticmethod
     def test_set(task: Task, federation: Any, test: Any) -> Any:
         """The public test rows, checked."""
         if test is None:

@@ -103,10 +103,6 @@ class LocalParties(LocalClients):
         return label_oracle(objective.loss, y, label_weight(objective, federation.samples))
 
     @staticmethod
-    def message_width(federation: Any, objective: Objective) -> int:
-        return federation.samples
-
-    @staticmethod
     def test_set(task: Task, federation: Any, test: Any) -> tuple[list[Matrix], np.ndarray] | None:
         if test is None:
             return None

@@ -26,7 +26,7 @@ from typing import Any, get_args
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Algorithm, Layout
+from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
@@ -107,7 +107,7 @@ class Experiment:
                 self.source, self.task.objective.loss, self.loader_options, self.partition_options, proven, self.file
             )
 
-    def with_algorithm(self, algorithm: Algorithm[Any, Any, Any, Any]) -> "Experiment":
+    def with_algorithm(self, algorithm: Method) -> "Experiment":
         """The same run of another algorithm, on the same rows (not read again)."""
         return self.with_task(replace(self.task, algorithm=algorithm))
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.clipping import shorten_rows
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.tables import choice, field_names, fit_value, from_table, known_keys, parameters
 from sottovoce.problems import data as datasets
@@ -144,7 +145,7 @@ def read_rows(
         X, y, groups = X[train_rows], y[train_rows], None if groups is None else groups[train_rows]
     if source.shorten:
         assert row_bound is not None
-        X, test = shortened(X, row_bound), None if test is None else (shortened(test[0], row_bound), test[1])
+        X, test = shorten_rows(X, row_bound), None if test is None else (shorten_rows(test[0], row_bound), test[1])
     if source.split:
         parties = VerticalFederation.from_columns(X, y, source.split)
         return Data(parties, None if test is None else (cut(test[0], source.split), test[1]), labels)
@@ -198,9 +199,3 @@ def _groups(
     if clients is None:
         raise InvalidInput(f"data: partition {kind!r} needs clients = how many share the rows")
     return make(kind, y, clients=clients, seed=source.seed, **partition_options)
-
-
-def shortened(X: np.ndarray, bound: float) -> np.ndarray:
-    lengths = np.linalg.norm(X, axis=1, keepdims=True)
-    slack = 1 + 8 * np.finfo(np.float64).eps  # rounding must not lift a row above the bound
-    return X / np.maximum(1.0, lengths / bound * slack)

@@ -199,7 +199,7 @@ class Checkpoints:
 
 def identity(config: Tables, federation: Federation | VerticalFederation) -> str:
     """Changes with anything that would make the rest of a run disagree with its beginning."""
-    return hashlib.sha256((to_toml(config) + fingerprint(*federation.arrays())).encode()).hexdigest()
+    return hashlib.sha256((to_toml(config) + fingerprint(*federation.fingerprint_arrays())).encode()).hexdigest()
 
 
 def _parquet(history: History, private: set[str]) -> bytes:

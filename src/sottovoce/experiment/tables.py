@@ -30,7 +30,7 @@ Tables = dict[str, dict[str, Any]]
 
 def describe(task: Task, federation: Federation | VerticalFederation, engine: str) -> Tables:
     """The tables of a run on arrays, as plain values: enough to know what was done, without the rows themselves."""
-    return {"data": federation.described(), **describe_task(task), "run": {"engine": engine}}
+    return {"data": federation.to_table(), **describe_task(task), "run": {"engine": engine}}
 
 
 def describe_task(task: Task) -> Tables:

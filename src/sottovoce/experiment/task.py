@@ -8,7 +8,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.contract import Algorithm, Layout
+from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.privacy.events import Event
@@ -44,7 +44,7 @@ class Task:
         What computes gradients: "kernel" (compiled), "numpy", or by problem size ("auto").
     """
 
-    algorithm: Algorithm[Any, Any, Any, Any]
+    algorithm: Method
     objective: Objective
     privacy: PrivacyMode
     participation: Participation = Everyone()  # noqa: RUF009 (frozen)

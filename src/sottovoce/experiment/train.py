@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sottovoce.core import check
 from sottovoce.core import round as loop
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.contract import Algorithm, Layout
+from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
@@ -78,7 +78,7 @@ def _open_ledgers(
 
 
 def train(
-    algorithm: Algorithm[Any, Any, Any, Any],
+    algorithm: Method,
     federation: Federation | VerticalFederation,
     objective: Objective,
     *,

@@ -33,7 +33,8 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.random.streams import SERVER, Purpose, Streams, compiled_pays
+from sottovoce.core.compiling import compiled_pays
+from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 _LAST_32 = np.uint64(32)
 _NOTHING = np.zeros((1, 0))  # stands for an exact answer that there is none of

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.arrays import Matrix
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.contract import Layout
-from sottovoce.problems.penalties import L1, Box, ElasticNet, Penalty
-from sottovoce.problems.vertical import Matrix
+from sottovoce.problems.penalties import Penalty
 
 MOST = 12_000  # of the smaller of samples and columns of a party: the matrix that is factorised takes its square
 TOLERANCE = 1e-12  # of a solver's certificate, relative to the data
@@ -232,7 +232,7 @@ class Party:
     def _polished(self, x: np.ndarray, correlation: np.ndarray, rho: float) -> tuple[np.ndarray, float]:
         """`x`, or the minimiser over its free coordinates if that is nearer to the minimiser over all."""
         best, error = x, self._error(x, correlation, rho)
-        free = _free(self.penalty, x)
+        free = self.penalty.smooth_at(x)
         if 0 < free.sum() <= min(self.samples, MOST):
             part = self.gram[np.ix_(free, free)] if self.tall else self._free_gram(free)
             part = part + self.penalty.strong / rho * np.eye(len(part))
@@ -264,12 +264,3 @@ class Party:
         from scipy.linalg import eigvalsh
 
         return max(0.0, float(eigvalsh(self.gram, subset_by_index=(0, 0))[0])) if self.tall else 0.0
-
-
-def _free(penalty: Penalty, x: np.ndarray) -> np.ndarray:
-    """Coordinates around which the penalty is smooth."""
-    if isinstance(penalty, L1 | ElasticNet):
-        return x != 0
-    if isinstance(penalty, Box):
-        return (x > penalty.low) & (x < penalty.high)
-    return np.zeros(len(x), dtype=bool)

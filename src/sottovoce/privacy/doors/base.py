@@ -22,13 +22,14 @@ from sottovoce.privacy.doors.releases import Question, Releases, Sealed, Visit
 from sottovoce.privacy.modes import Published
 from sottovoce.privacy.noise_key import NoiseKey
 
+Numbers = np.ndarray | float
 ARGMIN_TOL = 1e-9
 MOST_STEPS = 4096  # of one run of local steps
 _NOTHING = Part(answers=0)
 
 
 class ExactOracle(Protocol):
-    """What a door wraps: exact answers about the rows of the clients on this machine (`problems/rows.py`)."""
+    """What a door wraps: exact answers about the rows of the clients on this machine (`problems/rows/oracle.py`)."""
 
     loss: Any
     dim: int
@@ -37,23 +38,25 @@ class ExactOracle(Protocol):
 
     @property
     def roundings(self) -> np.ndarray: ...
-    def gradient(self, w: np.ndarray, clients: Any, clip: Any, norm: Any, keep: Any) -> np.ndarray: ...
-    def clipped_examples(self, w: np.ndarray, client: int, clip: float, norm: Any) -> np.ndarray: ...
+    def gradient(
+        self, w: np.ndarray, clients: np.ndarray, clip: float | None, norm: int, keep: np.ndarray | None
+    ) -> np.ndarray: ...
+    def clipped_examples(self, w: np.ndarray, client: int, clip: float, norm: int) -> np.ndarray: ...
     def argmin(
         self,
-        centre: Any,
-        rho: Any,
-        linear: Any,
-        ridge: Any,
-        clients: Any,
-        start: Any,
-        tol: Any,
-        row_cap: Any = None,
+        centre: np.ndarray,
+        rho: Numbers,
+        linear: Numbers,
+        ridge: float,
+        clients: np.ndarray,
+        start: np.ndarray | None,
+        tol: Numbers,
+        row_cap: float | None = None,
         last_steps: int | None = None,
     ) -> np.ndarray: ...
-    def smoothness(self, clients: Any) -> np.ndarray: ...
-    def strong_convexity(self, clients: Any) -> np.ndarray: ...
-    def longest_row(self, clients: Any) -> np.ndarray: ...
+    def smoothness(self, clients: np.ndarray) -> np.ndarray: ...
+    def strong_convexity(self, clients: np.ndarray) -> np.ndarray: ...
+    def longest_row(self, clients: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass
@@ -91,7 +94,13 @@ class Door:
         return self.exact_gradient(w, question, self.clip)
 
     def argmin(
-        self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
+        self,
+        centre: np.ndarray,
+        rho: Numbers,
+        linear: Numbers,
+        ridge: float,
+        start: np.ndarray | None,
+        question: Question,
     ) -> np.ndarray:
         # Rows are scaled so that no record's gradient exceeds the clip norm anywhere.
         cap = None if self.clip is None else self.clip / self.exact.loss.lipschitz
@@ -155,7 +164,7 @@ class Door:
             return self.descent(start, spec, next_question("descent", start, *spec.numbers))
 
         def argmin(
-            centre: np.ndarray, rho: Any, linear: Any = 0.0, ridge: float = 0.0, start: np.ndarray | None = None
+            centre: np.ndarray, rho: Numbers, linear: Numbers = 0.0, ridge: float = 0.0, start: np.ndarray | None = None
         ) -> np.ndarray:
             question = next_question("argmin", centre, rho, linear, ridge, 0.0 if start is None else start)
             return self.argmin(centre, rho, linear, ridge, start, question)
@@ -257,7 +266,7 @@ class Door:
     def seeded(
         self,
         exact: np.ndarray,
-        scale: Any,
+        scale: Numbers,
         purpose: Purpose,
         question: Question,
         kind: str = "gaussian",
@@ -269,7 +278,7 @@ class Door:
         return self.key.noise(kind, who, question.local, k, purpose, number, exact, asked, count)
 
     def noisy(
-        self, exact: np.ndarray, scale: Any, purpose: Purpose, question: Question, kind: str = "gaussian"
+        self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question, kind: str = "gaussian"
     ) -> np.ndarray:
         """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
         noisy = scale * self.seeded(exact, scale, purpose, question, kind)

@@ -7,6 +7,7 @@ import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
+from sottovoce.core.clipping import clip_rows
 from sottovoce.core.contract import Noise, Oracle
 from sottovoce.core.random.streams import Purpose
 from sottovoce.ledger.memory import LedgerError
@@ -39,7 +40,7 @@ class ClientDoor(ProvenDoor):
         try:
             moved = self.answered(
                 question,
-                lambda: mechanisms.clip_rows(u - centre, self.privacy.clip),
+                lambda: clip_rows(u - centre, self.privacy.clip),
                 lambda moved: self._noised(moved, question),
             )
         except (BudgetSpent, LedgerError) as error:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from sottovoce.core.vouched import vouched
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy import sensitivity
-from sottovoce.privacy.doors.base import ARGMIN_TOL
+from sottovoce.privacy.doors.base import ARGMIN_TOL, Numbers
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question
 from sottovoce.privacy.events import Event
@@ -96,7 +95,13 @@ class RecordDoor(ProvenDoor):
         )
 
     def argmin(
-        self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
+        self,
+        centre: np.ndarray,
+        rho: Numbers,
+        linear: Numbers,
+        ridge: float,
+        start: np.ndarray | None,
+        question: Question,
     ) -> np.ndarray:
         one, cap = self._sensitivity(question), self.privacy.clip / self.exact.loss.lipschitz * (1 - 2.0**-50)
         terms = self._argmin_terms(centre, np.asarray(rho), np.asarray(linear), ridge, question.local, cap)
