@@ -406,7 +406,7 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         """Warn, before any work starts, if the method fails when these of `n` clients take part."""
 
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
-        """What its paper's claim depends on besides epsilon, delta and rounds, as arguments of `privacy.claims.describe`.
+        """What its paper's claim depends on besides epsilon, delta and rounds: arguments of `privacy.claims.describe`.
 
         Among them is `unmet`: the assumptions of the claim that this run breaks, as texts.
         """
