@@ -221,7 +221,7 @@ class PrivateScaler(Counted, _Scaler):
         ledger = MemoryLedger(Budget(self.epsilon, self.delta), (federation.n,))
         self.ask(federation, alone, ledger, seed_of(self.random_state))
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
-        charged = charges_of(ledger, ranges.plan_counts(self.epsilon, self.delta, alone), rounds=1)
+        charged = charges_of(ledger, (ranges.plan_counts(self.epsilon, self.delta, alone),), rounds=1)
         known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
         said = state_guarantee(alone, "ranges", 1, known)
         self.guarantee_ = said.leaving_out(*([ONE_OWNER] if groups is None else []))

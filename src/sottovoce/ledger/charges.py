@@ -200,8 +200,9 @@ class Charges:
 
     Parameters
     ----------
-    event
-        What an answer of this run was planned to be; with unequal batches, that of the largest share.
+    planned
+        What an answer to each kind of question of this run was planned to be; with unequal batches, that of the
+        largest share.
     run
         The name of this run in the owners' ledgers; "" in memory.
     rounds
@@ -212,7 +213,7 @@ class Charges:
         Where columns are split and labels randomised: the history of the labels.
     """
 
-    event: Event
+    planned: tuple[Event, ...]
     rounds: int
     histories: tuple[History, ...]
     who: tuple[tuple[int, ...], ...]
@@ -220,15 +221,22 @@ class Charges:
     labels: History | None = None
 
     @classmethod
-    def in_memory(cls, event: Event, rounds: int, ledger: MemoryLedger, labels: History | None = None) -> "Charges":
+    def in_memory(
+        cls, planned: tuple[Event, ...], rounds: int, ledger: MemoryLedger, labels: History | None = None
+    ) -> "Charges":
         spent, who = ledger.histories()
-        return cls(event, rounds, tuple(map(Counted.of, spent)), tuple(map(tuple, who.tolist())), labels=labels)
+        return cls(planned, rounds, tuple(map(Counted.of, spent)), tuple(map(tuple, who.tolist())), labels=labels)
 
     @classmethod
     def on_disk(
-        cls, event: Event, rounds: int, histories: Sequence[History], run: str, labels: History | None = None
+        cls,
+        planned: tuple[Event, ...],
+        rounds: int,
+        histories: Sequence[History],
+        run: str,
+        labels: History | None = None,
     ) -> "Charges":
-        return cls(event, rounds, tuple(histories), (tuple(range(len(histories))),), run, labels)
+        return cls(planned, rounds, tuple(histories), (tuple(range(len(histories))),), run, labels)
 
     @property
     def owners(self) -> int:
@@ -242,8 +250,8 @@ class Charges:
         return self.histories[self.who[repetition][owner]]
 
     def events(self) -> list[Event]:
-        """Every kind of answer in any history, the planned one first."""
-        kinds = dict.fromkeys([self.event])
+        """Every kind of answer in any history, the planned ones first."""
+        kinds = dict.fromkeys(self.planned)
         for history in self.histories:
             kinds |= dict.fromkeys(history.spent() or ())
         return list(kinds)
@@ -272,10 +280,11 @@ class Charges:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
+        planned = [pack_event(event) for event in self.planned]
         return {
             "run": self.run,
             "rounds": self.rounds,
-            "event": pack_event(self.event),
+            **({"event": planned[0]} if len(planned) == 1 else {"events": planned}),
             "histories": [history.to_dict() for history in self.histories],
             "who": [list(owners) for owners in self.who],
             "labels": None if self.labels is None else self.labels.to_dict(),
@@ -288,7 +297,8 @@ class Charges:
             histories = tuple(map(_history, said["histories"]))
             who = tuple(tuple(map(_whole, owners)) for owners in said["who"])
             labels = None if said["labels"] is None else _history(said["labels"])
-            made = cls(_event(said["event"]), _whole(said["rounds"]), histories, who, str(said["run"]), labels)
+            planned = tuple(map(_event, said["events"] if "events" in said else [said["event"]]))
+            made = cls(planned, _whole(said["rounds"]), histories, who, str(said["run"]), labels)
             kinds = max((len(history.spent() or ()) for history in histories), default=0)
         except (SottovoceError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise InvalidInput(f"charges: cannot be read ({type(error).__name__}: {error})") from None
@@ -300,11 +310,11 @@ class Charges:
         return made
 
 
-def charges_of(ledger: Any, event: Event, rounds: int, labels: History | None = None) -> Charges:
+def charges_of(ledger: Any, planned: tuple[Event, ...], rounds: int, labels: History | None = None) -> Charges:
     """The charges in a simulation's memory (`MemoryLedger`) or in the owners' files (`OwnerLedgers`)."""
     if isinstance(ledger, MemoryLedger):
-        return Charges.in_memory(event, rounds, ledger, labels)
-    return Charges.on_disk(event, rounds, [Kept.of(rows) for rows in ledger.rows()], ledger.run, labels)
+        return Charges.in_memory(planned, rounds, ledger, labels)
+    return Charges.on_disk(planned, rounds, [Kept.of(rows) for rows in ledger.rows()], ledger.run, labels)
 
 
 def added(spent: Iterable[Mapping[Event, int]]) -> Spent:

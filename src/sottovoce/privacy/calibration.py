@@ -1,5 +1,6 @@
 """From a budget to noise: what each answer of a run is, with the least noise that the budget allows."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -29,13 +30,9 @@ def plan_rows(
     """What an answer of each part is (for unit "client": what an upload is, one event for all)."""
     times = min(number for number in (rounds, most, privacy.participations) if number is not None)
     check.whole("Proven", participations=times)
-    if privacy.unit == "client":
-        parts, counts = asks.parts[:1], [times * asks.releases]
-    else:
-        parts, counts = asks.parts, [min(times, part.rounds(rounds)) * part.answers for part in asks.parts]
-    kinds = [
-        kind_of_answer(privacy, part, sizes) | {"row_bound": bound_in_force(privacy, part, row_bound)} for part in parts
-    ]
+    parts = privacy.parts(asks)
+    counts = [min(times, part.rounds(rounds)) * part.answers for part in parts]
+    kinds = [privacy.kind_of_answer(part, sizes, row_bound) for part in parts]
     return _shared_out(privacy.epsilon, privacy.delta, kinds, counts, [part.share for part in parts], spent)
 
 
@@ -73,7 +70,14 @@ def _shared_out(
         Event(noise_multiplier=one * float(np.sqrt(count / share)), **kind)
         for kind, count, share in zip(kinds, counts, shares, strict=True)
     ]
-    while accounting.epsilon({**dict(zip(events, counts, strict=True)), **(spent or {})}, delta) > epsilon:
+
+    def cost() -> float:
+        total = Counter(spent or {})
+        for event, count in zip(events, counts, strict=True):  # two parts may have the same event
+            total[event] += count
+        return accounting.epsilon(total, delta)
+
+    while cost() > epsilon:
         events = [replace(event, noise_multiplier=event.noise_multiplier * (1 + 2.0**-40)) for event in events]
     return tuple(events)
 

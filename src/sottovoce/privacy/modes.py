@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -65,6 +65,14 @@ class PrivacyMode:
         part in, if fewer than all.
         """
         return ()
+
+    def parts(self, asks: Asks) -> tuple[Part, ...]:
+        """The kinds of answer that are charged: one event of `plan` for each."""
+        return asks.parts
+
+    def kind_of_answer(self, part: Part, sizes: np.ndarray, row_bound: float | None) -> dict[str, Any]:
+        """What an answer to this part's questions is, whatever its noise: the other fields of its event."""
+        return {}
 
     def costs(self, asks: Asks, part: Part) -> int:
         """Events charged to a client for one round of this part."""
@@ -223,6 +231,16 @@ class Proven(PrivacyMode):
         from sottovoce.privacy import calibration
 
         return calibration.plan_rows(self, asks, rounds, sizes, spent, row_bound, most)
+
+    def parts(self, asks: Asks) -> tuple[Part, ...]:
+        """Where whole clients are hidden, all uploads are alike."""
+        return asks.parts if self.unit == "record" else (Part(asks.parts[0].kind, asks.releases),)
+
+    def kind_of_answer(self, part: Part, sizes: np.ndarray, row_bound: float | None) -> dict[str, Any]:
+        from sottovoce.privacy import calibration
+
+        bound = calibration.bound_in_force(self, part, row_bound)
+        return calibration.kind_of_answer(self, part, sizes) | {"row_bound": bound}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return asks.releases if self.unit == "client" else part.answers
@@ -383,6 +401,11 @@ class ProvenColumns(PrivacyMode):
         from sottovoce.privacy import calibration
 
         return calibration.plan_columns(self, asks, rounds if most is None else most)
+
+    def kind_of_answer(self, part: Part, sizes: np.ndarray, row_bound: float | None) -> dict[str, Any]:
+        from sottovoce.privacy import calibration
+
+        return calibration.column_kind(self) | {"row_bound": 0.0}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return part.answers
