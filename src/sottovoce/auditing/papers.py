@@ -13,7 +13,7 @@ from sottovoce.auditing.finding import Comparison, Finding, shown
 from sottovoce.auditing.game import Game, Progress, Promise, columns_promise, silent, worst_case
 from sottovoce.auditing.neighbours import FAR, Linear, Neighbours, canary, columns
 from sottovoce.core.contract import Array, Method, Noise, Site
-from sottovoce.privacy import claims
+from sottovoce.privacy import paper_noise
 from sottovoce.privacy.modes import Proven, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic
@@ -74,7 +74,7 @@ def fedspd_hidden_state() -> Iterator[Row]:
     """The paper's constants (26) with 162 coordinates and batches of ten, each of which holds the record."""
     game = Game(FedSPDDP(rho=20.0), canary(1, 10, 162), PLAIN, Published(1.0, 1e-4), 100)
     yield _row("(20): the 100th upload, given those before; b = 10", audit(game), upload=True)
-    composed = (claims.moments_total(100, 1.0, 1e-4), 1e-4)
+    composed = (paper_noise.moments_total(100, 1.0, 1e-4), 1e-4)
     yield _row("(20) for 100 rounds, composed; b = 10", audit(replace(game, claim=composed)))
 
 

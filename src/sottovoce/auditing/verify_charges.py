@@ -15,7 +15,8 @@ from sottovoce.experiment import run_file
 from sottovoce.experiment.publishable import tested_on_owners
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.charges import Charges, History, Kept, Stated, added
+from sottovoce.ledger.charges import Charges
+from sottovoce.ledger.histories import History, Kept, Stated, added
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE, Guarantee, Statement, state_guarantee
 

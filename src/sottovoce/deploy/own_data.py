@@ -14,7 +14,7 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.csv_file import label_text, read_csv
-from sottovoce.ledger.memory import fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss
 from sottovoce.problems.vertical import hashed
