@@ -13,6 +13,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.clipping import clip_rows
+from sottovoce.core.toml import to_toml
 from sottovoce.problems.schema import toml
 from sottovoce.problems.schema.columns import Column
 from sottovoce.problems.schema.frames import Table, must_be_there, read_table
@@ -210,7 +211,7 @@ class Schema:
 
     def to_toml(self) -> str:
         """The schema as TOML: the same text in a file of its own, in a run file and in a node's file."""
-        return toml.write(self.to_tables())
+        return to_toml({"schema": self.to_tables()})
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any], where: str = "[schema]") -> "Schema":
