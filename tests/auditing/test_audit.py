@@ -16,8 +16,8 @@ from sottovoce.auditing.papers import PROVEN, proven_game, proven_variants
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.random.streams import Purpose
 from sottovoce.experiment.local import LocalClients
-from sottovoce.privacy import claims
 from sottovoce.privacy import discrete_noise as mechanisms
+from sottovoce.privacy import paper_noise
 from sottovoce.privacy.accounting import gaussian_epsilon
 from sottovoce.privacy.doors.party import ProvenPartyDoor
 from sottovoce.privacy.doors.record import RecordDoor
@@ -267,7 +267,7 @@ def test_dp_admm_stands_as_corrected_and_falls_as_printed() -> None:
     method, privacy = DPADMM(rho=0.1, c_w=89.0), Published(0.2, 1e-3)
     neighbours, objective = canary(1, 40, 8), Objective(Linear(bend=0.25), L2(1e-6))
     corrected = audit(Game(method, neighbours, objective, privacy, 10, engine="numpy"))
-    true = exact_epsilon(claims.dp_admm_exact_mu(10, 0.2, 1e-3), 1e-3)
+    true = exact_epsilon(paper_noise.dp_admm_exact_mu(10, 0.2, 1e-3), 1e-3)
     assert corrected.comparisons[0].lower == pytest.approx(true, rel=1e-6)
     assert not corrected.refuted
     printed = audit_papers.MatrixNormalDPADMM(rho=0.1, c_w=89.0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sottovoce.auditing.scenes import crowd_of
 
 from sottovoce.algorithms import ADMM, ALGORITHMS, DPADMM, DPSGD, ADMMSharing, FedEPM, FedPLT, FedSPDDP
 from sottovoce.auditing import promise as audit_promise
@@ -15,7 +16,6 @@ from sottovoce.auditing.checks import noise_and_charges
 from sottovoce.auditing.finding import Check
 from sottovoce.auditing.game import Game, columns_promise, worst_case
 from sottovoce.auditing.paths import PATHS, USUAL, examine, paths_of
-from sottovoce.auditing.scenes import crowd_of
 from sottovoce.core.contract import VerticalAlgorithm
 from sottovoce.experiment import local as simulate
 from sottovoce.ledger.memory import MemoryLedger

@@ -21,7 +21,8 @@ from sottovoce.auditing.verify import BROKEN, VERIFIED, WORD, Verification, veri
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.core.participation import KOfN
 from sottovoce.deploy.server import serve
-from sottovoce.ledger.charges import Charges, Kept, Stated
+from sottovoce.ledger.charges import Charges
+from sottovoce.ledger.histories import Kept, Stated
 from tests.deployments import (
     COLUMNS as PARTIES,
 )

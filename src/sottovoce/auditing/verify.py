@@ -20,7 +20,8 @@ from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.experiment import run_file, saved, store, whole_files
 from sottovoce.experiment.result import Result
-from sottovoce.ledger.charges import Charges, Kept, Stated
+from sottovoce.ledger.charges import Charges
+from sottovoce.ledger.histories import Kept, Stated
 from sottovoce.privacy.guarantee import NO_PRIVACY, UNKNOWN, Guarantee, words
 from sottovoce.privacy.theorems import CODE
 

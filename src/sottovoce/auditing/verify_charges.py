@@ -12,7 +12,8 @@ from sottovoce.experiment import run_file
 from sottovoce.experiment.publishable import tested_on_owners
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.charges import Charges, Counted, History, Kept, Stated
+from sottovoce.ledger.charges import Charges
+from sottovoce.ledger.histories import Counted, History, Kept, Stated
 from sottovoce.privacy.calibration import bound_in_force, column_kind, kind_of_answer
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import (

@@ -12,9 +12,9 @@ at once in the simulator.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Claim:
     delta: float
 
 
-Kind = Literal["gradient", "argmin", "prox-steps", "descent", "fit", "scores"]
+Kind = Literal["gradient", "argmin", "prox-steps", "descent", "moments", "fit", "scores"]
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Part:
     Parameters
     ----------
     kind
-        Which question: "gradient", "argmin", "prox-steps" or "descent" (see `Oracle`), "fit" or "scores" (see
-        `ColumnOracle`).
+        Which question: "gradient", "argmin", "prox-steps", "descent" or "moments" (see `Oracle`), "fit" or "scores"
+        (see `ColumnOracle`).
     answers
         Questions in each of its rounds.
     batch
@@ -272,6 +272,7 @@ class Oracle:
     argmin: Callable[..., Array]  # argmin(centre, rho, linear=0, ridge=0, start=None): see `problems/rows.py`
     prox_steps: Callable[[Array, ProxSteps], Array]  # from a public start: noise on the end, not on each gradient
     descent: Callable[[Array, Descent], Array]  # from a public start: full gradients, noise in every step
+    moments: Callable[..., Array]  # moments(kappa, slope_bound=inf): first and second moments, see `core/moments.py`
     size: Array  # number of records
     weight: Array  # what one record's loss counts for in f: 1/size (scale "mean") or 1 ("sum")
     noise_std: Array  # standard deviation of the noise on each coordinate of `grad`; 0 where it is exact
@@ -392,6 +393,9 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     down: ClassVar[type]  # the class of its broadcasts; `core/shapes.py` says how to declare what they look like
     up: ClassVar[type]  # the class of its uploads
 
+    def __post_init__(self) -> None:
+        check.fields(self)  # by their annotations: `check.Positive`, Literal, ...
+
     def asks(self) -> Asks:
         """What one participation costs."""
         return Asks()
@@ -408,6 +412,23 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         These are arguments of `privacy/claims.py`'s `describe`.
         """
         return {}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Its hyper-parameters by name, as scikit-learn asks for them; `deep` makes no difference."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def set_params(self, **params: Any) -> Self:
+        """A copy with these hyper-parameters. An algorithm is never changed in place, so use what this returns.
+
+        Examples
+        --------
+        >>> from sottovoce.algorithms import DPSGD
+        >>> DPSGD(batch=32).set_params(step=0.5)
+        DPSGD(step=0.5, batch=32)
+        """
+        for name in params:
+            check.one_of(type(self).__name__, "hyper-parameter", name, self.get_params())
+        return replace(self, **params)
 
     @abstractmethod
     def init_server(self, hub: Hub) -> ServerState: ...

@@ -17,7 +17,7 @@ from sottovoce.deploy.wire import Ask
 from sottovoce.experiment.run_file import Settings, build_task
 from sottovoce.experiment.tables import fit_value, from_table
 from sottovoce.experiment.task import Task
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.events import Event, event_class
 
 LONGEST_TASK = 1 << 16
 _DEEP = re.compile(r"(?:\s*\.\s*[\w\"'-]+){9}")
@@ -84,4 +84,4 @@ def _events(text: str, task: Task) -> tuple[Event, ...]:
     needed = len(task.algorithm.asks().parts) if task.privacy.promise != "client" else 1
     fits = isinstance(listed, list) and len(listed) == needed <= _MOST_PARTS
     check.require(fits, "task", f"needs one event for each kind of question ({needed})")
-    return tuple(from_table(Event, one, "event") for one in listed)
+    return tuple(from_table(event_class(one), one, "event") for one in listed)

@@ -24,7 +24,8 @@ from sottovoce.experiment.source import class_texts, for_loss, read_schema
 from sottovoce.experiment.tables import Tables, describe_task, from_table, plain_fields
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import CLIENTS
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy.events import Event
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.schema import Schema

@@ -56,11 +56,12 @@ from sottovoce.experiment.source import read_schema
 from sottovoce.experiment.tables import from_table, read_tables
 from sottovoce.experiment.train import CLIENTS
 from sottovoce.experiment.whole_files import StoreError
-from sottovoce.ledger.charges import pack_rows
+from sottovoce.ledger.budget import Budget, LedgerError
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget, LedgerError, pack_event
+from sottovoce.ledger.histories import pack_rows
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.doors.party import MODEL, OutOfRange
+from sottovoce.privacy.events import pack_event
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import VerticalFederation

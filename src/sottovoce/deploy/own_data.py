@@ -15,7 +15,7 @@ from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.csv_file import label_text, read_csv
 from sottovoce.experiment.source import class_texts
-from sottovoce.ledger.memory import fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss
 from sottovoce.problems.schema import Schema

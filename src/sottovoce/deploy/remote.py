@@ -23,7 +23,7 @@ from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.label_holder import Prox, Slope, SlopeAt, Values
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.tables import to_toml
-from sottovoce.ledger.memory import pack_event
+from sottovoce.privacy.events import pack_event
 from sottovoce.problems.rows import engine_for
 
 log = logging.getLogger("sottovoce")

@@ -13,9 +13,9 @@ import numpy as np
 
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.deploy.wire import Status, printable
-from sottovoce.ledger.charges import MOST_KINDS, Charges, Counted, History, Stated, unpack_rows
-from sottovoce.ledger.memory import unpack_event
-from sottovoce.privacy.events import Event
+from sottovoce.ledger.charges import Charges
+from sottovoce.ledger.histories import MOST_KINDS, Counted, History, Stated, unpack_rows
+from sottovoce.privacy.events import Event, unpack_event
 from sottovoce.privacy.guarantee import Statement
 
 log = logging.getLogger("sottovoce")

@@ -14,8 +14,9 @@ from sottovoce.core.round import Exchange, Outcome
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.result import Result, summed_scores
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.charges import Charges, Counted, History, Kept, charges_of
-from sottovoce.ledger.memory import fingerprint
+from sottovoce.ledger.charges import Charges, charges_of
+from sottovoce.ledger.fingerprint import fingerprint
+from sottovoce.ledger.histories import Counted, History, Kept
 from sottovoce.privacy.doors import open_door
 from sottovoce.privacy.doors.party import bounded
 from sottovoce.privacy.events import Event

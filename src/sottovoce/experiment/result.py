@@ -38,7 +38,7 @@ class Result:
     No privacy: exact answers were sent in the clear.
     >>> result
     Result: dp-admm, 10 rounds, a model of shape (1,)
-      objective 0.4733
+      objective 0.3342
       privacy: none
     """
 

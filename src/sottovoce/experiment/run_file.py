@@ -126,7 +126,9 @@ class Experiment:
         data = {**plain_fields(source), **self.loader_options, **self.partition_options}
         prepared = {} if self.schema is None else {"schema": self.schema.to_tables()}
         run = plain_fields(self.settings)
-        return describe(self.task, self.data().federation, run["engine"]) | {"data": data, **prepared, "run": run}
+        federation = self.data().federation
+        task = replace(self.task.settled(federation), objective=self.task.objective)
+        return describe(task, federation, run["engine"]) | {"data": data, **prepared, "run": run}
 
     def train(
         self,
@@ -209,7 +211,7 @@ def build_objective(table: Mapping[str, Any], where: str) -> Objective:
         own = field_names(kind)
         return from_table(kind, {key: value for key, value in table.items() if key in own}, where, name)
 
-    scale = fit_value(where, "scale", table.get("scale", "mean"), str)
+    scale = fit_value(where, "scale", table.get("scale", "mean"), str | float)
     made = part(loss, loss.name), part(penalty, penalty.name)
     with placed_at(where):
         return Objective(*made, scale)

@@ -1,7 +1,7 @@
 """A task: what is trained, how and under which promise, whoever holds the data. It travels as one frozen value."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 
 Engine = Literal["auto", "numpy", "kernel"]
@@ -50,6 +51,12 @@ class Task:
     participation: Participation = Everyone()  # noqa: RUF009 (frozen)
     rounds: int = 1
     engine: Engine = "auto"
+
+    def settled(self, federation: FederatedData) -> "Task":
+        """The same task with what follows from public numbers written out: weights of records, and the clip norm."""
+        objective = self.objective.weighing(federation.record_weight)
+        privacy = self.privacy.clipping(objective.loss.slope_at_zero, federation.row_bound)
+        return replace(self, objective=objective, privacy=privacy)
 
     def check(self, layout: Layout) -> None:
         """Refuse parts that do not fit each other, or data that are split in this way."""

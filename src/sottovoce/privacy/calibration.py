@@ -30,13 +30,15 @@ def plan_rows(
     times = min(number for number in (rounds, most, privacy.participations) if number is not None)
     check.whole("Proven", participations=times)
     if privacy.unit == "client":
-        parts, counts = asks.parts[:1], [times * asks.releases]
+        asked = sum(part.rounds(rounds) for part in asks.parts)
+        parts, counts = asks.parts[:1], [min(times, asked) * asks.releases]
     else:
         parts, counts = asks.parts, [min(times, part.rounds(rounds)) * part.answers for part in asks.parts]
     kinds = [
         kind_of_answer(privacy, part, sizes) | {"row_bound": bound_in_force(privacy, part, row_bound)} for part in parts
     ]
-    return _shared_out(privacy.epsilon, privacy.delta, kinds, counts, [part.share for part in parts], spent)
+    shares = [part.share for part in parts] if len(parts) > 1 else [1.0]
+    return _shared_out(privacy.epsilon, privacy.delta, kinds, counts, shares, spent)
 
 
 def plan_columns(privacy: "ProvenColumns", asks: Asks, rounds: int) -> tuple[Event, ...]:
@@ -64,9 +66,9 @@ def _shared_out(
     if len(kinds) == 1:
         noise = accounting.calibrate(epsilon, delta, counts[0], spent=spent, **accounted[0])
         return (Event(noise_multiplier=noise, **kinds[0]),)
-    plain = all(kind.get("sampling", "full") == "full" and kind["mechanism"] == "gaussian" for kind in kinds)
+    plain = all(kind.get("sampling", "full") == "full" and kind["mechanism"].endswith("gaussian") for kind in kinds)
     rule = "several kinds of question share a budget with Gaussian noise on all records"
-    check.require(plain, "Proven", rule, hint="Use batch=0 and seeded Gaussian noise")
+    check.require(plain, "Proven", rule, hint="Use batch=0 and Gaussian noise")
     check.require(min(counts) > 0, "Proven", "every kind of question needs a round in which it is asked")
     one = accounting.calibrate(epsilon, delta, 1, spent=spent, **accounted[0])
     events = [

@@ -383,9 +383,9 @@ def _merged(grounds: Sequence[Grounds]) -> Grounds:
     """What a run with several kinds of question rests on: all of it."""
     if len(grounds) == 1:
         return grounds[0]
-    sensitivities = "; ".join(str(one.constants["sensitivity"]) for one in grounds)
+    sensitivities = "; ".join(dict.fromkeys(str(one.constants["sensitivity"]) for one in grounds))
     return Grounds(
-        "; ".join(one.theorem for one in grounds),
+        "; ".join(dict.fromkeys(one.theorem for one in grounds)),
         "; ".join(dict.fromkeys(one.proof for one in grounds)),
         {**grounds[0].constants, "sensitivity": sensitivities},
         tuple(dict.fromkeys(assumption for one in grounds for assumption in one.assumptions)),

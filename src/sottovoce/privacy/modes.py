@@ -1,7 +1,7 @@
 """The one switch: what the oracle answers, what happens to an upload, and what is printed with the result."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -45,6 +45,10 @@ class PrivacyMode:
     def predicts(self) -> bool:
         """Whether there will be a model that new rows can be scored with."""
         return True
+
+    def clipping(self, slope: float, row_bound: float | None) -> "PrivacyMode":
+        """The same with a clip norm, where none was given: `slope` is the loss's at 0, `row_bound` a promise."""
+        return self
 
     def check(self, asks: Asks, penalty: Penalty) -> None:
         """Refuse what no proof covers, before any work starts."""
@@ -131,7 +135,8 @@ class Proven(PrivacyMode):
         The whole budget of each client for the whole run. The noise follows from it.
     clip
         Bound on one record's gradient (unit "record") or on one upload's distance from a public centre
-        (unit "client"), enforced by clipping.
+        (unit "client"), enforced by clipping. Left out: for unit "record", the longest gradient that a record can have
+        at a model of zeros, by the loss and the promised bound on rows (1/2 for a logistic loss and rows of length 1).
     unit
         "record": one row of one client. "client": everything a client has.
     relation
@@ -159,7 +164,7 @@ class Proven(PrivacyMode):
 
     epsilon: float
     delta: float
-    clip: float
+    clip: float = None  # type: ignore[assignment]  (settled by `clipping`)
     unit: Literal["record", "client"] = "record"
     relation: Literal["replace-one", "add-remove"] = "replace-one"
     mechanism: Literal["gaussian", "laplace"] = "gaussian"
@@ -169,10 +174,13 @@ class Proven(PrivacyMode):
     layouts: ClassVar[frozenset[Layout]] = frozenset({"rows"})
 
     def __post_init__(self) -> None:
-        check.positive("Proven", epsilon=self.epsilon, clip=self.clip)
-        usable = LEAST_CLIP <= self.clip <= LARGEST_CLIP
-        rule = f"clip must be from {LEAST_CLIP:g} to {LARGEST_CLIP:g}, so that no noise is rounded to 0 or overflows"
-        check.require(usable, "Proven", rule, self.clip)
+        check.positive("Proven", epsilon=self.epsilon)
+        if self.clip is not None:
+            check.positive("Proven", clip=self.clip)
+            usable = LEAST_CLIP <= self.clip <= LARGEST_CLIP
+            range_ = f"from {LEAST_CLIP:g} to {LARGEST_CLIP:g}"
+            rule = f"clip must be {range_}, so that no noise is rounded to 0 or overflows"
+            check.require(usable, "Proven", rule, self.clip)
         check.one_of("Proven", "unit", self.unit, ("record", "client"))
         check.one_of("Proven", "relation", self.relation, ("replace-one", "add-remove"))
         if self.unit == "client":
@@ -205,6 +213,15 @@ class Proven(PrivacyMode):
     @property
     def cut(self) -> tuple[str, float]:
         return "clip", self.clip
+
+    def clipping(self, slope: float, row_bound: float | None) -> "Proven":
+        if self.clip is not None:
+            return self
+        known = self.unit == "record" and self.mechanism == "gaussian" and row_bound is not None and slope < np.inf
+        rule = "needs clip, unless it follows from the loss and a bound on rows (unit 'record', Gaussian noise)"
+        check.require(known, "Proven", rule, hint="Give clip=..., or promise a row_bound")
+        assert row_bound is not None
+        return replace(self, clip=slope * row_bound)
 
     @property
     def counted_relation(self) -> Relation:

@@ -245,7 +245,9 @@ class ModuleRows(Rows):
 
     loss: Module
 
-    def __init__(self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Module, scale: str = "mean") -> None:
+    def __init__(
+        self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Module, scale: str | float = "mean"
+    ) -> None:
         super().__init__(X, y, offsets, loss, scale, engine="numpy")
         loss.try_on_zeros(self.features)  # whether it takes such rows, before it is asked
 

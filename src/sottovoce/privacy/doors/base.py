@@ -24,6 +24,7 @@ from sottovoce.privacy.noise_key import NoiseKey
 
 Numbers = np.ndarray | float
 ARGMIN_TOL = 1e-9
+LARGEST_SLOPE = 1e100  # stands for no bound on slopes
 MOST_STEPS = 4096  # of one run of local steps
 _NOTHING = Part(answers=0)
 
@@ -54,6 +55,8 @@ class ExactOracle(Protocol):
         row_cap: float | None = None,
         last_steps: int | None = None,
     ) -> np.ndarray: ...
+    def moments(self, clients: np.ndarray, kappa: float, row_bound: float, slope_bound: float) -> np.ndarray: ...
+    def moments_of_records(self, client: int, kappa: float, row_bound: float, slope_bound: float) -> np.ndarray: ...
     def smoothness(self, clients: np.ndarray) -> np.ndarray: ...
     def strong_convexity(self, clients: np.ndarray) -> np.ndarray: ...
     def longest_row(self, clients: np.ndarray) -> np.ndarray: ...
@@ -112,6 +115,10 @@ class Door:
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
         return local_runs.take_descent(self.gradients(question, self.clip), start, spec)
 
+    def moments(self, kappa: float, slope_bound: float, question: Question) -> np.ndarray:
+        exact = self.exact.moments(question.local, kappa, np.inf, slope_bound)
+        return np.broadcast_to(exact, (*self.shape(len(question.local)), exact.shape[-1])).copy()
+
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
         return u
 
@@ -163,6 +170,9 @@ class Door:
         def descent(start: np.ndarray, spec: Descent) -> np.ndarray:
             return self.descent(start, spec, next_question("descent", start, *spec.numbers))
 
+        def moments(kappa: float, slope_bound: float = np.inf) -> np.ndarray:
+            return self.moments(kappa, slope_bound, next_question("moments", kappa, min(slope_bound, LARGEST_SLOPE)))
+
         def argmin(
             centre: np.ndarray, rho: Numbers, linear: Numbers = 0.0, ridge: float = 0.0, start: np.ndarray | None = None
         ) -> np.ndarray:
@@ -174,6 +184,7 @@ class Door:
             argmin=argmin,
             prox_steps=prox_steps,
             descent=descent,
+            moments=moments,
             **self._constants(local, self.part_at(k)),
             smoothness=lambda: self.smoothness(local),
             strong_convexity=lambda: self.strong_convexity(local),

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sottovoce.core import check
+from sottovoce.core import check, moments
 from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Descent, Part, ProxSteps
 from sottovoce.core.random.streams import Purpose
@@ -59,11 +59,11 @@ class RecordDoor(ProvenDoor):
                 f"Proven: nobody vouches for the constants of {type(loss).__name__}, which is not a loss of this "
                 "library; use one that is, such as Logistic() or Huber(), or unit='client', or Published or NoPrivacy"
             )
-        if kind != "gradient" and self.privacy.noise == "secure":
+        if kind not in ("gradient", "moments") and self.privacy.noise == "secure":
             raise NoGuarantee(
-                f"Proven: secure noise is offered for gradients, not for {kind!r}; use the method's default variant"
+                f"Proven: secure noise is offered for gradients and moments, not for {kind!r}; use the default variant"
             )
-        if kind in ("argmin", "descent") and self.privacy.mechanism != "gaussian":
+        if kind in ("argmin", "descent", "moments") and self.privacy.mechanism != "gaussian":
             raise NoGuarantee(f"Proven: no {self.privacy.mechanism} noise for {kind!r}; use mechanism='gaussian'")
         if kind == "argmin" and not loss.convex:
             raise NoGuarantee(
@@ -158,6 +158,48 @@ class RecordDoor(ProvenDoor):
 
         # Noise is in every step, so what is computed is already what may be given.
         return self.answered(question, lambda: local_runs.take_descent(noisy, start, spec), self.intercept)
+
+    def moments(self, kappa: float, slope_bound: float, question: Question) -> np.ndarray:
+        slope = min(slope_bound, self.exact.loss.slope_at_zero)
+        row_bound = self.privacy.clip / slope  # so that a record's first moment is cut to the clip norm
+        one = moments.sensitivity(kappa, slope, self._reach == 2)
+        if self.privacy.noise == "secure":
+            answer = self.answered(
+                question,
+                lambda: self._grid_moments(kappa, row_bound, slope, question.local),
+                lambda sums: self._secure_moments(sums, one, kappa, slope, question),
+            )
+        else:
+            # Products and sums of n records are off by at most n (n + 4) u (slope + kappa), for both of two neighbours.
+            sizes = self.exact.sizes[question.local][:, None]
+            rounding = 2 * sizes * (sizes + 4) * 2.0**-53 * (slope + kappa)
+            scale = (
+                self.event_of(question.part).noise_multiplier * self.exact.weights[question.local] * (one + rounding)
+            )
+            answer = self.answered(
+                question,
+                lambda: self.exact.moments(question.local, kappa, row_bound, slope),
+                lambda exact: self.noisy(exact, scale, Purpose.NOISE, question),
+            )
+        return moments.rescaled(answer, self.exact.dim, row_bound)
+
+    def _grid_moments(self, kappa: float, row_bound: float, slope: float, local: np.ndarray) -> np.ndarray:
+        """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
+        longest = float(np.hypot(slope, kappa))
+        records = [self.exact.moments_of_records(int(client), kappa, row_bound, slope) for client in local]
+        return np.stack([mechanisms.to_grid(own, longest).sum(axis=0) for own in records])
+
+    def _secure_moments(
+        self, sums: np.ndarray, one: float, kappa: float, slope: float, question: Question
+    ) -> np.ndarray:
+        """Moments of integer sums, with discrete noise from the operating system.
+
+        Truncation moves each coordinate of a record by less than a step, so two records' difference by √width steps.
+        """
+        longest = float(np.hypot(slope, kappa))
+        steps = np.ceil(one * mechanisms.GRID_STEPS / longest) + np.sqrt(sums.shape[-1])
+        noisy = mechanisms.noised("gaussian", self.event_of(question.part).noise_multiplier * steps, sums)
+        return self.intercept(mechanisms.from_grid(noisy, longest) * self.exact.weights[question.local])
 
     def _prox_steps_sensitivity(self, spec: ProxSteps, question: Question) -> np.ndarray:
         one, local = self._sensitivity(question), question.local
