@@ -64,10 +64,13 @@ class StoreError(SottovoceError):
 # ------------------------------------------------------------------------------------------------------- finished runs
 
 
-def save(result: Result, path: str | Path, figure: bool = False) -> Path:
-    """Write a run folder, all of it or nothing. A checkpoint folder of this same run is completed in place."""
+def save(result: Result, path: str | Path, more: Mapping[str, bytes] | None = None) -> Path:
+    """Write a run folder, all of it or nothing. A checkpoint folder of this same run is completed in place.
+
+    `more` files go into it under their names, such as a figure.
+    """
     path = Path(path)
-    contents = _contents(result, figure)
+    contents = _contents(result, more or {})
     if not (path / CHECKPOINT).exists():
         with new_folder(path) as folder:
             for name, content in contents.items():
@@ -169,14 +172,7 @@ def load_versions(path: str | Path) -> dict[str, str]:
     return {str(name): str(version) for name, version in read_json(Path(path) / VERSIONS).items()}
 
 
-def write_page(path: Path, text: str) -> None:
-    """One file of its own, in place of an older one of this name: all of it or nothing."""
-    with _disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text.encode())
-
-
-def _contents(result: Result, figure: bool) -> dict[str, bytes]:
+def _contents(result: Result, more: Mapping[str, bytes]) -> dict[str, bytes]:
     """Every file of a finished run, in memory: what cannot be said is found out before anything is written."""
     contents = {
         CONFIG: to_toml(result.config).encode(),
@@ -186,13 +182,8 @@ def _contents(result: Result, figure: bool) -> dict[str, bytes]:
         GUARANTEE_TEXT: f"{result.guarantee.text}\n".encode(),
         SUMMARY: _dumps(summary(result)),
         VERSIONS: _dumps(versions()),
+        **more,
     }
-    if figure and len(result.history):
-        from sottovoce.report import figures as plot
-
-        sink = io.BytesIO()
-        plot.convergence({result.config["algorithm"]["name"]: result.history}, sink)
-        contents[FIGURE] = sink.getvalue()
     charged = None if result.charges is None else result.charges.to_dict()
     seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
     contents[CHARGES] = _dumps({"charges": charged, "seal": seal})

@@ -127,10 +127,12 @@ def compare(
 
 def optimal(splits: Sequence[str]) -> Columns:
     """The optimum without privacy, as one row per split."""
-    from sottovoce.cli.demo_runs import optimum
-    from sottovoce.experiment.experiment import Data
+    from sottovoce.experiment.optimum import optimum
 
-    found = [optimum(Data(*federation(CLIENTS, **SPLITS[split])), GOAL)[1] for split in splits]
+    found = []
+    for split in splits:
+        rows, test = federation(CLIENTS, **SPLITS[split])
+        found.append(optimum(rows, GOAL, test)[1])
     return {
         "split": list(splits),
         "run": 0,
