@@ -96,7 +96,8 @@ class _FederatedLinear(PrivateEstimator):
         mode = self._mode()
         if not (isinstance(self.algorithm, str) and self.algorithm == "auto"):
             return self._algorithm(), mode, self.rounds
-        from sottovoce.planning import forecast as plan
+        from sottovoce.planning.forecast import choose
+        from sottovoce.planning.problem import Problem
 
         if not isinstance(mode, Proven):
             raise InvalidInput(f"{self._name}: algorithm='auto' is for privacy 'proven', got {mode.mode!r}. Name one")
@@ -114,15 +115,17 @@ class _FederatedLinear(PrivateEstimator):
             if isinstance(step, PrivateScaler):
                 step.must_leave_enough(mode)
                 epsilon = step.leaves(mode)
-        chosen = plan.choose(
-            federation.sizes.tolist(),
-            columns,
-            epsilon=epsilon,
-            delta=mode.delta,
-            objective=objective,
-            unit=mode.unit,
-            secure=mode.noise == "secure",
-            row_bound=bound,
+        chosen = choose(
+            Problem(
+                federation.sizes.tolist(),
+                columns,
+                epsilon=epsilon,
+                delta=mode.delta,
+                objective=objective,
+                unit=mode.unit,
+                secure=mode.noise == "secure",
+                row_bound=bound,
+            )
         )
         return chosen.algorithm, replace(mode, clip=chosen.privacy.clip), chosen.rounds
 
