@@ -12,9 +12,10 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.reproduce.experiment import Draw, Finding, Table
+from sottovoce.reproduce.experiment import Draw, Finding, Table, Value
 
 Rule = Callable[[Table], Finding]
+Key = Any  # a value of one column, or a tuple of values of several
 CLEAR, SLIGHT = 3, 2  # standard errors: a difference that counts; one that does not
 
 
@@ -43,7 +44,7 @@ def mean(table: Table, y: str) -> Mean:
     return Mean.of(np.asarray(table[y], dtype=np.float64))
 
 
-def means(table: Table, y: str, by: str) -> dict[Any, Mean]:
+def means(table: Table, y: str, by: str) -> dict[Key, Mean]:
     return {key: mean(rows, y) for (key,), rows in table.each(by)}
 
 
@@ -64,7 +65,7 @@ class Which(TypedDict, total=False):
     """What a rule compares: `y` in the last round (or whichever `where` names), for each value of `by`."""
 
     of: Callable[[Table], Table]  # done first, see `tuned`
-    where: Mapping[str, Any]  # only rows that have these values
+    where: Mapping[str, Value | Sequence[Value]]  # only rows that have these values
     each: Sequence[str]  # the rule must hold for every combination of these columns' values
     draw: Draw  # rows on the same draw of the data are averaged first
     paired: Draw  # so too, and all are run on the same draws: differences are taken draw by draw
@@ -86,7 +87,7 @@ class Compared:
         if which.get("median"):
             self.means = {key: Mean(float(np.median(rows[y])), 0.0) for key, rows in groups.items()}
 
-    def apart(self, high: Any, low: Any) -> float:
+    def apart(self, high: Key, low: Key) -> float:
         """How many standard errors of the difference `high` lies above `low`."""
         if not self.paired:
             return self.means[high].beyond(self.means[low])
@@ -94,14 +95,14 @@ class Compared:
         check.require(bool(pairs), "verdict", f"{high!r} and {low!r} have no draw of the data in common")
         return Mean.of([above - below for above, below in pairs]).beyond(Mean(0.0, 0.0))
 
-    def climbs(self, keys: Sequence[Any]) -> bool:
+    def climbs(self, keys: Sequence[Key]) -> bool:
         """The ends are clearly apart, and no two neighbours more than slightly the wrong way round: where all share
         one mean, a wrong "yes" is a 3-sigma event (with two or three trials, for which errors are not well known,
         a more likely one)."""
         steady = all(self.apart(high, low) > -SLIGHT for low, high in itertools.pairwise(keys))
         return steady and self.apart(keys[-1], keys[0]) > CLEAR
 
-    def least(self) -> Any:
+    def least(self) -> Key:
         return min(self.means, key=lambda key: self.means[key].value)
 
     def values(self) -> list[float]:
@@ -120,12 +121,12 @@ def falls(y: str, by: str, **which: Unpack[Which]) -> Rule:
     return _rule(y, by, which, lambda found: found.climbs(sorted(found.means)[::-1]), _in_order)
 
 
-def lowest(y: str, by: str, winner: Any, **which: Unpack[Which]) -> Rule:
+def lowest(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rule:
     """The mean of `y` is clearly lower for `winner` than for any other value of `by`."""
     return _first(y, by, winner, which, lambda found, other: found.apart(other, winner))
 
 
-def highest(y: str, by: str, winner: Any, **which: Unpack[Which]) -> Rule:
+def highest(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rule:
     return _first(y, by, winner, which, lambda found, other: found.apart(winner, other))
 
 
@@ -143,7 +144,7 @@ def alike(y: str, by: str, within: float, relative: bool = False, **which: Unpac
 
 
 def above(
-    y: str, by: str | Sequence[str], level: float, paper: Mapping[Any, float] | None = None, **which: Unpack[Which]
+    y: str, by: str | Sequence[str], level: float, paper: Mapping[Key, float] | None = None, **which: Unpack[Which]
 ) -> Rule:
     """Every mean of `y` is above `level`; printed next to the paper's own numbers, if given."""
     columns = () if isinstance(by, str) else by
@@ -156,10 +157,10 @@ def above(
     return _rule(y, by, which, lambda found: min(found.values()) > level, say)
 
 
-def meets(y: str, by: str | Sequence[str], numbers: Mapping[Any, float], **which: Unpack[Which]) -> Rule:
+def meets(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], **which: Unpack[Which]) -> Rule:
     """Each of the paper's numbers, from one draw of the data, lies within two standard deviations between draws."""
 
-    def spread(found: Compared, key: Any) -> float:
+    def spread(found: Compared, key: Key) -> float:
         return float(np.std(list(found.draws[key].values()), ddof=1))
 
     def decide(found: Compared) -> bool:
@@ -209,8 +210,8 @@ def declines(y: str, **which: Unpack[Which]) -> Rule:
     return _rule(y, "round", which, decide, say)
 
 
-def _first(y: str, by: str, winner: Any, which: Which, lead: Callable[[Compared, Any], float]) -> Rule:
-    def others(found: Compared) -> list[Any]:
+def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Compared, Key], float]) -> Rule:
+    def others(found: Compared) -> list[Key]:
         return [key for key in found.means if key != winner]
 
     def say(found: Compared) -> str:
@@ -263,7 +264,7 @@ def _in_order(found: Compared) -> str:
     return said + (f" (ends {errors:.1f} standard errors of paired differences apart)" if found.paired else "")
 
 
-def _named(key: Any, columns: Sequence[str] = ()) -> str:
+def _named(key: Key, columns: Sequence[str] = ()) -> str:
     """A value, or several: numbers with the names of their columns, where those are given."""
     values = key if isinstance(key, tuple) else (key,)
     names = [f"{name} = " for name in columns] or [""] * len(values)
