@@ -231,6 +231,8 @@ def test_several_runs_lie_over_each_other(place: Path) -> None:
     assert [line["name"] for line in charts_of(page)["test_loss"]["lines"]] == ["dp-admm", "fedavg"]
     assert "<title>Comparison of dp-admm and fedavg</title>" in page
     assert "this page shows 2" in words_of(page)
+    same_method = charts_of(page_of(place / "one", place / "five"))["test_loss"]["lines"]
+    assert len({line["style"]["on_white"] for line in same_method}) == 2
     assert "<title>Report on &lt;us&gt;</title>" in page_of(place / "one", title="Report on <us>")
 
 

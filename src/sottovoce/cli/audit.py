@@ -1,7 +1,7 @@
 """`sottovoce audit`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -23,26 +23,13 @@ _What = Annotated[
         help="A method's name, which is then attacked with worst-case canaries; or a run file, for your own data.",
     ),
 ]
-_Mode = Annotated[str, typer.Option(help="published or proven.")]
-_Epsilon = Annotated[float, typer.Option(help="What is promised: in total (proven), a round (published).")]
-_Delta = Annotated[float, typer.Option(help="0 for Laplace noise.")]
-_Clip = Annotated[float, typer.Option(help="Clip norm of proven noise.")]
 _Unit = Annotated[
     str, typer.Option(help="What is protected: record or client; column or party where columns are split.")
 ]
-_Relation = Annotated[str, typer.Option(help="replace-one or add-remove.")]
-_Rounds = Annotated[int, typer.Option(help="Rounds of a run.")]
-_Clients = Annotated[int | None, typer.Option(help="Default: 10; 1 for methods that ask for arg-mins.")]
-_Records = Annotated[int, typer.Option(help="Records of a client.")]
-_Features = Annotated[int, typer.Option(help="Columns.")]
-_Runs = Annotated[int, typer.Option(help="Runs to play where something has to be sampled.")]
 _Statistic = Annotated[
     str, typer.Option(help="auto: the strongest that applies. score: trusts nothing but what was seen.")
 ]
-_Confidence = Annotated[float, typer.Option(help="Of a sampled bound.")]
-_Seed = Annotated[int, typer.Option(help="Of the runs.")]
 _OneRun = Annotated[bool, typer.Option("--one-run", help="FILE.toml: one training run, with canaries in it.")]
-_Canaries = Annotated[int, typer.Option(help="How many, for --one-run.")]
 _Membership = Annotated[
     bool, typer.Option("--membership", help="FILE.toml: can the final model's loss tell its rows from others?")
 ]
@@ -50,53 +37,34 @@ _Papers = Annotated[bool, typer.Option("--papers", help="Every claim of the pape
 _Path = Annotated[
     list[str] | None, typer.Option("--path", help=f"A way through the code to check; may be repeated. {_PATHS}")
 ]
-_AllPaths = Annotated[bool, typer.Option("--all-paths", help="All of them: a minute or two.")]
 _Out = Annotated[
     Path | None,
     typer.Option(help="Where --papers writes audit.md and audit.png (default: docs), --membership its figure."),
 ]
 
 
-class _Sampling(NamedTuple):
-    """How the game is played, as `auditing.audit` takes it."""
-
-    runs: int
-    seed: int
-    statistic: Any  # "auto" or "score"; checked there
-    confidence: float
-
-
-class _Promise(NamedTuple):
-    mode: str
-    epsilon: float
-    delta: float
-    clip: float
-    unit: str
-    relation: str
-
-
 def audit(
     what: _What = None,
-    mode: _Mode = "proven",
-    epsilon: _Epsilon = 1.0,
-    delta: _Delta = 1e-5,
-    clip: _Clip = 1.0,
+    mode: Annotated[str, typer.Option(help="published or proven.")] = "proven",
+    epsilon: Annotated[float, typer.Option(help="What is promised: in total (proven), a round (published).")] = 1.0,
+    delta: Annotated[float, typer.Option(help="0 for Laplace noise.")] = 1e-5,
+    clip: Annotated[float, typer.Option(help="Clip norm of proven noise.")] = 1.0,
     unit: _Unit = "record",
-    relation: _Relation = "replace-one",
-    rounds: _Rounds = 20,
-    clients: _Clients = None,
-    records: _Records = 10,
-    features: _Features = 5,
-    runs: _Runs = 20_000,
+    relation: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
+    rounds: Annotated[int, typer.Option(help="Rounds of a run.")] = 20,
+    clients: Annotated[int | None, typer.Option(help="Default: 10; 1 for methods that ask for arg-mins.")] = None,
+    records: Annotated[int, typer.Option(help="Records of a client.")] = 10,
+    features: Annotated[int, typer.Option(help="Columns.")] = 5,
+    runs: Annotated[int, typer.Option(help="Runs to play where something has to be sampled.")] = 20_000,
     statistic: _Statistic = "auto",
-    confidence: _Confidence = 0.95,
-    seed: _Seed = 0,
+    confidence: Annotated[float, typer.Option(help="Of a sampled bound.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Of the runs.")] = 0,
     one_run: _OneRun = False,
-    canaries: _Canaries = 500,
+    canaries: Annotated[int, typer.Option(help="How many, for --one-run.")] = 500,
     membership: _Membership = False,
     papers: _Papers = False,
     paths: _Path = None,
-    all_paths: _AllPaths = False,
+    all_paths: Annotated[bool, typer.Option("--all-paths", help="All of them: a minute or two.")] = False,
     out: _Out = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
@@ -118,16 +86,18 @@ def audit(
     if membership:
         _membership(file, out, as_json, quiet)
         return
-    sampling = _Sampling(runs, seed, statistic, confidence)
+    sampling = {"runs": runs, "seed": seed, "statistic": statistic, "confidence": confidence}
     with terminal.progress(quiet) as progress:
         if one_run:
-            finding = _one_run(file, canaries, sampling, progress)
+            from sottovoce.auditing import single
+            from sottovoce.experiment import experiment
+
+            finding = single.one_run(experiment.load(file), canaries, seed, confidence, progress)
         elif name.endswith(".toml"):
             finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
         else:
-            promise = _Promise(mode, epsilon, delta, clip, unit, relation)
-            game = _game_of_method(name, promise, rounds, clients, records, features)
-            finding = _play(game, sampling, paths, all_paths, progress)
+            promise, shape = (mode, epsilon, delta, clip, unit, relation), (rounds, clients, records, features)
+            finding = _play(_game_of_method(name, *promise, *shape), sampling, paths, all_paths, progress)
     _report(finding, as_json, quiet)
 
 
@@ -143,16 +113,9 @@ def _check_choice(what: str | None, papers: bool, one_run: bool, membership: boo
     check.require(is_file or not (one_run or membership), "audit", "--one-run and --membership need a FILE.toml", what)
 
 
-def _one_run(file: Path, canaries: int, sampling: _Sampling, progress: terminal.Progress) -> "Finding":
-    from sottovoce.auditing import single
-    from sottovoce.experiment import experiment
-
-    return single.one_run(experiment.load(file), canaries, sampling.seed, sampling.confidence, progress)
-
-
 def _play(
     game: "Game",
-    sampling: _Sampling,
+    sampling: dict[str, Any],
     paths: list[str] | None,
     all_paths: bool,
     progress: terminal.Progress,
@@ -172,10 +135,10 @@ def _play(
     # Secure noise follows the same law: the game is played with seeded noise, the checks look at secure noise itself.
     secure = getattr(game.privacy, "noise", "seeded") == "secure"
     played = replace(game, privacy=replace(game.privacy, noise="seeded")) if secure else game
-    finding = play(played, *sampling, progress)
+    finding = play(played, **sampling, progress=progress)
     if finding.interrupted:
         return finding
-    return replace(finding, checks=tuple(examine(game, wanted, sampling.seed, own_data, progress)))
+    return replace(finding, checks=tuple(examine(game, wanted, sampling["seed"], own_data, progress)))
 
 
 def _game_of_file(path: Path) -> "Game":
@@ -195,7 +158,17 @@ def _game_of_file(path: Path) -> "Game":
 
 
 def _game_of_method(
-    name: str, promise: _Promise, rounds: int, clients: int | None, records: int, features: int
+    name: str,
+    mode: str,
+    epsilon: float,
+    delta: float,
+    clip: float,
+    unit: Any,
+    relation: Any,
+    rounds: int,
+    clients: int | None,
+    records: int,
+    features: int,
 ) -> "Game":
     """The game of a method with its usual constants against a worst-case canary."""
     from sottovoce.algorithms import ALGORITHMS
@@ -205,13 +178,12 @@ def _game_of_method(
     from sottovoce.privacy.modes import Proven, Published
 
     method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
-    mode, epsilon, delta, clip, unit, relation = promise
     if check.one_of("audit", "mode", mode, ("published", "proven")) == "published":
         privacy = Published(epsilon, delta)
     elif isinstance(method, VerticalAlgorithm):
         privacy = columns_promise(epsilon, delta, unit)
     else:
-        privacy = Proven(epsilon, delta, clip, cast(Any, unit), cast(Any, relation), "gaussian" if delta else "laplace")
+        privacy = Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace")
     if clients is None:
         clients = 1 if method.asks().kind == "argmin" else 10
     return worst_case(method, privacy, rounds, clients, records, features)

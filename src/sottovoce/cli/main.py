@@ -27,79 +27,52 @@ from sottovoce.cli import (
 from sottovoce.cli import app as app_command
 from sottovoce.report import tables
 
-_EXIT_CODES = {
-    0: "done",
-    1: "internal error (SOTTOVOCE_DEBUG=1 shows where)",
-    2: "bad input",
-    3: "a file or a data set is missing",
-    4: "no privacy guarantee supports what was asked, or a budget is spent",
-    5: "something cannot be written (full disk, no permission)",
-    7: "audit: a claim is refuted",
-    8: "audit: something is suspicious",
-    9: "verify: what a run folder states does not hold",
-    130: "interrupted",
-}
-_COMMANDS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {  # name -> function, examples
-    "demo": (demo.demo, ("sottovoce demo --out runs/first",)),
-    "run": (run.run, ("sottovoce run examples/adult.toml --rounds 50", "sottovoce run --resume runs/adult-...")),
-    "report": (
-        report.report,
-        ("sottovoce report runs/adult-...", "sottovoce report runs/one runs/two --out both.html"),
-    ),
-    "verify": (verify.verify, ("sottovoce verify runs/adult-...",)),
-    "compare": (compare.compare, ("sottovoce compare ours.toml theirs.toml --seeds 20",)),
-    "plan": (
-        plan.plan,
-        ("sottovoce plan --clients 100 --rows 400 --features 104 --epsilon 1 --delta 1e-5 --target 0.8",),
-    ),
-    "list": (catalogue.list_, ("sottovoce list --json",)),
-    "data": (data.data, ("SOTTOVOCE_DATA=~/data sottovoce data",)),
-    "account": (
-        account.account,
-        (
-            "sottovoce account --epsilon 1 --rounds 100",
-            "sottovoce account --noise 37 --rounds 100",
-            "sottovoce account --noise 2 --batch 10 --size 400 --relation add-remove --epsilon 1",
-        ),
-    ),
-    "audit": (
-        audit.audit,
-        (
-            "sottovoce audit fedspd-dp --mode published --epsilon 1",
-            "sottovoce audit dp-admm --runs 20000 --statistic score",
-            "sottovoce audit dp-sgd --path poisson --path float32",
-            "sottovoce audit fedepm --all-paths",
-            "sottovoce audit run.toml --one-run",
-            "sottovoce audit --papers",
-        ),
-    ),
-    "app": (app_command.app, ("sottovoce app hospitals --config run.toml",)),
-    "certificates": (
-        certificates.certificates,
-        ("sottovoce certificates keys --host server.example --client north --client south",),
-    ),
-    "node": (node.node, ("sottovoce node node.toml", "sottovoce node node.toml --gate /run/north/gate")),
-    "flower": (
-        flower.flower,
-        ("sottovoce flower superlink --insecure", "sottovoce flower run hospitals local --stream"),
-    ),
-    "reproduce": (
-        reproduce.reproduce,
-        (
-            "sottovoce reproduce --list",
-            "sottovoce reproduce fed-plt-table-3",
-            "sottovoce reproduce --quick",
-            "sottovoce reproduce all --out docs/results",
-        ),
-    ),
-}
-_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
-
-
-def _lines(heading: str, lines: list[str]) -> str:
-    """Typer keeps a line break where a paragraph ends."""
-    return "\n\n".join([heading, *lines])
-
+_EXIT_CODES = """\
+0    done
+1    internal error (SOTTOVOCE_DEBUG=1 shows where)
+2    bad input
+3    a file or a data set is missing
+4    no privacy guarantee supports what was asked, or a budget is spent
+5    something cannot be written (full disk, no permission)
+7    audit: a claim is refuted
+8    audit: something is suspicious
+9    verify: what a run folder states does not hold
+130  interrupted"""
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(demo.demo, run.run, report.report, verify.verify, compare.compare, plan.plan, catalogue.list_, data.data),
+    *(account.account, audit.audit, app_command.app, certificates.certificates, node.node, flower.flower),
+    reproduce.reproduce,
+)
+_EXAMPLES = """\
+sottovoce demo --out runs/first
+sottovoce run examples/adult.toml --rounds 50
+sottovoce run --resume runs/adult-...
+sottovoce report runs/adult-...
+sottovoce report runs/one runs/two --out both.html
+sottovoce verify runs/adult-...
+sottovoce compare ours.toml theirs.toml --seeds 20
+sottovoce plan --clients 100 --rows 400 --features 104 --epsilon 1 --delta 1e-5 --target 0.8
+sottovoce list --json
+SOTTOVOCE_DATA=~/data sottovoce data
+sottovoce account --epsilon 1 --rounds 100
+sottovoce account --noise 37 --rounds 100
+sottovoce account --noise 2 --batch 10 --size 400 --relation add-remove --epsilon 1
+sottovoce audit fedspd-dp --mode published --epsilon 1
+sottovoce audit dp-admm --runs 20000 --statistic score
+sottovoce audit dp-sgd --path poisson --path float32
+sottovoce audit fedepm --all-paths
+sottovoce audit run.toml --one-run
+sottovoce audit --papers
+sottovoce app hospitals --config run.toml
+sottovoce certificates keys --host server.example --client north --client south
+sottovoce node node.toml
+sottovoce node node.toml --gate /run/north/gate
+sottovoce flower superlink --insecure
+sottovoce flower run hospitals local --stream
+sottovoce reproduce --list
+sottovoce reproduce fed-plt-table-3
+sottovoce reproduce --quick
+sottovoce reproduce all --out docs/results"""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -108,14 +81,23 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train one model over data that stays with its owners, with privacy guarantees that are true.",
-    epilog=_lines("Exit codes:", [f"{code:<3}  {meaning}" for code, meaning in _EXIT_CODES.items()]),
+    epilog="\n\n".join(["Exit codes:", *_EXIT_CODES.splitlines()]),  # Typer ends a line where a paragraph ends
 )
-for _name, (_function, _examples) in _COMMANDS.items():
+
+
+def _add(command: Callable[..., None]) -> None:
+    name = command.__name__.rstrip("_")
+    examples = [line for line in _EXAMPLES.splitlines() if f"sottovoce {name} " in f"{line} "]
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
     app.command(
-        _name,
-        epilog=_lines("Examples:" if len(_examples) > 1 else "Example:", list(_examples)),
-        context_settings=_PASSED_ON if _name == "flower" else None,
-    )(terminal.exit_codes()(_function))
+        name,
+        epilog="\n\n".join(["Examples:" if len(examples) > 1 else "Example:", *examples]),
+        context_settings=passed_on if name == "flower" else None,
+    )(terminal.exit_codes()(command))
+
+
+for _command in _COMMANDS:
+    _add(_command)
 
 
 def main() -> None:

@@ -39,8 +39,9 @@ class Chart:
 
 
 def styles_of(groups: Sequence[Repetitions]) -> list[Style]:
-    """How each group is drawn: as the method that it ran."""
-    return styles([group.first.config["algorithm"]["name"] for group in groups])
+    """How each group is drawn: as the method that it ran. A second run of a method has another colour."""
+    methods = [group.first.config["algorithm"]["name"] for group in groups]
+    return styles([f"{name} {place}" if name in methods[:place] else name for place, name in enumerate(methods)])
 
 
 def progress_charts(groups: Sequence[Repetitions]) -> list[Chart]:

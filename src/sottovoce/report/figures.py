@@ -71,7 +71,7 @@ def of_run(result: Result) -> dict[str, bytes]:
 def _mean_and_band(axes: "Axes", history: History, column: str, name: str, look: Style) -> None:
     rounds = np.unique(history["round"])
     values = history[column].reshape(len(rounds), -1)
-    axes.plot(rounds, values.mean(axis=1), label=name, markevery=0.1, **look.line())
+    axes.plot(rounds, values.mean(axis=1), label=name, markevery=max(1, len(rounds) // 10), **look.line())
     if values.shape[1] > 1:
         low, high = values.min(axis=1), values.max(axis=1)
         axes.fill_between(rounds, low, high, color=look.on_white, alpha=0.2, linewidth=0)

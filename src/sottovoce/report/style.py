@@ -85,8 +85,8 @@ _OWN = {_key(name): _own(place) for place, name in enumerate(_METHODS)}
 def styles(names: Sequence[str]) -> list[Style]:
     """The style of each line of a figure, by the method it is named after: "fed-plt", or "Fed-PLT, 5 clients".
 
-    Several lines of one method share its colour and marker and differ in their dashes. Where there is no other
-    method in the figure, and for names that are no methods, colours tell the lines apart.
+    Several lines of one method share its colour and marker and differ in their dashes. Names that are no methods get
+    colours that no method in the figure has.
 
     Examples
     --------
@@ -95,8 +95,7 @@ def styles(names: Sequence[str]) -> list[Style]:
     ['#0072B2', '#009E73', '#D55E00']
     """
     keys = [_key(name) for name in names]
-    one_method = len(set(keys)) == 1 < len(keys)
-    known = {} if one_method else {key: _OWN[key] for key in keys if key in _OWN}
+    known = {key: _OWN[key] for key in keys if key in _OWN}
     taken = {style.colour for style in known.values()}
     free = itertools.cycle([colour for colour in range(len(ON_WHITE)) if colour not in taken] or range(len(ON_WHITE)))
     found: list[Style] = []

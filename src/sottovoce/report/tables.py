@@ -57,6 +57,15 @@ def print_table(
     console().print(table)
 
 
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table for a page of the docs, each cell on one line."""
+
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
+
+    return "\n".join([line(headings), "|---" * len(headings) + "|", *map(line, rows)])
+
+
 def emphasised(text: str, alarming: bool = False) -> "Text":
     """A cell that catches the eye."""
     from rich.text import Text

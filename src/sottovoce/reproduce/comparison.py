@@ -25,6 +25,7 @@ from sottovoce.core.contract import Algorithm
 from sottovoce.experiment.local import Result
 from sottovoce.experiment.optimum import optimum
 from sottovoce.problems import partition
+from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Finding, Panel, Sweep, Table, every
 from sottovoce.reproduce.trials import Split, federation
 from sottovoce.reproduce.verdicts import CLEAR, mean, means
@@ -135,20 +136,20 @@ def _beats_noisy_gd(method: str) -> Callable[[Table], Finding]:
         better, worse, of, without, best = list[str](), list[str](), 0, 0, dict[str, float]()
         settings = table.where(method=[method, NOISY_GD]).each("epsilon", "split")
         for (epsilon, split), rows in sorted(settings, key=lambda setting: setting[0]):
-            found = means(rows, "test_accuracy", "method")
-            if found[NOISY_GD].value < best.setdefault(split, 0.0):
+            accuracies = means(rows, "test_accuracy", "method")
+            if accuracies[NOISY_GD].value < best.setdefault(split, 0.0):
                 without += 1
                 continue
-            best[split] = found[NOISY_GD].value
-            apart = found[method].beyond(found[NOISY_GD])
+            best[split] = accuracies[NOISY_GD].value
+            apart = accuracies[method].beyond(accuracies[NOISY_GD])
             of, clear = of + 1, better if apart > CLEAR else worse if apart < -CLEAR else []
             clear.append(f"{split}, eps = {epsilon:g}")
-        said = ", ".join(
+        counts = ", ".join(
             f"{word} in {len(where)}" + (f" ({'; '.join(where)})" if where else "")
             for word, where in (("better", better), ("worse", worse))
         )
         more = f"; {without} more have no yardstick" if without else ""
-        return Finding(f"{said} of {of} settings{more}", 2 * len(better) > of and not worse)
+        return Finding(f"{counts} of {of} settings{more}", 2 * len(better) > of and not worse)
 
     return measure
 
@@ -163,36 +164,25 @@ def _optimum(split: str) -> Callable[[Table], Mapping[str, float]]:
 
 def numbers(table: Table) -> str:
     """Mean test accuracy of every method, rounds and megabytes at eps = 1."""
-    lines = []
-    for split in dict.fromkeys(table["split"].tolist()):
-        here = table.where(split=split)
-        epsilons = sorted(e for e in set(here["epsilon"].tolist()) if e > 0)
-        lines += [
-            f"Test accuracy in %, {split}, by total eps (delta = 1e-5 per record); rounds and MB sent at eps = "
-            f"{epsilons[len(epsilons) // 2]:g}:",
-            "",
-        ]
-        lines += [
-            "| method | " + " | ".join(f"{e:g}" for e in epsilons) + " | rounds | MB |",
-            "|---" * (len(epsilons) + 3) + "|",
-        ]
+    parts = []
+    for (split,), here in table.each("split"):
+        epsilons = sorted(epsilon for epsilon in set(here["epsilon"].tolist()) if epsilon > 0)
+        middle, lines = epsilons[len(epsilons) // 2], []
         for (method,), rows in here.each("method"):
             if method == NON_PRIVATE:
-                lines.append(
-                    f"| {method} | "
-                    + " | ".join([f"{100 * rows['test_accuracy'][0]:.1f}"] * len(epsilons))
-                    + " | – | – |"
-                )
+                lines.append([method, *[f"{100 * rows['test_accuracy'][0]:.1f}"] * len(epsilons), "–", "–"])
                 continue
-            cells = [mean(rows.where(epsilon=e), "test_accuracy") for e in epsilons]
-            middle = rows.where(epsilon=epsilons[len(epsilons) // 2])
-            lines.append(
-                f"| {method} | "
-                + " | ".join(f"{100 * c.value:.1f} ± {100 * c.error:.1f}" for c in cells)
-                + f" | {middle['rounds'][0]:.0f} | {middle['megabytes'][0]:.1f} |"
-            )
-        lines.append("")
-    return "\n".join(lines)
+            accuracies = [mean(rows.where(epsilon=epsilon), "test_accuracy") for epsilon in epsilons]
+            cells = [f"{100 * accuracy.value:.1f} ± {100 * accuracy.error:.1f}" for accuracy in accuracies]
+            cost = rows.where(epsilon=middle)
+            lines.append([method, *cells, f"{cost['rounds'][0]:.0f}", f"{cost['megabytes'][0]:.1f}"])
+        parts.append(
+            f"Test accuracy in %, {split}, by total eps (delta = 1e-5 per record); rounds and MB sent at eps = "
+            f"{middle:g}:\n\n"
+            + markdown_table(["method", *(f"{epsilon:g}" for epsilon in epsilons), "rounds", "MB"], lines)
+            + "\n"
+        )
+    return "\n".join(parts)
 
 
 COMPARISON = Experiment(

@@ -92,7 +92,7 @@ def trained(
     """
     owned, test = federation(**data)
     rows = Rows(owned.X, objective.loss.check_labels(owned.y), owned.offsets, objective.loss, objective.scale)
-    found: dict[str, list[np.ndarray]] = {}
+    recorded: dict[str, list[np.ndarray]] = {}
     for chunk, first in enumerate(range(0, trials, at_once)):
         runs, watching = min(at_once, trials - first), watch(rows, objective, algorithm)
 
@@ -100,7 +100,7 @@ def trained(
             watching.note(checkpoint)
             if checkpoint.k % every == 0 or checkpoint.k == rounds:
                 for name, value in watching.measure(checkpoint).items():
-                    found.setdefault(name, []).append(np.broadcast_to(value, (runs,)))
+                    recorded.setdefault(name, []).append(np.broadcast_to(value, (runs,)))
 
         result = sv.train(
             algorithm,
@@ -116,7 +116,7 @@ def trained(
             measure_training="objective" in columns,
             **options,
         )
-        found.setdefault("run", []).append(result.history["run"] + first)
+        recorded.setdefault("run", []).append(result.history["run"] + first)
         for name in ("round", *columns):
-            found.setdefault(name, []).append(result.history[name])
-    return {name: np.concatenate(values) for name, values in found.items()}
+            recorded.setdefault(name, []).append(result.history[name])
+    return {name: np.concatenate(values) for name, values in recorded.items()}
