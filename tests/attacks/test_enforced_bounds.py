@@ -18,7 +18,7 @@ from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Kept
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import assemble, train
+from sottovoce.experiment.train import train
 from sottovoce.privacy import accounting
 from sottovoce.privacy.doors.party import OutOfRange
 from sottovoce.privacy.events import Event
@@ -29,6 +29,7 @@ from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
 from sottovoce.problems.vertical import VerticalFederation
 from tests.cases import COLUMN_UNITS, goal, small, small_columns
+from tests.local import assemble
 
 SAMPLES = 8
 SLACK = 1 + 1e-9  # of the comparison here; noise is not made for more than it says
@@ -51,7 +52,7 @@ def released(D: np.ndarray, privacy: Any, u: np.ndarray, mu: float) -> list[tupl
         place.door.models(Kept(target=target, rho=rho), np.arange(2), 1)
     except OutOfRange:  # by public numbers: so for all data alike
         return []
-    noise = place.door.event.noise_multiplier
+    noise = place.door.events[0].noise_multiplier
     return [(made.exact[0], float(made.scale[0, 0]) / noise) for made in tape.made if made is not None]
 
 
@@ -151,9 +152,7 @@ def test_a_guarantee_covers_all_models_of_its_result(kind: str) -> None:
 class Flatter(Logistic):
     """Says that its slope is at most 1/50, and it is 1: long rows are then scaled down far too little."""
 
-    @property
-    def lipschitz(self) -> float:
-        return 0.02
+    lipschitz = 0.02
 
 
 @dataclass(frozen=True)
@@ -174,9 +173,7 @@ class Steeper(Logistic):
 class Concave(Logistic):
     """Says that it is convex and hardly bends; in truth local steps drive two close points apart."""
 
-    @property
-    def curvature(self) -> float:
-        return 1e-6
+    curvature = 1e-6
 
     def slope(self, margin: np.ndarray, y: np.ndarray) -> np.ndarray:
         return -0.05 * y - 0.95 * np.tanh(1e3 * margin)
@@ -235,4 +232,4 @@ def exact_answer(data: Federation, objective: Objective, algorithm: Any) -> tupl
     loop.train(algorithm, place, rounds=1, **options)
     made = tape.made[0]
     assert made is not None
-    return made.exact[0], float(made.scale[0, 0]) / place.door.event.noise_multiplier  # type: ignore[attr-defined]
+    return made.exact[0], float(made.scale[0, 0]) / place.door.events[0].noise_multiplier  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from sottovoce.algorithms import ALGORITHMS
 from sottovoce.cli import demo, terminal
 from sottovoce.cli import main as cli
 from sottovoce.core.participation import PARTICIPATION
-from sottovoce.experiment import experiment, store
+from sottovoce.experiment import run_file, saved, store
 from sottovoce.experiment.optimum import optimum
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.partition import PARTITIONS
@@ -161,11 +161,11 @@ def test_run_trains_saves_and_says_so(here: Path) -> None:
     (path,) = (here / "runs").iterdir()
     assert path.name.startswith("tiny-")
     assert (path / store.FIGURE).exists()
-    assert store.load_result(path).rounds == 6
+    assert saved.load_result(path).rounds == 6
     flat = " ".join(outcome.stdout.split())
     for word in ("dp-admm", "accuracy", "1 per record", "(1, 1e-05)-differential privacy", "Not covered", path.name):
         assert word in flat
-    assert f"{store.load_result(path).history['test_accuracy'][-1]:.2%}" in flat
+    assert f"{saved.load_result(path).history['test_accuracy'][-1]:.2%}" in flat
 
 
 def test_json_goes_to_stdout_alone(here: Path) -> None:
@@ -174,9 +174,9 @@ def test_json_goes_to_stdout_alone(here: Path) -> None:
     assert outcome.stderr == ""
     assert (said["folder"], said["method"], said["rounds"]) == ("there", "dp-admm", 3)
     assert said["guarantee"]["epsilon"] == pytest.approx(1.0)
-    saved = store.load_result(here / "there")
-    assert saved.config["run"]["seed"] == 8
-    assert saved.history["test_loss"][-1] == said["test_loss"]
+    result = saved.load_result(here / "there")
+    assert result.config["run"]["seed"] == 8
+    assert result.history["test_loss"][-1] == said["test_loss"]
 
 
 def test_quiet_prints_the_folder_alone(here: Path) -> None:
@@ -189,7 +189,7 @@ def test_quiet_prints_the_folder_alone(here: Path) -> None:
 def test_a_saved_config_is_the_same_run_again(here: Path) -> None:
     call("run", tiny(here), "--out", "one")
     assert call("run", "one/config.toml", "--out", "two").exit_code == 0
-    one, two = store.load_result(here / "one"), store.load_result(here / "two")
+    one, two = saved.load_result(here / "one"), saved.load_result(here / "two")
     np.testing.assert_array_equal(one.model, two.model)
     assert one.config == two.config
 
@@ -297,7 +297,7 @@ def test_an_error_of_our_own_asks_to_be_reported(here: Path, monkeypatch: pytest
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("two plus two is five")
 
-    monkeypatch.setattr(experiment, "train", broken)
+    monkeypatch.setattr(run_file, "train", broken)
     outcome = call("run", tiny(here))
     assert_refused(outcome, terminal.INTERNAL, "RuntimeError", "please report it", "SOTTOVOCE_DEBUG")
     assert "two plus two" not in outcome.output  # such an error may quote rows
@@ -342,7 +342,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(here: Path) -> None:
     outcome = call("run", "--resume", "part", "--json")
     assert outcome.exit_code == 0
     assert json.loads(outcome.stdout)["rounds"] == 9
-    whole, part = store.load_result(here / "whole"), store.load_result(here / "part")
+    whole, part = saved.load_result(here / "whole"), saved.load_result(here / "part")
     np.testing.assert_array_equal(part.model, whole.model)
     for name in whole.history.columns:
         if name != "seconds":
@@ -355,7 +355,7 @@ def test_ctrl_c_before_the_first_round_leaves_nothing(here: Path, monkeypatch: p
     def pressed(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiment, "train", pressed)
+    monkeypatch.setattr(run_file, "train", pressed)
     outcome = call("run", tiny(here))
     assert outcome.exit_code == terminal.INTERRUPTED
     assert outcome.stderr == "Interrupted. Nothing was saved.\n"
@@ -371,7 +371,7 @@ def test_ctrl_c_while_a_resumed_run_starts_says_how_to_go_on(here: Path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "load_checkpoint", pressed)
+        patched.setattr(saved, "load_checkpoint", pressed)
         outcome = call("run", "--resume", "a part")
     assert outcome.exit_code == terminal.INTERRUPTED
     assert outcome.stderr == "Interrupted. Go on with: sottovoce run --resume 'a part'\n"
@@ -406,7 +406,7 @@ def test_demo_compares_saves_and_says_where(here: Path, monkeypatch: pytest.Monk
     for method in said["methods"][1:]:
         assert method["epsilon"] == pytest.approx(1.0, abs=1e-6)
         assert method["objective"] > said["methods"][0]["objective"]
-        assert store.load_result(here / "shown" / method["method"]).rounds == 3
+        assert saved.load_result(here / "shown" / method["method"]).rounds == 3
     assert {path.name for path in (here / "shown").iterdir()} == {
         *("dp-admm", "dp-sgd", "optimum.npz", "comparison.json", "comparison.png"),
     }
@@ -436,10 +436,10 @@ def test_the_optimum_of_the_demo_is_scikit_learns(here: Path) -> None:
         .replace(",b,", ",2,")
         .replace(",c,", ",3,")
     )
-    todo = experiment.load(tiny(here, data=table))
-    federation, test = todo.data().federation, todo.data().test
+    todo = run_file.load(tiny(here, data=table))
+    federation, test = todo.data().federation.as_rows("test", "is for rows"), todo.data().test
     assert test is not None
-    model, said = optimum(federation, todo.objective, test)
+    model, said = optimum(federation, todo.task.objective, test)
     assert set(federation.sizes) == {15}  # so that the mean over clients is the mean over rows
     theirs = LogisticRegression(C=1 / (0.01 * 45), fit_intercept=False, tol=1e-10).fit(federation.X, federation.y)
     np.testing.assert_allclose(model, theirs.coef_[0], atol=1e-4)

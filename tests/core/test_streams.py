@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.random.streams import Draw, Purpose, Streams, normal, philox, to_unit
+from sottovoce.core.random.normal import normal
+from sottovoce.core.random.philox import philox
+from sottovoce.core.random.quantiles import to_unit
+from sottovoce.core.random.streams import Draw, Purpose, Streams
 
 CLIENTS = np.arange(7)
 
@@ -94,7 +97,7 @@ def test_compiled_numbers_are_the_same(
 ) -> None:
     import numba  # noqa: F401 (large draws are compiled once it is loaded)
 
-    monkeypatch.setattr("sottovoce.core.random.streams.THREADS_PAY_FROM", 0 if threads else 1 << 40)
+    monkeypatch.setattr("sottovoce.core.compiling.THREADS_PAY_FROM", 0 if threads else 1 << 40)
     clients, draw = np.arange(100, 200), getattr(Streams(9, runs), kind)
     compiled = draw(clients, 7, Purpose.BATCH, count, question=3)
     alone = np.concatenate([draw(clients[i : i + 1], 7, Purpose.BATCH, count, question=3) for i in range(100)], axis=-2)
@@ -121,16 +124,14 @@ def test_what_was_compiled_is_found_again_by_its_options_alone(tmp_path: Path) -
     """With one place on disk for both, the first draw ever made would decide whether any later one has threads."""
     (tmp_path / "tiny.py").write_text(
         "from numba import prange, types\n"
-        "from sottovoce.core.random import compiled, streams\n"
+        "from sottovoce.core import compiling\n"
         "def zero(x):\n"
         "    for i in prange(len(x)):\n"
         "        x[i] = 0.0\n"
-        "def hits(**options):\n"
-        "    kernel = compiled.compile_for(types.void(types.float64[::1]), zero, **options)\n"
+        "def hits(tables=(), **options):\n"
+        "    kernel = compiling.compile_for(types.void(types.float64[::1]), zero, (), tables, **options)\n"
         "    return len(kernel.stats.cache_hits)\n"
-        "print(hits(), hits(parallel=True), hits(fastmath={'nsz', 'arcp', 'contract'}))\n"
-        "streams.TABLES += (0.0,)\n"
-        "print(hits())\n"
+        "print(hits(), hits(parallel=True), hits(fastmath={'nsz', 'arcp', 'contract'}), hits((0.0,)))\n"
     )
     command, env = [sys.executable, "tiny.py"], os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     said = [

@@ -10,7 +10,7 @@ from sottovoce.algorithms import DPSGD, FedSPDDP
 from sottovoce.auditing.neighbours import Linear
 from sottovoce.core.check import NoGuarantee
 from sottovoce.core.vouched import vouched
-from sottovoce.experiment.local import train
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import NoPrivacy, Proven, Published
 from sottovoce.problems.losses import LOSSES, Huber, Logistic, Softmax, Squared
 from sottovoce.problems.objective import Objective
@@ -27,9 +27,7 @@ class Flat(Logistic):
 
     __module__ = Logistic.__module__
 
-    @property
-    def curvature(self) -> float:
-        return 1e-6
+    curvature = 1e-6
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,12 @@ def test_an_attribute_of_its_own_that_hides_one_of_the_class_is_noticed() -> Non
     assert vouched(loss)
     object.__setattr__(loss, "code", 2)  # the kernel would take the slopes of another loss
     assert not vouched(loss)
-    with pytest.raises(AttributeError):
-        object.__setattr__(Logistic(), "lipschitz", 0.01)
+    for name in ("lipschitz", "curvature"):
+        loss = Logistic()
+        object.__setattr__(loss, name, 0.01)
+        assert not vouched(loss)
+    with pytest.raises(AttributeError):  # it follows from a field
+        object.__setattr__(Huber(), "lipschitz", 0.01)
 
 
 def test_a_loss_of_someone_else_is_refused_where_its_constants_would_be_believed() -> None:

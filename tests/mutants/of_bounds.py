@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant, near
 
 _PROVEN, _ROWS, _KERNELS, _CLIPPING = (
     "privacy/doors/record.py",
-    "problems/rows.py",
+    "problems/rows/oracle.py",
     "problems/kernels.py",
     "core/clipping.py",
 )
@@ -55,9 +55,9 @@ MUTANTS = (
     Mutant(
         "clip-off-numpy",
         "Gradients are not clipped by the NumPy engine.",
-        _ROWS,
-        "slopes = bound.apply(self.loss.slope(margins, y).reshape(len(X), -1), block.rows)",
-        "slopes = self.loss.slope(margins, y).reshape(len(X), -1)",
+        "problems/rows/gradients.py",
+        "slopes = bound.apply(loss.slope(margins, y).reshape(len(X), -1), block.rows)",
+        "slopes = loss.slope(margins, y).reshape(len(X), -1)",
         near("test_rows", "sum_of_clipped", "clip_bounds"),
         ("dp-sgd",),
     ),
@@ -110,8 +110,8 @@ MUTANTS = (
         "l2-for-laplace",
         "For Laplace noise gradients are clipped in the Euclidean norm.",
         _ROWS,
-        "norms = self._l1_norms if norm == 1 else self._l2_norms",
-        "norms = self._l2_norms",
+        "norms = self.l1_norms if norm == 1 else self.l2_norms",
+        "norms = self.l2_norms",
         near("test_rows", "sum_of_clipped"),
         ("dp-sgd", "--path", "laplace"),
     ),
@@ -290,7 +290,7 @@ MUTANTS = (
         "rows-not-shortened",
         "Rows of split columns are not brought within their bound.",
         _PARTIES,
-        "return [_shortened(part, privacy.row_bound, axis=1) for part in parts]",
+        "return [clip_matrix(part, privacy.row_bound, axis=1) for part in parts]",
         "return list(parts)",
         near("test_parties", "data_clipped", "bounds_hold"),
         _COLUMNS,

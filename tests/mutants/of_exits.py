@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "error-with-a-value",
         "An error of a solver tells how long the gradient is.",
-        "problems/rows.py",
+        "problems/rows/argmin.py",
         'f"Rows.argmin: client {client} stopped at a gradient longer than tol = {tols[place]:g}. "',
         'f"Rows.argmin: client {client} stopped at a gradient of {size} > tol = {tols[place]:g}. "',
         near("test_rows", "says_when_it_fails"),

@@ -12,13 +12,12 @@ from typer.testing import CliRunner
 from sottovoce.algorithms import DPSGD, FedPLT
 from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput
-from sottovoce.experiment import experiment
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment import run_file
+from sottovoce.experiment.tables import read_tables, to_toml
 from sottovoce.planning import forecast, synthetic, words
 from sottovoce.planning import problem as problems
 from sottovoce.planning.problem import GOAL, Plan, Problem, Setting, Trial
 from sottovoce.privacy import accounting
-from sottovoce.privacy.doors import record as proven
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.losses import Logistic, Softmax, Squared
 from sottovoce.problems.objective import Objective
@@ -72,11 +71,11 @@ def test_a_plan_is_ready_for_training_and_runs_as_a_file(goal: Objective) -> Non
     assert chosen.trials[0].setting == chosen.setting
     assert len(chosen.trials[0].qualities) == forecast.REPEATS
     tables = tomllib.loads(to_toml(chosen.tables()))
-    task = experiment.build_task(tables, "plan")
+    task, settings = run_file.build_task(tables, "plan")
     assert (task.algorithm, task.privacy, task.objective) == (chosen.algorithm, chosen.privacy, goal)
-    assert task.settings.rounds == chosen.rounds
-    event = proven.plan(chosen.privacy, chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
-    answers = chosen.rounds * chosen.algorithm.asks().answers
+    assert settings.rounds == task.rounds == chosen.rounds
+    event = chosen.privacy.plan(chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))[0]
+    answers = chosen.rounds * chosen.algorithm.asks().only.answers
     assert chosen.noise_multiplier == event.noise_multiplier
     assert accounting.epsilon({event: answers}, 1e-3) <= 4.0
     if goal.loss.outputs > 1:  # hidden steps have no proof for several margins: left out, and said so
@@ -117,7 +116,7 @@ def test_fewer_rows_are_simulated_sizes_under_the_noise_that_all_will_have(monke
             (problem.privacy(setting), problem.sizes),
             (problem.simulated_privacy(setting), problem.simulated_sizes),
         ):
-            event = proven.plan(privacy, method.asks(), 20, np.array(sizes))
+            event = privacy.plan(method.asks(), 20, np.array(sizes))[0]
             noises.append(event.noise_multiplier / np.array(sizes))
         np.testing.assert_allclose(noises[1], noises[0], rtol=1e-6)
     whole = Problem((100, 300), 3, 1.0, 1e-4, GOAL, "client", False, 1.0, 0.85, None, 0)
@@ -133,8 +132,8 @@ def test_a_budget_per_client_is_planned_with_clipped_uploads() -> None:
 def test_secure_noise_is_planned_for_where_it_has_a_proof() -> None:
     chosen = choose(secure=True, **BUDGET)
     assert chosen.privacy.noise == "secure"
-    assert {trial.setting.algorithm.asks().kind for trial in chosen.trials} == {"gradient"}
-    event = proven.plan(chosen.privacy, chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
+    assert {trial.setting.algorithm.asks().only.kind for trial in chosen.trials} == {"gradient"}
+    event = chosen.privacy.plan(chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))[0]
     assert event.mechanism == "discrete-gaussian"
     assert chosen.noise_multiplier == event.noise_multiplier
 
@@ -201,7 +200,7 @@ def test_the_command_writes_what_it_says(tmp_path: Path) -> None:
     assert {"folder": str(out), **saved} == said
     assert [point["epsilon"] for point in said["curve"]] == [1.0, 2.0, 4.0, 8.0, 16.0]
     assert (out / "plan.png").read_bytes()[:4] == b"\x89PNG"
-    task = experiment.build_task(experiment.read_tables(out / "run.toml"), "run.toml")
+    task = run_file.build_task(read_tables(out / "run.toml", run_file.TABLES), "run.toml")[0]
     assert task.algorithm.name == said["algorithm"]["name"]
     assert (out / "run.toml").read_text().startswith("# Before it runs, put your own file")
     shown = CliRunner().invoke(app, command("--out", str(tmp_path / "again")))

@@ -21,6 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, maxabs_scale, n
 
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.problems import data as datasets
+from sottovoce.problems.data import files, uci_adult
 
 CATEGORICAL = [1, 3, 5, 6, 7, 8, 9, 13]
 NUMERIC = [0, 2, 4, 10, 11, 12]
@@ -28,6 +29,8 @@ MADELON_FILES = [f"extra/madelon_{part}" for part in ("train.data", "train.label
 GOOD_ROW = " ".join(["1"] * 500) + "\n"
 GOOD_MADELON = dict(zip(MADELON_FILES, [GOOD_ROW, "1\n"] * 2, strict=True))
 HEART_FILES = [f"heart/processed.{h}.data" for h in ("cleveland", "hungarian", "switzerland", "va")]
+
+SHA256 = {file: digest for source in datasets.SOURCES for file, digest in source.sha256.items()}
 
 
 def _shared_folder() -> Path:
@@ -117,8 +120,8 @@ def test_one_hot_agrees_with_scikit_learn(raw: dict[str, np.ndarray], one_hot: d
     table = _complete(raw, "adult.data", "adult.test")
     encoder = OneHotEncoder(sparse_output=False).fit(table[:, CATEGORICAL])
     scaled = np.hstack([maxabs_scale(table[:, NUMERIC].astype(float)), encoder.transform(table[:, CATEGORICAL])])
-    levels = encoder.get_feature_names_out([datasets._ADULT_COLUMNS[c] for c in CATEGORICAL])
-    names = [datasets._ADULT_COLUMNS[c] for c in NUMERIC] + [str(level) for level in levels]
+    levels = encoder.get_feature_names_out([uci_adult.COLUMNS[c] for c in CATEGORICAL])
+    names = [uci_adult.COLUMNS[c] for c in NUMERIC] + [str(level) for level in levels]
     order = [names.index(name.replace("=", "_")) for name in one_hot.feature_names]
 
     assert one_hot.X.shape == (45222, 104)
@@ -149,7 +152,7 @@ def test_ranks_agree_with_scikit_learn(raw: dict[str, np.ndarray], ranks: datase
     np.testing.assert_allclose(ranks.X, np.asarray(normalize(expected, axis=0)), rtol=1e-11)
     np.testing.assert_allclose(np.linalg.norm(ranks.X, axis=0), 1.0, rtol=1e-11)
     np.testing.assert_array_equal(ranks.y, np.where(_rich(table), 1.0, -1.0))
-    assert ranks.feature_names == datasets._ADULT_COLUMNS
+    assert ranks.feature_names == uci_adult.COLUMNS
     assert ranks.row_bound is None
     assert ranks.X.flags.c_contiguous
 
@@ -174,19 +177,17 @@ def test_classes_are_the_one_hot_rows_with_class_numbers(one_hot: datasets.Datas
     assert "81" in classes.notes
 
 
-@pytest.mark.parametrize("file", datasets._SHA256)
+@pytest.mark.parametrize("file", SHA256)
 def test_bundled_files_have_the_published_digest(file: str):
     content = resources.files("sottovoce.problems").joinpath("data", f"{file}.gz").read_bytes()
-    assert hashlib.sha256(gzip.decompress(content)).hexdigest() == datasets._SHA256[file]
-    assert datasets._SHA256[file] in (
-        resources.files("sottovoce.problems").joinpath("data", "ATTRIBUTION.md").read_text()
-    )
+    assert hashlib.sha256(gzip.decompress(content)).hexdigest() == SHA256[file]
+    assert SHA256[file] in (resources.files("sottovoce.problems").joinpath("data", "ATTRIBUTION.md").read_text())
 
 
 def test_a_changed_bundled_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     shutil.copytree(str(resources.files("sottovoce.problems") / "data"), tmp_path / "data")
-    monkeypatch.setattr(datasets.resources, "files", lambda _: tmp_path)
-    assert len(datasets._adult_rows("adult.test")) == 15060
+    monkeypatch.setattr(files.resources, "files", lambda _: tmp_path)
+    assert len(uci_adult.complete_rows("adult.test")) == 15060
     path = tmp_path / "data" / "adult.test.gz"
     content = bytearray(gzip.decompress(path.read_bytes()))
     content[30] ^= 1
@@ -382,7 +383,7 @@ def test_unreadable_files_are_named(folder: Path, monkeypatch: pytest.MonkeyPatc
         packed.write_bytes(broken)
         with pytest.raises(InvalidInput, match=r"train\.data: must be a whole gzip file"):
             datasets.madelon()
-    monkeypatch.setattr(datasets, "_LARGEST_FILE", 2**20)
+    monkeypatch.setattr(files, "_LARGEST_FILE", 2**20)
     packed.write_bytes(gzip.compress(b"\n" * (2**20 + 1)))  # small on disk, too large once unpacked
     with pytest.raises(InvalidInput, match=r"train\.data: must have at most 1 MiB"):
         datasets.madelon()
@@ -406,7 +407,7 @@ def test_load_finds_the_nearest_name():
 def test_available_reads_nothing(folder: Path):
     _write(folder, dict.fromkeys(MADELON_FILES, "not even read"))
     infos = {info.name: info for info in datasets.available()}
-    assert list(infos) == ["adult", "a9a", "heart", "madelon", "arcene"] == list(datasets._LOADERS)
+    assert list(infos) == ["adult", "a9a", "heart", "madelon", "arcene"] == list(datasets.LOADERS)
     assert [info.status for info in infos.values()] == ["bundled", "missing", "bundled", "found", "missing"]
     assert infos["madelon"].where == str(folder)
     assert (infos["heart"].rows, infos["heart"].features) == (740, 10)
@@ -414,7 +415,7 @@ def test_available_reads_nothing(folder: Path):
     assert "OpenML" in infos["a9a"].how_to_get
     assert "OpenML" not in infos["heart"].how_to_get
     code = (
-        "import sys; from sottovoce.problems import datasets; datasets.available(); "
+        "import sys; from sottovoce.problems import data; data.available(); "
         "print([m for m in ('pandas', 'scipy', 'sklearn', 'numba') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

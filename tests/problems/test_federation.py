@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import sottovoce as sv
 from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.ledger.memory import fingerprint
+from sottovoce.problems.losses import Softmax
 from tests.cases import goal, small
 
 X = np.arange(12.0).reshape(6, 2)
@@ -205,3 +208,60 @@ def test_no_error_quotes_an_entry() -> None:
         with pytest.raises(InvalidInput, match="and 1 of 2 are") as error:
             sv.train(sv.DPADMM(), federation, sv.Objective(loss), rounds=1, privacy=sv.NoPrivacy())
         assert "233" not in str(error.value)
+
+
+# ----------------------------------------------------------------------------- the same questions for rows and columns
+
+
+def by_rows() -> sv.Federation:
+    return sv.Federation.from_arrays(X, Y, np.array(["b", "a", "b", "c", "a", "b"]), row_bound=16.0)
+
+
+def by_columns(sparse: bool = False) -> sv.VerticalFederation:
+    parts = [X[:, :1], csr_array(X[:, 1:]) if sparse else X[:, 1:]]
+    return sv.VerticalFederation.from_arrays(parts, Y, names=["bank", "shop"], holder=1)
+
+
+def test_rows_and_columns_answer_the_same_questions() -> None:
+    rows, columns = by_rows(), by_columns()
+    assert (rows.layout == "columns", columns.layout == "columns") == (False, True)
+    assert (rows.n, columns.n) == (3, 2)
+    assert (rows.sizes.tolist(), columns.sizes.tolist()) == ([2, 3, 1], [6, 6])
+    assert (rows.widths, columns.widths) == ((2, 2, 2), (1, 1))
+    assert (rows.row_bound, columns.row_bound) == (16.0, None)
+    assert (rows.message_size(Softmax(3)), columns.message_size(Softmax(3))) == (6, 6)
+    assert (rows.message_size(sv.Logistic()), columns.message_size(sv.Logistic())) == (2, 6)
+    assert rows.as_rows("audit", "needs rows") is rows
+    with pytest.raises(InvalidInput, match=r"^audit: needs rows$"):
+        columns.as_rows("audit", "needs rows")
+
+
+def test_tables_hold_sizes_and_bounds() -> None:
+    rows, columns = by_rows(), by_columns()
+    sizes = {"clients": 3, "rows": 6, "columns": 2, "smallest_client": 1, "largest_client": 3}
+    assert rows.to_table() == {"source": "arrays", **sizes, "row_bound": 16.0}
+    assert rows.in_float32().to_table() == {"source": "arrays", **sizes, "stored": "float32", "row_bound": 16.0}
+    assert columns.to_table() == {"source": "arrays", "rows": 6, "split": [1, 1], "holder": 1}
+    assert rows.clients_table() == {"names": ["a", "b", "c"], "columns": 2, "row_bound": 16.0}
+    assert columns.clients_table() == {"names": ["bank", "shop"], "split": [1, 1], "samples": 6, "holder": "shop"}
+    assert (rows.node_table(), columns.node_table()) == ({"row_bound": 16.0}, {"same_order": True})
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_data_of_each_owner(sparse: bool) -> None:
+    rows, columns = by_rows(), by_columns(sparse)
+    for federation in (rows, rows.in_float32(), columns):
+        for (X_i, y_i), size in zip(federation.dense_data(), federation.sizes, strict=True):
+            assert isinstance(X_i, np.ndarray)
+            assert (X_i.dtype, X_i.ndim, len(X_i)) == (np.float64, 2, size)
+            assert len(y_i) in (0, size)
+    assert [len(y) for _, y in columns.data()] == [0, 6]
+    np.testing.assert_array_equal(np.hstack([part for part, _ in columns.dense_data()]), X)
+    changed = sv.VerticalFederation.from_arrays([X[:, :1], X[:, 1:] + np.eye(6)[:, :1]], Y, holder=1)
+    assert fingerprint(*columns.fingerprint_arrays()) != fingerprint(*changed.fingerprint_arrays())
+    assert fingerprint(*rows.fingerprint_arrays()) == fingerprint(rows.X, rows.y, rows.offsets)
+
+
+def test_one_name_per_client() -> None:
+    with pytest.raises(InvalidInput, match=r"^Federation: needs one name per client \(2\), got 1$"):
+        sv.Federation(X, Y, np.array([0, 2, 6]), ("one",))

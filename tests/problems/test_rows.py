@@ -14,7 +14,8 @@ from hypothesis.extra.numpy import arrays
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.privacy import sensitivity
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
-from sottovoce.problems.rows import Rows, margins
+from sottovoce.problems.losses.base import margins
+from sottovoce.problems.rows import Rows
 
 LOSSES = [Logistic(), Softmax(4), Squared(), Huber(0.5), SmoothedHinge(0.7)]
 SIZES = [3, 1, 1300, 2, 512, 513, 30, 1]  # clients of one row, of an odd number of rows, and of several chunks
@@ -175,8 +176,8 @@ def test_blocks_do_not_show(engine: str, monkeypatch: pytest.MonkeyPatch) -> Non
     whole = make(loss, engine)
     w = points(whole, 4, len(SIZES))
     expected, value = whole.gradient(w, clip=1.0), whole.value(w)
-    monkeypatch.setattr("sottovoce.problems.rows.BLOCK", 100)
-    monkeypatch.setattr("sottovoce.problems.rows.SPARE", 100)
+    monkeypatch.setattr("sottovoce.problems.rows.stored.BLOCK", 100)
+    monkeypatch.setattr("sottovoce.problems.rows.gradients.SPARE", 100)
     pieces = make(loss, engine)
     np.testing.assert_array_equal(pieces.gradient(w, clip=1.0), expected)
     np.testing.assert_array_equal(pieces.value(w), value)

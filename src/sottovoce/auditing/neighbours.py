@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.derived import derived
 from sottovoce.core.vouched import vouch
 from sottovoce.privacy.modes import ProvenColumns
 from sottovoce.problems.federation import Federation
@@ -26,24 +27,21 @@ class Linear(Loss):
     for another loss.
     """
 
-    width: float = 1.0
-    bend: float = 1.0
+    width: check.Positive = 1.0
+    bend: check.Positive = 1.0
     name = "linear"
     code = 5
     classification = False
 
-    def __post_init__(self) -> None:
-        check.positive("Linear", width=self.width, bend=self.bend)
-
-    @property
+    @derived
     def parameter(self) -> float:
         return float(self.width)
 
-    @property
+    @derived
     def curvature(self) -> float:
         return float(self.bend)
 
-    @property
+    @derived
     def lipschitz(self) -> float:
         return float(self.width)
 

@@ -34,18 +34,18 @@ def app(
     """
     from sottovoce.core import check
     from sottovoce.deploy import split_to_nodes
+    from sottovoce.deploy.deployment import Deployment
     from sottovoce.deploy.flower import app_folder
-    from sottovoce.deploy.server import Deployment
-    from sottovoce.experiment import experiment
-    from sottovoce.experiment.to_tables import to_toml
+    from sottovoce.experiment import run_file
+    from sottovoce.experiment.tables import read_tables, to_toml
 
-    settings = experiment.read_tables(config)
-    settings["run"] = {"name": experiment.folder_name(config.stem)} | settings.get("run", {})
-    all_rows = None if nodes is None else experiment.build(settings, config.name, config.parent)
+    settings = read_tables(config, run_file.TABLES)
+    settings["run"] = {"name": run_file.folder_name(config.stem)} | settings.get("run", {})
+    all_rows = None if nodes is None else run_file.build(settings, config.name, config.parent)
     if all_rows is not None:
-        settings["clients"] = split_to_nodes.clients_table(all_rows) | settings.get("clients", {})
+        settings["clients"] = all_rows.data().federation.clients_table() | settings.get("clients", {})
     deployment = Deployment.build(settings, config.name, config.parent)
-    runs = (out or Path("runs") / f"{deployment.task.settings.name}-{terminal.now()}").resolve()
+    runs = (out or Path("runs") / f"{deployment.settings.name}-{terminal.now()}").resolve()
     inside = runs == folder.resolve() or folder.resolve() in runs.parents
     check.require(not inside, "app", "--out must not be inside DIR, which is sent to the clients", str(runs))
     if all_rows is not None and nodes is not None:

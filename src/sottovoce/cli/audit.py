@@ -90,9 +90,9 @@ def audit(
     with terminal.progress(quiet) as progress:
         if one_run:
             from sottovoce.auditing import single
-            from sottovoce.experiment import experiment
+            from sottovoce.experiment import run_file
 
-            finding = single.one_run(experiment.load(file), canaries, seed, confidence, progress)
+            finding = single.one_run(run_file.load(file), canaries, seed, confidence, progress)
         elif name.endswith(".toml"):
             finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
         else:
@@ -133,8 +133,7 @@ def _play(
         check.one_of("audit", "path", path, known)
     wanted = known if all_paths else paths or [path for path in USUAL if path in known]
     # Secure noise follows the same law: the game is played with seeded noise, the checks look at secure noise itself.
-    secure = getattr(game.privacy, "noise", "seeded") == "secure"
-    played = replace(game, privacy=replace(game.privacy, noise="seeded")) if secure else game
+    played = replace(game, privacy=replace(game.privacy, noise="seeded")) if game.privacy.secret_noise else game
     finding = play(played, **sampling, progress=progress)
     if finding.interrupted:
         return finding
@@ -145,16 +144,13 @@ def _game_of_file(path: Path) -> "Game":
     """The game of a run file: its own data, the longest record changed."""
     from sottovoce.auditing.game import Game
     from sottovoce.auditing.neighbours import own_record
-    from sottovoce.core import check
-    from sottovoce.experiment import experiment
-    from sottovoce.problems.federation import Federation
+    from sottovoce.experiment import run_file
 
-    task = experiment.load(path)
-    federation, privacy = task.data().federation, task.privacy
-    by_rows = isinstance(federation, Federation)
-    check.require(by_rows, path.name, "an audit of own data is for rows; columns are split here")
-    neighbours = own_record(federation, task.objective.loss, getattr(privacy, "relation", "replace-one"))
-    return Game(task.algorithm, neighbours, task.objective, cast(Any, privacy), task.settings.rounds)
+    experiment = run_file.load(path)
+    rule = "an audit of own data is for rows; columns are split here"
+    federation, task = experiment.data().federation.as_rows(path.name, rule), experiment.task
+    neighbours = own_record(federation, task.objective.loss, getattr(task.privacy, "relation", "replace-one"))
+    return Game(task.algorithm, neighbours, task.objective, cast(Any, task.privacy), task.rounds)
 
 
 def _game_of_method(
@@ -174,18 +170,17 @@ def _game_of_method(
     from sottovoce.algorithms import ALGORITHMS
     from sottovoce.auditing.game import columns_promise, worst_case
     from sottovoce.core import check
-    from sottovoce.core.contract import VerticalAlgorithm
     from sottovoce.privacy.modes import Proven, Published
 
     method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
     if check.one_of("audit", "mode", mode, ("published", "proven")) == "published":
         privacy = Published(epsilon, delta)
-    elif isinstance(method, VerticalAlgorithm):
+    elif method.layout == "columns":
         privacy = columns_promise(epsilon, delta, unit)
     else:
         privacy = Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace")
     if clients is None:
-        clients = 1 if method.asks().kind == "argmin" else 10
+        clients = 1 if method.asks().only.kind == "argmin" else 10
     return worst_case(method, privacy, rounds, clients, records, features)
 
 
@@ -210,7 +205,7 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
     import time
 
     from sottovoce.auditing import papers
-    from sottovoce.experiment import store
+    from sottovoce.experiment import whole_files
     from sottovoce.report import audits
 
     begun, rows, interrupted = time.perf_counter(), [], False
@@ -224,8 +219,8 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
                 raise
             interrupted = True
     if not interrupted:
-        store.replace_file(out / "audit.md", audits.markdown(rows).encode())
-        store.replace_file(out / "audit.png", audits.figure(rows))
+        whole_files.replace_file(out / "audit.md", audits.markdown(rows).encode())
+        whole_files.replace_file(out / "audit.png", audits.figure(rows))
 
     def text() -> None:
         audits.print_rows(rows)
@@ -240,13 +235,13 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
 
 def _membership(path: Path, out: Path | None, as_json: bool, quiet: bool) -> None:
     from sottovoce.auditing import single
-    from sottovoce.experiment import experiment, store
+    from sottovoce.experiment import run_file, whole_files
     from sottovoce.report import audits
 
     with terminal.progress(quiet) as progress:
-        curve, summary = single.membership(experiment.load(path), progress)
+        curve, summary = single.membership(run_file.load(path), progress)
     if out is not None:
-        store.replace_file(out, audits.membership_figure(curve, summary))
+        whole_files.replace_file(out, audits.membership_figure(curve, summary))
 
     def text() -> None:
         tables.note(

@@ -45,17 +45,17 @@ def run(path: Path, progress: terminal.Progress) -> list[dict[str, Any]]:
     """Train, compare, and save everything under `path`, all of it or nothing; one summary per method."""
     from sottovoce.algorithms import ALGORITHMS
     from sottovoce.core.round import Checkpoint
-    from sottovoce.experiment import experiment, optimum, store
+    from sottovoce.experiment import optimum, run_file, store, whole_files
     from sottovoce.report import figures
 
-    first = experiment.build({**TABLES, "algorithm": {"name": next(iter(METHODS))}}, "demo")
+    first = run_file.build({**TABLES, "algorithm": {"name": next(iter(METHODS))}}, "demo")
     progress("reading data", 0, 0)
     data = first.data()
     assert data.test is not None
     progress(optimum.NAME, 0, 0)
-    model, best = optimum.optimum(data.federation, first.objective, data.test)
+    model, best = optimum.optimum(data.federation, first.task.objective, data.test)
     summaries, histories = [best], {}
-    with store.new_folder(path) as folder:
+    with whole_files.new_folder(path) as folder:
         for name, constants in METHODS.items():
 
             def report(checkpoint: Checkpoint, name: str = name) -> None:
@@ -65,8 +65,8 @@ def run(path: Path, progress: terminal.Progress) -> list[dict[str, Any]]:
             store.save(result, folder / name)
             summaries.append(store.summary(result))
             histories[name] = result.history
-        store.write_arrays(folder / f"{optimum.NAME}.npz", {"model": model})
-        store.write_json(folder / NUMBERS, {"methods": summaries})
+        whole_files.write_arrays(folder / f"{optimum.NAME}.npz", {"model": model})
+        whole_files.write_json(folder / NUMBERS, {"methods": summaries})
         title = "Adult, 100 clients: total ε = 1, δ = 1e-5 per record"
-        store.replace_file(folder / FIGURE, figures.convergence(histories, best, "optimum, no privacy", title))
+        whole_files.replace_file(folder / FIGURE, figures.convergence(histories, best, "optimum, no privacy", title))
     return summaries

@@ -39,7 +39,7 @@ def plan(
     Everything is tried on synthetic rows of the same shape: a forecast, not a promise.
     """
     from sottovoce.core import check
-    from sottovoce.experiment import experiment, store
+    from sottovoce.experiment import run_file, whole_files
     from sottovoce.planning import forecast, words
     from sottovoce.planning.problem import Problem
     from sottovoce.report import figures
@@ -47,17 +47,17 @@ def plan(
     check.whole("plan", clients=clients, rows=rows)
     check.require(clients <= _MOST_CLIENTS, "plan", f"clients must be at most {_MOST_CLIENTS}", clients)
     table = {"loss": loss, "penalty": "l2", "lam": lam} | ({"classes": classes} if classes else {})
-    objective = experiment.build_objective(table, "plan")
+    objective = run_file.build_objective(table, "plan")
     known = {"row_bound": row_bound, "best": best, "target": target, "seed": seed}
     problem = Problem([rows] * clients, features, epsilon, delta, objective, cast(Any, unit), **known)
     with terminal.output_folder(out, "plan") as path:
         with terminal.progress(quiet) as progress:
             chosen = forecast.forecast(forecast.choose(problem, progress), progress)
         numbers = words.to_dict(chosen)
-        with store.new_folder(path) as folder:
-            store.write_json(folder / NUMBERS, numbers)
-            store.replace_file(folder / RUN_FILE, chosen.run_file().encode())
-            store.replace_file(folder / FIGURE, figures.plan(numbers))
+        with whole_files.new_folder(path) as folder:
+            whole_files.write_json(folder / NUMBERS, numbers)
+            whole_files.replace_file(folder / RUN_FILE, chosen.run_file().encode())
+            whole_files.replace_file(folder / FIGURE, figures.plan(numbers))
     terminal.show(as_json, quiet, {"folder": str(path), **numbers}, [str(path)], lambda: _print(numbers, path))
 
 

@@ -12,8 +12,8 @@ from sottovoce.report import tables
 
 if TYPE_CHECKING:
     from sottovoce.core.round import Checkpoint
-    from sottovoce.experiment.experiment import Experiment
-    from sottovoce.experiment.local import Result
+    from sottovoce.experiment.result import Result
+    from sottovoce.experiment.run_file import Experiment
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
 ) -> None:
     """Train what a TOML file describes, and save the run. Ctrl-C keeps the last completed round."""
     from sottovoce.core import check
-    from sottovoce.experiment import experiment, store
+    from sottovoce.experiment import run_file, saved, store
     from sottovoce.experiment.publishable import private_columns
 
     tracker = None
@@ -43,15 +43,15 @@ def run(
     if resume is None:
         check.require(file is not None, "run", "needs FILE.toml, or --resume DIR")
         assert file is not None
-        task = experiment.load(file, **changes)
-        folder = terminal.output_folder(out, task.settings.name)
+        experiment = run_file.load(file, **changes)
+        folder = terminal.output_folder(out, experiment.settings.name)
     else:
         alone = file is None and out is None and not changes
         check.require(alone, "run", "--resume takes everything from its folder; give it alone")
-        store.must_be_unfinished(resume)
-        task, folder = experiment.load(resume / store.CONFIG), nullcontext(resume)
+        saved.must_be_unfinished(resume)
+        experiment, folder = run_file.load(resume / store.CONFIG), nullcontext(resume)
     with folder as path:
-        result = _train(task, path, resume is not None, every, quiet)
+        result = _train(experiment, path, resume is not None, every, quiet)
     plain = {"folder": str(path), **store.summary(result)}
     plain["not_released"] = sorted(private_columns(result) & result.history.columns.keys())
     plain["guarantee"] = result.guarantee.to_dict()
@@ -60,26 +60,26 @@ def run(
     terminal.show(as_json, quiet, plain, [str(path)], lambda: _print(result, plain))
 
 
-def _train(task: "Experiment", path: Path, resumed: bool, every: float, quiet: bool) -> "Result":
+def _train(experiment: "Experiment", path: Path, resumed: bool, every: float, quiet: bool) -> "Result":
     """Train and save, with checkpoints on the way."""
     from sottovoce.core.check import BudgetSpent
-    from sottovoce.experiment import store
+    from sottovoce.experiment import saved, store
     from sottovoce.report import figures
 
-    checkpoints, rounds = None, task.settings.rounds
+    checkpoints, rounds = None, experiment.settings.rounds
     with terminal.progress(quiet) as progress:
         try:
             progress("reading data", 0, 0)
-            config, data, last = task.described(), task.data().federation, None
+            config, data, last = experiment.described(), experiment.data().federation, None
             if resumed:
-                last = store.load_checkpoint(path, task.algorithm, data, task.objective, config)
+                last = saved.load_checkpoint(path, experiment.task, data, config)
             keep = checkpoints = store.Checkpoints(path, config, data, every, last)
 
             def after_round(checkpoint: "Checkpoint") -> None:
                 keep(checkpoint)
-                progress(task.algorithm.name, checkpoint.k, rounds)
+                progress(experiment.task.algorithm.name, checkpoint.k, rounds)
 
-            result = task.train(after_round, last)
+            result = experiment.train(after_round, last)
             if result.rounds == 0:  # nothing was learnt: an untrained model is not a result
                 raise BudgetSpent(f"run: no round could be done, {result.stopped}. Nothing was saved")
             store.save(result, path, figures.of_run(result))

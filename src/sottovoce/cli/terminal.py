@@ -74,9 +74,9 @@ def show(as_json: bool, quiet: bool, plain: Mapping[str, Any], lines: Iterable[s
 
 def output_folder(out: Path | None, name: str) -> AbstractContextManager[Path]:
     """Reserve the folder of a result: `out`, or a new one in runs/ that carries `name` and the time."""
-    from sottovoce.experiment import store
+    from sottovoce.experiment import whole_files
 
-    return store.reserved(out) if out else store.reserved(Path("runs") / f"{name}-{now()}", numbered=True)
+    return whole_files.reserved(out) if out else whole_files.reserved(Path("runs") / f"{name}-{now()}", numbered=True)
 
 
 def now() -> str:

@@ -1,25 +1,30 @@
-"""Checks at the border, and the errors they raise.
+"""Checks of what comes from outside, and the errors they raise.
 
-Every message names the thing, the rule, the value and how to fix it, in one sentence: the command line prints it
-as it is and a caller can catch one class.
+Every message names the class or function, the rule, the value and how to fix it, in one sentence. The command line
+prints it as it is, and a caller can catch one class.
 
-Messages travel further than rows do: into logs, bug reports, the output of worker processes. So a value is only told
-where it is a setting (`shown`). Of data a message tells the kind, the shape and the place, never an entry. Nor may an
-entry hide in the error that came before (`__context__`): what NumPy says is dropped before ours is raised.
+Messages are seen by more people than the data: they end up in logs, bug reports and the output of worker processes.
+So a message contains a value only if the value is a setting (`shown`). About data it tells the type, the shape and
+the position, never an entry. An entry must not hide in the previous error (`__context__`) either: NumPy's error is
+dropped before ours is raised.
 """
 
+import dataclasses
 import difflib
+import functools
 import math
-from collections.abc import Iterable, Sized
-from dataclasses import fields, is_dataclass
-from types import UnionType
+from collections.abc import Callable, Iterable, Sized
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeGuard, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sottovoce.core.arrays import AnyArray, Floats
+
 
 class SottovoceError(Exception):
-    """Anything this library refuses to do, with a sentence a user can act on."""
+    """Anything that this library refuses to do, with a sentence that says how to fix it."""
 
 
 class InvalidInput(SottovoceError, ValueError):
@@ -45,16 +50,16 @@ class PrivacyWarning(UserWarning):
     """A setting that is allowed but weakens what a guarantee means."""
 
 
-ROW_BOUND = (  # the ways to promise one
+ROW_BOUND = (  # all places where one can be stated
     "Federation.from_arrays(..., row_bound=...), prepare=PublicScaler(...) or row_bound=... of an estimator, [data] "
     "row_bound in a file"
 )
 _NOTHING = object()
-_LONGEST_TEXT = 80  # characters of a setting that are told
+_LONGEST_TEXT = 80  # characters of a setting that a message contains
 
 
 def shown(value: object) -> str:
-    """`value` as a message may tell it: a setting as it is, anything that may hold data by its kind and size.
+    """`value` as a message may contain it: a setting as it is; anything that may hold data by its type and size.
 
     Settings are single numbers, short text, None, and this library's own objects made of these.
 
@@ -77,9 +82,11 @@ def shown(value: object) -> str:
         return repr(value) if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]!r}..."
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    if is_dataclass(value) and kind.__module__.startswith("sottovoce."):
-        own = (f"{each.name}={shown(getattr(value, each.name))}" for each in fields(value) if each.repr)
-        return f"{kind.__name__}({', '.join(own)})"
+    if dataclasses.is_dataclass(value) and kind.__module__.startswith("sottovoce."):
+        settings = (
+            f"{each.name}={shown(getattr(value, each.name))}" for each in dataclasses.fields(value) if each.repr
+        )
+        return f"{kind.__name__}({', '.join(settings)})"
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return f"{kind.__name__} of shape {shape}"
@@ -91,49 +98,91 @@ def shown(value: object) -> str:
 def require(holds: bool, who: str, rule: str, got: object = _NOTHING, hint: str = "") -> None:
     """Raise ``InvalidInput("<who>: <rule>, got <got>. <hint>")`` unless `holds`.
 
-    `got` is told as `shown` does, but for a tuple of whole numbers, which is taken for a shape and told as it is. A
-    value of whatever kind from outside may be a row of whole numbers: for these there is `of_kind`, or `shown` itself.
+    `got` is written as `shown` does it, except that a tuple of whole numbers is taken for a shape and written in full.
+    A value of unknown type may be a row of whole numbers: for such values use `of_kind`, or `shown` itself.
     """
     if not holds:
-        said = str(got) if _is_shape(got) else shown(got)
-        value = "" if got is _NOTHING else f", got {said}"
+        text = str(got) if _is_shape(got) else shown(got)
+        value = "" if got is _NOTHING else f", got {text}"
         raise InvalidInput(f"{who}: {rule}{value}" + (f". {hint}" if hint else ""))
 
 
 def of_kind(who: str, name: str, value: object, kind: type | UnionType, example: str) -> None:
-    """`value` must be a `kind`. Whatever else was given, rows perhaps, is told by its own kind and size alone."""
+    """`value` must be a `kind`. Anything else, which may be data, is named by its type and size only."""
     if not isinstance(value, kind):
         raise InvalidInput(f"{who}: {name} must be an object such as {example}, got {shown(value)}")
 
 
-def positive(who: str, **values: float) -> None:
+# ------------------------------------------------------------------------------------------------------ single numbers
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Interval:
+    """A rule for one number: `low` < value < `high`, or <= where an end is in `closed` ("low", "high" or both).
+
+    Infinity and NaN are in no interval. `whole`: a whole number >= `low`.
+    """
+
+    low: float
+    high: float = math.inf
+    closed: tuple[Literal["low", "high"], ...] = ()
+    whole: bool = False
+
+    def check(self, who: str, name: str, value: object) -> None:
+        """Raise an error that names the rule and the value unless the number is in the interval."""
+        if not self.holds(value):
+            raise InvalidInput(f"{who}: {name} must {self._rule(is_number(value))}, got {shown(value)}")
+
+    def holds(self, value: object) -> bool:
+        if self.whole:
+            return is_whole(value, int(self.low))
+        if not is_number(value):
+            return False
+        above = value >= self.low if "low" in self.closed else value > self.low
+        return bool(above and (value <= self.high if "high" in self.closed else value < self.high))
+
+    def _rule(self, number: bool) -> str:
+        if self.whole:
+            return f"be a whole number >= {self.low}"
+        if self.high == math.inf:
+            return f"be {'' if number else 'a number '}{'>=' if 'low' in self.closed else '>'} {self.low:g}"
+        ends = "[" if "low" in self.closed else "(", "]" if "high" in self.closed else ")"
+        return f"{'' if number else 'be a number and '}lie in {ends[0]}{self.low:g}, {self.high:g}{ends[1]}"
+
+
+_POSITIVE, _NON_NEGATIVE = Interval(0), Interval(0, closed=("low",))
+
+
+def positive(who: str, **values: object) -> None:
     """Each value must be a finite number > 0."""
     for name, value in values.items():
-        _number(is_positive(value), who, _rule(name, "> 0", value), value)
+        _POSITIVE.check(who, name, value)
 
 
-def non_negative(who: str, **values: float) -> None:
+def non_negative(who: str, **values: object) -> None:
     """Each value must be a finite number >= 0."""
     for name, value in values.items():
-        _number(_is_number(value) and math.isfinite(value) and value >= 0, who, _rule(name, ">= 0", value), value)
+        _NON_NEGATIVE.check(who, name, value)
 
 
-def between(who: str, low: float, high: float, **values: float) -> None:
+def between(who: str, low: float, high: float, **values: object) -> None:
     """Each value must lie strictly between `low` and `high`."""
     for name, value in values.items():
-        inside = _is_number(value) and low < value < high
-        also = "" if _is_number(value) else "be a number and "
-        _number(inside, who, f"{name} must {also}lie in ({low:g}, {high:g})", value)
+        Interval(low, high).check(who, name, value)
 
 
-def whole(who: str, at_least: int = 1, **values: int) -> None:
+def whole(who: str, at_least: int = 1, **values: object) -> None:
     """Each value must be a whole number >= `at_least`."""
     for name, value in values.items():
-        _number(is_whole(value, at_least), who, f"{name} must be a whole number >= {at_least}", value)
+        Interval(at_least, whole=True).check(who, name, value)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def is_positive(value: object) -> bool:
-    return _is_number(value) and math.isfinite(value) and value > 0  # type: ignore[arg-type, operator]
+    return _POSITIVE.holds(value)
 
 
 def is_whole(value: object, at_least: int = 1) -> bool:
@@ -141,7 +190,7 @@ def is_whole(value: object, at_least: int = 1) -> bool:
 
 
 def one_of(who: str, what: str, value: str, known: Iterable[str]) -> str:
-    """`value` if it is one of `known`; else an error that names the nearest known one."""
+    """`value` if it is one of `known`; else an error that names the known value that is spelt most like it."""
     names = list(known)
     single = isinstance(value, str) or not hasattr(value, "__len__")  # comparing an array would compare its entries
     if single and value in names:
@@ -151,8 +200,87 @@ def one_of(who: str, what: str, value: str, known: Iterable[str]) -> str:
     raise InvalidInput(f"{who}: unknown {what} {shown(value)}. {hint}")
 
 
+# -------------------------------------------------------------------------------------------------- fields of a class
+
+Positive = Annotated[float, _POSITIVE]
+NonNegative = Annotated[float, _NON_NEGATIVE]
+Fraction = Annotated[float, Interval(0, 1)]  # strictly between 0 and 1
+Whole = Annotated[int, Interval(1, whole=True)]
+WholeOrZero = Annotated[int, Interval(0, whole=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """How an object of a field's class is written, for the error: ``loss: Annotated[Loss, Example("Logistic()")]``."""
+
+    text: str
+
+
+def fields(instance: Any) -> None:
+    """Check the fields of a dataclass by their annotations; to be called in its `__post_init__`.
+
+    An `Interval` in an annotation checks a number (`Positive`, `Whole` and the others above are such annotations), a
+    `Literal` the choices, an `Example` the class of an object. ``... | None`` allows None as well. Fields with another
+    annotation are not checked.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from typing import Literal
+    >>> from sottovoce.core import check
+    >>> @dataclass(frozen=True)
+    ... class Method:
+    ...     rho: check.Positive = 1.0
+    ...     horizon: check.Whole | None = None
+    ...     solver: Literal["gradient", "newton"] = "gradient"
+    ...
+    ...     def __post_init__(self):
+    ...         check.fields(self)
+    >>> Method(rho=-1.0)
+    Traceback (most recent call last):
+        ...
+    sottovoce.core.check.InvalidInput: Method: rho must be > 0, got -1.0
+    >>> Method(solver="newtn")
+    Traceback (most recent call last):
+        ...
+    sottovoce.core.check.InvalidInput: Method: unknown solver 'newtn'. Did you mean 'newton'?
+    """
+    kind = cast(type, type(instance))
+    for name, rule in _rules(kind):
+        rule(kind.__name__, name, getattr(instance, name))
+
+
+Rule = Callable[[str, str, Any], object]  # (class name, field name, value), raises an error
+
+
+@functools.cache  # frozen dataclasses are made in every round
+def _rules(kind: type) -> tuple[tuple[str, Rule], ...]:
+    annotations = get_type_hints(kind, include_extras=True)
+    rules = ((field.name, _rule_of(annotations[field.name])) for field in dataclasses.fields(kind))
+    return tuple((name, rule) for name, rule in rules if rule is not None)
+
+
+def _rule_of(annotation: Any) -> Rule | None:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType) and NoneType in arguments:
+        rest = [each for each in arguments if each is not NoneType]
+        rule = _rule_of(rest[0]) if len(rest) == 1 else None
+        return None if rule is None else lambda who, name, value: value is None or rule(who, name, value)
+    if origin is Literal:
+        return lambda who, name, value: one_of(who, name, value, arguments)
+    for note in getattr(annotation, "__metadata__", ()):
+        if isinstance(note, Interval):
+            return note.check
+        if isinstance(note, Example):
+            return lambda who, name, value: of_kind(who, name, value, arguments[0], note.text)
+    return None
+
+
+# -------------------------------------------------------------------------------------------------------------- arrays
+
+
 def utf8(who: str, content: bytes, what: str) -> str:
-    """`content` as text. Python's error holds all of it, so ours is raised after it, not in its context."""
+    """`content` as text. Python's error contains all of it, so ours is raised after it, not while handling it."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -160,8 +288,8 @@ def utf8(who: str, content: bytes, what: str) -> str:
     raise InvalidInput(f"{who}: must be {what} in UTF-8, and byte {bad} is not")
 
 
-def any_array(who: str, name: str, value: ArrayLike | None) -> np.ndarray:
-    """`value` as an array, whatever it holds; rows of unequal length are none."""
+def any_array(who: str, name: str, value: ArrayLike | None) -> AnyArray:
+    """`value` as an array of any type; rows of unequal length are refused."""
     try:
         return np.asarray(value)
     except ValueError:
@@ -169,8 +297,8 @@ def any_array(who: str, name: str, value: ArrayLike | None) -> np.ndarray:
     raise InvalidInput(f"{who}: {name} must be an array, and its rows are of unequal length")
 
 
-def finite_array(who: str, name: str, value: ArrayLike, ndim: int, dtype: type = np.float64) -> np.ndarray:
-    """`value` as an array of `ndim` axes with finite entries; the error says where the first bad one is."""
+def finite_array(who: str, name: str, value: ArrayLike, ndim: int, dtype: type = np.float64) -> AnyArray:
+    """`value` as an array of `ndim` axes with finite entries; the error names the position of the first bad entry."""
     array = _as_numbers(value, dtype)
     if array is None:
         kind = "real numbers, got complex ones" if _is_complex(value) else f"numbers{_first_other(value)}"
@@ -187,12 +315,21 @@ def finite_array(who: str, name: str, value: ArrayLike, ndim: int, dtype: type =
     return array
 
 
-def _as_numbers(value: ArrayLike, dtype: type) -> np.ndarray | None:
+def positive_array(who: str, name: str, value: ArrayLike) -> Floats:
+    """`value`, public step sizes or weights, as an array of finite numbers > 0."""
+    array = np.asarray(value, dtype=np.float64)
+    good = (array > 0.0) & np.isfinite(array)
+    if not good.all():
+        require(False, who, f"{name} must be finite and > 0", float(array[~good][0]))
+    return array
+
+
+def _as_numbers(value: ArrayLike, dtype: type) -> AnyArray | None:
     """None if it cannot be. The caller raises: NumPy's error quotes an entry, and would stay in the context of ours."""
     try:
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
             return None if _is_complex(value) else np.asarray(value, dtype=dtype)
-    except (TypeError, ValueError, OverflowError):  # whole numbers without bound overflow
+    except (TypeError, ValueError, OverflowError):  # a Python int may be too large for a float
         return None
 
 
@@ -203,24 +340,15 @@ def _is_complex(value: ArrayLike) -> bool:
         return False
 
 
-def _number(holds: bool, who: str, rule: str, value: object) -> None:
-    if not holds:
-        raise InvalidInput(f"{who}: {rule}, got {shown(value)}")
-
-
 def _is_shape(value: object) -> bool:
-    """Whether it is the shape of an array, or several: sizes are public."""
+    """Whether it is the shape of an array, or several shapes: sizes are public."""
     if not isinstance(value, tuple):
         return False
-    return all(type(each) is int or _is_shape(each) for each in value)
-
-
-def _rule(name: str, rule: str, value: object) -> str:
-    return f"{name} must be {rule}" if _is_number(value) else f"{name} must be a number {rule}"
+    return all(type(each) is int or _is_shape(each) for each in cast(tuple[object, ...], value))
 
 
 def _first_other(value: ArrayLike) -> str:
-    """Where the first entry is that no number can be made of. What it is may be private, and errors travel far."""
+    """Where the first entry is that is not a number. What it is may be private."""
     try:
         entries = np.asarray(value, dtype=object)
     except ValueError:
@@ -233,7 +361,3 @@ def _first_other(value: ArrayLike) -> str:
                 return " in rows of equal length"
             return f", and there is {type(entry).__name__} at {where}. Drop such rows, or make numbers of them"
     return ""
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

@@ -1,11 +1,16 @@
-"""How vectors are bounded: scaled down so that the *floating-point result* keeps the bound, whatever the vector.
+"""How vectors are shortened: scaled down so that the *floating-point result* keeps the bound, whatever the vector.
 
 Privacy noise is proportional to these bounds, so none of them may fail by a rounding error. Every function leaves room
 for its own rounding: u = 2^-53 is the relative error of one operation, and a sum of `count` terms, added in any order,
 has a relative error of at most count u / (1 - count u) of the sum of their sizes.
+
+`clip_rows` is the one to use. `clip_matrix` applies it to the rows or columns of a dense or sparse matrix, and
+`shorten_rows` prepares stored data.
 """
 
 import numpy as np
+
+from sottovoce.core.arrays import Floats, Integers, Matrix, Numbers
 
 TINY = 2.0**-900  # bounds below it count as 0: next to them the absolute error of denormal numbers would not be small
 
@@ -19,7 +24,7 @@ def room(count: int) -> float:
     return max(2.0**-40, (count + 16) * 2.0**-52)
 
 
-def clip_rows(vectors: np.ndarray, clip: float | np.ndarray, norm: int = 2) -> np.ndarray:
+def clip_rows(vectors: Floats, clip: Numbers, norm: int = 2) -> Floats:
     """Each vector (last axis) scaled to a norm (1 or 2) <= clip; one that is not finite becomes 0.
 
     `clip` is a number, or one for each vector, (..., 1). The exact norm of the floating-point result is at most
@@ -38,40 +43,47 @@ def clip_rows(vectors: np.ndarray, clip: float | np.ndarray, norm: int = 2) -> n
     return np.where(keeps, vectors, scaled * factor)
 
 
-def clip_entries(entries: np.ndarray, owner: np.ndarray, owners: int, count: int, clip: float) -> np.ndarray:
-    """The same for sparse vectors, in the Euclidean norm: entry i belongs to vector owner[i] of `owners`, each of which
-    has at most `count` entries."""
-    top = np.zeros(owners)
-    np.maximum.at(top, owner, np.abs(entries))
-    scaled = entries / np.where(top > 0.0, top, 1.0)[owner]
-    norms = np.sqrt(np.bincount(owner, np.square(scaled), owners))
-    keeps, factor = _scaling(top, norms, clip, count)
-    return np.where(keeps[owner], entries, scaled * factor[owner])
+def clip_matrix(matrix: Matrix, bound: float, axis: int) -> Matrix:
+    """A dense or CSR matrix with its columns (axis 0) or rows (axis 1) scaled down to the Euclidean length `bound`."""
+    if not hasattr(matrix, "tocsr"):
+        return np.ascontiguousarray(clip_rows(matrix.T, bound).T) if axis == 0 else clip_rows(matrix, bound)
+    from scipy.sparse import csr_array
+
+    result = csr_array(matrix, dtype=np.float64, copy=True)
+    result.sum_duplicates()
+    rows, columns = (int(length) for length in matrix.shape)
+    if axis == 0:
+        result.data = clip_entries(result.data, result.indices, columns, rows, bound)
+    else:
+        owner = np.repeat(np.arange(rows), np.diff(result.indptr))
+        result.data = clip_entries(result.data, owner, rows, columns, bound)
+    return result
 
 
-def _scaling(top: np.ndarray, norms: np.ndarray, clip: float | np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which vectors may stay as they are, and by what the others, divided by their largest entry, are multiplied.
+def shorten_rows(X: Floats, bound: float) -> Floats:
+    """Rows longer than `bound` scaled down to it, to prepare data of ordinary size.
 
-    `top`: the largest entry of each vector; `norms`: the norm of each vector divided by that, of `count` numbers.
+    A ledger is bound to the bytes of the rows that this returns (`shorten = true` in a file), so its arithmetic must
+    never change: an owner could not open an existing ledger. Whatever relies on the bound checks it.
     """
-    clip = np.where(np.asarray(clip) >= TINY, clip, 0.0)
-    factor = clip / np.maximum(norms, 1.0) * (1.0 - room(count))
-    return top <= factor, np.where(top < np.inf, factor, 0.0)
+    lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    slack = 1 + 8 * np.finfo(np.float64).eps  # rounding must not lift a row above the bound
+    return X / np.maximum(1.0, lengths / bound * slack)
 
 
-def into_ball(points: np.ndarray, centre: np.ndarray, radius: float | np.ndarray) -> np.ndarray:
+def into_ball(points: Floats, centre: Floats, radius: Numbers) -> Floats:
     """Each point (last axis) moved straight towards `centre` until it is within `radius`, (..., 1), of it.
 
     The exact distance of the floating-point result from `centre` is at most `radius`, for a `radius` of at least
-    |centre|: adding the centre back rounds by at most u (|centre| + radius), for which `room` is left once more. What
-    is not finite becomes the centre.
+    |centre|: adding the centre back rounds by at most u (|centre| + radius), for which `room` is left once more. A
+    point that is not finite becomes the centre.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         away = points - centre
     return centre + clip_rows(away, radius * (1.0 - room(points.shape[-1])))
 
 
-def slope_caps(norms: np.ndarray, clip: float, count: int) -> np.ndarray:
+def slope_caps(norms: Floats, clip: float, count: int) -> Floats:
     """The largest slope that each row may have: slope times row then has a norm of at most `clip`, exactly.
 
     `norms` are those of the rows, of `count` numbers each, as computed. A slope whose size is at most the cap gives
@@ -85,12 +97,32 @@ def slope_caps(norms: np.ndarray, clip: float, count: int) -> np.ndarray:
     return np.where((norms > 0.0) & (cap >= TINY), cap, 0.0)
 
 
-def clamp(slopes: np.ndarray, caps: np.ndarray, norm: int) -> np.ndarray:
-    """Slopes (rows, outputs) brought within the `caps` (rows, 1) of their rows; what is no number becomes 0.
+def clamp(slopes: Floats, caps: Floats, norm: int) -> Floats:
+    """Slopes (rows, outputs) brought within the `caps` (rows, 1) of their rows; NaN becomes 0.
 
-    A row of one output has its slope cut off; one of several has them scaled down together, so that their norm is at
-    most the cap.
+    If there is one output, the slope is cut off; if there are several, they are scaled down together, so that their
+    norm is at most the cap.
     """
     if slopes.shape[-1] > 1:
         return clip_rows(slopes, caps, norm)
     return np.where(slopes > caps, caps, np.where(slopes < -caps, -caps, np.where(slopes == slopes, slopes, 0.0)))
+
+
+def clip_entries(entries: Floats, owner: Integers, owners: int, count: int, clip: float) -> Floats:
+    """`clip_rows` for sparse vectors: entry i belongs to vector owner[i] of `owners`, of at most `count`."""
+    top = np.zeros(owners)
+    np.maximum.at(top, owner, np.abs(entries))
+    scaled = entries / np.where(top > 0.0, top, 1.0)[owner]
+    norms = np.sqrt(np.bincount(owner, np.square(scaled), owners))
+    keeps, factor = _scaling(top, norms, clip, count)
+    return np.where(keeps[owner], entries, scaled * factor[owner])
+
+
+def _scaling(top: Floats, norms: Floats, clip: Numbers, count: int) -> tuple[Floats, Floats]:
+    """Which vectors may stay as they are, and by what the others, divided by their largest entry, are multiplied.
+
+    `top`: the largest entry of each vector; `norms`: the norm of each vector divided by that, of `count` numbers.
+    """
+    clip = np.where(np.asarray(clip) >= TINY, clip, 0.0)
+    factor = clip / np.maximum(norms, 1.0) * (1.0 - room(count))
+    return top <= factor, np.where(top < np.inf, factor, 0.0)

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.check import Whole
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 
@@ -28,6 +29,9 @@ class Participation(ABC):
     """
 
     name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check.fields(self)
 
     @abstractmethod
     def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
@@ -77,11 +81,8 @@ class KOfN(Participation):
     np.int64(2)
     """
 
-    k: int
+    k: Whole
     name: ClassVar[str] = "k-of-n"
-
-    def __post_init__(self) -> None:
-        check.whole("KOfN", k=self.k)
 
     def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
         check.require(self.k <= n, "KOfN", f"k must be at most the number of clients ({n})", self.k)
@@ -139,12 +140,9 @@ class Covering(Participation):
     True
     """
 
-    k: int
-    within: int
+    k: Whole
+    within: Whole
     name: ClassVar[str] = "covering"
-
-    def __post_init__(self) -> None:
-        check.whole("Covering", k=self.k, within=self.within)
 
     def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
         enough = self.k <= n <= self.k * self.within

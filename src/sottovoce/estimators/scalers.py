@@ -5,7 +5,6 @@ pays for it. The transformers here either read nothing (`PublicScaler`, `RowClip
 (`PrivateScaler`). Given to an estimator as `prepare=...`, their cost is part of its guarantee.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,18 +14,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
+from sottovoce.core.clipping import clip_rows
 from sottovoce.core.random.streams import Streams
 from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.validation import validated
 from sottovoce.ledger.charges import charges_of
 from sottovoce.ledger.memory import Budget, MemoryLedger
 from sottovoce.privacy import accounting, ranges
-from sottovoce.privacy.discrete_noise import clip_rows
-from sottovoce.privacy.doors.record import Ledger
+from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.guarantee import ONE_OWNER, Statement, state_guarantee
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.noise_key import NoiseKey, rows_digests
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.public_ranges import scaled_to_ranges, stated_ranges
 
 
 class _Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -66,10 +66,7 @@ class _Scaler(_Preparation):
         return float(np.sqrt(columns))
 
     def apply(self, X: np.ndarray) -> np.ndarray:
-        low, high = self.ranges_.T
-        middle = (low + high) / 2 if self.centre else np.zeros_like(low)
-        reach = np.maximum(high - middle, middle - low)
-        return np.clip((np.clip(X, low, high) - middle) / reach, -1.0, 1.0)
+        return scaled_to_ranges(X, self.ranges_, self.centre)
 
 
 class PublicScaler(_Scaler):
@@ -110,28 +107,8 @@ class PublicScaler(_Scaler):
 
     def stated(self, columns: int, names: ArrayLike | None) -> np.ndarray:
         """The stated ranges as an array (columns, 2)."""
-        given, hint = self.ranges, "Give (low, high), a list with one such pair per column, or {column name: pair}"
-        if isinstance(given, Mapping):
-            check.require(names is not None, "PublicScaler", "ranges by name need named columns", hint=hint)
-            missing = [name for name in np.asarray(names).tolist() if name not in given]
-            rule = f"ranges must name every column; there is none for {', '.join(map(repr, missing))}"
-            check.require(not missing, "PublicScaler", rule, hint="State one, or leave the column out of X")
-            given = [given[name] for name in np.asarray(names)]
-        check.require(given is not None, "PublicScaler", "ranges must be stated", hint=hint)
-        try:
-            pairs = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError):
-            pairs = np.zeros(0)
-        pairs = np.tile(pairs, (columns, 1)) if pairs.shape == (2,) else pairs
-        check.require(
-            pairs.shape == (columns, 2), "PublicScaler", f"ranges must be {columns} pairs (low, high)", hint=hint
-        )
-        wrong = np.flatnonzero(~(np.isfinite(pairs).all(axis=1) & (pairs[:, 0] < pairs[:, 1])))
-        if len(wrong):
-            column = int(wrong[0]) if names is None else np.asarray(names).tolist()[wrong[0]]
-            rule = f"low must be < high, both finite, in the range of column {column!r}"
-            check.require(False, "PublicScaler", rule, hint="Ranges are stated, never the rows themselves")
-        return pairs
+        listed = None if names is None else np.asarray(names).tolist()
+        return stated_ranges("PublicScaler", self.ranges, columns, listed)
 
 
 class RowClipper(_Preparation):
@@ -245,7 +222,7 @@ class PrivateScaler(Counted, _Scaler):
         self.ask(federation, alone, ledger, seed_of(self.random_state))
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
         charged = charges_of(ledger, ranges.plan_counts(self.epsilon, self.delta, alone), rounds=1)
-        known = Statement(ledger.epsilons(), accountant, charged, "ranges", forgotten=self.random_state is None)
+        known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
         said = state_guarantee(alone, "ranges", 1, known)
         self.guarantee_ = said.leaving_out(*([ONE_OWNER] if groups is None else []))
         return self

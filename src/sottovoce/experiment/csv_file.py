@@ -14,6 +14,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.problems.losses import Loss
+from sottovoce.problems.public_ranges import scaled_to_ranges, stated_ranges
 
 FILL_IN = "Encode it, drop these rows, or fill in a number that is known without looking at them"
 
@@ -37,13 +38,9 @@ def read_csv(
     check.require(bool(features), path.name, "needs at least one column besides label and owner")
     X = np.column_stack([_numbers(columns[name], path, name, lines) for name in features])
     if ranges:
-        from sottovoce.estimators.scalers import PublicScaler
-
         for name in ranges:
             check.one_of(path.name, "column with a range", name, features)
-        scaler = PublicScaler(ranges)
-        scaler.settle(scaler.stated(len(features), features))
-        X = scaler.apply(X)
+        X = scaled_to_ranges(X, stated_ranges(path.name, ranges, len(features), features))
     return np.ascontiguousarray(X), list(columns[label]) if label else [], np.array(columns[owner]) if owner else None
 
 

@@ -5,21 +5,21 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 
 NAME = "optimum"
 
 
 def optimum(
-    federation: Federation, objective: Objective, test: tuple[np.ndarray, np.ndarray]
+    data: FederatedData, objective: Objective, test: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """The minimiser over all clients' rows, by L-BFGS; and a summary of it like that of a run (`store.summary`)."""
     from scipy.optimize import minimize
     from scipy.sparse import csr_array
 
     begun = time.perf_counter()
-    loss, penalty = objective.loss, objective.penalty
+    federation, loss, penalty = data.as_rows(NAME, "is for rows, not columns"), objective.loss, objective.penalty
     X, y = csr_array(federation.X), loss.check_labels(federation.y)  # one-hot rows are mostly zeros
     weight = np.repeat(1 / (federation.n * federation.sizes), federation.sizes)  # every client counts the same
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from sottovoce.algorithms import DPADMM, DPSGD, DPFedAvg, FedPLT, FedSPDDP
 from sottovoce.core.check import InvalidInput, NoGuarantee, PrivacyWarning
-from sottovoce.core.contract import Algorithm
-from sottovoce.experiment.local import train
+from sottovoce.core.contract import Method
+from sottovoce.experiment.train import train
 from sottovoce.planning import synthetic
 from sottovoce.planning.problem import Plan, Problem, Setting, Trial
 from sottovoce.planning.synthetic import World
@@ -129,14 +129,14 @@ def _grid(problem: Problem) -> list[Setting]:
             for step in STEPS[:2]
             for clip in CLIPS
         ]
-    methods: list[tuple[Algorithm, int]] = [(DPSGD(step=step / smooth), ROUNDS[2]) for step in STEPS]
+    methods: list[tuple[Method, int]] = [(DPSGD(step=step / smooth), ROUNDS[2]) for step in STEPS]
     methods += [(DPADMM(rho=0.4 * smooth, c_w=size / R, penalty_at="server"), ROUNDS[2]) for size in MODEL_SIZES]
     # Methods of several local steps are for few rounds. Each hides its steps, so that a round costs one answer.
     methods.append((FedSPDDP(rho=0.4 * smooth, gamma=2 * smooth, local_steps=LOCAL_STEPS, variant="P"), ROUNDS[1]))
     local = FedPLT(rho=2.5 / smooth, step=1 / smooth, local_steps=LOCAL_STEPS, variant="B", strong=0.0, smooth=smooth)
     methods.append((local, ROUNDS[1]))
     if problem.secure:
-        methods = [(method, rounds) for method, rounds in methods if method.asks().kind == "gradient"]
+        methods = [(method, rounds) for method, rounds in methods if set(method.asks().kinds) == {"gradient"}]
     return [Setting(method, rounds, share * steepest) for method, rounds in methods for share in CLIPS]
 
 

@@ -8,11 +8,10 @@ from typing import Literal
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.contract import Algorithm
+from sottovoce.core.contract import Method
 from sottovoce.experiment.repetitions import Interval, interval
-from sottovoce.experiment.to_tables import Tables, plain_fields, to_toml
+from sottovoce.experiment.tables import Tables, plain_fields, to_toml
 from sottovoce.privacy import accounting
-from sottovoce.privacy.doors import record as proven
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.losses import Logistic
@@ -34,7 +33,7 @@ _NAMED = ("step", "local_steps", "rho", "c_w", "gamma")  # constants that are pr
 class Setting:
     """One way to spend the budget."""
 
-    algorithm: Algorithm
+    algorithm: Method
     rounds: int
     clip: float
 
@@ -135,7 +134,7 @@ class Problem:
 
     def event(self, setting: Setting) -> Event:
         """One noisy answer of the real clients."""
-        return proven.plan(self.privacy(setting), setting.algorithm.asks(), setting.rounds, np.array(self.sizes))
+        return self.privacy(setting).plan(setting.algorithm.asks(), setting.rounds, np.array(self.sizes))[0]
 
     def simulated_privacy(self, setting: Setting, epsilon: float | None = None) -> Proven:
         """A budget that gives the simulated clients the very noise that the real ones will have with all their rows."""
@@ -143,11 +142,11 @@ class Problem:
         share = sum(self.simulated_sizes) / sum(self.sizes[: len(self.simulated_sizes)])
         if self.unit == "client" or share == 1:
             return privacy
-        asks = setting.algorithm.asks()
-        event = proven.plan(privacy, asks, setting.rounds, np.array(self.sizes))
-        event = replace(event, noise_multiplier=event.noise_multiplier * share)
-        answers = setting.rounds * proven.costs(privacy, asks)
-        return replace(privacy, epsilon=accounting.epsilon({event: answers}, self.delta))
+        asks, spent = setting.algorithm.asks(), {}
+        for part, event in zip(asks.parts, privacy.plan(asks, setting.rounds, np.array(self.sizes)), strict=True):
+            event = replace(event, noise_multiplier=event.noise_multiplier * share)
+            spent[event] = part.rounds(setting.rounds) * privacy.costs(asks, part)
+        return replace(privacy, epsilon=accounting.epsilon(spent, self.delta))
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ class Plan:
     sufficient_epsilon: float | None = None  # the smallest epsilon of the curve that reaches the target
 
     @property
-    def algorithm(self) -> Algorithm:
+    def algorithm(self) -> Method:
         return self.setting.algorithm
 
     @property

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.clipping import clip_rows as clip_rows  # doors find all they do to a vector here
 
 GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
 GRID_BOUND = GRID_STEPS + 1  # on the norm of grid integers: one step more, so that a check in floating point is enough

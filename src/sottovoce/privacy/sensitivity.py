@@ -85,8 +85,8 @@ class ArgminTerms:
     def certain(self, tol: np.ndarray) -> np.ndarray:
         """Whether a solver is sure to reach a computed gradient of norm `tol` in `LAST_STEPS` steps of descent.
 
-        The proof is in `problems.subproblem.surely_minimise`. It asks for tol >= 4 `rounding`; and rounding must be
-        small beside G, so that every point with so small a computed gradient is within 3 G / pull of 0.
+        The proof is in `problems.rows.subproblem.surely_minimise`. It asks for tol >= 4 `rounding`; and rounding must
+        be small beside G, so that every point with so small a computed gradient is within 3 G / pull of 0.
         """
         kappa = self.steep / self.pull
         steps = 3.2 * kappa * np.log(4 * kappa * np.square(self.first / tol) + 1) + 2

@@ -9,14 +9,15 @@ What a party gets never depends on who else is asked, not in the last bit: parti
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.arrays import Matrix
 from sottovoce.core.check import InvalidInput, SottovoceError
-from sottovoce.problems.penalties import L1, Box, ElasticNet, Penalty
-from sottovoce.problems.vertical import Matrix
+from sottovoce.core.contract import Layout
+from sottovoce.problems.penalties import Penalty
 
 MOST = 12_000  # of the smaller of samples and columns of a party: the matrix that is factorised takes its square
 TOLERANCE = 1e-12  # of a solver's certificate, relative to the data
@@ -35,6 +36,8 @@ class Columns:
         The public r(x), a sum over coordinates (so that each party has its own share of it).
     """
 
+    layout: ClassVar[Layout] = "columns"
+
     def __init__(self, parts: Sequence[Matrix], penalty: Penalty) -> None:
         check.require(
             penalty.separable,
@@ -45,7 +48,7 @@ class Columns:
         )
         self.parties = [Party(part, penalty) for part in parts]
         self.penalty = penalty
-        self.samples = int(parts[0].shape[0])
+        self.samples = self.dim = int(parts[0].shape[0])
         self.widths = np.array([party.width for party in self.parties])
         self.widest = int(self.widths.max())
 
@@ -229,7 +232,7 @@ class Party:
     def _polished(self, x: np.ndarray, correlation: np.ndarray, rho: float) -> tuple[np.ndarray, float]:
         """`x`, or the minimiser over its free coordinates if that is nearer to the minimiser over all."""
         best, error = x, self._error(x, correlation, rho)
-        free = _free(self.penalty, x)
+        free = self.penalty.smooth_at(x)
         if 0 < free.sum() <= min(self.samples, MOST):
             part = self.gram[np.ix_(free, free)] if self.tall else self._free_gram(free)
             part = part + self.penalty.strong / rho * np.eye(len(part))
@@ -261,12 +264,3 @@ class Party:
         from scipy.linalg import eigvalsh
 
         return max(0.0, float(eigvalsh(self.gram, subset_by_index=(0, 0))[0])) if self.tall else 0.0
-
-
-def _free(penalty: Penalty, x: np.ndarray) -> np.ndarray:
-    """Coordinates around which the penalty is smooth."""
-    if isinstance(penalty, L1 | ElasticNet):
-        return x != 0
-    if isinstance(penalty, Box):
-        return (x > penalty.low) & (x < penalty.high)
-    return np.zeros(len(x), dtype=bool)

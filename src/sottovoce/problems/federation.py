@@ -1,21 +1,98 @@
-"""Who holds which rows."""
+"""Data of several owners, and what is the same about them whether rows or columns are split."""
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.arrays import AnyArray, Floats, Integers
+from sottovoce.core.check import InvalidInput, Positive
+from sottovoce.core.contract import Layout
+from sottovoce.problems.losses import Loss
 
 _AT_ONCE = 1 << 16  # rows that are rounded together
 LARGEST = 1e100  # beyond, squares and products overflow, and bounds that hold on paper do not hold in floating point
 
 
+class FederatedData(ABC):
+    """Data of several owners, split by rows (`Federation`) or by columns (`VerticalFederation`).
+
+    Attributes
+    ----------
+    layout
+        What is split between the owners: "rows", or "columns", so that all owners have the same samples.
+    names
+        One per owner.
+    y
+        All labels.
+    row_bound
+        A public bound on the Euclidean length of all rows, or None.
+    """
+
+    layout: ClassVar[Layout]
+    names: tuple[str, ...]
+    y: AnyArray
+    row_bound: float | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of owners."""
+        return len(self.names)
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Integers:
+        """Number of rows that each owner has."""
+
+    @property
+    @abstractmethod
+    def widths(self) -> tuple[int, ...]:
+        """Number of columns that each owner has."""
+
+    @abstractmethod
+    def message_size(self, loss: Loss) -> int:
+        """How many numbers a message has: one per parameter of the model, or one per sample if columns are split."""
+
+    def model_parts(self) -> dict[str, Any]:
+        """How a model is shared out between the owners; not at all, unless columns are split."""
+        return {}
+
+    @abstractmethod
+    def data(self) -> list[tuple[AnyArray, AnyArray]]:
+        """What each owner has, as plain arrays (X, y): its ledger is bound to them."""
+
+    @abstractmethod
+    def dense_data(self) -> list[tuple[Floats, AnyArray]]:
+        """What each owner has, as dense float64 arrays (X, y), to be written to a file; y is empty without labels."""
+
+    @abstractmethod
+    def fingerprint_arrays(self) -> list[AnyArray]:
+        """Arrays that change with anything in the data, for `ledger.memory.fingerprint`."""
+
+    @abstractmethod
+    def to_table(self) -> dict[str, Any]:
+        """[data] of a run on arrays, as plain values: public sizes and bounds, no entry of the data."""
+
+    @abstractmethod
+    def clients_table(self) -> dict[str, Any]:
+        """[clients] of a deployment over these owners: what a server has to know about them."""
+
+    @abstractmethod
+    def node_table(self) -> dict[str, Any]:
+        """What [data] of a node says about its rows besides where they are."""
+
+    @abstractmethod
+    def as_rows(self, who: str, rule: str) -> "Federation":
+        """This, if rows are split; else an error that says the rule."""
+
+
 @dataclass(frozen=True)
-class Federation:
+class Federation(FederatedData):
     """Rows of many owners, end to end: client i holds rows offsets[i] to offsets[i+1]. Unequal sizes are normal.
 
     Parameters
@@ -23,12 +100,13 @@ class Federation:
     X, y
         Features (rows, columns) and labels, sorted by owner.
     offsets
-        Where each client's rows start, and the end.
+        Where the rows of each client start, and where the last ones end.
     names
         One per client.
     row_bound
         A public promise, known without looking at the data, that no row is longer (Euclidean) than this. It is
-        checked. Step sizes that need a curvature take it from here in `Proven` mode, where data must not be asked.
+        checked. In `Proven` mode, where the data must not be used for it, step sizes that need a curvature take it
+        from here.
 
     Examples
     --------
@@ -40,11 +118,12 @@ class Federation:
     (('north', 'south'), array([2, 1]))
     """
 
-    X: np.ndarray
-    y: np.ndarray
-    offsets: np.ndarray
+    X: AnyArray
+    y: AnyArray
+    offsets: Integers
     names: tuple[str, ...]
-    row_bound: float | None = None
+    row_bound: Positive | None = None
+    layout: ClassVar[Layout] = "rows"
 
     @classmethod
     def from_arrays(
@@ -123,17 +202,18 @@ class Federation:
         return cls(federation.X, federation.y, federation.offsets, tuple(str(name) for name in names), row_bound)
 
     @property
-    def n(self) -> int:
-        """Number of clients."""
-        return len(self.offsets) - 1
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Number of rows of each client."""
+    def sizes(self) -> Integers:
         return np.diff(self.offsets)
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return (int(self.X.shape[1]),) * self.n
+
+    def message_size(self, loss: Loss) -> int:
+        return loss.model_size(int(self.X.shape[1]))
+
     def in_float32(self) -> "Federation":
-        """The same rows in half the memory, to seven digits: a pass over them takes about half as long.
+        """The same rows in half the memory, with seven digits: reading them takes about half as long.
 
         Entries are rounded towards zero, so that no row gets longer and a promised bound still holds.
         """
@@ -148,20 +228,47 @@ class Federation:
             rounded[outwards] = np.nextafter(rounded[outwards], np.float32(0.0))
         return replace(self, X=X)
 
-    def data(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Each client's own (X, y)."""
-        starts = self.offsets.tolist()
-        return [(self.X[a:b], self.y[a:b]) for a, b in itertools.pairwise(starts)]
+    def data(self) -> list[tuple[AnyArray, AnyArray]]:
+        return [(self.X[a:b], self.y[a:b]) for a, b in itertools.pairwise(self.offsets.tolist())]
+
+    def dense_data(self) -> list[tuple[Floats, AnyArray]]:
+        return [(np.asarray(X, dtype=np.float64), y) for X, y in self.data()]
+
+    def fingerprint_arrays(self) -> list[AnyArray]:
+        return [self.X, self.y, self.offsets]
+
+    def to_table(self) -> dict[str, Any]:
+        rows, columns = self.X.shape
+        table = {
+            "source": "arrays",
+            "clients": self.n,
+            "rows": int(rows),
+            "columns": int(columns),
+            "smallest_client": int(self.sizes.min()),
+            "largest_client": int(self.sizes.max()),
+        }
+        return table | ({"stored": "float32"} if self.X.dtype == np.float32 else {}) | self.node_table()
+
+    def clients_table(self) -> dict[str, Any]:
+        return {"names": list(self.names), "columns": int(self.X.shape[1])} | self.node_table()
+
+    def node_table(self) -> dict[str, Any]:
+        return {} if self.row_bound is None else {"row_bound": float(self.row_bound)}
+
+    def as_rows(self, who: str, rule: str) -> "Federation":
+        return self
 
     def __repr__(self) -> str:  # the default would print rows
         rows, columns = self.X.shape
         return f"Federation({self.n} clients, {rows} rows, {columns} columns)"
 
     def __post_init__(self) -> None:
+        check.fields(self)
+        clients = len(self.offsets) - 1
+        check.require(self.n == clients, "Federation", f"needs one name per client ({clients})", self.n)
         refuse_huge("Federation", self.X)
         if self.row_bound is None:
             return
-        check.positive("Federation", row_bound=self.row_bound)
         longest = float(np.sqrt(np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64).max()))
         check.require(
             longest <= self.row_bound * (1 + 1e-12),
@@ -171,39 +278,39 @@ class Federation:
         )
 
 
-def refuse_huge(who: str, entries: np.ndarray) -> None:
-    """Without saying what the entry is: it is private, and messages travel further than rows do."""
+def refuse_huge(who: str, entries: AnyArray) -> None:
+    """Refuse entries so large that products overflow. The error does not tell the entry, which is private."""
     small = _largest(entries) <= LARGEST
     hint = "Is one of them a mark for a missing value? Drop such rows, or scale columns by ranges that are known"
     check.require(small, who, f"entries of X must be at most {LARGEST:g} in size", hint=hint)
 
 
-def _largest(entries: np.ndarray) -> float:
-    """In size; NaN if one is. No copy is made, for there may be as much data as memory."""
+def _largest(entries: AnyArray) -> float:
+    """The largest size of an entry; NaN if one is NaN. No copy is made: the data may fill the memory."""
     return max(float(entries.max(initial=0.0)), -float(entries.min(initial=0.0)))
 
 
-def rows_without(column: np.ndarray) -> list[int]:
-    """The rows that have nothing in `column`: None, NaN, or the like of another library."""
-    if column.dtype.kind in "biuSU":  # the kinds that cannot hold nothing
+def rows_without(column: AnyArray) -> list[int]:
+    """The rows whose entry in `column` is missing: None, NaN, or another library's mark for it."""
+    if column.dtype.kind in "biuSU":  # types in which nothing can be missing
         return []
     if column.dtype.kind == "f":
         return np.flatnonzero(np.isnan(column)).tolist()
     return [row for row, entry in enumerate(column.tolist()) if entry is None or not _is_itself(entry)]
 
 
-def one_kind(column: np.ndarray) -> bool:
-    """Whether entries can be sorted: text and numbers side by side cannot."""
+def one_kind(column: AnyArray) -> bool:
+    """Whether the entries can be sorted: text and numbers in one column cannot."""
     return column.dtype.kind != "O" or len({isinstance(entry, str) for entry in column.tolist()}) <= 1
 
 
 def _is_itself(entry: object) -> bool:
-    """NaN does not equal itself, and whether pandas' NA does is neither true nor false."""
-    same = entry == entry
+    """NaN does not equal itself, and comparing pandas' NA with itself gives neither True nor False."""
+    same: object = entry == entry
     return bool(same) if isinstance(same, bool | np.bool_) else False
 
 
-def _renumber(present: np.ndarray, owner: np.ndarray, owners: list[object]) -> np.ndarray:
+def _renumber(present: AnyArray, owner: AnyArray, owners: list[object]) -> AnyArray:
     """Owners' numbers in the order of `owners`; every owner must have rows and every row a known owner."""
     place = {name: number for number, name in enumerate(owners)}
     check.require(len(place) == len(owners), "Federation", "owners must be distinct", owners)

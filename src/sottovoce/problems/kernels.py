@@ -1,7 +1,7 @@
 """The fused gradient kernel: a row is read from memory once and serves all runs, outputs and both passes over it.
 
 Import this module only where it is needed: it loads Numba, and the first use on a machine compiles for some seconds
-(later ones read the disk cache). The arrays come from ``rows.py``, which has checked them; nothing is checked again.
+(later ones read the disk cache). The arrays were checked by `problems/rows`; nothing is checked again.
 """
 
 import functools
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, prange, types
 
-from sottovoce.core.random.compiled import compile_for
+from sottovoce.core.compiling import Kernel, compile_for
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so that its sums never depend on company or threads
 NUMBERS_PER_BLOCK = 2048  # of rows that stay in the nearest cache while all runs use them
@@ -86,7 +86,7 @@ def _exp(x):
 
 @njit(fastmath=_FAST, error_model="numpy")
 def _slope(code, parameter, label, margin):
-    """Derivative of a loss of one margin (the codes of ``losses.py``)."""
+    """Derivative of a loss of one margin (`Loss.code`)."""
     if code == 0:  # logistic: if exp overflows to infinity the quotient is rightly 0
         return -label / (1.0 + math.exp(label * margin))
     if code == 2:  # squared
@@ -323,7 +323,7 @@ def _gradients(X, y, caps, code, parameter, norm, room, weights, w, keep, chunks
 
 
 @functools.cache
-def gradients(stored: str) -> Any:
+def gradients(stored: str) -> Kernel:
     """The kernel for rows stored as "float64" or "float32", compiled when first asked for. All else is float64.
 
     One explicit signature: inputs may be read-only (memory maps), and no further type is ever compiled.
@@ -341,3 +341,20 @@ def gradients(stored: str) -> Any:
         types.Array(real, 4, "C"),  # sums
     )
     return compile_for(signature, _gradients, parallel=True, fastmath=_FAST)
+
+
+def _shrink(x, keep, g, threshold, total, out):
+    """`penalties.shrink`, row by row."""
+    for i in range(len(x)):
+        scale = 1.0 / total[i, 0]
+        for j in range(x.shape[1]):
+            v = keep[i, 0] * x[i, j] - g[i, j]
+            near = threshold if v > threshold else v
+            out[i, j] = (v - (-threshold if near < -threshold else near)) * scale
+
+
+@functools.cache
+def shrink() -> Kernel:
+    """shrink(x, keep, g, threshold, total, out): the step of `penalties.shrink`, in one pass."""
+    table = types.Array(types.float64, 2, "C", readonly=True)
+    return compile_for(types.void(table, table, table, types.float64, table, types.float64[:, ::1]), _shrink)

@@ -9,6 +9,7 @@ PyTorch is imported when a `Module` is made, here and nowhere else in the librar
 
 import copy
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import InitVar, dataclass, field
@@ -19,11 +20,16 @@ from typing import Any, ClassVar, Literal, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.core.check import InvalidInput, one_of, require, whole
+from sottovoce.core import check
+from sottovoce.core.arrays import Booleans, Floats
+from sottovoce.core.check import InvalidInput, WholeOrZero, require
 from sottovoce.core.clipping import clip_rows
+from sottovoce.core.derived import derived
 from sottovoce.core.vouched import vouch
 from sottovoce.problems.losses import Loss
-from sottovoce.problems.rows import Rows
+from sottovoce.problems.rows.active import ActiveClients, Block
+from sottovoce.problems.rows.gradients import SlopeBound
+from sottovoce.problems.rows.oracle import Rows
 
 _FUNCTION = "Put `lambda:` in front: starting parameters are drawn under the seed"
 BLOCK = 2**22  # numbers in the gradients of the examples that are held at once (32 MB)
@@ -60,20 +66,20 @@ class Module(Loss):
 
     build: InitVar[Callable[[], Any]]
     output_loss: Loss
-    seed: int = 0
+    seed: WholeOrZero = 0
     precision: Literal["float64", "float32"] = "float64"
     network: str = field(init=False)
     start: str = field(init=False)
 
     name = "module"
     code = -1  # the compiled kernel knows linear models only
+    strong = -math.inf
     _net: ClassVar[Any]  # of the instance, like the next: called so to be no fields, which are the model's description
     _origin: ClassVar[np.ndarray]
 
     def __post_init__(self, build: Callable[[], Any]) -> None:
         torch = _torch()
-        one_of("Module", "precision", self.precision, ("float64", "float32"))
-        whole("Module", at_least=0, seed=self.seed)
+        check.fields(self)
         linear = isinstance(self.output_loss, Loss) and not isinstance(self.output_loss, Module)
         require(linear, "Module", "output_loss must be a loss such as Softmax(10)", self.output_loss)
         function = callable(build) and not isinstance(build, torch.nn.Module)
@@ -88,8 +94,7 @@ class Module(Loss):
         require(bool(flat), "Module", "the network must have parameters to train")
         origin = np.concatenate(flat)
         require(bool(np.isfinite(origin).all()), "Module", "the starting parameters must be finite")
-        kept = {"classification": self.output_loss.classification, "_net": made, "_origin": origin}
-        kept |= {"network": str(made), "start": _digest(made)}
+        kept = {"_net": made, "_origin": origin, "network": str(made), "start": _digest(made)}
         for name, value in kept.items():
             object.__setattr__(self, name, value)
 
@@ -161,25 +166,16 @@ class Module(Loss):
         with _said():
             return _torch().func.grad(lambda *at: along_all(*at).sum())(*self._at(X, y, w)).double().numpy()
 
-    @property
+    @derived
     def outputs(self) -> int:
         return self.output_loss.outputs
 
-    @property
-    def convex(self) -> bool:
-        return False
+    @derived
+    def classification(self) -> bool:
+        return self.output_loss.classification
 
-    @property
-    def strong(self) -> float:
-        return -np.inf
-
-    @property
-    def curvature(self) -> float:
-        return np.inf
-
-    @property
-    def lipschitz(self) -> float:
-        return np.inf
+    def model_size(self, columns: int) -> int:
+        return self.dim
 
     def check_labels(self, y: ArrayLike) -> np.ndarray:
         return self.output_loss.check_labels(y)
@@ -251,7 +247,6 @@ class ModuleRows(Rows):
 
     def __init__(self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Module, scale: str = "mean") -> None:
         super().__init__(X, y, offsets, loss, scale, engine="numpy")
-        self.dim = loss.dim
         loss.try_on_zeros(self.features)  # whether it takes such rows, before it is asked
 
     def clipped_examples(self, w: np.ndarray, client: int, clip: float, norm: int = 2) -> np.ndarray:
@@ -259,7 +254,7 @@ class ModuleRows(Rows):
         return clip_rows(self.loss.bounded_examples(self.X[rows], self.y[rows], w), clip, norm)
 
     def smoothness(self, clients: ArrayLike | None = None) -> np.ndarray:
-        return np.full((len(self._active(clients).clients), 1), np.inf)
+        return np.full((len(self.active(clients).clients), 1), np.inf)
 
     def strong_convexity(self, clients: ArrayLike | None = None) -> np.ndarray:
         return -self.smoothness(clients)
@@ -274,20 +269,20 @@ class ModuleRows(Rows):
             "gradients, such as FedAvg or DPSGD"
         )
 
-    def _points(self, w: np.ndarray, active: Any) -> np.ndarray:
+    def _points(self, w: Floats, active: ActiveClients) -> Floats:
         """`w` as (runs, clients or 1, dim)."""
         w, n = np.asarray(w, dtype=np.float64), len(active.sizes)
         fits = w.ndim in (2, 3) and w.shape[-1] == self.dim and w.shape[-2] in (1, n)
         require(fits, "Rows", f"w must have shape ([runs,] {n} or 1, {self.dim})", w.shape)
         return w if w.ndim == 3 else w[None]
 
-    def _margins(self, X: np.ndarray, point: np.ndarray, block: Any) -> np.ndarray:
+    def margins_at(self, X: Floats, point: Floats, block: Block) -> Floats:
         if len(point) == 1:
             return self.loss.scores(X, point[0])
         each = enumerate(zip(block.bounds[:-1], block.bounds[1:], strict=True), start=block.low)
         return np.concatenate([self.loss.scores(X[low:high], point[i]) for i, (low, high) in each])
 
-    def _gradient_by_numpy(self, active: Any, points: np.ndarray, bound: Any, keep: np.ndarray) -> np.ndarray:
+    def _gradients(self, active: ActiveClients, points: Floats, bound: SlopeBound, keep: Booleans) -> Floats:
         runs, step = max(len(points), len(keep)), max(1, BLOCK // self.dim)
         answer = np.zeros((runs, len(active.sizes), self.dim))
         for run, i in np.ndindex(answer.shape[:2]):

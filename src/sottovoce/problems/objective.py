@@ -9,11 +9,12 @@ so `penalty=L2(1e-6)` is each client's share: the λ/n of the papers that write 
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
+from sottovoce.core.check import Example
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.module import Module, ModuleRows
 from sottovoce.problems.penalties import NoPenalty, Penalty
@@ -31,14 +32,12 @@ class Objective:
     Objective(loss=Logistic(), penalty=L1(lam=0.001), scale='sum')
     """
 
-    loss: Loss
-    penalty: Penalty = field(default_factory=NoPenalty)
+    loss: Annotated[Loss, Example("Logistic()")]
+    penalty: Annotated[Penalty, Example("L2(1e-6)")] = field(default_factory=NoPenalty)
     scale: Literal["mean", "sum"] = "mean"
 
     def __post_init__(self) -> None:
-        check.of_kind("Objective", "loss", self.loss, Loss, "Logistic()")
-        check.of_kind("Objective", "penalty", self.penalty, Penalty, "L2(1e-6)")
-        check.one_of("Objective", "scale", self.scale, ("mean", "sum"))
+        check.fields(self)
 
     def oracle(self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, engine: str = "auto") -> Rows:
         """Exact answers about these rows, sorted by client: what a door wraps."""

@@ -10,8 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from sottovoce.core.check import InvalidInput, positive, require, shown, whole
-from sottovoce.core.random.streams import compiled_pays
+from sottovoce.core import check
+from sottovoce.core.arrays import AnyArray, Booleans, Floats, Numbers
+from sottovoce.core.check import InvalidInput, Positive, require, shown
+from sottovoce.core.compiling import compiled_pays
+from sottovoce.core.derived import derived
 from sottovoce.core.vouched import vouch
 
 SLACK = 2.0**12
@@ -25,6 +28,19 @@ class Penalty(ABC):
     An indicator (`finite` is False) is 0 on a set and inf elsewhere. The normal cone of its set is unbounded, so
     by convention its `subgradient` is the element 0, and only `prox` can keep an iteration inside.
 
+    Attributes
+    ----------
+    separable
+        A sum over coordinates, so that prox works on each alone and increases no distance, not even in the l1 norm.
+    finite
+        Finite everywhere, so that a subgradient step makes sense.
+    strong
+        Strong-convexity modulus.
+    curvature
+        Lipschitz constant of the gradient; inf when not smooth.
+    steepest
+        Supremum of the size of one coordinate of `subgradient` over the domain.
+
     Examples
     --------
     >>> from sottovoce.problems.penalties import PENALTIES, Penalty
@@ -35,6 +51,14 @@ class Penalty(ABC):
     """
 
     name: ClassVar[str]
+    separable: bool = True
+    finite: bool = True
+    strong: float = 0.0
+    curvature: float = math.inf
+    steepest: float = math.inf
+
+    def __post_init__(self) -> None:
+        check.fields(self)
 
     @property
     def smooth(self) -> bool:
@@ -42,49 +66,37 @@ class Penalty(ABC):
         return math.isfinite(self.curvature)
 
     @property
-    def separable(self) -> bool:
-        """A sum over coordinates, so that prox works on each alone and stretches no distance, not even in L1."""
-        return True
-
-    @property
-    def finite(self) -> bool:
-        """Finite everywhere, so that a subgradient step makes sense."""
-        return True
-
-    @property
     def by_gradient(self) -> "Penalty":
-        """What of it a client adds to its f_i and takes steps along: all if it is smooth, else nothing."""
+        """The part that a client adds to its f_i and takes gradient steps along: all of it if smooth, else nothing."""
         return self if self.smooth else NoPenalty()
 
-    @property
-    def strong(self) -> float:
-        """Strong-convexity modulus."""
-        return 0.0
-
-    @property
-    def curvature(self) -> float:
-        """Lipschitz constant of the gradient; inf when not smooth."""
-        return math.inf
-
     @abstractmethod
-    def value(self, w: np.ndarray) -> np.ndarray:
+    def value(self, w: Floats) -> Floats:
         """The penalty of each vector: the last axis is summed away."""
 
     @abstractmethod
-    def subgradient(self, w: np.ndarray) -> np.ndarray:
+    def subgradient(self, w: Floats) -> Floats:
         """The gradient, or where there is none the subgradient of least norm."""
 
     @abstractmethod
-    def prox(self, v: np.ndarray, step: float | np.ndarray) -> np.ndarray:
+    def prox(self, v: Floats, step: Numbers) -> Floats:
         """argmin over w of value(w) + |w - v|^2 / (2 step); `step` > 0 broadcasts to `v`, e.g. with shape (n, 1)."""
 
-    def step(self, x: np.ndarray, keep: float | np.ndarray, g: np.ndarray, total: float | np.ndarray) -> np.ndarray:
+    def step(self, x: Floats, keep: Numbers, g: Floats, total: Numbers) -> Floats:
         """argmin over z of value(z) + total/2 |z|² − z·(keep x − g); `keep` and `total` > 0 broadcast to `x`."""
         return self.prox((keep * x - g) / total, 1 / np.asarray(total))
 
-    @abstractmethod
+    def smooth_at(self, w: Floats) -> Booleans:
+        """Of a penalty that is not smooth but separable: the coordinates around which it is smooth."""
+        return np.zeros(np.shape(w), dtype=bool)
+
     def subgradient_bound(self, dim: int) -> float:
         """Supremum of the Euclidean norm of `subgradient` over the domain, in `dim` coordinates."""
+        check.whole(type(self).__name__, dim=dim)
+        return self.steepest * math.sqrt(dim)
+
+    def _check_step(self, step: Numbers) -> None:
+        check.positive_array(type(self).__name__, "step", step)
 
 
 @vouch
@@ -101,27 +113,20 @@ class NoPenalty(Penalty):
     """
 
     name = "none"
+    curvature = steepest = 0.0
 
-    @property
-    def curvature(self) -> float:
-        return 0.0
-
-    def value(self, w: np.ndarray) -> np.ndarray:
+    def value(self, w: Floats) -> Floats:
         return np.zeros(np.shape(w)[:-1])
 
-    def subgradient(self, w: np.ndarray) -> np.ndarray:
+    def subgradient(self, w: Floats) -> Floats:
         return np.zeros(np.shape(w))
 
-    def prox(self, v: np.ndarray, step: float | np.ndarray) -> np.ndarray:
-        _check_step(self, step)
+    def prox(self, v: Floats, step: Numbers) -> Floats:
+        self._check_step(step)
         return np.array(v)
 
-    def step(self, x: np.ndarray, keep: float | np.ndarray, g: np.ndarray, total: float | np.ndarray) -> np.ndarray:
+    def step(self, x: Floats, keep: Numbers, g: Floats, total: Numbers) -> Floats:
         return shrink(x, keep, g, 0.0, total)
-
-    def subgradient_bound(self, dim: int) -> float:
-        whole("NoPenalty", dim=dim)
-        return 0.0
 
 
 @vouch
@@ -137,28 +142,28 @@ class L1(Penalty):
     array([2.5, 0. ])
     """
 
-    lam: float
+    lam: Positive
     name = "l1"
 
-    def __post_init__(self) -> None:
-        positive("L1", lam=self.lam)
+    @derived
+    def steepest(self) -> float:
+        return self.lam
 
-    def value(self, w: np.ndarray) -> np.ndarray:
+    def value(self, w: Floats) -> Floats:
         return self.lam * np.abs(w).sum(axis=-1)
 
-    def subgradient(self, w: np.ndarray) -> np.ndarray:
+    def subgradient(self, w: Floats) -> Floats:
         return self.lam * np.sign(w)
 
-    def prox(self, v: np.ndarray, step: float | np.ndarray) -> np.ndarray:
-        _check_step(self, step)
+    def prox(self, v: Floats, step: Numbers) -> Floats:
+        self._check_step(step)
         return _soften(v, self.lam * step)
 
-    def step(self, x: np.ndarray, keep: float | np.ndarray, g: np.ndarray, total: float | np.ndarray) -> np.ndarray:
+    def step(self, x: Floats, keep: Numbers, g: Floats, total: Numbers) -> Floats:
         return shrink(x, keep, g, self.lam, total)
 
-    def subgradient_bound(self, dim: int) -> float:
-        whole("L1", dim=dim)
-        return self.lam * math.sqrt(dim)
+    def smooth_at(self, w: Floats) -> Booleans:
+        return w != 0
 
 
 @vouch
@@ -174,33 +179,26 @@ class L2(Penalty):
     array([ 1.5, -0.5])
     """
 
-    lam: float
+    lam: Positive
     name = "l2"
 
-    def __post_init__(self) -> None:
-        positive("L2", lam=self.lam)
-
-    @property
+    @derived
     def strong(self) -> float:
         return float(self.lam)
 
-    @property
+    @derived
     def curvature(self) -> float:
         return float(self.lam)
 
-    def value(self, w: np.ndarray) -> np.ndarray:
+    def value(self, w: Floats) -> Floats:
         return 0.5 * self.lam * np.square(w).sum(axis=-1)
 
-    def subgradient(self, w: np.ndarray) -> np.ndarray:
+    def subgradient(self, w: Floats) -> Floats:
         return self.lam * w
 
-    def prox(self, v: np.ndarray, step: float | np.ndarray) -> np.ndarray:
-        _check_step(self, step)
+    def prox(self, v: Floats, step: Numbers) -> Floats:
+        self._check_step(step)
         return v / (1.0 + self.lam * step)
-
-    def subgradient_bound(self, dim: int) -> float:
-        whole("L2", dim=dim)
-        return math.inf
 
 
 @vouch
@@ -216,50 +214,48 @@ class ElasticNet(Penalty):
     2.5
     """
 
-    l1: float
-    l2: float
+    l1: Positive
+    l2: Positive
     name = "elastic-net"
 
     def __post_init__(self) -> None:
         alone = "Use L2 alone" if self.l1 == 0 else "Use L1 alone"
         given = f"got ({shown(self.l1)}, {shown(self.l2)})"
         require(self.l1 != 0 and self.l2 != 0, "ElasticNet", f"l1 and l2 must be > 0, {given}", hint=alone)
-        positive("ElasticNet", l1=self.l1, l2=self.l2)
+        super().__post_init__()
 
-    @property
+    @derived
     def strong(self) -> float:
         return float(self.l2)
 
-    def value(self, w: np.ndarray) -> np.ndarray:
+    def value(self, w: Floats) -> Floats:
         return self.l1 * np.abs(w).sum(axis=-1) + 0.5 * self.l2 * np.square(w).sum(axis=-1)
 
-    def subgradient(self, w: np.ndarray) -> np.ndarray:
+    def subgradient(self, w: Floats) -> Floats:
         return self.l1 * np.sign(w) + self.l2 * w
 
-    def prox(self, v: np.ndarray, step: float | np.ndarray) -> np.ndarray:
-        _check_step(self, step)
+    def prox(self, v: Floats, step: Numbers) -> Floats:
+        self._check_step(step)
         return _soften(v, self.l1 * step) / (1.0 + self.l2 * step)
 
-    def subgradient_bound(self, dim: int) -> float:
-        whole("ElasticNet", dim=dim)
-        return math.inf
+    def smooth_at(self, w: Floats) -> Booleans:
+        return w != 0
 
 
 class _Indicator(Penalty):
-    """0 on a set, inf outside; value and subgradient follow from who is inside."""
+    """0 on a set, inf outside: value and subgradient follow from which vectors are inside."""
 
-    @property
-    def finite(self) -> bool:
-        return False
+    finite = False
+    steepest = 0.0
 
     @abstractmethod
-    def _inside(self, w: np.ndarray) -> np.ndarray:
+    def _inside(self, w: Floats) -> Booleans:
         """Which vectors lie in the set, up to `SLACK`."""
 
-    def value(self, w: np.ndarray) -> np.ndarray:
+    def value(self, w: Floats) -> Floats:
         return np.where(self._inside(w), 0.0, math.inf)
 
-    def subgradient(self, w: np.ndarray) -> np.ndarray:
+    def subgradient(self, w: Floats) -> Floats:
         outside = int(np.sum(~self._inside(w)))
         if outside:
             raise InvalidInput(
@@ -267,10 +263,6 @@ class _Indicator(Penalty):
                 "Project them with `prox` first"
             )
         return np.zeros(np.shape(w))
-
-    def subgradient_bound(self, dim: int) -> float:
-        whole(type(self).__name__, dim=dim)
-        return 0.0
 
 
 @vouch
@@ -297,14 +289,17 @@ class Box(_Indicator):
             require(is_number, "Box", rule, hint="Use -inf or inf for no bound")
         require(self.low < self.high, "Box", f"low must be < high, got ({shown(self.low)}, {shown(self.high)})")
 
-    def _inside(self, w: np.ndarray) -> np.ndarray:
+    def _inside(self, w: Floats) -> Booleans:
         slack = SLACK * _epsilon(w)
         above = w >= self.low - slack * abs(self.low)
         return np.all(above & (w <= self.high + slack * abs(self.high)), axis=-1)
 
-    def prox(self, v: np.ndarray, step: float | np.ndarray) -> np.ndarray:
-        _check_step(self, step)
+    def prox(self, v: Floats, step: Numbers) -> Floats:
+        self._check_step(step)
         return np.clip(v, self.low, self.high)
+
+    def smooth_at(self, w: Floats) -> Booleans:
+        return (w > self.low) & (w < self.high)
 
 
 @vouch
@@ -320,21 +315,15 @@ class Ball(_Indicator):
     array([0.6, 0.8])
     """
 
-    radius: float
+    radius: Positive
     name = "ball"
+    separable = False
 
-    def __post_init__(self) -> None:
-        positive("Ball", radius=self.radius)
-
-    @property
-    def separable(self) -> bool:
-        return False
-
-    def _inside(self, w: np.ndarray) -> np.ndarray:
+    def _inside(self, w: Floats) -> Booleans:
         return np.linalg.norm(w, axis=-1) <= self.radius * (1.0 + SLACK * _epsilon(w))
 
-    def prox(self, v: np.ndarray, step: float | np.ndarray) -> np.ndarray:
-        _check_step(self, step)
+    def prox(self, v: Floats, step: Numbers) -> Floats:
+        self._check_step(step)
         # with one step per coordinate the metric is not round and this projection would be the wrong one
         require(np.shape(step)[-1:] in ((), (1,)), "Ball", "step must be one number per vector", np.shape(step))
         norm = np.linalg.norm(v, axis=-1, keepdims=True)
@@ -344,14 +333,12 @@ class Ball(_Indicator):
 PENALTIES: dict[str, type[Penalty]] = {penalty.name: penalty for penalty in (NoPenalty, L1, L2, ElasticNet, Box, Ball)}
 
 
-def _soften(v: np.ndarray, threshold: float | np.ndarray) -> np.ndarray:
+def _soften(v: Floats, threshold: Numbers) -> Floats:
     """Every entry moved towards 0 by `threshold`, and to exactly 0 if it is nearer than that."""
     return v - np.clip(v, -threshold, threshold)
 
 
-def shrink(
-    x: np.ndarray, keep: np.ndarray | float, g: np.ndarray, threshold: float, total: np.ndarray | float
-) -> np.ndarray:
+def shrink(x: Floats, keep: Numbers, g: Floats, threshold: float, total: Numbers) -> Floats:
     """argmin over z of total/2 |z|² − z·(keep x − g) + threshold |z|_1, for clients (..., n, dim).
 
     `keep` and `total` are numbers, or one for each client (..., n, 1). Where a compiler is loaded it takes one pass
@@ -366,27 +353,20 @@ def shrink(
     """
     if not compiled_pays(x.size):
         return _soften(keep * x - g, threshold) * (1.0 / total)
-    from sottovoce.core.random import compiled
+    from sottovoce.problems import kernels
 
     if x.shape != g.shape:
         x, g = np.broadcast_arrays(x, g)
 
-    def flat(part: np.ndarray | float, width: int) -> np.ndarray:
+    def flat(part: Numbers, width: int) -> Floats:
         if np.shape(part) != (shape := (*x.shape[:-1], width)):
             part = np.broadcast_to(part, shape)
         return np.ascontiguousarray(part, dtype=np.float64).reshape(-1, width)
 
     out, dim = np.empty(x.shape), x.shape[-1]
-    compiled.shrink()(flat(x, dim), flat(keep, 1), flat(g, dim), threshold, flat(total, 1), out.reshape(-1, dim))
+    kernels.shrink()(flat(x, dim), flat(keep, 1), flat(g, dim), threshold, flat(total, 1), out.reshape(-1, dim))
     return out
 
 
-def _check_step(penalty: Penalty, step: float | np.ndarray) -> None:
-    array = np.asarray(step)
-    good = (array > 0) & np.isfinite(array)
-    if not good.all():
-        require(False, type(penalty).__name__, "step must be finite and > 0", float(array[~good].flat[0]))
-
-
-def _epsilon(w: np.ndarray) -> float:
+def _epsilon(w: AnyArray) -> float:
     return float(np.finfo(np.result_type(w, np.float32)).eps)

@@ -1,24 +1,25 @@
-"""Who holds which columns: parties with different features of the same samples, one of them with the labels.
+"""Columns of several owners: parties with different features of the same samples, one of them with the labels.
 
 Parties that number their samples differently are joined on identifiers. They compare salted hashes (SHA-256), never
-the identifiers themselves; but a hash hides nothing from someone who can guess the identifier, and the join as such
-tells whoever sees two lists which samples are in both. A private set intersection would hide that; this is not one.
+the identifiers themselves. But a hash hides nothing from someone who can guess the identifier, and whoever sees two
+lists learns which samples are in both. A private set intersection would hide that; this is not one.
 """
 
 import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
-from sottovoce.problems.federation import refuse_huge
-
-Matrix = Any  # float64 ndarray (samples, columns), C-contiguous; or a scipy.sparse CSR array
+from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
+from sottovoce.core.check import InvalidInput, WholeOrZero
+from sottovoce.core.contract import Layout
+from sottovoce.problems.federation import FederatedData, Federation, refuse_huge
+from sottovoce.problems.losses import Loss
 
 _REVEALS = (
     "The exact join tells whoever sees two of the hashed lists which samples are in both, and whoever can guess "
@@ -28,14 +29,14 @@ _REVEALS = (
 
 @dataclass(frozen=True)
 class Alignment:
-    """What the join of the parties' samples found.
+    """Which samples the parties have in common.
 
     Parameters
     ----------
     samples
-        How many are held by everybody: those are trained on.
+        How many samples all parties have: these are trained on.
     held
-        How many each list had, by its name; the labels' own list last, where it is one.
+        How many each list had, by its name; the list of the labels last, if they have one of their own.
     joined
         Whether identifiers were compared. If not, row i was taken to be the same sample everywhere.
     """
@@ -52,7 +53,7 @@ class Alignment:
 
 
 @dataclass(frozen=True)
-class VerticalFederation:
+class VerticalFederation(FederatedData):
     """Columns of many owners: party m holds parts[m], row i of every part being the same sample.
 
     Parameters
@@ -66,7 +67,7 @@ class VerticalFederation:
     holder
         The number of the party that has the labels.
     report
-        What the join found.
+        Which samples the parties have in common.
 
     Examples
     --------
@@ -82,10 +83,11 @@ class VerticalFederation:
     """
 
     parts: tuple[Matrix, ...] = field(repr=False)
-    y: np.ndarray = field(repr=False)
+    y: AnyArray = field(repr=False)
     names: tuple[str, ...]
-    holder: int = 0
+    holder: WholeOrZero = 0
     report: Alignment | None = None
+    layout: ClassVar[Layout] = "columns"
 
     @classmethod
     def from_arrays(
@@ -108,12 +110,12 @@ class VerticalFederation:
         y
             One label per row of the holder's part, or per entry of `label_ids`.
         ids
-            One list of sample identifiers per party, each with one per row and none twice. Samples that not
-            everybody has are left out, and `report` says how many. None: row i is the same sample everywhere.
+            One list of sample identifiers per party, each with one per row and none twice. Samples that some party
+            lacks are left out, and `report` says how many. None: row i is the same sample everywhere.
         label_ids
             Identifiers of the labels, if they are not in the order of the holder's rows.
         salt
-            What the parties agreed to put in front of identifiers before they hash them.
+            A text that the parties agreed to put in front of identifiers before they hash them.
         """
         who = "VerticalFederation"
         check.require(
@@ -131,15 +133,15 @@ class VerticalFederation:
             check.require(label_ids is None, who, "label_ids need ids of the parties' rows to be compared with")
             return cls(tuple(checked), labels, titles, holder)
         check.require(len(ids) == len(parts), who, f"ids must be {len(parts)} lists, one per party", len(ids))
-        lists = {title: hashed(title, own, part.shape[0], salt)
-                 for title, own, part in zip(titles, ids, checked, strict=True)}  # fmt: skip
+        lists = {title: hashed(title, of_party, part.shape[0], salt)
+                 for title, of_party, part in zip(titles, ids, checked, strict=True)}  # fmt: skip
         if label_ids is not None:
             lists["the labels"] = hashed("the labels", label_ids, len(labels), salt)
         else:
             _as_many(titles[holder], "labels", len(labels), checked[holder].shape[0])
         order = lists["the labels" if label_ids is not None else titles[holder]]
-        shared = [digest for digest in order if all(digest in own for own in lists.values())]
-        held = {title: len(own) for title, own in lists.items()}
+        shared = [digest for digest in order if all(digest in each for each in lists.values())]
+        held = {title: len(each) for title, each in lists.items()}
         counts = ", ".join(f"{title}: {count}" for title, count in held.items())
         check.require(bool(shared), who, f"no identifier is held by everybody ({counts})", hint="Check the salt")
         parts_ = tuple(
@@ -157,6 +159,7 @@ class VerticalFederation:
         return cls.from_arrays(cut(X, split), y, names=names, holder=holder)
 
     def __post_init__(self) -> None:
+        check.fields(self)
         samples = len(self.y)
         check.require(samples > 0, "VerticalFederation", "needs at least one sample")
         for name, part in zip(self.names, self.parts, strict=True):
@@ -166,36 +169,57 @@ class VerticalFederation:
             object.__setattr__(self, "report", report)
 
     @property
-    def n(self) -> int:
-        """Number of parties."""
-        return len(self.parts)
-
-    @property
     def samples(self) -> int:
+        """Number of samples, of which every party has its columns."""
         return len(self.y)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Columns of each party."""
         return tuple(int(part.shape[1]) for part in self.parts)
 
     @property
-    def sizes(self) -> np.ndarray:
-        """Samples of each party: all have the same."""
+    def sizes(self) -> Integers:
         return np.full(self.n, self.samples)
 
+    def message_size(self, loss: Loss) -> int:
+        return self.samples
+
     def pooled(self) -> "VerticalFederation":
-        """Everything in one place: the yardstick that parties who share nothing are held against."""
+        """All columns at one party: the best that the parties could do if they shared everything."""
         return VerticalFederation((joined(self.parts),), self.y, ("everyone",))
 
     def alone(self, m: int) -> "VerticalFederation":
         """Party m with the labels and nobody else: what it could do by itself."""
         return VerticalFederation((self.parts[m],), self.y, (self.names[m],))
 
-    def data(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """What each party has as plain arrays, for a fingerprint: its columns, and the labels with their holder."""
-        own = [_plain(part) for part in self.parts]
-        return [(X, self.y if m == self.holder else self.y[:0]) for m, X in enumerate(own)]
+    def model_parts(self) -> dict[str, Any]:
+        """Each party keeps its part of the model."""
+        return {"widths": self.widths}
+
+    def data(self) -> list[tuple[AnyArray, AnyArray]]:
+        return [(_plain(part), self._labels_of(m)) for m, part in enumerate(self.parts)]
+
+    def dense_data(self) -> list[tuple[Floats, AnyArray]]:
+        return [(_dense(part), self._labels_of(m)) for m, part in enumerate(self.parts)]
+
+    def fingerprint_arrays(self) -> list[AnyArray]:
+        return [array for of_party in self.data() for array in of_party]
+
+    def to_table(self) -> dict[str, Any]:
+        return {"source": "arrays", "rows": self.samples, "split": list(self.widths), "holder": self.holder}
+
+    def clients_table(self) -> dict[str, Any]:
+        split = {"split": list(self.widths), "samples": self.samples}
+        return {"names": list(self.names)} | split | {"holder": self.names[self.holder]}
+
+    def node_table(self) -> dict[str, Any]:
+        return {"same_order": True}
+
+    def as_rows(self, who: str, rule: str) -> Federation:
+        raise InvalidInput(f"{who}: {rule}")
+
+    def _labels_of(self, m: int) -> AnyArray:
+        return self.y if m == self.holder else self.y[:0]
 
     def __repr__(self) -> str:  # the default would print rows
         widths = " + ".join(map(str, self.widths))
@@ -217,11 +241,11 @@ def joined(parts: Sequence[Matrix]) -> Matrix:
         from scipy.sparse import hstack
 
         return hstack(parts, format="csr")
-    return np.hstack([part.toarray() if hasattr(part, "tocsr") else part for part in parts])
+    return np.hstack([_dense(part) for part in parts])
 
 
 def matrices(who: str, parts: Sequence[Any], widths: Sequence[int]) -> list[Matrix]:
-    """New rows of the same columns, one array per party, checked."""
+    """One array per party, with rows of the same columns as before: checked."""
     listed = isinstance(parts, Sequence) and len(parts) == len(widths)
     got = len(parts) if isinstance(parts, Sequence) else type(parts).__name__
     check.require(listed, who, f"needs a list of {len(widths)} arrays, one per party", got)
@@ -250,21 +274,21 @@ def _matrix(name: str, X: Any) -> Matrix:
 
 
 def hashed(name: str, ids: ArrayLike, rows: int, salt: str) -> dict[bytes, int]:
-    """Salted hash -> row. Missing and repeated identifiers are refused with their counts."""
-    own = check.any_array(name, "ids", ids)
-    check.require(own.ndim == 1, name, "ids must have one axis", own.shape)
-    _as_many(name, "ids", len(own), rows)
-    values = own.tolist()
+    """The row of each salted hash. Missing and repeated identifiers are refused with their counts."""
+    column = check.any_array(name, "ids", ids)
+    check.require(column.ndim == 1, name, "ids must have one axis", column.shape)
+    _as_many(name, "ids", len(column), rows)
+    values = column.tolist()
     missing = sum(value is None or value != value or value == "" for value in values)
     if missing:
         raise InvalidInput(f"{name}: {missing} of {rows} ids are missing. Give every row one, or leave those rows out")
-    found = {hashlib.sha256(f"{salt}\x00{value}".encode()).digest(): row for row, value in enumerate(values)}
-    if len(found) < rows:
+    row_of = {hashlib.sha256(f"{salt}\x00{value}".encode()).digest(): row for row, value in enumerate(values)}
+    if len(row_of) < rows:
         raise InvalidInput(
-            f"{name}: {rows - len(found)} of {rows} ids are there more than once. A sample must have one row: merge "
+            f"{name}: {rows - len(row_of)} of {rows} ids are there more than once. A sample must have one row: merge "
             "or drop the others"
         )
-    return found
+    return row_of
 
 
 def _as_many(name: str, what: str, got: int, rows: int) -> None:
@@ -272,7 +296,12 @@ def _as_many(name: str, what: str, got: int, rows: int) -> None:
                   got, "Samples in another order, or others, are joined by ids")  # fmt: skip
 
 
-def _plain(part: Matrix) -> np.ndarray:
+def _dense(part: Matrix) -> Floats:
+    return part.toarray() if hasattr(part, "tocsr") else part
+
+
+def _plain(part: Matrix) -> AnyArray:
+    """All that a matrix consists of, in one array."""
     if not hasattr(part, "tocsr"):
         return part
     return np.concatenate([part.data, part.indices.astype(np.float64), part.indptr.astype(np.float64)])

@@ -11,10 +11,10 @@ from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment import experiment, store
-from sottovoce.experiment.experiment import Experiment
+from sottovoce.experiment import run_file, store, whole_files
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import LEVEL, Repetitions, interval, paired
+from sottovoce.experiment.run_file import Experiment
 from sottovoce.report import figures
 from sottovoce.report import page as report
 from sottovoce.report.numbers import MEASURES
@@ -31,7 +31,7 @@ def run(
     check.require(seeds >= 2, "compare", "seeds must be >= 2: one value has no spread", seeds)
     experiments = {name: _load(file, seeds, seed) for name, file in zip(_names(files), files, strict=True)}
     groups = []
-    with store.new_folder(path) as folder:
+    with whole_files.new_folder(path) as folder:
         for name, each in experiments.items():
 
             def report_round(checkpoint: Checkpoint, name: str = name, rounds: int = each.settings.rounds) -> None:
@@ -44,11 +44,11 @@ def run(
         comparison = compared(groups)
         for entry, file in zip(comparison["runs"], files, strict=True):
             entry["file"] = file.name
-        store.write_json(folder / NUMBERS, comparison)
+        whole_files.write_json(folder / NUMBERS, comparison)
         figure = figures.differences(groups)
         if figure is not None:
-            store.replace_file(folder / FIGURE, figure)
-        store.replace_file(folder / PAGE, report.page(groups).encode())
+            whole_files.replace_file(folder / FIGURE, figure)
+        whole_files.replace_file(folder / PAGE, report.page(groups).encode())
     return comparison
 
 
@@ -90,7 +90,7 @@ def differ_in(groups: Sequence[Repetitions]) -> dict[str, list[Any]]:
 
 
 def _load(file: Path, seeds: int, seed: int) -> Experiment:
-    loaded = experiment.load(file, runs=seeds, seed=seed)
+    loaded = run_file.load(file, runs=seeds, seed=seed)
     ledgers = loaded.settings.ledgers
     rule = "a comparison must not spend budgets that last; leave ledgers out"
     check.require(not ledgers, f"{file.name}, [run]", rule, ledgers)
@@ -101,7 +101,7 @@ def _names(files: Sequence[Path]) -> list[str]:
     """Each file's own name, with a number where that is taken: they name folders."""
     names: list[str] = []
     for file in files:
-        stem = experiment.folder_name(file.stem) or "run"
+        stem = run_file.folder_name(file.stem) or "run"
         name, number = stem, 1
         while name in names:
             number += 1

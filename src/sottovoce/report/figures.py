@@ -8,9 +8,9 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.round import History
 from sottovoce.experiment import store
-from sottovoce.experiment.local import Result
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import Interval, Repetitions, interval, paired
+from sottovoce.experiment.result import Result
 from sottovoce.report import style
 from sottovoce.report.charts import styles_of
 from sottovoce.report.numbers import MEASURES

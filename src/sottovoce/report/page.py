@@ -12,10 +12,10 @@ from pathlib import Path
 import sottovoce
 from sottovoce.core import check
 from sottovoce.core.round import NOT_RELEASED
-from sottovoce.experiment import store
+from sottovoce.experiment import saved, whole_files
 from sottovoce.experiment.publishable import private_columns, released, tested_on_owners, without_folders
 from sottovoce.experiment.repetitions import Repetitions, interval, paired, pool
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.report import charts, numbers, words
 from sottovoce.report.charts import Chart
@@ -43,7 +43,7 @@ def write(
         result = read(folder)
         results.append(released(result) if released_only else result)
     progress("writing", 0, 0)
-    store.replace_file(path, page(pool(found, results), title).encode())
+    whole_files.replace_file(path, page(pool(found, results), title).encode())
     return path
 
 
@@ -345,7 +345,7 @@ def _repeat(group: Repetitions) -> Markup:
     parts.append(element("p", repeatable))
     parts.append(element("details", element("summary", "Settings"), element("pre", element("code", to_toml(config)))))
     if group.folders:
-        versions = [[name, version] for name, version in store.load_versions(group.folders[0]).items()]
+        versions = [[name, version] for name, version in saved.load_versions(group.folders[0]).items()]
         listed = table(["what", "version"], versions, "Made with")
         parts.append(element("details", element("summary", "Versions"), listed))
     return joined(parts)

@@ -7,8 +7,8 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData
-from sottovoce.experiment import store
-from sottovoce.experiment.local import Result
+from sottovoce.experiment import saved, store
+from sottovoce.experiment.result import Result
 
 _UNITS = ("one record", "one client", "one whole client", "one column of", "one party")
 
@@ -27,7 +27,7 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
 def read(folder: Path) -> Result:
     """A finished run whose files hold all that a report needs, in the form that it needs."""
-    result = store.load_result(folder)
+    result = saved.load_result(folder)
     config, guarantee = result.config, result.guarantee
     named = isinstance(config.get("algorithm", {}).get("name"), str) and {"privacy", "run"} <= set(config)
     check.require(named, str(folder / store.CONFIG), "must have tables [algorithm] with a name, [privacy] and [run]")

@@ -18,9 +18,9 @@ import numpy as np
 import sottovoce
 from sottovoce.core import check
 from sottovoce.core.check import MissingData
-from sottovoce.experiment import store
-from sottovoce.experiment.local import Result
+from sottovoce.experiment import store, whole_files
 from sottovoce.experiment.publishable import released
+from sottovoce.experiment.result import Result
 from sottovoce.report import figures
 
 if TYPE_CHECKING:
@@ -124,4 +124,4 @@ def _mlflow_errors(consequence: str) -> Iterator[None]:
         if not (type(error).__module__.startswith("mlflow") or isinstance(error, OSError | ImportError)):
             raise
         why = " ".join(str(error).split())[:1000]
-        raise store.StoreError(f"mlflow: cannot be used ({why}). {consequence}") from None
+        raise whole_files.StoreError(f"mlflow: cannot be used ({why}). {consequence}") from None

@@ -21,9 +21,9 @@ import numpy as np
 import sottovoce as sv
 from sottovoce import algorithms
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Algorithm
-from sottovoce.experiment.local import Result
+from sottovoce.core.contract import Method
 from sottovoce.experiment.optimum import optimum
+from sottovoce.experiment.result import Result
 from sottovoce.problems import partition
 from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Finding, Panel, Sweep, Table, every
@@ -36,7 +36,7 @@ GOAL = sv.Objective(sv.Logistic(), penalty=sv.L2(1e-6))
 SPLITS: Mapping[str, dict[str, Any]] = {"iid": {}, "dirichlet": {"kind": "dirichlet", "alpha": 0.1, "at_least": 100}}
 QUALITIES = ("test_accuracy", "test_loss")
 NOISY_GD, NON_PRIVATE = "noisy GD", "optimum, no privacy"
-MAKE: Mapping[str, Callable[[float], Algorithm]] = {
+MAKE: Mapping[str, Callable[[float], Method]] = {
     NOISY_GD: lambda v: algorithms.DPSGD(step=v),
     "ADMM": lambda v: algorithms.ADMM(rho=1 / v),
     "DP-ADMM": lambda v: algorithms.DPADMM(rho=0.1, c_w=20 * v),

@@ -13,7 +13,7 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import ADMM, DPSGD, DVP, PVP
-from sottovoce.core.contract import Algorithm
+from sottovoce.core.contract import Method
 from sottovoce.core.round import Checkpoint
 from sottovoce.problems.rows import Rows
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Value, every
@@ -23,7 +23,7 @@ from sottovoce.reproduce.verdicts import above, falls, highest, lowest, rises
 RHO, EPSILON, DELTA = 0.1, 0.1, 1e-3
 GOALS = {norm: sv.Objective(sv.Logistic(), penalty) for norm, penalty in (("l1", sv.L1(1e-6)), ("l2", sv.L2(1e-6)))}
 C_W = {"l1": 23.0, "l2": 89.0}  # |w*| as the paper gives it
-FAMILY: Mapping[str, Algorithm] = {"ADMM": ADMM(rho=RHO), "PVP": PVP(rho=RHO), "DVP": DVP(rho=RHO)}
+FAMILY: Mapping[str, Method] = {"ADMM": ADMM(rho=RHO), "PVP": PVP(rho=RHO), "DVP": DVP(rho=RHO)}
 RIVALS = {"l1": ("DPSGD",), "l2": ("DPSGD", "PVP", "DVP")}  # PVP and DVP are for l2 only
 ACCURACY = "test_accuracy"
 FIGURES = {"l1": ("1", "2", "3"), "l2": ("4", "5", "6")}
@@ -32,7 +32,7 @@ FIGURES = {"l1": ("1", "2", "3"), "l2": ("4", "5", "6")}
 class Averages(Watch):
     """The augmented objective Σ f_i(w̄_i) + ρ|w̄_i − w̄| at averages over the rounds."""
 
-    def __init__(self, rows: Rows, objective: sv.Objective, algorithm: Algorithm) -> None:
+    def __init__(self, rows: Rows, objective: sv.Objective, algorithm: Method) -> None:
         super().__init__(rows, objective, algorithm)
         self.total, self.total_i = np.zeros(()), np.zeros(())
 

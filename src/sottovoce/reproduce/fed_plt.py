@@ -18,7 +18,7 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms import LED, TAMUNA, FedLin, FedPD, FedPLT, FiveGCS
 from sottovoce.algorithms.fed_plt_rates import DoesNotContract
-from sottovoce.core.contract import Algorithm
+from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, KOfN, Participation
 from sottovoce.core.round import Checkpoint
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Setting, Sweep, Table, every
@@ -69,7 +69,7 @@ def moduli(federation: sv.Federation) -> tuple[float, float]:
 
 def errors(
     seed: int,
-    algorithm: Algorithm,
+    algorithm: Method,
     participation: Participation = Everyone(),  # noqa: B008 (frozen)
     until: float = ENOUGH,
     rounds: int = 3000,
@@ -143,11 +143,11 @@ GRADIENT = {
 VALUES = {"gradient": GRADIENT, "accelerated": GRADIENT | dict.fromkeys(("FedLin", "TAMUNA", "LED"), (0.3, 0.6, 0.9))}
 
 
-def _method(name: str, value: float, solver: str, strong: float, smooth: float, steps: int) -> Algorithm:
+def _method(name: str, value: float, solver: str, strong: float, smooth: float, steps: int) -> Method:
     """`value` is the tuned number; where it scales with the smoothness, as a multiple of 1/λ̄."""
     options: dict[str, Any] = {"solver": solver, "local_steps": steps}
     step, beta = value / smooth, 0.13 if solver == "gradient" else None
-    methods: dict[str, Callable[[], Algorithm]] = {
+    methods: dict[str, Callable[[], Method]] = {
         "Fed-PLT": lambda: FedPLT(rho=value, strong=strong, smooth=smooth, **options),
         "Fed-PD": lambda: FedPD(eta=value, **options),
         "FedLin": lambda: FedLin(step, **options),

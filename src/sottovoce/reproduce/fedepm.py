@@ -15,7 +15,7 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import FedEPM, SFedAvg, SFedProx
-from sottovoce.core.contract import Algorithm
+from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.round import Checkpoint
 from sottovoce.problems import partition
@@ -46,13 +46,13 @@ def _goal(rows: sv.Federation) -> sv.Objective:
     return sv.Objective(sv.Logistic(), penalty=sv.L2(BETA * rows.n / len(rows.y)))
 
 
-def _method(name: str, m: int, share: float, k0: int) -> Algorithm:
+def _method(name: str, m: int, share: float, k0: int) -> Method:
     if name == "FedEPM":
         return FedEPM.as_in_paper(m, share, k0=k0)
     return (SFedAvg if name == "SFedAvg" else SFedProx)(local_steps=k0)
 
 
-def _watched(algorithm: Algorithm, seen: list[tuple[np.ndarray, np.ndarray]]) -> Algorithm:
+def _watched(algorithm: Method, seen: list[tuple[np.ndarray, np.ndarray]]) -> Method:
     """The same method; `seen` gets the lengths of what clients release and of the noise on it."""
     kind: Any = type(algorithm)
 
@@ -71,7 +71,7 @@ def _watched(algorithm: Algorithm, seen: list[tuple[np.ndarray, np.ndarray]]) ->
 class _Trials:
     """Runs on one partition: f/m and its gradient over the rounds, and what each run had when it stopped."""
 
-    def __init__(self, rows: sv.Federation, algorithm: Algorithm, runs: int, most: int, stop: bool) -> None:
+    def __init__(self, rows: sv.Federation, algorithm: Method, runs: int, most: int, stop: bool) -> None:
         self.rows, self.runs, self.most, self.stop = rows, runs, most, stop
         self.ridge = BETA * rows.n / len(rows.y)
         self.weight = np.repeat(1 / (rows.n * rows.sizes), rows.sizes)

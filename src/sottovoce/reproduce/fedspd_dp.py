@@ -48,7 +48,7 @@ def fedspd(K: int, Q: int) -> FedSPDDP:
 def trial(rounds: int, trials: int, total: float = 1.0, K: int = 20, Q: int = 5) -> Columns:
     """Trials in the paper's setting, with `total` as the total privacy loss that it claims."""
     method, sizes = fedspd(K, Q), federation(**DATA)[0].sizes
-    privacy = sv.Published(method.claimed_epsilon(total, ROUNDS, sizes), DELTA, clip=1.0)  # (36)
+    privacy = sv.Published(method.sampling.epsilon(total, ROUNDS, sizes), DELTA, clip=1.0)  # (36)
     options: dict[str, Any] = {"participation": KOfN(K), "watch": Lagrangian}
     return trained(method, GOAL, privacy, rounds, trials, data=DATA, at_once=1, **options)
 

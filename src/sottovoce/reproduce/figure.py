@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sottovoce.experiment import store
+from sottovoce.experiment import whole_files
 from sottovoce.report import style
 from sottovoce.report.style import Style
 from sottovoce.reproduce.experiment import Experiment, Panel, Table
@@ -33,7 +33,7 @@ def draw(experiment: Experiment, table: Table, out: Path) -> None:
         _free_the_view(figure, columns)
         figure.suptitle(_title(f"{experiment.paper}: {experiment.shows}", 55 * columns), fontsize="medium")
         for kind in ("png", "svg"):
-            store.replace_file(out / f"{experiment.name}.{kind}", style.image(figure, kind))
+            whole_files.replace_file(out / f"{experiment.name}.{kind}", style.image(figure, kind))
 
 
 def _title(text: str, width: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.core.contract import Algorithm
+from sottovoce.core.contract import Method
 from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.modes import Privacy
 from sottovoce.problems import data as datasets
@@ -45,7 +45,7 @@ class Enough(Exception):
 
 
 def watch(
-    algorithm: Algorithm,
+    algorithm: Method,
     rows: sv.Federation,
     objective: sv.Objective,
     privacy: Privacy,
@@ -61,7 +61,7 @@ def watch(
 class Watch:
     """More to record than the history has: told of every round, asked in those that are recorded."""
 
-    def __init__(self, rows: Rows, objective: sv.Objective, algorithm: Algorithm) -> None:
+    def __init__(self, rows: Rows, objective: sv.Objective, algorithm: Method) -> None:
         self.rows, self.objective, self.algorithm = rows, objective, algorithm
 
     def note(self, checkpoint: Checkpoint) -> None:
@@ -73,7 +73,7 @@ class Watch:
 
 
 def trained(
-    algorithm: Algorithm,
+    algorithm: Method,
     objective: sv.Objective,
     privacy: Privacy,
     rounds: int,

@@ -1,34 +1,52 @@
-"""Loops that NumPy makes in many passes, compiled into one each: the same numbers, to the last bit.
+"""The loops behind random numbers, compiled: one pass each, where NumPy makes many. The numbers are the same.
 
-Imported only once Numba is loaded. What draws is compiled twice, when first asked for: threads cost more than a small
-draw takes.
+Import this module only once Numba is loaded. A loop is compiled when it is first asked for, once with threads and once
+without: for a small draw threads cost more than they save.
 """
 
-import contextlib
 import functools
-import hashlib
-from types import FunctionType
-from typing import Any
 
 import numpy as np
 from numba import njit, prange, types
 
-from sottovoce.core.random import streams
+from sottovoce.core.compiling import Kernel, compile_for
+from sottovoce.core.random import quantiles
+from sottovoce.core.random.philox import M0, M1, W0, W1
 
 BLOCK = 1024  # numbers whose tails are gathered
+_PARTS = (quantiles.to_unit, quantiles.middle_quantile, quantiles.tail_quantile)
+_unit, _middle, _tail = (njit(error_model="numpy")(part) for part in _PARTS)
 _WHOLE, _REAL = types.uint64, types.float64
-_KEYS, _TABLE = types.Array(_WHOLE, 1, "C", readonly=True), types.Array(_REAL, 2, "C", readonly=True)
-_PARTS = (streams.to_unit, streams.middle_quantile, streams.tail_quantile)
-_inner: Any = [njit(error_model="numpy")(part) for part in _PARTS]
-_unit, _middle, _tail = _inner
+_KEYS = types.Array(_WHOLE, 1, "C", readonly=True)
+
+
+@functools.cache
+def fill(threads: bool) -> Kernel:
+    """fill(k0, k1, clients, round, tag, out): random bits of Philox."""
+    return compile_for(types.void(_KEYS, _KEYS, _KEYS, _WHOLE, _WHOLE, _WHOLE[:, :, ::1]), _fill, parallel=threads)
+
+
+@functools.cache
+def hashes(threads: bool) -> Kernel:
+    """hashes(words, factors, out): sums of `noise_key.answer_hash`."""
+    words = types.Array(types.uint32, 2, "C", readonly=True)
+    factors = types.Array(_WHOLE, 2, "C", readonly=True)
+    return compile_for(types.void(words, factors, _WHOLE[:, ::1]), _hashes, parallel=threads)
+
+
+@functools.cache
+def quantile(threads: bool) -> Kernel:
+    """quantile(bits, out): standard normal numbers, before SciPy's part."""
+    signature = types.void(_KEYS, _REAL[::1])
+    return compile_for(signature, _quantile, _PARTS, quantiles.TABLES, parallel=threads)
 
 
 def _fill(k0, k1, clients, round_, tag, out):
     """out[run, client, 2 block + half]: 64 bits each, for one key k0, k1 of each client in each run."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
-    m0, m1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-    w0, w1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+    m0, m1 = np.uint64(M0), np.uint64(M1)
+    w0, w1 = np.uint64(W0), np.uint64(W1)
     runs, n, count = out.shape
     for place in prange(runs * n):
         run, client = place // n, place % n
@@ -56,7 +74,7 @@ def _hashes(words, factors, out):
 
 
 def _quantile(bits, out):
-    """`streams.normal` of each number, before SciPy. The tails of a block are gathered, to work on several at once."""
+    """`normal` of each number, before SciPy's part. The tails of a block are gathered, to work on several at once."""
     for block in prange((len(bits) + BLOCK - 1) // BLOCK):
         start = block * BLOCK
         size = min(BLOCK, len(bits) - start)
@@ -71,54 +89,3 @@ def _quantile(bits, out):
             tails[j] = _tail(tails[j])
         for j in range(found):
             out[places[j]] = tails[j]
-
-
-def _shrink(x, keep, g, threshold, total, out):
-    """`penalties.shrink`, row by row."""
-    for i in range(len(x)):
-        scale = 1.0 / total[i, 0]
-        for j in range(x.shape[1]):
-            v = keep[i, 0] * x[i, j] - g[i, j]
-            near = threshold if v > threshold else v
-            out[i, j] = (v - (-threshold if near < -threshold else near)) * scale
-
-
-def compile_for(signature: Any, function: Any, **options: Any) -> Any:
-    """Compiled for these types and no others, and kept on disk where there is a place to write.
-
-    Numba finds what it kept by the function's name and its file's date. The name is therefore made to tell the options
-    too, and what is compiled into the function from other files.
-    """
-    code = [(part.__code__.co_code, part.__code__.co_consts, part.__code__.co_names) for part in _PARTS]
-    settings = sorted((name, sorted(value) if isinstance(value, set) else value) for name, value in options.items())
-    about = hashlib.sha256(repr((settings, code, streams.TABLES)).encode()).hexdigest()[:12]
-    function = FunctionType(function.__code__, function.__globals__, function.__name__)
-    function.__qualname__ = f"{function.__name__}_{about}"
-    kernel: Any = njit(error_model="numpy", **options)(function)
-    with contextlib.suppress(RuntimeError):  # no place: compile in each process
-        kernel.enable_caching()
-    kernel.compile(signature)
-    kernel.disable_compile()
-    return kernel
-
-
-@functools.cache
-def fill(threads: bool) -> Any:
-    return compile_for(types.void(_KEYS, _KEYS, _KEYS, _WHOLE, _WHOLE, _WHOLE[:, :, ::1]), _fill, parallel=threads)
-
-
-@functools.cache
-def hashes(threads: bool) -> Any:
-    words = types.Array(types.uint32, 2, "C", readonly=True)
-    factors = types.Array(_WHOLE, 2, "C", readonly=True)
-    return compile_for(types.void(words, factors, _WHOLE[:, ::1]), _hashes, parallel=threads)
-
-
-@functools.cache
-def quantile(threads: bool) -> Any:
-    return compile_for(types.void(_KEYS, _REAL[::1]), _quantile, parallel=threads)
-
-
-@functools.cache
-def shrink() -> Any:
-    return compile_for(types.void(_TABLE, _TABLE, _TABLE, _REAL, _TABLE, _REAL[:, ::1]), _shrink)

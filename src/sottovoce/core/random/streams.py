@@ -13,26 +13,24 @@ system instead (`privacy/discrete_noise.py`).
 """
 
 import hashlib
-import math
 import secrets
-import sys
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.arrays import Words
+from sottovoce.core.check import Whole, WholeOrZero
+from sottovoce.core.compiling import compiled_pays, threads_pay
+from sottovoce.core.random.normal import normal
+from sottovoce.core.random.philox import joined, philox
+from sottovoce.core.random.quantiles import to_unit
 
 SERVER = 0xFFFFFFFF  # the client number under which the server draws
-KERNEL_PAYS_FROM, THREADS_PAY_FROM = 4096, 1 << 18  # numbers in one draw, which are the same either way
 _QUESTION_BITS = 24
-_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_W0, _W1 = 0x9E3779B9, 0xBB67AE85
-_LOW = np.uint64(0xFFFFFFFF)
-_32 = np.uint64(32)
-About = np.ndarray | None  # four words of 32 bits (held as uint64) for each client: see `Streams.bits`
+About = Words | None  # four words of 32 bits (held as uint64) for each client: see `Streams.bits`
 
 
 class Purpose(IntEnum):
@@ -47,30 +45,16 @@ class Purpose(IntEnum):
     BINDING = 6
 
 
-def philox(counter: tuple, key: tuple) -> tuple[np.ndarray, ...]:
-    """Philox 4x32-10 on broadcastable arrays of 32-bit words (held as uint64): four words out."""
-    c0, c1, c2, c3 = (np.asarray(word, dtype=np.uint64) for word in counter)
-    k0, k1 = (np.asarray(word, dtype=np.uint64) for word in key)
-    for bump in range(10):
-        round0 = (k0 + np.uint64(bump * _W0 & 0xFFFFFFFF)) & _LOW
-        round1 = (k1 + np.uint64(bump * _W1 & 0xFFFFFFFF)) & _LOW
-        p0, p1 = _M0 * c0, _M1 * c2
-        c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ round0, p1 & _LOW, (p0 >> _32) ^ c3 ^ round1, p0 & _LOW
-    return c0, c1, c2, c3
-
-
 @dataclass(frozen=True)
 class Streams:
     """The random numbers of one training run, or of `runs` independent ones at once (a leading axis on every draw)."""
 
-    seed: int = field(repr=False)  # whoever has it has the noise
-    runs: int | None = None
+    seed: WholeOrZero = field(repr=False)  # whoever has it has the noise
+    runs: Whole | None = None
     drawn: bool = field(default=False, kw_only=True)  # by the operating system: then it must never be written
 
     def __post_init__(self) -> None:
-        check.whole("Streams", at_least=0, seed=self.seed)
-        if self.runs is not None:
-            check.whole("Streams", runs=self.runs)
+        check.fields(self)
 
     @classmethod
     def unpredictable(cls, runs: int | None = None) -> "Streams":
@@ -104,7 +88,7 @@ class Streams:
         blocks = np.arange((count + 1) // 2, dtype=np.uint64)
         owner = np.asarray(clients, dtype=np.uint64)[:, None]
         a, b, c, d = philox((blocks, owner, round_, _tag(purpose, question)), self._keys_about(about))
-        pairs = np.stack([(a << _32) | b, (c << _32) | d], axis=-1)
+        pairs = np.stack([joined(a, b), joined(c, d)], axis=-1)
         return pairs.reshape(*pairs.shape[:-2], -1)[..., :count]
 
     def _keys_about(self, about: About) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +104,7 @@ class Streams:
         shape = (self.runs or 1, len(clients), 1)
         k0, k1 = (np.broadcast_to(key, shape).astype(np.uint64).reshape(-1) for key in self._keys_about(about))
         out = np.empty((*shape[:2], count), dtype=np.uint64)
-        fill = compiled.fill(out.size >= THREADS_PAY_FROM)
+        fill = compiled.fill(threads_pay(out.size))
         fill(k0, k1, np.ascontiguousarray(clients, dtype=np.uint64), np.uint64(round_), np.uint64(tag), out)
         return out[0] if self.runs is None else out
 
@@ -151,7 +135,7 @@ class Streams:
             k0, k1 = (np.repeat(key, 1 if key.shape[-2] == 1 else sizes, axis=-2)[..., 0] for key in (k0, k1))
         a, b, c, d = philox((index >> np.uint64(1), owner, round_, _tag(purpose, question)), (k0, k1))
         odd = (index & np.uint64(1)).astype(bool)
-        return to_unit(np.where(odd, (c << _32) | d, (a << _32) | b))
+        return to_unit(np.where(odd, joined(c, d), joined(a, b)))
 
     def normal(
         self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
@@ -197,88 +181,3 @@ class Draw:
 def _tag(purpose: Purpose, question: int) -> int:
     check.require(0 <= question < 1 << _QUESTION_BITS, "Streams", "at most 2^24 questions a round", question)
     return int(purpose) << _QUESTION_BITS | question
-
-
-# Wichura (1988), algorithm AS 241. The normal quantile of 0.5 + q, for |q| <= 0.425, is q A(r)/B(r), r = 0.425² − q²;
-# that of p, for e^-25 <= p <= 0.075, is −C(r)/D(r), r = sqrt(−log p) − 1.6, and at e^-25 it is −6.66.
-A = (
-    *(2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4),
-    *(1.3731693765509461125e4, 1.9715909503065514427e3, 1.3314166789178437745e2, 3.3871328727963666080e0),
-)
-B = (
-    *(5.2264952788528545610e3, 2.8729085735721942674e4, 3.9307895800092710610e4, 2.1213794301586595867e4),
-    *(5.3941960214247511077e3, 6.8718700749205790830e2, 4.2313330701600911252e1, 1.0),
-)
-C = (
-    *(7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1, 1.27045825245236838258e0),
-    *(3.64784832476320460504e0, 5.76949722146069140550e0, 4.63033784615654529590e0, 1.42343711074968357734e0),
-)
-D = (
-    *(1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1),
-    *(6.89767334985100004550e-1, 1.67638483018380384940e0, 2.05319162663775882187e0, 1.0),
-)
-LOG_2, ROOT_2 = math.log(2), math.sqrt(2)
-LOG_SERIES = tuple(2 / n for n in range(21, 0, -2))  # log((1 + s)/(1 − s)) = 2s + 2s³/3 + 2s⁵/5 + …
-TABLES = (A, B, C, D, LOG_2, ROOT_2, LOG_SERIES)
-
-
-def normal(bits: np.ndarray) -> np.ndarray:
-    """Standard normal numbers, one from each 64 bits: the inverse distribution function of a uniform number.
-
-    It is put together from sums, products, quotients and square roots, which give the same number in a compiled loop
-    and here; a logarithm of a library would not. What is longer than 6.6, once in 2e10, is SciPy's.
-    """
-    from scipy.special import ndtri
-
-    flat = np.ascontiguousarray(bits).reshape(-1)
-    numbers = np.empty(flat.size)
-    if compiled_pays(flat.size):
-        from sottovoce.core.random import compiled
-
-        quantile = compiled.quantile(flat.size >= THREADS_PAY_FROM)
-        quantile(flat, numbers)
-    else:
-        q = to_unit(flat) - 0.5
-        tails = np.abs(q) > 0.425
-        numbers[:] = middle_quantile(q)
-        numbers[tails] = tail_quantile(q[tails])
-    far = np.flatnonzero(np.abs(numbers) > 6.6)
-    if len(far):
-        numbers[far] = ndtri(to_unit(flat[far]))
-    return numbers.reshape(bits.shape)
-
-
-# The next three are compiled as they stand, for single numbers, and are unrolled so that several are worked on at once.
-def to_unit(bits: Any) -> Any:
-    # 52 bits and a half step: with 53 the largest value would round to 1, where the normal quantile is infinite.
-    # As the digits of a number in [1, 2), of which 1 is taken: no conversion, and exact.
-    return np.uint64((bits >> np.uint64(12)) | np.uint64(0x3FF << 52)).view(np.float64) - (1 - 2.0**-53)
-
-
-def middle_quantile(q: Any) -> Any:
-    """The quantile of 0.5 + q, for |q| <= 0.425."""
-    a, b, r = A, B, 0.180625 - q * q
-    above = ((((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * r + a[6]) * r + a[7]
-    below = ((((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + b[5]) * r + b[6]) * r + b[7]
-    return q * above / below
-
-
-def tail_quantile(q: Any) -> Any:
-    """The quantile of 0.5 + q, for |q| > 0.425."""
-    p = 0.5 - np.abs(q)  # exact, and so is q itself
-    digits = np.float64(p).view(np.uint64)
-    # p = leading · 2^exponent; a whole number becomes a real one as the last digits of 2^52.
-    exponent = np.uint64((digits >> np.uint64(52)) | np.uint64(0x433 << 52)).view(np.float64) - (2.0**52 + 1023)
-    leading = np.uint64((digits & np.uint64((1 << 52) - 1)) | np.uint64(0x3FF << 52)).view(np.float64)
-    s = (leading - ROOT_2) / (leading + ROOT_2)
-    e, t = LOG_SERIES, s * s
-    series = (((((e[0] * t + e[1]) * t + e[2]) * t + e[3]) * t + e[4]) * t + e[5]) * t + e[6]
-    series = (((series * t + e[7]) * t + e[8]) * t + e[9]) * t + e[10]
-    c, d, r = C, D, np.sqrt(-((exponent + 0.5) * LOG_2 + s * series)) - 1.6
-    above = ((((((c[0] * r + c[1]) * r + c[2]) * r + c[3]) * r + c[4]) * r + c[5]) * r + c[6]) * r + c[7]
-    below = ((((((d[0] * r + d[1]) * r + d[2]) * r + d[3]) * r + d[4]) * r + d[5]) * r + d[6]) * r + d[7]
-    return np.copysign(above / below, q)
-
-
-def compiled_pays(count: int) -> bool:
-    return count >= KERNEL_PAYS_FROM and "numba" in sys.modules

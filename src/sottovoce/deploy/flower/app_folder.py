@@ -5,8 +5,8 @@ from importlib import metadata
 from pathlib import Path
 
 from sottovoce.core.check import MissingData
-from sottovoce.experiment import store
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment import whole_files
+from sottovoce.experiment.tables import to_toml
 
 _SERVER = '''"""The server's half, as `run.toml` describes it. All of its code is in the installed package."""
 
@@ -48,7 +48,7 @@ def write(folder: Path, run_file: str, runs: Path) -> str:
         "app.config": {"experiment": name, "folder": str(runs)},
     }
     blocks = [to_toml({"x": table}).replace("[x]", f"[tool.flwr.{key}]", 1) for key, table in flower_tables.items()]
-    with store.new_folder(folder) as made:
+    with whole_files.new_folder(folder) as made:
         package = made / "sottovoce_app"
         package.mkdir()
         for path, text in (

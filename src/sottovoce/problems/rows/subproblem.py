@@ -5,20 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sottovoce.core.check import require
-from sottovoce.problems.losses import Loss
+from sottovoce.problems.losses.base import Loss, margins
 
 NEWTON_SOON_UP_TO = 512  # parameters: up to here a Hessian is cheaper than the last iterations of L-BFGS
 NEWTON_UP_TO = 4096  # parameters: beyond, it is too big to factor
-
-
-def margins(X: np.ndarray, w: np.ndarray, outputs: int) -> np.ndarray:
-    """Margins of rows X at flat parameters w (..., dim): (..., rows), or (..., rows, outputs) if there are several."""
-    X, w = np.asarray(X), np.asarray(w)
-    fits = X.ndim == 2 and w.shape[-1:] == (X.shape[1] * outputs,)
-    require(fits, "margins", f"w must end in an axis of {outputs} x the columns of X", (X.shape, w.shape))
-    by_output = w.reshape(*w.shape[:-1], outputs, X.shape[1]) @ X.T
-    return by_output.swapaxes(-1, -2) if outputs > 1 else by_output[..., 0, :]
 
 
 @dataclass(frozen=True)

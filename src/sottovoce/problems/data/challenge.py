@@ -1,0 +1,54 @@
+"""How the sets of the feature selection challenge (NIPS 2003) are written: numbers and labels in separate files."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.arrays import Floats
+from sottovoce.problems.data.copies import Rows, parts_of, with_test_part
+from sottovoce.problems.data.dataset import Dataset, Source
+from sottovoce.problems.data.files import lines, sign
+
+
+def challenge_files(name: str) -> tuple[str, ...]:
+    return tuple(f"extra/{name}_{part}" for part in ("train.data", "train.labels", "valid.data", "valid.labels"))
+
+
+def load_challenge(source: Source, download: bool) -> Dataset:
+    def read(folder: Path) -> list[Rows]:
+        train, train_labels, valid, valid_labels = source.files
+        return [
+            (_read_numbers(folder, train, source.features), _read_labels(folder, train_labels)),
+            (_read_numbers(folder, valid, source.features), _read_labels(folder, valid_labels)),
+        ]
+
+    notes = "Labels -1, +1. Raw whole numbers: scale before training. The test part is the challenge's validation part."
+    return with_test_part(source, parts_of(source, read, download), notes)
+
+
+def _read_numbers(folder: Path, file: str, features: int) -> Floats:
+    rows: list[Floats] = []
+    for number, line in lines(folder, file):
+        fields = line.split()
+        where = f"{file}, line {number}"
+        check.require(len(fields) == features, where, f"must have {features} fields separated by spaces", len(fields))
+        rows.append(np.array(_numbers(where, fields)))
+    return np.array(rows).reshape(-1, features)
+
+
+def _read_labels(folder: Path, file: str) -> Floats:
+    return np.array([sign(f"{file}, line {number}", line) for number, line in lines(folder, file)])
+
+
+def _numbers(where: str, fields: list[str]) -> list[float]:
+    """The error names the field, not what it holds: the folder may contain other data than it should."""
+    numbers: list[float] = []
+    for place, text in enumerate(fields, start=1):
+        try:
+            numbers.append(float(text))
+        except ValueError:
+            numbers.append(math.nan)
+        check.require(math.isfinite(numbers[-1]), where, f"must hold finite numbers, and field {place} is none")
+    return numbers

@@ -1,0 +1,63 @@
+"""a9a of LIBSVM Data: Adult as binary features."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.arrays import Floats
+from sottovoce.problems.data.copies import Rows, parts_of, with_test_part
+from sottovoce.problems.data.dataset import Dataset, Part, Source
+from sottovoce.problems.data.files import lines, sign
+
+SOURCE = Source(
+    "a9a",
+    "Platt (1998), a9a, LIBSVM Data; no licence stated, prepared from UCI Adult (doi:10.24432/C5XW20, CC BY 4.0)",
+    "LIBSVM Data, binary classification, a9a",
+    ("a9a", "a9a.t"),
+    123,
+    (Part(32561, 7841, 451592), Part(16281, 3846, 225731)),
+)
+_MOST_ONES = 14  # at most one feature for each attribute of Adult
+
+
+def a9a(dense: bool = True, download: bool = True) -> Dataset:
+    """a9a: Adult in 123 binary features, 32 561 rows and 16 281 to test; `dense=False` gives CSR arrays."""
+    parts = parts_of(SOURCE, _read, download)
+    for X, _ in parts:  # the row bound rests on it
+        indicators = bool(((X == 0) | (X == 1)).all() and X.sum(axis=1).max() <= _MOST_ONES)
+        check.require(indicators, "a9a", f"rows must hold zeros and at most {_MOST_ONES} ones")
+    if not dense:
+        from scipy.sparse import csr_array
+
+        parts = [(csr_array(X), y) for X, y in parts]
+    notes = "Labels -1, +1. Rows are those of adult.data and adult.test, in order, '?' included (as no feature)."
+    return with_test_part(SOURCE, parts, notes, row_bound=math.sqrt(_MOST_ONES))
+
+
+def _read(folder: Path) -> list[Rows]:
+    return [_read_indicators(folder, file, SOURCE.features) for file in SOURCE.files]
+
+
+def _read_indicators(folder: Path, file: str, features: int) -> tuple[Floats, Floats]:
+    """An svmlight file whose stored values are all 1."""
+    labels: list[float] = []
+    columns: list[int] = []
+    lengths: list[int] = []
+    for number, line in lines(folder, file):
+        where = f"{file}, line {number}"
+        label, *pairs = line.split()
+        labels.append(sign(where, label))
+        try:
+            row = [int(index) for index, value in (pair.split(":") for pair in pairs) if float(value) == 1.0]
+        except ValueError:
+            row = []
+        rising = row == sorted(set(row)) and 1 <= min(row, default=1) <= max(row, default=1) <= features
+        rule = f"must be a label and pairs index:1, indices rising within 1..{features}"
+        check.require(len(row) == len(pairs) and rising, where, rule)
+        columns.extend(row)
+        lengths.append(len(row))
+    X = np.zeros((len(labels), features))
+    X[np.repeat(np.arange(len(labels)), lengths), np.array(columns, dtype=np.int64) - 1] = 1.0
+    return X, np.array(labels)

@@ -1,0 +1,11 @@
+"""Losses of linear models: what one row costs, as a function of its margin."""
+
+from sottovoce.problems.losses.base import Loss, newton_prox
+from sottovoce.problems.losses.logistic import Logistic
+from sottovoce.problems.losses.smoothed_hinge import SmoothedHinge
+from sottovoce.problems.losses.softmax import Softmax
+from sottovoce.problems.losses.squared import Huber, Squared
+
+__all__ = ["LOSSES", "Huber", "Logistic", "Loss", "SmoothedHinge", "Softmax", "Squared", "newton_prox"]
+
+LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Logistic, Softmax, Squared, Huber, SmoothedHinge)}

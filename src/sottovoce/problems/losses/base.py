@@ -1,0 +1,184 @@
+"""What every loss has, and what several losses share.
+
+Every function works on each row by itself and takes any number of leading axes. Labels are checked once, by
+`check_labels`; the other methods expect what it returned.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sottovoce.core import check
+from sottovoce.core.arrays import AnyArray, Floats, Numbers
+from sottovoce.core.check import InvalidInput
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+class Loss(ABC):
+    """The contract of a loss, convex in the margin.
+
+    A loss with one output has margins of shape (..., rows) and labels of shape (rows,). A loss with several outputs has
+    margins of shape (..., rows, outputs) and still one label for each row.
+
+    Attributes
+    ----------
+    outputs
+        Margins of each row.
+    curvature
+        Largest second derivative (spectral norm of the Hessian block if there are several outputs).
+    lipschitz
+        Supremum of the size of the slope (Euclidean if there are several outputs); inf if there is none.
+    strong
+        Smallest second derivative.
+    code, parameter
+        By these the compiled kernel knows the formula: the number of the loss, and the loss's own number (its width).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.losses import LOSSES, Loss
+    >>> sorted(LOSSES)
+    ['huber', 'logistic', 'smoothed-hinge', 'softmax', 'squared']
+    >>> all(issubclass(loss, Loss) for loss in LOSSES.values())
+    True
+    """
+
+    name: ClassVar[str]
+    code: ClassVar[int]
+    classification: bool
+    outputs: int = 1
+    parameter: float = 0.0
+    curvature: float = math.inf
+    lipschitz: float = math.inf
+    strong: float = 0.0
+
+    def __post_init__(self) -> None:
+        check.fields(self)
+
+    @property
+    def convex(self) -> bool:
+        """Whether a row's loss is convex in the *parameters*, of which its margin is then a linear function."""
+        return self.strong >= 0.0
+
+    def model_size(self, columns: int) -> int:
+        """How many parameters a model for rows of so many columns has."""
+        return columns * self.outputs
+
+    def scores(self, X: AnyArray, w: Floats) -> Floats:
+        """Margins of rows X at flat parameters w (..., dim)."""
+        return margins(X, w, self.outputs)
+
+    def check_labels(self, y: ArrayLike) -> Floats:
+        """The labels as a float64 array (rows,), or an error that says which labels this loss understands."""
+        return check.finite_array(type(self).__name__, "labels", y, 1)
+
+    def check_both_classes(self, y: AnyArray) -> None:
+        """Refuse labels of a single class: the loss then has no minimiser worth training for."""
+        if self.classification and (len(y) == 0 or bool(np.all(y == y[0]))):
+            reason = f"all {len(y)} labels are the same" if len(y) else "there are no labels"
+            raise InvalidInput(
+                f"{type(self).__name__}: labels hold one class only, {reason}. Add rows of another class, or shuffle "
+                "before taking a subset"
+            )
+
+    @abstractmethod
+    def value(self, margin: Floats, y: Floats) -> Floats:
+        """Loss of each row, (..., rows)."""
+
+    @abstractmethod
+    def slope(self, margin: Floats, y: Floats) -> Floats:
+        """Derivative with respect to the margin, of the margin's shape."""
+
+    @abstractmethod
+    def second(self, margin: Floats, y: Floats) -> Floats:
+        """Second derivative (where the slope has a kink, the larger one): (..., rows), or Hessian blocks with two axes
+        of length `outputs` at the end."""
+
+    @abstractmethod
+    def prox(self, v: Floats, y: Floats, rho: Numbers) -> Floats:
+        """argmin over z of value(z, y) + rho/2 |z - v|^2; `rho` > 0 broadcasts against `v`."""
+
+    def predict(self, margin: Floats) -> Floats:
+        """Predictions as floats, in the form in which `check_labels` returns labels."""
+        return np.asarray(margin, dtype=np.float64)
+
+    def _positive_rho(self, rho: Numbers) -> Floats:
+        return check.positive_array(type(self).__name__, "rho", rho)
+
+
+class SignedLoss(Loss):
+    """A loss of t = y * margin, for labels -1 and +1."""
+
+    classification = True
+    lipschitz = 1.0
+
+    def check_labels(self, y: ArrayLike) -> Floats:
+        labels = super().check_labels(y)
+        others = labels[np.abs(labels) != 1.0]
+        if others.size:
+            raise InvalidInput(
+                f"{type(self).__name__}: labels must be -1 or +1, and {others.size} of {labels.size} are neither. Code "
+                "one class as -1 and the other as +1, such as 2*y-1 for labels 0 and 1"
+            )
+        return labels
+
+    def predict(self, margin: Floats) -> Floats:
+        return np.where(np.asarray(margin) >= 0.0, 1.0, -1.0)
+
+
+def margins(X: AnyArray, w: AnyArray, outputs: int) -> Floats:
+    """Margins of rows X at flat parameters w (..., dim): (..., rows), or (..., rows, outputs) if there are several."""
+    X, w = np.asarray(X), np.asarray(w)
+    fits = X.ndim == 2 and w.shape[-1:] == (X.shape[1] * outputs,)
+    check.require(fits, "margins", f"w must end in an axis of {outputs} x the columns of X", (X.shape, w.shape))
+    by_output = w.reshape(*w.shape[:-1], outputs, X.shape[1]) @ X.T
+    return by_output.swapaxes(-1, -2) if outputs > 1 else by_output[..., 0, :]
+
+
+def newton_prox(loss: Loss, v: Floats, y: Floats, rho: Numbers) -> Floats:
+    """The prox of a loss with one output, convex or not, for which no formula is known.
+
+    `loss.strong` is its smallest second derivative, negative if it is not convex; rho must exceed its size, so that
+    what is minimised is strongly convex. Then the minimiser is at most |slope(v)| / (rho + strong) away from v.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.losses import Squared, newton_prox
+    >>> newton_prox(Squared(), np.array([2.0]), np.array([0.0]), 1.0)
+    array([1.])
+    """
+    who = type(loss).__name__
+    rho = check.positive_array(who, "rho", rho)
+    check.require(bool(np.all(rho + loss.strong > 0.0)), who, f"rho must exceed {-loss.strong:g}", float(rho.min()))
+    v, y, rho = np.broadcast_arrays(np.asarray(v, dtype=np.float64), y, rho)
+    reach = -loss.slope(v, y) / (rho + min(loss.strong, 0.0))
+
+    def equation(t: Floats) -> tuple[Floats, Floats]:
+        return rho * (t - v) + loss.slope(t, y), rho + loss.second(t, y)
+
+    return bracketed_root(equation, np.minimum(v, v + reach), np.maximum(v, v + reach), v, v)
+
+
+def bracketed_root(
+    equation: Callable[[Floats], tuple[Floats, Floats]], low: Floats, high: Floats, start: Floats, near: Floats
+) -> Floats:
+    """The root of a rising function between `low` and `high`, by Newton's method, with bisection when it leaves them.
+
+    `equation` gives the function and its derivative. Digits count relative to the sizes of the root and of `near`.
+    """
+    t = start
+    for _ in range(100):
+        excess, rise = equation(t)
+        low, high = np.where(excess < 0.0, t, low), np.where(excess > 0.0, t, high)
+        new = t - excess / rise
+        new = np.where((new >= low) & (new <= high), new, 0.5 * (low + high))
+        moved, t = np.abs(new - t), new
+        if not np.any(moved > 4.0 * EPS * (np.abs(t) + np.abs(near))):
+            break
+    return t

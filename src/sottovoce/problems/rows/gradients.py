@@ -1,0 +1,70 @@
+"""Clipped gradients of all clients, by NumPy or by the compiled kernel. The two agree up to rounding."""
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+
+from sottovoce.core import clipping
+from sottovoce.core.arrays import Booleans, Floats, Integers
+from sottovoce.problems.rows.active import ActiveClients
+from sottovoce.problems.rows.stored import StoredRows, in_float64
+
+SPARE = 2**25  # numbers in the kernel's partial sums beyond the answer itself; more runs than that go in turns
+_lock = threading.Lock()  # one of Numba's threading layers aborts the process on concurrent use
+
+
+@dataclass(frozen=True)
+class SlopeBound:
+    """How far the slope of each row may go, so that slope x row has at most the norm `bound`."""
+
+    bound: float
+    norm: int
+    caps: Floats  # the largest slope of each row; empty if nothing is clipped
+
+    def apply(self, slopes: Floats, rows: slice | Integers) -> Floats:
+        """Slopes (rows, outputs) within the bound; 0 where a slope is not a number."""
+        return clipping.clamp(slopes, self.caps[rows][:, None], self.norm) if len(self.caps) else slopes
+
+
+def by_numpy(rows: StoredRows, active: ActiveClients, points: Floats, bound: SlopeBound, keep: Booleans) -> Floats:
+    """Gradients (runs, clients, outputs, features) at points (runs or 1, clients or 1, outputs, features)."""
+    loss, runs = rows.loss, max(len(points), len(keep))
+    answer = np.empty((runs, len(active.sizes), loss.outputs, rows.features))
+    for block in active.blocks:
+        X, y = in_float64(rows.X[block.rows]), rows.y[block.rows]
+        for run in range(runs):
+            margins = rows.margins_at(X, points[run if len(points) > 1 else 0], block)
+            slopes = bound.apply(loss.slope(margins, y).reshape(len(X), -1), block.rows)
+            if len(keep):
+                kept = keep[run if len(keep) > 1 else 0, block.first : block.first + len(X)]
+                slopes = np.where(kept[:, None], slopes, 0.0)
+            for c, slope in enumerate(np.ascontiguousarray(slopes.T)):
+                answer[run, block.low : block.high, c] = block.sum(slope, X)
+    answer *= rows.weights[active.clients, :, None]
+    return answer
+
+
+def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: SlopeBound, keep: Booleans) -> Floats:
+    """The same, compiled."""
+    from sottovoce.problems import kernels
+
+    loss, n, runs = rows.loss, len(active.sizes), max(len(points), len(keep))
+    shape = (runs, n, loss.outputs, rows.features)
+    if n == 0:
+        return np.empty(shape)
+    plan, weights = active.plan, rows.weights[active.clients, 0]
+    at_once = max(1, SPARE // max(1, (plan.places - n) * rows.dim))
+    answers: list[Floats] = []
+    for low in range(0, runs, at_once):
+        turn = slice(low, low + at_once)
+        sums = np.zeros((min(at_once, runs - low), plan.places, *shape[2:]))
+        with _lock:
+            kernels.gradients(rows.X.dtype.name)(
+                *(rows.X, rows.y, bound.caps),
+                *(loss.code, loss.parameter, bound.norm, clipping.room(loss.outputs), weights),
+                *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep),
+                *(plan.chunks, plan.tasks, plan.folds, sums),
+            )
+        answers.append(np.ascontiguousarray(sums[:, :n]))
+    return answers[0] if len(answers) == 1 else np.concatenate(answers)

@@ -1,0 +1,75 @@
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import pytest
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput
+
+
+class Part:
+    pass
+
+
+@dataclass(frozen=True)
+class Settings:
+    rho: check.Positive = 1.0
+    pull: check.NonNegative = 0.0
+    delta: check.Fraction = 0.5
+    rate: Annotated[float, check.Interval(0, 1, closed=("high",))] = 1.0
+    steps: check.Whole = 1
+    seed: check.WholeOrZero = 0
+    horizon: check.Whole | None = None
+    solver: Literal["gradient", "newton"] | None = "gradient"
+    part: "Annotated[Part | None, check.Example('Part()')]" = None
+    free: float = 0.0  # not checked
+
+    def __post_init__(self) -> None:
+        check.fields(self)
+
+
+@dataclass(frozen=True)
+class More(Settings):
+    width: check.Positive = 2.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("rho", -1.0, "rho must be > 0, got -1.0"),
+        ("rho", math.nan, "rho must be > 0, got nan"),
+        ("rho", math.inf, "rho must be > 0, got inf"),
+        ("rho", True, "rho must be a number > 0, got True"),
+        ("rho", np.zeros(3), "rho must be a number > 0, got ndarray of shape (3,)"),
+        ("pull", -0.1, "pull must be >= 0, got -0.1"),
+        ("delta", 1, "delta must lie in (0, 1), got 1"),
+        ("delta", "x", "delta must be a number and lie in (0, 1), got 'x'"),
+        ("rate", 0.0, "rate must lie in (0, 1], got 0.0"),
+        ("steps", 0, "steps must be a whole number >= 1, got 0"),
+        ("steps", 1.0, "steps must be a whole number >= 1, got 1.0"),
+        ("seed", -1, "seed must be a whole number >= 0, got -1"),
+        ("horizon", 0, "horizon must be a whole number >= 1, got 0"),
+        ("solver", "newtn", "unknown solver 'newtn'. Did you mean 'newton'?"),
+        ("solver", 3, "unknown solver 3. Known: gradient, newton"),
+        ("part", [1, 2], "part must be an object such as Part(), got list of length 2"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Settings, More])
+def test_fields_are_checked_by_their_annotations(kind: type[Settings], field: str, value: object, message: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        kind(**{field: value})  # type: ignore[arg-type]
+    assert str(error.value) == f"{kind.__name__}: {message}"
+
+
+def test_what_keeps_the_rules_passes() -> None:
+    Settings(np.float32(0.1), 0, 0.3, 1.0, np.int64(2), 0, None, None, Part(), math.nan)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"^More: width must be > 0, got 0$"):
+        More(width=0)
+
+
+def test_numbers_of_an_array_are_checked_too() -> None:
+    assert check.positive_array("Who", "rho", [1, 2]).dtype == np.float64
+    with pytest.raises(InvalidInput, match=r"^Who: rho must be finite and > 0, got 0\.0$"):
+        check.positive_array("Who", "rho", np.array([[1.0], [0.0]]))
