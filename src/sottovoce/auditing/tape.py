@@ -141,5 +141,5 @@ class _HeardReleases(Releases):
 
     hear: Callable[[Callable[..., np.ndarray]], Callable[..., np.ndarray]] = lambda release: release
 
-    def __call__(self, u: np.ndarray, noise: Any = None, centre: np.ndarray | None = None) -> np.ndarray:
+    def __call__(self, u: np.ndarray, noise: Any = None, centre: np.ndarray | float | None = None) -> np.ndarray:
         return self.hear(super().__call__)(u, noise, centre)
