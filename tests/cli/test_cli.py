@@ -364,7 +364,7 @@ def test_ctrl_c_while_a_resumed_run_starts_says_how_to_go_on(here: Path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "load_checkpoint", pressed)
+        patched.setattr(saved, "load_checkpoint", pressed)
         outcome = call("run", "--resume", "a part")
     assert outcome.exit_code == terminal.INTERRUPTED
     assert outcome.stderr == "Interrupted. Go on with: sottovoce run --resume 'a part'\n"
@@ -431,7 +431,7 @@ def test_the_optimum_of_the_demo_is_scikit_learns(here: Path) -> None:
         .replace(",c,", ",3,")
     )
     todo = run_file.load(tiny(here, data=table))
-    model, said = demo.optimum(todo.data(), todo.objective)
+    model, said = demo.optimum(todo.data(), todo.task.objective)
     federation, test = todo.data().federation, todo.data().test
     assert set(federation.sizes) == {15}  # so that the mean over clients is the mean over rows
     theirs = LogisticRegression(C=1 / (0.01 * 45), fit_intercept=False, tol=1e-10).fit(federation.X, federation.y)

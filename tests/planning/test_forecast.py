@@ -17,7 +17,6 @@ from sottovoce.planning import forecast as plan
 from sottovoce.planning import synthetic as made_up
 from sottovoce.planning import words as plan_words
 from sottovoce.privacy import accounting
-from sottovoce.privacy.doors import record as proven
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.losses import Logistic, Softmax, Squared
 from sottovoce.problems.objective import Objective
@@ -67,10 +66,10 @@ def test_a_plan_is_ready_for_training_and_runs_as_a_file(goal: Objective) -> Non
     assert chosen.trials[0].setting == chosen.setting
     assert len(chosen.trials[0].qualities) == plan.REPEATS
     tables = tomllib.loads(to_toml(chosen.tables()))
-    task = run_file.build_task(tables, "plan")
+    task, settings = run_file.build_task(tables, "plan")
     assert (task.algorithm, task.privacy, task.objective) == (chosen.algorithm, chosen.privacy, goal)
-    assert task.settings.rounds == chosen.rounds
-    event = proven.plan(chosen.privacy, chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
+    assert task.rounds == settings.rounds == chosen.rounds
+    (event,) = chosen.privacy.plan(chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
     answers = chosen.rounds * chosen.algorithm.asks().only.answers
     assert chosen.noise_multiplier == event.noise_multiplier
     assert accounting.epsilon({event: answers}, 1e-3) <= 4.0
@@ -112,7 +111,7 @@ def test_fewer_rows_are_rehearsed_under_the_noise_that_all_will_have(monkeypatch
             (problem.privacy(setting), problem.sizes),
             (problem.rehearsal(setting), problem.rehearsed),
         ):
-            event = proven.plan(privacy, method.asks(), 20, np.array(sizes))
+            (event,) = privacy.plan(method.asks(), 20, np.array(sizes))
             noises.append(event.noise_multiplier / np.array(sizes))
         np.testing.assert_allclose(noises[1], noises[0], rtol=1e-6)
     whole = plan.Problem((100, 300), 3, 1.0, 1e-4, plan.GOAL, "client", False, 1.0, 0.85, None, 0)
@@ -129,7 +128,7 @@ def test_secure_noise_is_planned_for_where_it_has_a_proof() -> None:
     chosen = plan.choose(SIZES, FEATURES, secure=True, **BUDGET)
     assert chosen.privacy.noise == "secure"
     assert {trial.setting.algorithm.asks().only.kind for trial in chosen.trials} == {"gradient"}
-    event = proven.plan(chosen.privacy, chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
+    (event,) = chosen.privacy.plan(chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
     assert event.mechanism == "discrete-gaussian"
     assert chosen.noise_multiplier == event.noise_multiplier
 
@@ -196,7 +195,7 @@ def test_the_command_writes_what_it_says(tmp_path: Path) -> None:
     assert {"folder": str(out), **saved} == said
     assert [point["epsilon"] for point in said["curve"]] == [1.0, 2.0, 4.0, 8.0, 16.0]
     assert (out / "plan.png").read_bytes()[:4] == b"\x89PNG"
-    task = run_file.build_task(tables.read_tables(out / "run.toml"), "run.toml")
+    task, _ = run_file.build_task(tables.read_tables(out / "run.toml", run_file.TABLES), "run.toml")
     assert task.algorithm.name == said["algorithm"]["name"]
     assert (out / "run.toml").read_text().startswith("# Before it runs, put your own file")
     shown = CliRunner().invoke(app, command("--out", str(tmp_path / "again")))
