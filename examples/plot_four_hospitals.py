@@ -10,16 +10,15 @@ doi:10.24432/C52P4X, CC BY 4.0. They come with the package.
 """
 
 # %%
-# Columns are brought to [-1, 1] by ranges that anybody could state without seeing a patient. Dividing by the largest
-# value found would be a look at private rows that no budget pays for. With a constant column, and all of it divided by
-# √11, no row can be longer than 1, whoever the patient is.
+# Columns are scaled to [-1, 1] by ranges that anybody could state without seeing a patient. Dividing by the largest
+# value in the data would use private rows without paying for it. With a constant column, and all of it divided by √11,
+# no row can be longer than 1, whoever the patient is.
 
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import sottovoce as sv
-from sottovoce.algorithms import DPSGD
 from sottovoce.problems import data as datasets
 
 heart = datasets.load("heart")
@@ -62,7 +61,9 @@ def together(test, epsilon, scale):
     share = 1 if scale == "mean" else len(fed.y) / fed.n  # a sum over patients is this much larger than a mean
     goal = sv.Objective(sv.Logistic(), sv.L2(1e-3 * share), scale=scale)
     privacy = sv.Proven(epsilon=epsilon, delta=1e-4, clip=1.0)
-    result = sv.train(DPSGD(step=4.0 / share), fed, goal, rounds=20, privacy=privacy, seed=0, runs=10, engine="numpy")
+    result = sv.train(
+        sv.DPSGD(step=4.0 / share), fed, goal, rounds=20, privacy=privacy, seed=0, runs=10, engine="numpy"
+    )
     return np.mean(result.predict(X[test]) == y[test], axis=-1), result.guarantee
 
 
@@ -73,7 +74,7 @@ private = {
 print(together(splits[0], 1.0, "sum")[1])
 
 # %%
-# The guarantee above is what a hospital's lawyer should read, and first of all what it does not cover.
+# A hospital's lawyer should read the guarantee above, and first of all what it does not cover.
 #
 # The small hospitals gain most: at ε = 4 the common model is some ten points better than Long Beach's own. Cleveland
 # gains nothing from it at that price, and at ε = 1, with about 520 patients in all, it would lose. How patients are

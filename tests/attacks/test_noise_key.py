@@ -16,8 +16,8 @@ from sottovoce.algorithms import DPADMM, DPSGD, PVP, ADMMSharing, FedPLT, FedSPD
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.train import train
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget
 from sottovoce.privacy.modes import NoPrivacy, Proven
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic, Squared

@@ -14,7 +14,8 @@ from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.contract import Asks, Site
 from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.random.streams import Streams
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import accounting
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.doors import open_door

@@ -14,7 +14,8 @@ from sottovoce.auditing.tape import Tape
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Asks, Descent, ProxSteps
 from sottovoce.core.random.streams import Streams
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy.doors import open_door
 from sottovoce.privacy.doors.record import RecordDoor

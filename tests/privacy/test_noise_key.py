@@ -13,7 +13,8 @@ from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.random.streams import Purpose, Streams
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.noise_key import NoiseKey, SharedNoise, rows_digests
 from tests.cases import goal

@@ -16,7 +16,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.label_flips import OtherFlips
 from sottovoce.experiment.publishable import released
 from sottovoce.experiment.train import train
-from sottovoce.ledger.memory import LedgerError
+from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy import accounting, sensitivity
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.doors.party import OutOfRange, bounded
