@@ -19,7 +19,7 @@ from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.train import train
-from sottovoce.privacy import claims
+from sottovoce.privacy import paper_noise
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Squared
@@ -400,7 +400,7 @@ def test_published_noise_is_that_of_proposition_4(horizon: int) -> None:
     here = site(algorithm, goal(), claim)
     problem = algorithm.local_problem(here)
     tau, gamma = problem.tau, problem.step
-    promised = claims.fed_plt_epsilon(
+    promised = paper_noise.fed_plt_epsilon(
         2 * here.f.gradient_bound, tau, here.f.size, 0.05, gamma, horizon or 10**12, 4, 1e-4
     )
     np.testing.assert_allclose(promised, 2.0)
@@ -417,7 +417,7 @@ def test_published_noise_enters_every_step_and_the_start() -> None:
     run(algorithm, objective, federation, rounds=1, runs=4000, privacy=claim, after_round=kept.append)
     x = kept[0].clients["client.x"][..., 0]
     strong, keep = 1.2, 1 - 0.1 * (1.2 + 1.0)  # f_i = t²/2 + 0.2 t²/2
-    tau = np.asarray(claims.fed_plt_tau(3.0, 1e-3, 100.0, np.array([10, 5]), strong, 0.1, 10**12, 2))
+    tau = np.asarray(paper_noise.fed_plt_tau(3.0, 1e-3, 100.0, np.array([10, 5]), strong, 0.1, 10**12, 2))
     np.testing.assert_allclose(x.var(axis=0), tau**2 * (2 / strong * keep**4 + 2 * 0.1 * (1 + keep**2)), rtol=0.1)
 
 

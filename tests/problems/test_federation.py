@@ -4,7 +4,7 @@ from scipy.sparse import csr_array
 
 import sottovoce as sv
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.ledger.memory import fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.losses import Softmax
 from tests.cases import goal, small
 

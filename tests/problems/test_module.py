@@ -283,7 +283,8 @@ def test_what_needs_a_convex_loss_is_refused(outputs: int) -> None:
 def _argmin_door(goal: sv.Objective, federation: sv.Federation, privacy: Proven) -> None:
     from sottovoce.core.contract import Asks
     from sottovoce.core.random.streams import Streams
-    from sottovoce.ledger.memory import Budget, MemoryLedger
+    from sottovoce.ledger.budget import Budget
+    from sottovoce.ledger.memory import MemoryLedger
     from sottovoce.privacy.doors import open_door
     from sottovoce.privacy.doors.record import plan
 
@@ -297,7 +298,8 @@ def test_hidden_steps_of_a_network_count_as_if_nothing_absorbed_differences() ->
     """The noise of variant "P" for a network of one linear layer exceeds that of the same linear model."""
     from sottovoce.core.contract import Asks, ProxSteps
     from sottovoce.core.random.streams import Streams
-    from sottovoce.ledger.memory import Budget, MemoryLedger
+    from sottovoce.ledger.budget import Budget
+    from sottovoce.ledger.memory import MemoryLedger
     from sottovoce.privacy.doors import open_door
     from sottovoce.privacy.doors.record import RecordDoor, plan
     from sottovoce.problems.penalties import NoPenalty

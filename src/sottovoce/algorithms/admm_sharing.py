@@ -11,7 +11,7 @@
     l, L            hub.labels                data term, Lipschitz constant of its gradient
     λ R_m           penalty                   each party's share of the regulariser
     b_1             b1                        bound on |x|, |y|, |z| (Assumption 2); only Published noise uses it
-    C, σ            `claims.sharing_*`        Lemma 1, Theorem 3
+    C, σ            `paper_noise.sharing_*`   Lemma 1, Theorem 3
 
 Departures from the paper
 -------------------------
@@ -44,7 +44,7 @@ from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NonNegative, Positive, WholeOrZero
 from sottovoce.core.contract import Array, Asks, Hub, Kept, LabelOracle, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
-from sottovoce.privacy import claims
+from sottovoce.privacy import paper_noise
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
             raise InvalidInput("ADMMSharing: Lemma 1 needs a penalty with a second derivative; use L2, or another mode")
         rho, parties = down.rho * down.weight, down.parties
         c = 3 / (site.f.width * rho) * (site.penalty.curvature + (1 + parties * rho) * self.b1)  # Lemma 1, λ c_1 as one
-        return claims.sharing_sigma(c, site.claim.epsilon, site.claim.delta)  # Theorem 3
+        return paper_noise.sharing_sigma(c, site.claim.epsilon, site.claim.delta)  # Theorem 3
 
 
 def _labels(hub: Hub) -> LabelOracle:

@@ -11,7 +11,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Array, Noise, Penalty, Site
-from sottovoce.privacy import claims
+from sottovoce.privacy import paper_noise
 
 C, ALPHA = 1e-8, 1.001  # how μ grows: c and α of section VII
 
@@ -67,6 +67,6 @@ def laplace_noise(equation: Literal[27, 39], g: Array, mu: Array | float, site: 
         return None
     if equation == 39:
         size = np.abs(g).sum(axis=-1, keepdims=True)
-        return Noise("laplace", claims.fedepm_practical_scale(size, site.claim.epsilon, mu))
+        return Noise("laplace", paper_noise.fedepm_practical_scale(size, site.claim.epsilon, mu))
     change = 2 * sqrt(site.f.dim) * site.f.gradient_bound * site.f.weight  # at least (26)
-    return Noise("laplace", claims.fedepm_scale(change, site.claim.epsilon, mu))
+    return Noise("laplace", paper_noise.fedepm_scale(change, site.claim.epsilon, mu))

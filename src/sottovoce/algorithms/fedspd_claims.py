@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.privacy import claims
+from sottovoce.privacy import paper_noise
 from sottovoce.privacy.batches import batch_rates
 
 
@@ -26,15 +26,15 @@ class Sampling:
         m = np.atleast_1d(np.asarray(sizes))
         drawn = np.rint(batch_rates(self.batch, m, whole=True) * m).astype(int)
         pairs = zip(drawn.tolist(), m.tolist(), strict=True)
-        return max(claims.fedspd_data_rate(self.local_steps, b, size, self.replacement) for b, size in pairs)
+        return max(paper_noise.fedspd_data_rate(self.local_steps, b, size, self.replacement) for b, size in pairs)
 
     def total(self, epsilon: float, rounds: int, sizes: ArrayLike) -> float:
         """The paper's epsilon for the whole run, from that of one round (21)."""
-        return claims.fedspd_total(epsilon, rounds, self.data_rate(sizes), self.client_rate)
+        return paper_noise.fedspd_total(epsilon, rounds, self.data_rate(sizes), self.client_rate)
 
     def epsilon(self, total: float, rounds: int, sizes: ArrayLike) -> float:
         """The epsilon of one round, `Published(epsilon=...)`, for a total over the run (36)."""
-        return claims.fedspd_epsilon(total, rounds, self.data_rate(sizes), self.client_rate)
+        return paper_noise.fedspd_epsilon(total, rounds, self.data_rate(sizes), self.client_rate)
 
     def terms(self, sizes: ArrayLike) -> dict[str, object]:
         """For `Algorithm.claim_terms`."""

@@ -13,7 +13,7 @@ Li, Wang, Chang and Chi, "Federated Stochastic Primal-dual Learning with Differe
     p_i               client_rate              chance that a client takes part in a round
     G, d              f.gradient_bound, f.dim  bound on |∇f_i|, number of coordinates
     d_X, d_λ, φ       d_x, d_lambda, phi       diameters of the primal and dual domain, deviation of one gradient
-    σ_{i,t}           claims.fedspd_sigma      published noise (20)
+    σ_{i,t}           paper_noise.fedspd_sigma published noise (20)
     q_i, ε̄, ε         .sampling                chance that a record is drawn (22), total loss (21), loss of a round (36)
 
 Departures from the paper
@@ -43,7 +43,7 @@ from sottovoce.algorithms.fedspd_claims import Sampling
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, ProxSteps, Site
-from sottovoce.privacy import claims
+from sottovoce.privacy import paper_noise
 from sottovoce.privacy.batches import batch_rates
 
 
@@ -184,7 +184,7 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         variance = self.phi**2 / drawn + site.f.dim * site.f.noise_std**2
         spread = slope**2 + 2 * self.d_lambda**2 + 2 * variance
         if site.claim is not None:
-            factor = claims.gaussian_factor(site.claim.epsilon, site.claim.delta)  # √(2 ln(1.25/δ))/ε
+            factor = paper_noise.gaussian_factor(site.claim.epsilon, site.claim.delta)  # √(2 ln(1.25/δ))/ε
             noise = slope * factor / max(self.local_steps - 1, 1)
             spread = spread + 8 * self.rho * site.f.dim * noise**2  # (27), (29)
         return 2 * np.sqrt(self.local_steps * self.client_rate * spread * site.k) / self.d_x  # (26)
@@ -193,7 +193,9 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         """The noise that the paper adds to y_i."""
         if site.claim is None:
             return None
-        per_slope = claims.fedspd_sigma(1.0, self.rho, gamma, self.local_steps, site.claim.epsilon, site.claim.delta)
+        per_slope = paper_noise.fedspd_sigma(
+            1.0, self.rho, gamma, self.local_steps, site.claim.epsilon, site.claim.delta
+        )
         return Noise("gaussian", self.slope(site) * per_slope)  # (20)
 
     def slope(self, site: Site) -> Array:

@@ -10,6 +10,7 @@ Client code never names the client axis, so the same method serves one client on
 at once in the simulator.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -76,7 +77,7 @@ class Claim:
     delta: float
 
 
-Kind = Literal["gradient", "argmin", "prox-steps", "descent", "fit", "scores"]
+Kind = Literal["gradient", "argmin", "prox-steps", "descent", "moments", "fit", "scores"]
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ class Part:
     Parameters
     ----------
     kind
-        Which question: "gradient", "argmin", "prox-steps" or "descent" (see `Oracle`), "fit" or "scores" (see
-        `ColumnOracle`).
+        Which question: "gradient", "argmin", "prox-steps", "descent" or "moments" (see `Oracle`), "fit" or "scores"
+        (see `ColumnOracle`).
     answers
         Questions in each of its rounds.
     batch
@@ -97,6 +98,8 @@ class Part:
         The rounds in which it is asked, both included. None: to the end.
     share
         Its share of the budget, counted in mu² (the squared parameter of Gaussian differential privacy, which adds up).
+    kappa, slope_bound
+        Of "moments": what the oracle will be asked with.
     """
 
     kind: Kind = "gradient"
@@ -105,6 +108,8 @@ class Part:
     first: int = 1
     last: int | None = None
     share: float = 1.0
+    kappa: float = 0.0
+    slope_bound: float = math.inf
 
     def rounds(self, most: int) -> int:
         """In how many rounds, of a run of `most`, it is asked."""
@@ -130,7 +135,7 @@ class Asks:
     --------
     >>> from sottovoce.algorithms import DPSGD
     >>> DPSGD(batch=32).asks().parts
-    (Part(kind='gradient', answers=1, batch=32, first=1, last=None, share=1.0),)
+    (Part(kind='gradient', answers=1, batch=32, first=1, last=None, share=1.0, kappa=0.0, slope_bound=inf),)
     >>> from sottovoce.core.contract import Asks, Part
     >>> asks = Asks((Part("argmin", last=1, share=0.1), Part("gradient", first=2, share=0.9)))
     >>> asks.at(1).kind, asks.at(5).kind
@@ -272,6 +277,7 @@ class Oracle:
     argmin: Callable[..., Array]  # argmin(centre, rho, linear=0, ridge=0, start=None): see `problems/rows.py`
     prox_steps: Callable[[Array, ProxSteps], Array]  # from a public start: noise on the end, not on each gradient
     descent: Callable[[Array, Descent], Array]  # from a public start: full gradients, noise in every step
+    moments: Callable[..., Array]  # moments(kappa, slope_bound=inf): first and second moments, see `core/moments.py`
     size: Array  # number of records
     weight: Array  # what one record's loss counts for in f: 1/size (scale "mean") or 1 ("sum")
     noise_std: Array  # standard deviation of the noise on each coordinate of `grad`; 0 where it is exact

@@ -39,7 +39,7 @@ from sottovoce.experiment.whole_files import (
 )
 from sottovoce.ledger.chain import link
 from sottovoce.ledger.charges import Charges
-from sottovoce.ledger.memory import fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.vertical import VerticalFederation
 

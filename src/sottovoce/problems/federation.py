@@ -4,7 +4,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -61,6 +61,11 @@ class FederatedData(ABC):
     def model_parts(self) -> dict[str, Any]:
         """How a model is shared out between the owners; not at all, unless columns are split."""
         return {}
+
+    @property
+    def record_weight(self) -> float | Literal["mean"]:
+        """What one record's loss counts for in its owner's f_i if all records weigh the same (`Objective`)."""
+        return float(self.n / self.sizes.sum())
 
     @abstractmethod
     def data(self) -> list[tuple[AnyArray, AnyArray]]:

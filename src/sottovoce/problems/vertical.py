@@ -9,7 +9,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -195,6 +195,10 @@ class VerticalFederation(FederatedData):
     def model_parts(self) -> dict[str, Any]:
         """Each party keeps its part of the model."""
         return {"widths": self.widths}
+
+    @property
+    def record_weight(self) -> Literal["mean"]:
+        return "mean"  # all owners have the same records
 
     def data(self) -> list[tuple[AnyArray, AnyArray]]:
         return [(_plain(part), self._labels_of(m)) for m, part in enumerate(self.parts)]

@@ -13,6 +13,7 @@ from sottovoce.core.contract import Layout
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.rows.active import ActiveClients, Block, checked_offsets
 
+Scale = str | float  # "mean", "sum", or the weight of one record
 BLOCK = 2**18  # numbers in a temporary array of the NumPy engine (2 MB, to stay in cache)
 
 
@@ -21,7 +22,7 @@ class StoredRows:
 
     layout: ClassVar[Layout] = "rows"
 
-    def __init__(self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: str) -> None:
+    def __init__(self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: Scale) -> None:
         self.loss = loss
         stored = np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
         self.X: AnyArray = np.ascontiguousarray(finite_array("Rows", "X", X, 2, stored))
@@ -33,8 +34,9 @@ class StoredRows:
         self.n_clients = len(self.sizes)
         self.features = self.X.shape[1]
         self.dim = loss.model_size(self.features)
-        self.scale = one_of("Rows", "scale", scale, ("mean", "sum"))
-        self.weights: Floats = (1.0 / self.sizes if scale == "mean" else np.ones(self.n_clients))[:, None]
+        self.scale = one_of("Rows", "scale", scale, ("mean", "sum")) if isinstance(scale, str) else float(scale)
+        weight = 1.0 if isinstance(scale, str) else float(scale)
+        self.weights: Floats = (1.0 / self.sizes if scale == "mean" else np.full(self.n_clients, weight))[:, None]
         everyone = np.arange(self.n_clients)
         rows_per_block = max(1, BLOCK // self.features)
         self._everyone = ActiveClients(everyone, self.offsets[:-1], self.sizes, rows_per_block, contiguous=True)
