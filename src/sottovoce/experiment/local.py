@@ -104,7 +104,7 @@ class LocalClients:
         task.objective.loss.check_both_classes(task.objective.loss.check_labels(federation.y))
         _warn_about_delta(task.privacy, federation)
         spent = {} if ledger is None or ledgers is not None else ledger.spent_here(0)
-        events = task.plan(federation.sizes, spent, federation.row_bound)
+        events = task.plan(federation.sizes, max(federation.widths), spent, federation.row_bound)
         return cls.of(task, federation, ledger, streams, events, test=cls.test_set(task, federation, test))
 
     @staticmethod

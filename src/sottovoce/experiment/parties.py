@@ -79,7 +79,7 @@ class LocalParties(LocalClients):
         loss = task.objective.loss
         y = loss.check_labels(federation.y)
         loss.check_both_classes(y)
-        events = task.plan(federation.sizes)
+        events = task.plan(federation.sizes, max(federation.widths))
         made = cls.of(task, federation, ledger, streams, events, test=cls.test_set(task, federation, test))
         epsilon = getattr(task.privacy, "label_epsilon", None)
         if epsilon is not None:

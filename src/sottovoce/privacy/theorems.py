@@ -174,7 +174,7 @@ def _of_all(
     """What every theorem assumes."""
     who: Answers = OWNER if deployed else CODE
     assumed = [Assumption("every answer was charged, and noise added to it, before it left", who)]
-    if privacy.noise == "seeded" and not forgotten:
+    if not privacy.secret_noise and not forgotten:
         assumed.append(Assumption("the observer does not know the seed of the noise", USER))
     if lasting:
         assumed.append(Assumption("the ledgers hold all that was ever answered about these records", OWNER))
