@@ -577,7 +577,7 @@ def refused(**options: Any) -> sv.FederatedClassifier:
         ({"algorithm": sv.DPADMM}, "algorithm must be an object, got a class. Give DPADMM()"),
         (
             {"prepare": {"age": (0, 120)}},
-            "PrivateScaler and RowClipper, got dict. Give PublicScaler(ranges)",
+            "PrivateScaler and RowClipper, or a Schema by itself, got dict. Give PublicScaler(ranges)",
         ),
         ({"algorithm": ADMMSharing()}, "admm-sharing is for columns of many owners"),
         ({"random_state": np.random.default_rng(0)}, "Of a Generator give a number, random_state=int(rng.integers("),

@@ -103,7 +103,7 @@ class Own:
     def _encoded(self, folder: Path, schema: Schema, limits: Limits) -> OwnRows:
         """The rows as a schema encodes them. The fingerprint is that of the table, whatever schema is used for it."""
         path = folder / Path(self.csv).expanduser()
-        X, y, _ = schema.encode(path, one_owner=True)
+        X, y, _ = schema.encode(path, owners=False)
         assert schema.label is not None
         assert y is not None
         classes = class_texts(schema.label)
