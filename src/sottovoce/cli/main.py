@@ -25,6 +25,7 @@ from sottovoce.cli import (
     verify,
 )
 from sottovoce.cli import app as app_command
+from sottovoce.cli import show as show_command
 from sottovoce.report import tables as show
 
 _EXIT_CODES = """Exit codes:
@@ -56,6 +57,7 @@ app.command(epilog="Examples: sottovoce report runs/adult-... · sottovoce repor
     report.report
 )
 app.command(epilog="Example: sottovoce verify runs/adult-...")(verify.verify)
+app.command(epilog="Example: sottovoce show runs/adult-...")(show_command.show)
 app.command(epilog="Example: sottovoce predict runs/adult-... new.csv --out predicted.csv")(predict.predict)
 app.command(
     epilog="Examples: sottovoce schema new rows.csv --label ill --drop id --out schema.toml · "

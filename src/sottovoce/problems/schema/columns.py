@@ -131,18 +131,24 @@ class Number(Column):
 
     def encode(self, entries: np.ndarray) -> np.ndarray:
         clipped = np.clip(entries, self.low, self.high)
-        low, high = self._ends()
+        low, high = self.ends()
         return _scaled_block(np.log1p(clipped) if self.log else clipped, low, high, self.knots, bool(self.missing))
 
     def feature_names(self, name: str) -> list[str]:
-        places = np.linspace(*self._ends(), self.knots) if self.knots else np.zeros(0)
+        places = np.linspace(*self.ends(), self.knots) if self.knots else np.zeros(0)
         places = np.expm1(places) if self.log else places
         return [name, *(f"{name} near {place:.4g}" for place in places), *([f"{name} missing"] if self.missing else [])]
 
     def to_table(self) -> dict[str, Any]:
         return {"range": [short(self.low), short(self.high)], **self._options(log=self.log, knots=self.knots)}
 
-    def _ends(self) -> tuple[float, float]:
+    @property
+    def unit(self) -> str:
+        """What a coefficient of this column is per."""
+        return "per unit of log(1 + value)" if self.log else "per unit"
+
+    def ends(self) -> tuple[float, float]:
+        """The range, after log1p if that is asked."""
         return (float(np.log1p(self.low)), float(np.log1p(self.high))) if self.log else (self.low, self.high)
 
 
@@ -209,6 +215,7 @@ class Date(Column):
     knots: int = 0
     missing: Missing = False
     key: ClassVar[str] = "dates"
+    unit: ClassVar[str] = "per year"
 
     def __post_init__(self) -> None:
         for name in ("first", "last"):
@@ -218,7 +225,7 @@ class Date(Column):
             rule = f"{name} must be a date such as '2024-12-31', got {check.shown(given)}"
             check.require(fits, "Date", rule)
             object.__setattr__(self, name, text)
-        low, high = self._ends()
+        low, high = self.ends()
         check.require(low < high, "Date", f"first must be before last, got {self.first} and {self.last}")
         for name in ("weekday", "month"):
             check.of_kind("Date", name, getattr(self, name), bool, "True")
@@ -234,7 +241,7 @@ class Date(Column):
         return values.days(who, arrays[0], self.form, marks)
 
     def encode(self, entries: np.ndarray) -> np.ndarray:
-        low, high = self._ends()
+        low, high = self.ends()
         blocks = [_scaled_block(np.clip(entries, low, high), low, high, self.knots, bool(self.missing))]
         known = np.isfinite(entries)
         dates = np.where(known, entries, 0.0).astype(np.int64).astype("datetime64[D]")
@@ -247,7 +254,7 @@ class Date(Column):
         return np.hstack(blocks)
 
     def feature_names(self, name: str) -> list[str]:
-        low, high = self._ends()
+        low, high = self.ends()
         places = np.linspace(low, high, self.knots).round().astype(np.int64) if self.knots else np.zeros(0, np.int64)
         near = [f"{name} near {datetime.date.fromordinal(int(day) + values.EPOCH)}" for day in places]
         names = [name, *near, *([f"{name} missing"] if self.missing else [])]
@@ -258,7 +265,8 @@ class Date(Column):
         options = self._options(weekday=self.weekday, month=self.month, form=self.form, knots=self.knots)
         return {"dates": [self.first, self.last], **options}
 
-    def _ends(self) -> tuple[float, float]:
+    def ends(self) -> tuple[float, float]:
+        """The range in days."""
         return values.day_of(str(self.first)), values.day_of(str(self.last))
 
 
