@@ -27,6 +27,6 @@ def show(
             return
         for name, own in effects.items():
             typer.echo(f"Score of {name}, before a row is divided by its length")
-            wide, long = (max(len(each[k]) for each in own) for k in (0, 1))
+            wide, long = max(len(each.column) for each in own), max(len(each.what) for each in own)
             for each in own:
                 typer.echo(f"  {each.column:<{wide}}  {each.what:<{long}}  {each.change:+.4g}")
