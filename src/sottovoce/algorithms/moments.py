@@ -101,7 +101,7 @@ class Moments(Algorithm[Server, Client, Down, Up]):
         check.whole(who, outputs=self.outputs)
 
     def asks(self) -> Asks:
-        return Asks((Part("moments", last=1),))
+        return Asks((Part("moments", last=1, kappa=self.kappa, slope_bound=self.slope_bound),))
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), hub.zeros[..., :1].copy())

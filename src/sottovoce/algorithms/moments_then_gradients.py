@@ -95,7 +95,8 @@ class MomentsThenGradients(Moments):
         check.whole(type(self).__name__, at_least=0, average_from=self.average_from)
 
     def asks(self) -> Asks:
-        return Asks((Part("moments", last=1, share=self.share), Part("gradient", first=2, share=1 - self.share)))
+        first = Part("moments", last=1, share=self.share, kappa=self.kappa, slope_bound=self.slope_bound)
+        return Asks((first, Part("gradient", first=2, share=1 - self.share)))
 
     def check(self, penalty: Penalty) -> None:
         if not penalty.smooth:

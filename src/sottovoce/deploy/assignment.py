@@ -68,10 +68,11 @@ class Assignment:
         """What noise is drawn from. With secure noise nothing may follow from a seed that the server knows."""
         return Streams.unpredictable() if self.task.privacy.secret_noise else self.coins
 
-    def hold_events(self, size: int) -> None:
+    def hold_events(self, size: int, columns: int) -> None:
         """What the server says an answer is, must be what this client's door makes it; only the noise is its choice."""
+        shape = self.task.shape(columns, size)
         for part, event in zip(self.task.algorithm.asks().parts, self.events, strict=False):
-            if not self.task.privacy.is_answer(event, part, size, self.row_bound):
+            if not self.task.privacy.is_answer(event, part, size, self.row_bound, shape):
                 raise Refused(wire.BAD_ASK, "the event is not what an answer in this experiment is")
 
 

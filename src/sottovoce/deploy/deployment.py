@@ -128,7 +128,11 @@ class Deployment:
 
     def plan(self, sizes: np.ndarray) -> tuple[Event, ...]:
         """What each answer is, with the least noise the budget allows."""
-        return self.task.plan(sizes, row_bound=self.clients.row_bound)
+        clients = self.clients
+        if clients.split:
+            sizes = np.full(len(clients.names), clients.samples)
+        columns = max(clients.split) if clients.split else clients.columns or 0
+        return self.task.plan(sizes, columns, row_bound=clients.row_bound)
 
     def blank(self) -> Federation | VerticalFederation:
         """Stands for the federation where only its shape matters: rows, or columns, of zeros."""

@@ -243,7 +243,7 @@ class Node:
                     wire.LIMITS, "this client's limits: its rows are prepared by another schema than the server names"
                 )
             if assignment.events:
-                assignment.hold_events(len(self._rows.X))
+                assignment.hold_events(*self._rows.X.shape)
             y = self._own.coded(self._rows.labels, assignment.task.objective.loss)
             self._runs[identity] = _Run(assignment, y)
             while len(self._runs) > _KEPT_RUNS:

@@ -11,6 +11,7 @@ from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
+from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey
@@ -77,11 +78,24 @@ class Task:
         self.privacy.check(self.algorithm.asks(), self.objective.penalty)
 
     def plan(
-        self, sizes: np.ndarray, spent: Mapping[Event, int] | None = None, row_bound: float | None = None
+        self,
+        sizes: np.ndarray,
+        columns: int,
+        spent: Mapping[Event, int] | None = None,
+        row_bound: float | None = None,
     ) -> tuple[Event, ...]:
-        """What each answer is, one event for each kind of question; nothing where there is no budget."""
-        most = self.participation.most(self.rounds)
-        return self.privacy.plan(self.algorithm.asks(), self.rounds, sizes, spent, row_bound, most)
+        """What each answer is, one event for each kind of question; nothing where there is no budget.
+
+        `sizes`: records of each client; `columns`: of a row, or of the widest party where columns are split.
+        """
+        most, shape = self.participation.most(self.rounds), self.shape(columns, int(sizes[0]))
+        return self.privacy.plan(self.algorithm.asks(), self.rounds, sizes, spent, row_bound, most, shape)
+
+    def shape(self, columns: int, samples: int) -> AnswerShape:
+        """How long answers are."""
+        loss = self.objective.loss
+        dim = samples if self.algorithm.layout == "columns" else loss.model_size(columns)
+        return AnswerShape(dim, columns, loss.slope_at_zero)
 
     def key(self, streams: Streams, digests: np.ndarray, events: tuple[Event, ...], *more: Any) -> NoiseKey:
         """What noise is bound to: the task, and the digests of each client's own data."""

@@ -48,6 +48,8 @@ _NOISE = {
     "someone who knows the seed",
     "forgotten": "pseudo-random, in floating point, of a seed that the operating system drew and that is kept nowhere; "
     "this holds for the mechanism, not against someone who can read this machine's memory while it runs",
+    "discrete": "simulation: discrete noise, pseudo-random and repeatable; this holds for the mechanism, not against "
+    "someone who knows the seed",
     "secure": "discrete noise from the operating system's generator",
 }
 _UNITS = {
@@ -295,7 +297,7 @@ class Statement:
             unit=unit,
             observer=OBSERVER,
             accountant=self.accountant,
-            noise=_NOISE["forgotten" if self.forgotten and privacy.noise == "seeded" else privacy.noise],
+            noise=_NOISE["forgotten" if self.forgotten and not privacy.secret_noise else privacy.noise],
             epsilon_of_client=tuple(float(value) for value in self.epsilons),
             not_covered=not_covered,
             span=f"this and all earlier runs in the {owners}' ledgers" if self.lasting else "the whole run",

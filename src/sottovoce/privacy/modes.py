@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
 from sottovoce.core.vouched import vouched
 from sottovoce.privacy.events import Event, Relation
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.calibration import AnswerShape
 
 LEAST_CLIP, LARGEST_CLIP = 1e-60, 1e60
 
@@ -34,7 +37,12 @@ class PrivacyMode:
     @property
     def secret_noise(self) -> bool:
         """Whether noise comes from the operating system, so that nobody can draw it again."""
-        return False
+        return getattr(self, "noise", "") == "secure"
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether noise is integers on a grid."""
+        return getattr(self, "noise", "") in ("secure", "discrete")
 
     @property
     def cut(self) -> tuple[str, float]:
@@ -61,20 +69,31 @@ class PrivacyMode:
         spent: Mapping[Event, int] | None = None,
         row_bound: float | None = None,
         most: int | None = None,
+        shape: "AnswerShape | None" = None,
     ) -> tuple[Event, ...]:
         """What an answer of each part of `asks` is, with the least noise that the budget allows.
 
         Nothing where there is no budget. `sizes`: records of each client. `spent`: what each client has answered
         before, out of the same budget. `row_bound`: what no row is longer than. `most`: rounds that one client takes
-        part in, if fewer than all.
+        part in, if fewer than all. `shape`: how long answers are, for noise on a grid.
         """
         return ()
+
+    def parts(self, asks: Asks) -> tuple[Part, ...]:
+        """The kinds of answer that are charged: one event of `plan` for each."""
+        return asks.parts
+
+    def kind_of_answer(
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+    ) -> dict[str, Any]:
+        """What an answer to this part's questions is, whatever its noise: the other fields of its event."""
+        return {}
 
     def costs(self, asks: Asks, part: Part) -> int:
         """Events charged to a client for one round of this part."""
         return 0
 
-    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
         """Whether a client of so many records makes answers that are this event, whatever their noise."""
         return False
 
@@ -146,7 +165,8 @@ class Proven(PrivacyMode):
     mechanism
         "gaussian", or "laplace" for pure epsilon (delta = 0; gradients are then clipped in the L1 norm).
     noise
-        "seeded": reproducible, for simulation and tests; the guarantee says so. "secure": discrete noise from the
+        "seeded": reproducible, for simulation and tests; the guarantee says so. "discrete": the same, but integers on
+        a grid: exactly what "secure" would add if its bits were these. "secure": discrete noise from the
         operating system's generator.
     participations
         The most rounds one client answers in; afterwards it stays silent. None: as many as it can be asked in.
@@ -168,7 +188,7 @@ class Proven(PrivacyMode):
     unit: Literal["record", "client"] = "record"
     relation: Literal["replace-one", "add-remove"] = "replace-one"
     mechanism: Literal["gaussian", "laplace"] = "gaussian"
-    noise: Literal["seeded", "secure"] = "seeded"
+    noise: Literal["seeded", "secure", "discrete"] = "seeded"
     participations: int | None = None
     mode: ClassVar[Mode] = "proven"
     layouts: ClassVar[frozenset[Layout]] = frozenset({"rows"})
@@ -187,7 +207,7 @@ class Proven(PrivacyMode):
             whole = self.relation == "replace-one"
             check.require(whole, "Proven", "relation must be 'replace-one' for unit 'client'", self.relation)
         check.one_of("Proven", "mechanism", self.mechanism, ("gaussian", "laplace"))
-        check.one_of("Proven", "noise", self.noise, ("seeded", "secure"))
+        check.one_of("Proven", "noise", self.noise, ("seeded", "secure", "discrete"))
         if self.mechanism == "laplace":
             check.require(
                 self.delta == 0, "Proven", "delta must be 0 with Laplace noise (it is pure epsilon)", self.delta
@@ -205,10 +225,6 @@ class Proven(PrivacyMode):
     @property
     def budget(self) -> tuple[float, float]:
         return self.epsilon, self.delta
-
-    @property
-    def secret_noise(self) -> bool:
-        return self.noise == "secure"
 
     @property
     def cut(self) -> tuple[str, float]:
@@ -236,18 +252,33 @@ class Proven(PrivacyMode):
         spent: Mapping[Event, int] | None = None,
         row_bound: float | None = None,
         most: int | None = None,
+        shape: "AnswerShape | None" = None,
     ) -> tuple[Event, ...]:
         from sottovoce.privacy import calibration
 
-        return calibration.plan_rows(self, asks, rounds, sizes, spent, row_bound, most)
+        return calibration.plan_rows(self, asks, rounds, sizes, spent, row_bound, most, shape)
+
+    def parts(self, asks: Asks) -> tuple[Part, ...]:
+        """Where whole clients are hidden, all uploads are alike."""
+        if self.unit == "record":
+            return asks.parts
+        return (replace(asks.parts[0], answers=asks.releases, batch=0, last=asks.parts[-1].last, share=1.0),)
+
+    def kind_of_answer(
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+    ) -> dict[str, Any]:
+        from sottovoce.privacy import calibration
+
+        bound = calibration.bound_in_force(self, part, row_bound)
+        return calibration.kind_of_answer(self, part, sizes, shape) | {"row_bound": bound}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return asks.releases if self.unit == "client" else part.answers
 
-    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
         from sottovoce.privacy import calibration
 
-        return calibration.is_answer_of_rows(self, event, part, size, row_bound)
+        return calibration.is_answer_of_rows(self, event, part, size, row_bound, shape)
 
 
 _BOUNDS = {  # what each is, and what is sensible
@@ -314,7 +345,7 @@ class ProvenColumns(PrivacyMode):
     model: bool = True
     model_bound: float | None = None
     label_epsilon: float | None = None
-    noise: Literal["seeded", "secure"] = "seeded"
+    noise: Literal["seeded", "secure", "discrete"] = "seeded"
     mode: ClassVar[Mode] = "proven"
     layouts: ClassVar[frozenset[Layout]] = frozenset({"columns"})
 
@@ -327,7 +358,7 @@ class ProvenColumns(PrivacyMode):
         check.require(self.bound is not None, who, f"needs bound, {_BOUNDS['bound']}")
         check.positive(who, bound=self.bound)
         check.one_of(who, "variant", self.variant, ("ridge", "clip"))
-        check.one_of(who, "noise", self.noise, ("seeded", "secure"))
+        check.one_of(who, "noise", self.noise, ("seeded", "secure", "discrete"))
         needs = {
             "column_bound": self.variant == "ridge" and self.unit == "column",
             "row_bound": self.variant == "ridge" and self.unit == "record",
@@ -344,8 +375,8 @@ class ProvenColumns(PrivacyMode):
                 check.positive(who, **{name: value})
         if self.label_epsilon is not None:
             check.positive(who, label_epsilon=self.label_epsilon)
-        secure = self.noise != "secure" or self.variant == "clip"
-        check.require(secure, who, "secure noise is offered for variant 'clip'", self.variant)
+        proved = not self.on_grid or self.variant == "clip"
+        check.require(proved, who, "secure noise is offered for variant 'clip'", self.variant)
 
     @property
     def promise(self) -> str:
@@ -354,10 +385,6 @@ class ProvenColumns(PrivacyMode):
     @property
     def budget(self) -> tuple[float, float]:
         return self.epsilon, self.delta
-
-    @property
-    def secret_noise(self) -> bool:
-        return self.noise == "secure"
 
     @property
     def cut(self) -> tuple[str, float]:
@@ -396,18 +423,26 @@ class ProvenColumns(PrivacyMode):
         spent: Mapping[Event, int] | None = None,
         row_bound: float | None = None,
         most: int | None = None,
+        shape: "AnswerShape | None" = None,
     ) -> tuple[Event, ...]:
         from sottovoce.privacy import calibration
 
-        return calibration.plan_columns(self, asks, rounds if most is None else most)
+        return calibration.plan_columns(self, asks, rounds if most is None else most, shape)
+
+    def kind_of_answer(
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+    ) -> dict[str, Any]:
+        from sottovoce.privacy import calibration
+
+        return calibration.column_kind(self, shape) | {"row_bound": 0.0}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return part.answers
 
-    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
         from sottovoce.privacy import calibration
 
-        return calibration.is_answer_of_columns(self, event)
+        return calibration.is_answer_of_columns(self, event, shape)
 
 
 Privacy = NoPrivacy | Published | Proven

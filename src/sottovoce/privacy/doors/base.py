@@ -42,7 +42,9 @@ class ExactOracle(Protocol):
     def gradient(
         self, w: np.ndarray, clients: np.ndarray, clip: float | None, norm: int, keep: np.ndarray | None
     ) -> np.ndarray: ...
-    def clipped_examples(self, w: np.ndarray, client: int, clip: float, norm: int) -> np.ndarray: ...
+    def clipped_examples(
+        self, w: np.ndarray, client: int, clip: float, norm: int, some: np.ndarray | None
+    ) -> np.ndarray: ...
     def argmin(
         self,
         centre: np.ndarray,
@@ -240,17 +242,26 @@ class Door:
 
     def exact_gradient(self, w: np.ndarray, question: Question, clip: float | None, norm: int = 2) -> np.ndarray:
         """The gradient; over a batch if one was declared, divided by the expected batch, never by the realised one."""
+        local, drawn = question.local, self.drawn(question)
+        if drawn is None:
+            return self.exact.gradient(w, local, clip, norm, None)
+        return self.exact.gradient(w, local, clip, norm, drawn) / self.rates(question.part.batch)[local]
+
+    def drawn(self, question: Question) -> np.ndarray | None:
+        """Which records are in the batch of this question, clients end to end; None where all of them are."""
         local, batch = question.local, question.part.batch
         if batch == 0 or (self.rates(batch)[local] == 1).all():
-            return self.exact.gradient(w, local, clip, norm, None)
-        rate = self.rates(batch)[local]
-        sizes = self.exact.sizes[local]
-        draws = self.key.batch(self.clients[local], local, sizes, question.k, question.number, question.asked)
+            return None
+        rate, sizes = self.rates(batch)[local], self.exact.sizes[local]
+        draws = self.batch_numbers(sizes, question)
         if self.poisson:
-            keep = draws < np.repeat(rate[:, 0], sizes)
-        else:
-            keep = smallest_of_each(draws, sizes, np.rint(rate[:, 0] * sizes).astype(np.int64))
-        return self.exact.gradient(w, local, clip, norm, keep) / rate
+            return draws < np.repeat(rate[:, 0], sizes)
+        return smallest_of_each(draws, sizes, np.rint(rate[:, 0] * sizes).astype(np.int64))
+
+    def batch_numbers(self, sizes: np.ndarray, question: Question) -> np.ndarray:
+        """A uniform number for each record of these clients."""
+        who = self.clients[question.local]
+        return self.key.batch(who, question.local, sizes, question.k, question.number, question.asked)
 
     def rates(self, batch: float) -> np.ndarray:
         """The share of its records that each client's gradient is taken over: (n, 1)."""

@@ -54,12 +54,12 @@ class ClientDoor(ProvenDoor):
         return moments.width(self.exact.dim, self.exact.dim // self.exact.loss.outputs)
 
     def _noised(self, moved: np.ndarray, question: Question) -> np.ndarray:
-        if self.privacy.noise == "seeded":
+        if not self.privacy.on_grid:
             scale = self.events[0].noise_multiplier * 2 * self.privacy.clip
             return self.noisy(moved, scale, Purpose.NOISE, question)
         grid = mechanisms.to_grid(moved, self.privacy.clip)
-        scale = self.events[0].noise_multiplier * 2 * mechanisms.GRID_BOUND
-        return self.intercept(mechanisms.from_grid(mechanisms.noised("gaussian", scale, grid), self.privacy.clip))
+        scale = self.grid_scale(question.part, 2 * mechanisms.GRID_BOUND)
+        return self.on_grid(grid, self.privacy.clip / mechanisms.GRID_STEPS, scale, Purpose.NOISE, question)
 
     def take_part(self, visit: Visit) -> tuple[Any, Any]:
         """One round whose outcome has one form, whatever the data: the declared releases, and finite states.

@@ -185,7 +185,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         )
 
     def would_be(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
-        if not self.privacy.model or self.privacy.noise == "secure":
+        if not self.privacy.model or self.privacy.secret_noise:
             return None
         everyone = np.ones(self.shape(len(local)), dtype=bool)
         intercept, self.intercept = self.intercept, lambda answer, *_: answer  # nothing is given out
@@ -248,12 +248,11 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def _clipped(self, value: np.ndarray, bound: float, purpose: Purpose, question: Question) -> np.ndarray:
         clipped = clip_rows(value, bound)
-        if self.privacy.noise == "seeded":
+        if not self.privacy.on_grid:
             return self.noisy(clipped, self.events[0].noise_multiplier * 2 * bound, purpose, question)
         grid = mechanisms.to_grid(clipped, bound)
-        scale = self.events[0].noise_multiplier * 2 * mechanisms.GRID_BOUND
-        grid = mechanisms.noised("gaussian", scale, grid)
-        return self.intercept(mechanisms.from_grid(grid, bound))
+        scale = self.grid_scale(self.asks.parts[0], 2 * mechanisms.GRID_BOUND)
+        return self.on_grid(grid, bound / mechanisms.GRID_STEPS, scale, purpose, question)
 
 
 def _in_range(what: str, value: Numbers) -> None:

@@ -13,6 +13,7 @@ from sottovoce.core.vouched import vouched
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy import sensitivity
+from sottovoce.privacy.calibration import AnswerShape, moments_steps
 from sottovoce.privacy.doors.base import ARGMIN_TOL, Numbers
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question
@@ -21,6 +22,7 @@ from sottovoce.privacy.modes import Proven
 
 PROMISE_SLACK = 1 + 2.0**-30  # the square of a row's length is checked against its promised bound to 12 digits
 _COARSEST = 2.0**32  # public numbers beside what one record changes
+_AT_ONCE = 1 << 21  # numbers of single gradients that are held at a time
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
 
 
@@ -59,7 +61,7 @@ class RecordDoor(ProvenDoor):
                 f"Proven: nobody vouches for the constants of {type(loss).__name__}, which is not a loss of this "
                 "library; use one that is, such as Logistic() or Huber(), or unit='client', or Published or NoPrivacy"
             )
-        if kind not in ("gradient", "moments") and self.privacy.noise == "secure":
+        if kind not in ("gradient", "moments") and self.privacy.on_grid:
             raise NoGuarantee(
                 f"Proven: secure noise is offered for gradients and moments, not for {kind!r}; use the default variant"
             )
@@ -82,9 +84,9 @@ class RecordDoor(ProvenDoor):
             )
 
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
-        if self.privacy.noise == "secure":
+        if self.privacy.on_grid:
             return self.answered(
-                question, lambda: self._grid_gradient(w, question.local), lambda sums: self._secure(sums, question)
+                question, lambda: self._grid_gradient(w, question), lambda sums: self._from_grid(sums, question)
             )
         event = self.event_of(question.part)
         scale = event.noise_multiplier * self._sensitivity(question)
@@ -160,14 +162,16 @@ class RecordDoor(ProvenDoor):
         return self.answered(question, lambda: local_runs.take_descent(noisy, start, spec), self.intercept)
 
     def moments(self, kappa: float, slope_bound: float, question: Question) -> np.ndarray:
+        declared = (kappa, slope_bound) == (question.part.kappa, question.part.slope_bound)
+        check.require(declared, "Oracle", "moments must be asked for with the kappa and slope_bound that were declared")
         slope = min(slope_bound, self.exact.loss.slope_at_zero)
         row_bound = self.privacy.clip / slope  # so that a record's first moment is cut to the clip norm
         one = moments.sensitivity(kappa, slope, self._reach == 2)
-        if self.privacy.noise == "secure":
+        if self.privacy.on_grid:
             answer = self.answered(
                 question,
                 lambda: self._grid_moments(kappa, row_bound, slope, question.local),
-                lambda sums: self._secure_moments(sums, one, kappa, slope, question),
+                lambda sums: self._moments_from_grid(sums, kappa, slope, question),
             )
         else:
             # Products and sums of n records are off by at most n (n + 4) u (slope + kappa), for both of two neighbours.
@@ -189,17 +193,12 @@ class RecordDoor(ProvenDoor):
         records = [self.exact.moments_of_records(int(client), kappa, row_bound, slope) for client in local]
         return np.stack([mechanisms.to_grid(own, longest).sum(axis=0) for own in records])
 
-    def _secure_moments(
-        self, sums: np.ndarray, one: float, kappa: float, slope: float, question: Question
-    ) -> np.ndarray:
-        """Moments of integer sums, with discrete noise from the operating system.
-
-        Truncation moves each coordinate of a record by less than a step, so two records' difference by √width steps.
-        """
-        longest = float(np.hypot(slope, kappa))
-        steps = np.ceil(one * mechanisms.GRID_STEPS / longest) + np.sqrt(sums.shape[-1])
-        noisy = mechanisms.noised("gaussian", self.event_of(question.part).noise_multiplier * steps, sums)
-        return self.intercept(mechanisms.from_grid(noisy, longest) * self.exact.weights[question.local])
+    def _moments_from_grid(self, sums: np.ndarray, kappa: float, slope: float, question: Question) -> np.ndarray:
+        """Moments of integer sums, with discrete noise."""
+        shape = AnswerShape(self.exact.dim, self.exact.dim // self.exact.loss.outputs, slope)
+        scale = self.grid_scale(question.part, moments_steps(question.part, shape, self._reach == 2, sums.shape[-1]))
+        step = float(np.hypot(slope, kappa)) / mechanisms.GRID_STEPS
+        return self.on_grid(sums, step * self.exact.weights[question.local], scale, Purpose.NOISE, question)
 
     def _prox_steps_sensitivity(self, spec: ProxSteps, question: Question) -> np.ndarray:
         one, local = self._sensitivity(question), question.local
@@ -289,21 +288,28 @@ class RecordDoor(ProvenDoor):
     def _kinds(self) -> dict[Part, tuple[list[Event], np.ndarray]]:
         return {}
 
-    def _grid_gradient(self, w: np.ndarray, local: np.ndarray) -> np.ndarray:
-        """Sums of clipped gradients as integers on a grid, one client after the other."""
+    def _grid_gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
+        """Sums of clipped gradients as integers on a grid, one client after the other; over a batch if declared."""
+        local = question.local
         points = np.broadcast_to(w, (*self.shape(len(local)), self.exact.dim))
-        sums = np.empty(points.shape, dtype=np.int64)
+        sums = np.zeros(points.shape, dtype=np.int64)
+        drawn, starts = self.drawn(question), np.concatenate([[0], np.cumsum(self.exact.sizes[local])])
         for place in np.ndindex(points.shape[:-1]):
             client = int(local[place[-1]])
-            examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm)
-            sums[place] = mechanisms.to_grid(examples, self.privacy.clip, self._norm).sum(axis=0)
+            rows = np.arange(self.exact.sizes[client])
+            if drawn is not None:
+                rows = np.flatnonzero(drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))])
+            for some in np.array_split(rows, max(1, len(rows) * self.exact.dim // _AT_ONCE)):
+                examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm, some)
+                sums[place] += mechanisms.to_grid(examples, self.privacy.clip, self._norm).sum(axis=0)
         return sums
 
-    def _secure(self, sums: np.ndarray, question: Question) -> np.ndarray:
-        """The gradients of integer sums, with discrete noise from the operating system."""
-        scale = self.event_of(question.part).noise_multiplier * self._reach * mechanisms.GRID_BOUND
-        noisy = mechanisms.noised(self.privacy.mechanism, scale, sums)
-        return self.intercept(mechanisms.from_grid(noisy, self.privacy.clip) * self.exact.weights[question.local])
+    def _from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:
+        """The gradients of integer sums, with discrete noise."""
+        scale = self.grid_scale(question.part, self._reach * mechanisms.GRID_BOUND)
+        weights = self.exact.weights[question.local] / self.rates(question.part.batch)[question.local]
+        step = self.privacy.clip / mechanisms.GRID_STEPS
+        return self.on_grid(sums, step * weights, scale, Purpose.NOISE, question)
 
 
 def _sure_tolerance(terms: sensitivity.ArgminTerms, one: np.ndarray) -> np.ndarray:

@@ -155,9 +155,15 @@ class Rows(StoredRows):
         """Euclidean norm of the gradient of `argmin`'s objective at `w`, (..., clients)."""
         return self._subproblems(centre, rho, linear, ridge, clients, row_cap).gradient_norms(w)
 
-    def clipped_examples(self, w: Floats, client: int, clip: float, norm: int = 2) -> Floats:
-        """Gradient of each row of one client, clipped as in `gradient` but neither summed nor weighted: (rows, dim)."""
-        rows = slice(self.offsets[client], self.offsets[client + 1])
+    def clipped_examples(
+        self, w: Floats, client: int, clip: float, norm: int = 2, some: Integers | None = None
+    ) -> Floats:
+        """Gradient of each row of one client, clipped as in `gradient` but neither summed nor weighted: (rows, dim).
+
+        `some`: numbers of the rows that are asked for, of the client's own; all by default.
+        """
+        start, end = int(self.offsets[client]), int(self.offsets[client + 1])
+        rows = slice(start, end) if some is None else start + some
         X, outputs = in_float64(self.X[rows]), self.loss.outputs
         with np.errstate(over="ignore", invalid="ignore"):
             slopes = self.loss.slope(margins(X, w, outputs), self.y[rows]).reshape(len(X), outputs)
