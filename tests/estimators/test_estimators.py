@@ -496,7 +496,7 @@ def test_frames() -> None:
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(features[["height", "age", "weight"]])
     message = (
-        r"column 'hospital' of X must hold numbers, and row 0 holds text \(400 such entries\)\. Drop such rows, leave"
+        r"column 'hospital' of X must hold numbers, and row 0 holds text \(400 such entries\)\. Give prepare=Schema"
     )
     with pytest.raises(InvalidInput, match=message):
         sv.FederatedClassifier(**QUICK).fit(frame.drop(columns="ill"), frame["ill"], groups=frame["hospital"])
