@@ -191,7 +191,8 @@ class RecordDoor(ProvenDoor):
         """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
         longest = float(np.hypot(slope, kappa))
         records = [self.exact.moments_of_records(int(client), kappa, row_bound, slope) for client in local]
-        return np.stack([mechanisms.to_grid(own, longest).sum(axis=0) for own in records])
+        sums = np.stack([mechanisms.to_grid(own, longest).sum(axis=0) for own in records])
+        return np.broadcast_to(sums, (*self.shape(len(local)), sums.shape[-1]))  # each run has noise of its own
 
     def _moments_from_grid(self, sums: np.ndarray, kappa: float, slope: float, question: Question) -> np.ndarray:
         """Moments of integer sums, with discrete noise."""
