@@ -116,7 +116,8 @@ class FederatedLinear(PrivateEstimator):
         mode, participation = self._mode(), Everyone() if self.participation is None else self.participation
         if not (isinstance(self.algorithm, str) and self.algorithm == "auto"):
             return Task(self._algorithm(), objective, mode, participation, self.rounds, self.engine)
-        from sottovoce.planning import forecast as plan
+        from sottovoce.planning.forecast import choose
+        from sottovoce.planning.problem import Problem
 
         if not isinstance(mode, Proven):
             raise InvalidInput(f"{self._name}: algorithm='auto' is for privacy 'proven', got {mode.mode!r}. Name one")
@@ -129,15 +130,17 @@ class FederatedLinear(PrivateEstimator):
             )
         if self._adds_intercept:
             columns, bound = columns + 1, float(np.hypot(bound, 1.0))
-        chosen = plan.choose(
-            federation.sizes.tolist(),
-            columns,
-            epsilon=self._steps.epsilon_for_training(mode),
-            delta=mode.delta,
-            objective=objective,
-            unit=mode.unit,
-            secure=mode.noise == "secure",
-            row_bound=bound,
+        chosen = choose(
+            Problem(
+                federation.sizes.tolist(),
+                columns,
+                epsilon=self._steps.epsilon_for_training(mode),
+                delta=mode.delta,
+                objective=objective,
+                unit=mode.unit,
+                secure=mode.noise == "secure",
+                row_bound=bound,
+            )
         )
         privacy = replace(mode, clip=chosen.privacy.clip)
         return Task(chosen.algorithm, objective, privacy, participation, chosen.rounds, self.engine)
