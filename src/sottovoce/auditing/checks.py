@@ -18,7 +18,7 @@ from sottovoce.auditing.finding import Check, Conclusion
 from sottovoce.auditing.game import Game, Player, relation_of
 from sottovoce.auditing.neighbours import LONG, RIDGE, Linear, crowd, one_by_one, random_columns
 from sottovoce.auditing.second_accountant import second_epsilon
-from sottovoce.auditing.tape import MODEL, Answer, Recorder
+from sottovoce.auditing.tape import Answer, Recorder
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.events import Event
@@ -115,7 +115,7 @@ def standardised(world: World, answers: Sequence[Answer]) -> dict[str, Noise]:
     drawn."""
     noise: dict[str, list[Noise]] = {}
     for answer, wanted in expected(world, answers):
-        given = _with_runs(answer.given - wanted.public)
+        given = _with_runs(wanted.given(answer))
         exact = np.broadcast_to(_with_runs(wanted.exact), given.shape)
         if not np.any(wanted.sensitivity) and np.array_equal(given, exact):
             continue  # no data can change this answer, and it has no noise
@@ -265,9 +265,7 @@ def on_grid(world: World, answers: Sequence[Answer], path: str) -> Check:
     """Low bits: secure answers lie on a grid that does not depend on the data."""
     worst = 0.0
     for answer, wanted in expected(world, answers):
-        bound = world.privacy.model_bound if answer.kind == MODEL else world.privacy.cut[1]
-        weight = world.weight(answer.local) if answer.kind == "gradient" else 1.0
-        steps = (answer.given - wanted.public) / (bound * weight / GRID)
+        steps = wanted.given(answer) / (wanted.cut / GRID)
         worst = max(worst, float(np.abs(steps - np.rint(steps)).max()))
     return passed(path, "low bits", f"{worst:.1g} of a step off the grid", "on a public grid", worst < 1e-2)
 
@@ -325,8 +323,7 @@ def batches(game: Game, path: str, seed: int) -> list[Check]:
     ]
     table = np.stack(gradients, axis=1)
     drawn = table != 0
-    clip = getattr(game.privacy, "clip", None)
-    one = min(1.0, math.inf if clip is None else clip) * float(world.weight(first)[0, 0]) / rate
+    one = min(1.0, getattr(game.privacy, "clip", None) or math.inf) * float(world.weight(first)[0, 0]) / rate
     sizes = np.abs(table[drawn])
     holds = bool(len(sizes)) and bool(np.allclose(sizes, one, rtol=EXACT, atol=0))
     seen = f"{sizes.min(initial=math.inf):.6g} to {sizes.max(initial=0):.6g}"

@@ -131,7 +131,7 @@ def _of_promise(game: Game, name: str) -> list[Place]:
     kinds, record, gaussian = game.asks.kinds, privacy.unit == "record", privacy.mechanism == "gaussian"
     batched = record and gaussian and not privacy.secret_noise and kinds == ("gradient",) and _has(game, "batch")
     places = {  # name: whether the method has it, what changes in the promise, and the size of batches
-        "secure": (kinds == ("gradient",), {"noise": "secure"}, 0),
+        "secure": (set(kinds) <= {"gradient", "moments"}, {"noise": "secure"}, 0),
         "client": (gaussian and record, {"unit": "client", "relation": "replace-one"}, None),
         "add-remove": (record and privacy.relation == "replace-one", {"relation": "add-remove"}, 0),
         "laplace": (

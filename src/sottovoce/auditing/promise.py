@@ -68,7 +68,8 @@ def promised(privacy: Proven | ProvenColumns, asks: Asks, rounds: int) -> tuple[
         mechanism = "discrete-gaussian"
     budget = (privacy.epsilon, privacy.delta)
     if unit == "client":
-        return (Promised(mechanism, relation, "full", times * asks.releases, *budget),)
+        uploads = min(times, sum(part.rounds(rounds) for part in asks.parts)) * asks.releases
+        return (Promised(mechanism, relation, "full", uploads, *budget),)
     promises = []
     for part in asks.parts:
         answers = min(times, part.rounds(rounds)) * part.answers
@@ -163,6 +164,15 @@ def chain_deviation(spec: Descent, one: np.ndarray, smooth: np.ndarray) -> np.nd
     c, count = np.maximum(np.abs(flat), np.abs(steep)), spec.count
     gain = np.sqrt((1 + c) * (1 - c**count) / ((1 - c) * (1 + c**count)))
     return gain * one * np.asarray(spec.step) * np.sqrt(sum(flat ** (2 * j) for j in range(count)))
+
+
+def moments_sensitivity(privacy: Proven, kappa: float, slope: float) -> float:
+    """How far one record moves the sum of moments: with c the product of the two rows, at most the root of
+    2 B² (1 + c) + 2 κ² (1 − c²); where a record is left out, of B² + κ²."""
+    if privacy.relation == "add-remove":
+        return math.hypot(slope, kappa)
+    c = min(1.0, slope**2 / (2 * kappa**2))
+    return math.sqrt(2 * slope**2 * (1 + c) + 2 * kappa**2 * (1 - c**2))
 
 
 def scores_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) -> np.ndarray:
