@@ -371,13 +371,10 @@ class FederatedRegressor(RegressorMixin, FederatedLinear):
 
     def _range(self) -> tuple[float, float]:
         if self._schema is not None:
-            label = self._schema.label
-            fits = label is not None and label.range is not None and self.y_range is None
+            stated = self._schema.label.range if self._schema.label is not None else None
             rule = "a schema must state the range of y, Label(column, range=(low, high)), and y_range must be left out"
-            check.require(fits, self._name, rule)
-            assert label is not None
-            assert label.range is not None
-            return label.range
+            check.require(stated is not None and self.y_range is None, self._name, rule)
+            return stated or (-1.0, 1.0)
         if self.y_range is None:
             return -1.0, 1.0
         pair = check.finite_array(self._name, "y_range", self.y_range, ndim=1)
