@@ -51,8 +51,8 @@ class Limits:
     message_bytes
         The largest broadcast that is read.
     smallest_number, largest_number
-        Bounds on the size of every number that the server chooses: hyper-parameters (which may also be 0), and the
-        entries of a broadcast.
+        Bounds on the size of every number that the server chooses: hyper-parameters (which may also be 0, or what this
+        library takes by default), and the entries of a broadcast.
     label_epsilon, open_labels
         Of a label holder where columns are split: the epsilon with which its labels are randomised, once for life; or
         that they may be used as they are, which shows every one of them to the server and to all parties.
@@ -142,9 +142,11 @@ class Limits:
 
 
 def _numbers(part: Any) -> Iterator[tuple[str, float]]:
-    """The numbers among the fields of a dataclass, those in lists too."""
+    """The numbers among the fields of a dataclass, those in lists too; without defaults, which no server chose."""
     for field in fields(part):
         value = getattr(part, field.name)
+        if value == field.default:
+            continue
         for each in value if isinstance(value, list | tuple) else (value,):
             if isinstance(each, int | float) and not isinstance(each, bool):
                 yield field.name, float(each)
