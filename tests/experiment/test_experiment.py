@@ -250,7 +250,7 @@ WRONG = {
         {"algorithm": {"name": "fedavg", "local_steps": 1.5}},
         "local_steps must be a whole number, got 1.5",
     ),
-    "theorem 5": ({"algorithm": {"name": "dp-admm", "theorem": 5}}, "theorem must be 'auto', 3 or 4, got 5"),
+    "theorem 5": ({"algorithm": {"name": "dp-admm", "theorem": 5}}, "unknown theorem 5. Known: auto, 3, 4"),
     "loss unknown": ({"objective": {"loss": "logistik"}}, "unknown loss 'logistik'. Did you mean 'logistic'?"),
     "penalty unknown": ({"objective": {"loss": "logistic", "penalty": "l3"}}, "unknown penalty 'l3'"),
     "penalty incomplete": ({"objective": {"loss": "logistic", "penalty": "l2"}}, "[objective]: l2 needs lam = ..."),

@@ -267,8 +267,8 @@ def _bindings(keys: Sequence[NoiseKey], client: int, path: str) -> list[Check]:
     change it alone."""
     who, exact = np.array([client]), np.zeros((1, 1000))
 
-    def noise(key: NoiseKey, answer: np.ndarray, purpose: Purpose = Purpose.NOISE) -> np.ndarray:
-        return key.noise("gaussian", who, who, 1, purpose, 0, answer).ravel()
+    def noise(key: NoiseKey, answer: np.ndarray, purpose: Purpose = Purpose.NOISE, asked: float = 0.0) -> np.ndarray:
+        return key.noise("gaussian", who, who, 1, purpose, 0, answer, (np.full((1, 1), asked),)).ravel()
 
     def batch(key: NoiseKey) -> np.ndarray:
         return key.batch(who, who, np.array([exact.size]), 1, 0).ravel() - 0.5
@@ -277,6 +277,7 @@ def _bindings(keys: Sequence[NoiseKey], client: int, path: str) -> list[Check]:
     pairs = {
         "noise for the same answer about other rows": (noise(key, exact), noise(other, exact)),
         "noise for another answer about the same rows": (noise(key, exact), noise(key, exact + 1.0)),
+        "noise for the same answer to another question": (noise(key, exact), noise(key, exact, asked=1.0)),
         "noise for another purpose": (noise(key, exact), noise(key, exact, Purpose.RELEASE)),
         "batches of the same question about other rows": (batch(key), batch(other)),
     }

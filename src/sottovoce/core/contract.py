@@ -406,15 +406,15 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         return Asks()
 
     def check(self, penalty: Penalty) -> None:
-        """Refuse a penalty this method cannot handle, before any work starts."""
+        """Refuse a penalty that this method cannot handle, before any work starts."""
 
     def warn_about(self, participation: Participation, n: int) -> None:
-        """Say so, before any work starts, if the method cannot do what it is for with these of `n` clients."""
+        """Warn, before any work starts, if the method fails when these of `n` clients take part."""
 
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
-        """What its paper's claim needs to know besides epsilon, delta and rounds, and `unmet`: what it assumes in vain.
+        """What its paper's claim depends on besides epsilon, delta and rounds: arguments of `privacy.claims.describe`.
 
-        These are arguments of `privacy/claims.py`'s `describe`.
+        Among them is `unmet`: the assumptions of the claim that this run breaks, as texts.
         """
         return {}
 
@@ -458,7 +458,7 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         """The model as it stands: (runs?, 1, dim)."""
 
     def stop(self, server: ServerState) -> str:
-        """Why to stop here, or "" to go on; asked after every round. With several runs: only once all of them agree.
+        """Why to stop after this round, or "" to go on. With several runs: only when all of them should stop.
 
         It sees the server's state and nothing else, so in `Proven` mode it is post-processing and costs nothing.
         """

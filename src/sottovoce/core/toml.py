@@ -32,6 +32,24 @@ def toml_value(value: object) -> str:
     raise InvalidInput(f"TOML: {rule}, got {shown(value)}")
 
 
+def to_toml(tables: Mapping[str, Mapping[str, object]]) -> str:
+    """Tables as TOML. Of a table that holds a table of tables, every table stands under a title of its own."""
+    blocks = []
+    for name, table in tables.items():
+        deep = any(isinstance(value, Mapping) and _holds_tables(value) for value in table.values())
+        below = {key: value for key, value in table.items() if deep and isinstance(value, Mapping)}
+        blocks.append((toml_key(name), {key: value for key, value in table.items() if key not in below}))
+        blocks += [(f"{toml_key(name)}.{toml_key(key)}", value) for key, value in below.items()]
+    return "\n".join(
+        "\n".join([f"[{title}]", *(f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items()), ""])
+        for title, table in blocks
+    )
+
+
+def _holds_tables(table: Mapping[str, object]) -> bool:
+    return any(isinstance(value, Mapping) for value in table.values())
+
+
 def _text(text: str) -> str:
     # JSON's escapes are TOML's, but TOML also wants DEL escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

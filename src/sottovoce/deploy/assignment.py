@@ -15,7 +15,7 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment.run_file import Settings, build_task
-from sottovoce.experiment.tables import from_table
+from sottovoce.experiment.tables import fit_value, from_table
 from sottovoce.experiment.task import Task
 from sottovoce.privacy.events import Event, event_class
 
@@ -32,6 +32,7 @@ class Assignment:
     settings: Settings
     events: tuple[Event, ...]
     row_bound: float | None
+    schema: str = ""  # the digest of the schema by which rows are prepared, if there is one
 
     @classmethod
     def read(cls, ask: Ask) -> "Assignment":
@@ -46,7 +47,8 @@ class Assignment:
             task, settings = build_task(tables, "task")
             check.require(settings.runs == 0, "task, [run]", "runs must be 0: a client answers for one run")
             task.check_method()
-            return cls(task, settings, _events(ask.events, task), ask.row_bound or None)
+            schema = fit_value("task, [schema]", "digest", tables.get("schema", {}).get("digest", ""), str)
+            return cls(task, settings, _events(ask.events, task), ask.row_bound or None, schema)
         except (SottovoceError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise Refused(wire.BAD_ASK, f"the question cannot be read: {str(error)[:300]}") from None
 

@@ -73,6 +73,8 @@ class Remote:
         told = {table: columns for table, columns in deployment.tables.items() if table != "clients"}
         self.engine = engine_for(engine, rows, self.dim)
         told["run"] = told["run"] | {"engine": self.engine}
+        if deployment.schema is not None:
+            told["schema"] = {"digest": deployment.schema.digest()}
         self._task = to_toml(told)
         self._events = json.dumps([pack_event(event) for event in self.events]) if self.events else ""
 

@@ -23,6 +23,8 @@ def write(folder: Path, run: Experiment, task: Task) -> None:
             data = {"npz": "rows.npz"} | federation.node_table()
             data |= {"labels": classes} if loss.classification and len(y) else {}
             tables: Tables = {"node": {"name": str(name)}, "data": data, "limits": _limits(task)}
+            if run.schema is not None:  # these rows are prepared already
+                tables["schema"] = {"digest": run.schema.digest()}
             (made / str(number) / "node.toml").write_text(to_toml(tables), encoding="utf-8")
 
 

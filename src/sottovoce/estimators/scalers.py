@@ -245,7 +245,7 @@ class PrivateScaler(Counted, _Scaler):
 
     def _guarantee(self, privacy: Proven, ledger: MemoryLedger) -> Guarantee:
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
-        charged = charges_of(ledger, self._event(privacy), rounds=1)
+        charged = charges_of(ledger, (self._event(privacy),), rounds=1)
         known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
         return state_guarantee(privacy, "ranges", 1, known)
 

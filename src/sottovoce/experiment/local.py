@@ -195,7 +195,7 @@ class LocalClients:
 
     def charges(self, rounds: int) -> Charges | None:
         """What the ledgers were charged; None where there are none."""
-        return None if self.ledger is None else charges_of(self.ledger, self.door.events[0], rounds)
+        return None if self.ledger is None else charges_of(self.ledger, self.door.events, rounds)
 
     def result(self, outcome: Outcome, config: dict[str, Any], lasting: bool) -> Result:
         """The finished run."""

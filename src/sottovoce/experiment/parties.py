@@ -159,7 +159,7 @@ class LocalParties(LocalClients):
     def charges(self, rounds: int) -> Charges | None:
         if self.ledger is None:
             return None
-        return charges_of(self.ledger, self.door.events[0], rounds, self.label_charges)
+        return charges_of(self.ledger, self.door.events, rounds, self.label_charges)
 
     def result(self, outcome: Outcome, config: dict[str, Any], lasting: bool) -> Result:
         """The finished run. The models for prediction are made, and charged, here."""

@@ -17,8 +17,9 @@ class Charges:
 
     Parameters
     ----------
-    event
-        What an answer of this run was planned to be; with unequal batches, that of the largest share.
+    planned
+        What an answer to each kind of question of this run was planned to be; with unequal batches, that of the
+        largest share.
     run
         The name of this run in the owners' ledgers; "" in memory.
     rounds
@@ -29,7 +30,7 @@ class Charges:
         Where columns are split and labels randomised: the history of the labels.
     """
 
-    event: Event
+    planned: tuple[Event, ...]
     rounds: int
     histories: tuple[History, ...]
     who: tuple[tuple[int, ...], ...]
@@ -38,9 +39,14 @@ class Charges:
 
     @classmethod
     def on_disk(
-        cls, event: Event, rounds: int, histories: Sequence[History], run: str, labels: History | None = None
+        cls,
+        planned: tuple[Event, ...],
+        rounds: int,
+        histories: Sequence[History],
+        run: str,
+        labels: History | None = None,
     ) -> "Charges":
-        return cls(event, rounds, tuple(histories), (tuple(range(len(histories))),), run, labels)
+        return cls(planned, rounds, tuple(histories), (tuple(range(len(histories))),), run, labels)
 
     @property
     def owners(self) -> int:
@@ -54,8 +60,8 @@ class Charges:
         return self.histories[self.who[repetition][owner]]
 
     def events(self) -> list[Event]:
-        """Every kind of answer in any history, the planned one first."""
-        kinds = dict.fromkeys([self.event])
+        """Every kind of answer in any history, the planned ones first."""
+        kinds = dict.fromkeys(self.planned)
         for history in self.histories:
             kinds |= dict.fromkeys(history.spent() or ())
         return list(kinds)
@@ -84,10 +90,11 @@ class Charges:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
+        planned = [pack_event(event) for event in self.planned]
         return {
             "run": self.run,
             "rounds": self.rounds,
-            "event": pack_event(self.event),
+            **({"event": planned[0]} if len(planned) == 1 else {"events": planned}),
             "histories": [history.to_dict() for history in self.histories],
             "who": [list(owners) for owners in self.who],
             "labels": None if self.labels is None else self.labels.to_dict(),
@@ -100,8 +107,8 @@ class Charges:
             histories = tuple(map(read_history, packed["histories"]))
             who = tuple(tuple(map(whole, owners)) for owners in packed["who"])
             labels = None if packed["labels"] is None else read_history(packed["labels"])
-            event, rounds = known_event(packed["event"]), whole(packed["rounds"])
-            charges = cls(event, rounds, histories, who, str(packed["run"]), labels)
+            planned = tuple(map(known_event, packed["events"] if "events" in packed else [packed["event"]]))
+            charges = cls(planned, whole(packed["rounds"]), histories, who, str(packed["run"]), labels)
             kinds = max((len(history.spent() or ()) for history in histories), default=0)
         except (SottovoceError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise InvalidInput(f"charges: cannot be read ({type(error).__name__}: {error})") from None
@@ -121,6 +128,8 @@ class ChargedLedger(Protocol):
     def histories(self) -> tuple[tuple[History, ...], tuple[tuple[int, ...], ...]]: ...
 
 
-def charges_of(ledger: ChargedLedger, event: Event, rounds: int, labels: History | None = None) -> Charges:
+def charges_of(
+    ledger: ChargedLedger, planned: tuple[Event, ...], rounds: int, labels: History | None = None
+) -> Charges:
     """What all owners of a ledger were charged."""
-    return Charges(event, rounds, *ledger.histories(), ledger.run, labels)
+    return Charges(planned, rounds, *ledger.histories(), ledger.run, labels)

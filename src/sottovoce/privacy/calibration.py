@@ -1,5 +1,6 @@
 """From a budget to noise: what each answer of a run is, with the least noise that the budget allows."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -50,17 +51,10 @@ def plan_rows(
     """What an answer of each part is (for unit "client": what an upload is, one event for all)."""
     times = min(number for number in (rounds, most, privacy.participations) if number is not None)
     check.whole("Proven", participations=times)
-    if privacy.unit == "client":
-        asked = sum(part.rounds(rounds) for part in asks.parts)
-        parts, counts = asks.parts[:1], [min(times, asked) * asks.releases]
-    else:
-        parts, counts = asks.parts, [min(times, part.rounds(rounds)) * part.answers for part in asks.parts]
-    kinds = [
-        kind_of_answer(privacy, part, sizes, shape) | {"row_bound": bound_in_force(privacy, part, row_bound)}
-        for part in parts
-    ]
-    shares = [part.share for part in parts] if len(parts) > 1 else [1.0]
-    return _shared_out(privacy.epsilon, privacy.delta, kinds, counts, shares, spent)
+    parts = privacy.parts(asks)
+    counts = [min(times, part.rounds(rounds)) * part.answers for part in parts]
+    kinds = [privacy.kind_of_answer(part, sizes, row_bound, shape) for part in parts]
+    return _shared_out(privacy.epsilon, privacy.delta, kinds, counts, [part.share for part in parts], spent)
 
 
 def plan_columns(privacy: "ProvenColumns", asks: Asks, rounds: int, shape: AnswerShape | None) -> tuple[Event, ...]:
@@ -97,7 +91,14 @@ def _shared_out(
         replace(event, noise_multiplier=one * float(np.sqrt(count / share)))
         for event, count, share in zip(kind_events, counts, shares, strict=True)
     ]
-    while accounting.epsilon({**dict(zip(events, counts, strict=True)), **(spent or {})}, delta) > epsilon:
+
+    def cost() -> float:
+        total = Counter(spent or {})
+        for event, count in zip(events, counts, strict=True):  # two parts may have the same event
+            total[event] += count
+        return accounting.epsilon(total, delta)
+
+    while cost() > epsilon:
         events = [replace(event, noise_multiplier=event.noise_multiplier * (1 + 2.0**-40)) for event in events]
     return tuple(events)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -78,6 +78,16 @@ class PrivacyMode:
         part in, if fewer than all. `shape`: how long answers are, for noise on a grid.
         """
         return ()
+
+    def parts(self, asks: Asks) -> tuple[Part, ...]:
+        """The kinds of answer that are charged: one event of `plan` for each."""
+        return asks.parts
+
+    def kind_of_answer(
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+    ) -> dict[str, Any]:
+        """What an answer to this part's questions is, whatever its noise: the other fields of its event."""
+        return {}
 
     def costs(self, asks: Asks, part: Part) -> int:
         """Events charged to a client for one round of this part."""
@@ -248,6 +258,20 @@ class Proven(PrivacyMode):
 
         return calibration.plan_rows(self, asks, rounds, sizes, spent, row_bound, most, shape)
 
+    def parts(self, asks: Asks) -> tuple[Part, ...]:
+        """Where whole clients are hidden, all uploads are alike."""
+        if self.unit == "record":
+            return asks.parts
+        return (replace(asks.parts[0], answers=asks.releases, batch=0, last=asks.parts[-1].last, share=1.0),)
+
+    def kind_of_answer(
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+    ) -> dict[str, Any]:
+        from sottovoce.privacy import calibration
+
+        bound = calibration.bound_in_force(self, part, row_bound)
+        return calibration.kind_of_answer(self, part, sizes, shape) | {"row_bound": bound}
+
     def costs(self, asks: Asks, part: Part) -> int:
         return asks.releases if self.unit == "client" else part.answers
 
@@ -404,6 +428,13 @@ class ProvenColumns(PrivacyMode):
         from sottovoce.privacy import calibration
 
         return calibration.plan_columns(self, asks, rounds if most is None else most, shape)
+
+    def kind_of_answer(
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+    ) -> dict[str, Any]:
+        from sottovoce.privacy import calibration
+
+        return calibration.column_kind(self, shape) | {"row_bound": 0.0}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return part.answers

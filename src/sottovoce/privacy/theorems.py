@@ -119,7 +119,7 @@ def grounds_of_rows(
         return Grounds()
     reach = 2 if privacy.relation == "replace-one" else 1
     answer = _ANSWERS[asked]
-    event = Event(privacy.mechanism, 1.0) if charges is None else charges.event
+    event = Event(privacy.mechanism, 1.0) if charges is None else charges.planned[0]
     sampled = event.sampling != "full"
     share = {"poisson": " / rate", "fixed-size": " size / batch"}.get(event.sampling, "")
     constants = {"clip": privacy.clip, "sensitivity": answer.sensitivity.format(reach=reach) + share}
@@ -156,7 +156,7 @@ def grounds_of_columns(
     if privacy.label_epsilon is not None:
         assumed.append(Assumption("labels are randomised once, before anything is asked of them", CODE))
     assumed += _of_all(privacy, charges, lasting, deployed, forgotten)
-    event = Event("gaussian", 1.0) if charges is None else charges.event
+    event = Event("gaussian", 1.0) if charges is None else charges.planned[0]
     return Grounds(*_named(scores, event), constants | _numbers(charges), tuple(assumed))
 
 
@@ -199,10 +199,10 @@ def _numbers(charges: Charges | None) -> dict[str, object]:
     """The constants of the noise and of the composition."""
     if charges is None:
         return {}
-    event = charges.event
+    event, multipliers = charges.planned[0], [event.noise_multiplier for event in charges.planned]
     numbers: dict[str, object] = {
         "mechanism": event.mechanism,
-        "noise_multiplier": event.noise_multiplier,
+        "noise_multiplier": multipliers[0] if len(multipliers) == 1 else multipliers,
         "relation": event.relation,
         "sampling": event.sampling,
         "rounds": charges.rounds,

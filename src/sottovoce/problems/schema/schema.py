@@ -13,6 +13,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.clipping import clip_rows
+from sottovoce.core.toml import to_toml
 from sottovoce.problems.schema import toml
 from sottovoce.problems.schema.columns import Column
 from sottovoce.problems.schema.frames import Table, must_be_there, read_table
@@ -138,11 +139,14 @@ class Schema:
         """The columns of the user's table that are encoded, in order."""
         return tuple(source for name, column in self.columns.items() for source in column.sources(name))
 
-    def encode(self, data: Any, who: str = "Schema") -> Encoded:
-        """A table as numbers: rows, labels and owners (None where the schema names none)."""
-        table = self._fitting(who, data, needs=True)
+    def encode(self, data: Any, *, one_owner: bool = False) -> Encoded:
+        """A table as numbers: rows, labels and owners (None where the schema names none).
+
+        `one_owner`: all rows are of one owner, and the column that names it may be left out.
+        """
+        table = self._fitting("Schema", data, [self.owner] if self.owner and not one_owner else [], labels=True)
         owners = y = None
-        if self.owner:
+        if self.owner and not one_owner:
             owners = np.array([canonical(owner) for owner in table.column(self.owner).to_pylist()])
             given = (owners != "") & (owners != "None") & (owners != "nan")
             check.require(bool(given.all()), table.who, f"column {self.owner!r}: must name an owner in every row")
@@ -153,7 +157,7 @@ class Schema:
 
     def transform(self, X: Any) -> Any:
         """The rows as numbers, (rows, width), each of length 1. Label, owner and dropped columns may be left out."""
-        encoded = self._rows(self._fitting("Schema", X, needs=False))
+        encoded = self._rows(self._fitting("Schema", X, [], labels=False))
         if self._output == "default":
             return encoded
         from importlib import import_module
@@ -164,13 +168,13 @@ class Schema:
             return frame(encoded, columns=names, index=getattr(X, "index", None))
         return frame(encoded, schema=names)
 
-    def _fitting(self, who: str, data: Any, needs: bool) -> Table:
-        """The table, if it has the columns that the schema expects. `needs`: label and owner too."""
+    def _fitting(self, who: str, data: Any, needed: list[str], labels: bool) -> Table:
+        """The table, if it has the columns that the schema expects: those `needed`, and the label if `labels`."""
         table = read_table(who, data, self.features)
-        asides = [*([self.label.column] if self.label else []), *([self.owner] if self.owner else [])]
-        for name in [*self.features, *(asides if needs else [])]:
+        label = [self.label.column] if self.label else []
+        for name in [*self.features, *needed, *(label if labels else [])]:
             must_be_there(table.who, name, table.names)
-        known = {*self.features, *asides, *self.drop}
+        known = {*self.features, *label, self.owner, *self.drop}
         others = [place for place, name in enumerate(table.names, start=1) if name not in known]
         if others:
             listed = ", ".join(map(str, others[:5])) + (", ..." if len(others) > 5 else "")
@@ -210,7 +214,7 @@ class Schema:
 
     def to_toml(self) -> str:
         """The schema as TOML: the same text in a file of its own, in a run file and in a node's file."""
-        return toml.write(self.to_tables())
+        return to_toml({"schema": self.to_tables()})
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any], where: str = "[schema]") -> "Schema":

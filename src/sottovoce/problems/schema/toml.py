@@ -24,24 +24,11 @@ from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData
-from sottovoce.core.toml import toml_key, toml_value
 from sottovoce.problems.schema.columns import Column, from_table
 from sottovoce.problems.schema.label import Label
 
 _LARGEST_FILE = 4 * 2**20  # bytes
 _KEYS = ("owner", "drop", "missing_values", "label", "columns")
-
-
-def write(tables: Mapping[str, Any]) -> str:
-    """The contents of [schema] as TOML, one line for each column."""
-    nested = {name: value for name, value in tables.items() if isinstance(value, Mapping)}
-    blocks = [("schema", {name: value for name, value in tables.items() if name not in nested})]
-    blocks += [(f"schema.{name}", value) for name, value in nested.items()]
-    lines = [
-        [f"[{title}]", *(f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items())]
-        for title, table in blocks
-    ]
-    return "\n".join("\n".join([*block, ""]) for block in lines)
 
 
 def read(source: str | Path) -> tuple[dict[str, Any], str]:
