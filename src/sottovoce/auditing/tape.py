@@ -74,11 +74,19 @@ _ARGUMENTS = {  # kind of answer: names of what is asked, as in `core/contract.p
     "argmin": ("centre", "rho", "linear", "ridge", "start"),
     "prox-steps": ("start", "spec"),
     "descent": ("start", "spec"),
+    "moments": ("kappa", "slope_bound"),
     "fit": ("target", "rho", "noise"),
     RELEASE: ("u", "noise", "centre"),
     MODEL: ("kept", "local", "k"),
 }
-_QUESTIONS = {"grad": "gradient", "argmin": "argmin", "prox_steps": "prox-steps", "descent": "descent", "fit": "fit"}
+_QUESTIONS = {  # name of an oracle's method: kind of answer
+    "grad": "gradient",
+    "argmin": "argmin",
+    "prox_steps": "prox-steps",
+    "descent": "descent",
+    "moments": "moments",
+    "fit": "fit",
+}
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ def _of_method(
         noise: Any = "laplace" if delta == 0 else "gaussian"
         privacy = Proven(epsilon, delta, clip, unit, relation, noise)
     if clients is None:
-        clients = 1 if method.asks().only.kind == "argmin" else 10
+        clients = 1 if "argmin" in method.asks().kinds else 10
     return audits.worst_case(method, privacy, rounds, clients, records, features)
 
 

@@ -45,11 +45,6 @@ def to_grid(vectors: np.ndarray, clip: float, norm: int = 2) -> np.ndarray:
     return np.where(within, numbers, 0.0).astype(np.int64)
 
 
-def from_grid(numbers: np.ndarray, clip: float) -> np.ndarray:
-    """Grid integers back as numbers."""
-    return numbers * (clip / GRID_STEPS)
-
-
 def noised(
     kind: Literal["gaussian", "laplace"], scale: float, numbers: np.ndarray, streams: Sequence[Bits] = ()
 ) -> np.ndarray:

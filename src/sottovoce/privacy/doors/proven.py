@@ -110,7 +110,8 @@ class ProvenDoor(Door):
             )
             streams = self.key.bits(who, question.local, question.k, purpose, question.number, arrays)
         kind: Any = "laplace" if self.event_of(question.part).mechanism == "laplace" else "gaussian"
-        return self.intercept(discrete_noise.noised(kind, scale, exact, streams) * step)
+        noisy = discrete_noise.noised(kind, scale, exact, streams) * step
+        return self.intercept(noisy, exact * step, scale * step, kind)
 
     def grid_scale(self, part: Part, sensitivity: float) -> float:
         """The scale of discrete noise in grid steps: the event's own, or that of its multiplier."""
