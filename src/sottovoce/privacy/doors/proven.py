@@ -70,7 +70,8 @@ class ProvenDoor(Door):
         return answer
 
     def must_afford(self, question: Question) -> None:
-        """Refuse, before anything is computed, what the budget does not hold."""
+        """Refuse, before anything is computed, what the budget does not hold, or noise that cannot be drawn."""
+        discrete_noise.sampler()
         for event, places in self.charged(question.local, question.part):
             able = self.ledger.afford(event, 1, question.local[places], None)
             if (question.active[..., places] & ~able).any():
