@@ -48,10 +48,11 @@ class World:
     @classmethod
     def of(cls, game: Game, side: int = 0) -> "World":
         privacy: Any = game.privacy
-        federation, loss, promises = game.neighbours.side(side), game.objective.loss, ()
+        federation: Any = game.neighbours.side(side)
+        loss, promises = game.objective.loss, ()
         if privacy.budget is not None:
             split = game.algorithm.layout == "columns"
-            columns = max(federation.widths) if split else game.width // loss.outputs  # type: ignore[union-attr]
+            columns = max(federation.widths) if split else game.width // loss.outputs
             shape = (game.width, columns, loss.slope_at_zero)
             promises = promise.promised(privacy, game.asks, game.rounds, *shape)
         return cls(federation, game.objective, privacy, game.asks, promises)

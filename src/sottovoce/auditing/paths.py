@@ -159,10 +159,10 @@ def _secure(game: Game, batched: bool) -> list[Place]:
     if privacy.unit == "record" and not set(game.asks.kinds) <= offered:
         return []
     secure, method = replace(privacy, noise="secure"), game.algorithm
-    whole: Any = replace(method, batch=0) if _has(game, "batch") else method  # type: ignore[type-var]
+    whole: Any = replace(method, batch=0) if _has(game, "batch") else method
     places = [("secure", replace(game, privacy=secure, algorithm=whole))]
     if batched:
-        drawn: Any = replace(method, batch=game.asks.batch or 2)  # type: ignore[type-var]
+        drawn: Any = replace(method, batch=game.asks.batch or 2)
         for label, relation in (("secure, fixed-size", "replace-one"), ("secure, poisson", "add-remove")):
             places.append((label, replace(game, privacy=replace(secure, relation=relation), algorithm=drawn)))
     return places

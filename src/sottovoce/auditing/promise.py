@@ -85,8 +85,8 @@ def promised(
     budget = (privacy.epsilon, privacy.delta)
     if unit == "client":
         longest = dim + columns * (columns + 1) // 2 if "moments" in asks.kinds else dim
-        grid = (2 * (GRID + 1), longest) if on_grid else ()
-        return (Promised(mechanism, relation, "full", times * asks.releases, *budget, 1.0, *grid),)
+        steps, numbers = (2 * (GRID + 1), longest) if on_grid else (0.0, 0)
+        return (Promised(mechanism, relation, "full", times * asks.releases, *budget, 1.0, steps, numbers),)
     promises = []
     for part in asks.parts:
         answers = min(times, part.rounds(rounds)) * part.answers
@@ -94,8 +94,8 @@ def promised(
             answers += getattr(privacy, "model", 0)  # a party's model for prediction, after the last round
         chain = part.kind == "descent" and mechanism == "gaussian"
         of_part = ("gaussian-chain" if chain else mechanism, relation, _sampling(part, relation))
-        grid = _on_grid(privacy, part, dim, columns, slope) if on_grid else ()
-        promises.append(Promised(*of_part, answers, *budget, part.share, *grid))
+        steps, numbers = _on_grid(privacy, part, dim, columns, slope) if on_grid else (0.0, 0)
+        promises.append(Promised(*of_part, answers, *budget, part.share, steps, numbers))
     return tuple(promises)
 
 
