@@ -11,7 +11,6 @@ _PROVEN, _ROWS, _KERNELS, _CLIPPING = (
 _PARTIES, _STEPS, _SENSITIVITY = "privacy/doors/party.py", "privacy/local_steps.py", "privacy/sensitivity.py"
 _COLUMNS = ("admm-sharing", "--path", "columns")
 _CLIENT = ("dp-sgd", "--path", "client")
-_SECURE = ("dp-sgd", "--path", "secure")
 _ONE_OUTPUT = "the data it makes have losses of one output"
 _FINITE = "gradients of the data it makes are numbers"
 
@@ -231,33 +230,6 @@ MUTANTS = (
         "scale = self.event.noise_multiplier * self.privacy.clip",
         near("test_door", "client_level"),
         _CLIENT,
-    ),
-    Mutant(
-        "secure-bound-halved",
-        "Discrete noise is made for half of what one record changes on the grid.",
-        _PROVEN,
-        "scale = self.event.noise_multiplier * self._reach * mechanisms.GRID_BOUND",
-        "scale = self.event.noise_multiplier * self._reach * mechanisms.GRID_BOUND / 2",
-        near("test_door", "secure"),
-        _SECURE,
-    ),
-    Mutant(
-        "grid-rounds",
-        "Vectors are rounded to the grid instead of truncated, so that they may grow.",
-        "privacy/discrete_noise.py",
-        "numbers = np.trunc(vectors * (GRID_STEPS / clip))",
-        "numbers = np.rint(vectors * (GRID_STEPS / clip))",
-        near("test_door", "grid"),
-        blind="it is one step of 2^24 at most",
-    ),
-    Mutant(
-        "seeded-for-secure",
-        "Where secure noise was asked for, seeded noise is given.",
-        _PROVEN,
-        'if self.privacy.noise == "secure":',
-        "if self.privacy is None:",
-        near("test_door", "secure"),
-        _SECURE,
     ),
     Mutant(
         "ball-off",

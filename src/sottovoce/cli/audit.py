@@ -180,7 +180,7 @@ def _game_of_method(
     else:
         privacy = Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace")
     if clients is None:
-        clients = 1 if method.asks().only.kind == "argmin" else 10
+        clients = 1 if "argmin" in method.asks().kinds else 10
     return worst_case(method, privacy, rounds, clients, records, features)
 
 

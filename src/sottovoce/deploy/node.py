@@ -47,6 +47,7 @@ from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
+from sottovoce.deploy.timing import at_fixed_times
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.csv_file import label_text
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
@@ -128,7 +129,8 @@ class Node:
 
     def answer(self, ask: Ask) -> Reply:
         """The answer to one round's question, the same one if it is asked again; or why there is none."""
-        reply = self._guarded(f"experiment {ask.experiment} round {ask.k}", lambda: self._answer(ask))
+        named = f"experiment {ask.experiment} round {ask.k}"
+        reply = at_fixed_times(self.limits.answer_after, lambda: self._guarded(named, lambda: self._answer(ask)))
         return reply if isinstance(reply, Reply) else Reply(up=reply)
 
     def status(self) -> Status | Reply:

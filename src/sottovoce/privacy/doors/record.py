@@ -191,7 +191,7 @@ class RecordDoor(ProvenDoor):
         """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
         longest = float(np.hypot(slope, kappa))
         records = [self.exact.moments_of_records(int(client), kappa, row_bound, slope) for client in local]
-        sums = np.stack([mechanisms.to_grid(own, longest).sum(axis=0) for own in records])
+        sums = np.stack([mechanisms.grid_sum(own, longest) for own in records])
         return np.broadcast_to(sums, (*self.shape(len(local)), sums.shape[-1]))  # each run has noise of its own
 
     def _moments_from_grid(self, sums: np.ndarray, kappa: float, slope: float, question: Question) -> np.ndarray:
@@ -302,7 +302,7 @@ class RecordDoor(ProvenDoor):
                 rows = np.flatnonzero(drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))])
             for some in np.array_split(rows, max(1, len(rows) * self.exact.dim // _AT_ONCE)):
                 examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm, some)
-                sums[place] += mechanisms.to_grid(examples, self.privacy.clip, self._norm).sum(axis=0)
+                sums[place] += mechanisms.grid_sum(examples, self.privacy.clip, self._norm)
         return sums
 
     def _from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:
