@@ -12,13 +12,13 @@ from typing import Any
 
 import numba
 import numpy as np
+from tests.local import assemble
 
 import sottovoce as sv
 from benchmarks import clock, round_cost
 from sottovoce.algorithms import DPADMM, ADMMSharing, FedAvg
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import assemble
 
 NOTHING = sv.Objective(sv.Logistic(), sv.L2(1e-3))
 PROVEN = sv.Proven(10.0, 1e-5, 1.0)

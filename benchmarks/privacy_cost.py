@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from tests.local import assemble
 
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Purpose, Streams
-from sottovoce.experiment.local import assemble
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.memory import Budget, fingerprint
 from sottovoce.privacy import accounting

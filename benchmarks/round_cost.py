@@ -19,13 +19,14 @@ from typing import Any
 
 import numba
 import numpy as np
+from tests.local import assemble
 
 import sottovoce as sv
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core.contract import Algorithm, Hub, VerticalAlgorithm
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import SERVER, Draw, Streams
-from sottovoce.experiment.local import Simulator, assemble
+from sottovoce.experiment.local import LocalClients
 
 CLIENTS, ROWS, FEATURES, LOCAL_STEPS = 100, 400, 104, 5
 WARM_UP, PLANNED, TOO_MUCH = 2, 1000, 1.5
@@ -72,12 +73,12 @@ def costs(names: Sequence[str], times: int) -> Iterator[tuple[str, str, "Cost"]]
             yield name, mode, measure(assemble(*parts, "kernel"), algorithm, times)
 
 
-def clip_of(place: Simulator) -> float | None:
+def clip_of(place: LocalClients) -> float | None:
     privacy = getattr(place.door, "privacy", None)
     return privacy.clip if isinstance(privacy, sv.Proven) and privacy.unit == "record" else None
 
 
-def play(place: Simulator, algorithm: Algorithm) -> Iterator[int]:
+def play(place: LocalClients, algorithm: Algorithm) -> Iterator[int]:
     """Play rounds one by one; yields the passes over the data that each made (0: a solver decided)."""
 
     def hub(k: int) -> Hub:
@@ -101,7 +102,7 @@ def play(place: Simulator, algorithm: Algorithm) -> Iterator[int]:
         assert exchange is not None
         assert exchange.answered.all()
         server = algorithm.server(server, exchange.up, hub(k))
-        yield 0 if algorithm.asks().kind == "argmin" else asked
+        yield 0 if algorithm.asks().only.kind == "argmin" else asked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Cost:
     ratio: float | None
 
 
-def measure(place: Simulator, algorithm: Algorithm, times: int) -> Cost:
+def measure(place: LocalClients, algorithm: Algorithm, times: int) -> Cost:
     """Medians over `times` rounds; one round of FedLin is two exchanges."""
     exchanges = 2 if algorithm.name == "fedlin" else 1
     one_gradient, clip = place.rows.gradient, clip_of(place)

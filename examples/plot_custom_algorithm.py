@@ -48,7 +48,7 @@ class SignVote(Algorithm[Model, Nothing, Model, Vote]):
     modes: ClassVar = frozenset({"none", "proven"})
 
     def asks(self) -> Asks:
-        return Asks(answers=1)
+        return Asks.every_round(answers=1)
 
     def init_server(self, hub: Hub) -> Model:
         return Model(hub.zeros.copy())

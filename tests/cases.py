@@ -30,15 +30,13 @@ from sottovoce.algorithms import (
     SFedAvg,
     SFedProx,
 )
-from sottovoce.core.contract import Algorithm
+from sottovoce.core.contract import Method
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic, Squared
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L1, L2, Penalty
 from sottovoce.problems.vertical import VerticalFederation
-
-Method = Algorithm[Any, Any, Any, Any]
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 
 from sottovoce.algorithms import ALGORITHMS
-from sottovoce.core.participation import Everyone
+from sottovoce.core import codec
+from sottovoce.core.contract import Hub
+from sottovoce.core.random.streams import SERVER, Draw, Streams
+from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.server import Deployment
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment.local import Result, train
-from sottovoce.experiment.to_tables import describe, to_toml
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.tables import describe, to_toml
+from sottovoce.experiment.task import Task
+from sottovoce.experiment.train import train
 from sottovoce.ledger.file import FileLedger
 from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns
 from sottovoce.problems.federation import Federation
@@ -54,7 +58,7 @@ def write_nodes(folder: Path, **limits: Any) -> list[Path]:
 def run_tables(algorithm: Method | str = "dp-admm", privacy: Privacy = SEEDED, rounds: int = 3, **clients: Any) -> Any:
     """The tables of a run file, for three clients."""
     method = CASES[algorithm].algorithm if isinstance(algorithm, str) else algorithm
-    tables = describe(method, federation(), goal(), privacy, Everyone(), "numpy")
+    tables = describe(Task(method, goal(), privacy), federation(), "numpy")
     tables["run"] |= {"rounds": rounds, "seed": 11}
     who = {"names": list(NAMES), "columns": 4, "row_bound": 1.0, "least": 3, "deadline": 60, "wait": 60} | clients
     return {name: table for name, table in tables.items() if name != "data"} | {"clients": who}
@@ -71,12 +75,24 @@ def simulated(of: Deployment) -> Result:
         task.algorithm,
         columns() if of.clients.split else federation(),
         task.objective,
-        rounds=task.settings.rounds,
+        rounds=task.rounds,
         privacy=task.privacy,
         participation=task.participation,
-        seed=task.settings.seed,
+        seed=of.settings.seed,
         engine="numpy",
     )
+
+
+def first_messages(of: Deployment) -> tuple[Any, Any]:
+    """The first broadcast of this run, and the answer of a client without data."""
+    clients = of.stand_in(of.plan(np.full(len(of.clients.names), 2)))
+    algorithm, zeros = of.task.algorithm, np.zeros((1, clients.dim))
+    draw = Draw(Streams(0), np.array([SERVER], dtype=np.uint64), 0)
+    hub = Hub(1, of.task.objective.penalty, draw, 1, np.ones((1, 1), dtype=bool), zeros, clients.labels)
+    down = algorithm.broadcast(algorithm.init_server(hub), hub)
+    exchange = clients.exchange(algorithm, codec.rows(down, np.array([0])), np.ones(clients.n, dtype=bool), 1)
+    assert exchange is not None
+    return codec.rows(down, np.array([0])), codec.rows(exchange.up, np.array([0]))
 
 
 class LocalPost:
@@ -145,7 +161,7 @@ def write_parties(folder: Path, ids: bool = False, **limits: Any) -> list[Path]:
 def column_tables(algorithm: Method | str = "admm-sharing", privacy: Any = COLUMNS, rounds: int = 3, **who: Any) -> Any:
     """The tables of a run file, for three parties."""
     method = VERTICAL[algorithm].algorithm if isinstance(algorithm, str) else algorithm
-    tables = describe(method, columns(), goal(), privacy, Everyone(), "numpy")
+    tables = describe(Task(method, goal(), privacy), columns(), "numpy")
     tables["run"] |= {"rounds": rounds, "seed": 11}
     usual = {"names": list(NAMES), "split": list(SPLIT), "samples": 40, "holder": "south", "deadline": 60, "wait": 60}
     return {name: table for name, table in tables.items() if name != "data"} | {"clients": usual | {"least": 3} | who}

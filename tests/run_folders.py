@@ -12,7 +12,7 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import ADMMSharing, FedSPDDP
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment.tables import to_toml
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.memory import Budget
 

@@ -54,7 +54,7 @@ def test_python_runs_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")], ids=lambda page: page.stem)
 def test_run_files_run_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sottovoce.experiment import experiment
+    from sottovoce.experiment import run_file
 
     monkeypatch.chdir(tmp_path)
     for block in blocks(page, "toml"):
@@ -68,7 +68,7 @@ def test_run_files_run_as_printed(page: Path, tmp_path: Path, monkeypatch: pytes
         lines = [f"{a:.3f},{b:.3f},{words[int(a > b)]},{'ab'[i % 2]}" for i, (a, b) in points]
         Path(data["csv"]).write_text("\n".join([",".join(names), *lines]))
         Path("run.toml").write_text(block)
-        result = experiment.load(Path("run.toml"), rounds=3).train()
+        result = run_file.load(Path("run.toml"), rounds=3).train()
         assert result.rounds == 3
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment.tables import to_toml
 from tests.experiment.test_experiment import tiny_tables, write_csv
 from tests.test_docs import PAGES, ROOT, blocks
 

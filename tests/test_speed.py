@@ -17,8 +17,8 @@ import sottovoce as sv
 from sottovoce.algorithms import FedPLT
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import assemble
 from sottovoce.problems.rows import Rows
+from tests.local import assemble
 
 pytestmark = pytest.mark.xdist_group("speed")
 

@@ -145,12 +145,12 @@ def fedepm() -> dict[str, float]:
     The paper's pass is the slope of SFedAvg's time in its number of gradients.
     """
     import numba
+    from tests.local import assemble
 
     from benchmarks import methods, round_cost
     from sottovoce.algorithms import FedEPM
     from sottovoce.core.participation import Everyone
     from sottovoce.core.random.streams import Streams
-    from sottovoce.experiment.local import assemble
     from sottovoce.reproduce.fedepm import TABLE_1
 
     numba.set_num_threads(1)

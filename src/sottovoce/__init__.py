@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from sottovoce.estimators import FederatedClassifier, FederatedRegressor, VerticalClassifier
     from sottovoce.estimators.scalers import PrivateScaler, PublicScaler
     from sottovoce.estimators.scalers import RowClipper as RowClipper
-    from sottovoce.experiment.local import Result, train
+    from sottovoce.experiment.result import Result
+    from sottovoce.experiment.train import train
     from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
     from sottovoce.problems.federation import Federation
     from sottovoce.problems.losses import Logistic, Squared
@@ -62,7 +63,8 @@ _MODULES = {  # a few more than the everyday names can be loaded from here
     "sottovoce.problems.objective": ("Objective",),
     "sottovoce.problems.penalties": ("L1", "L2", "ElasticNet"),
     "sottovoce.problems.vertical": ("VerticalFederation",),
-    "sottovoce.experiment.local": ("Result", "train"),
+    "sottovoce.experiment.result": ("Result",),
+    "sottovoce.experiment.train": ("train",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -8,19 +8,21 @@ import pytest
 from scipy.sparse import csr_array
 
 from sottovoce.algorithms import FDML, ADMMSharing
-from sottovoce.algorithms.admm_sharing import Server, lyapunov, meets_assumption
+from sottovoce.algorithms.admm_sharing import Server
+from sottovoce.algorithms.admm_sharing_rules import meets_assumption
 from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import KOfN
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.columns import labels_of
-from sottovoce.experiment.local import assemble, train
+from sottovoce.experiment.parties import labels_of
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import NoPrivacy
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Huber, Logistic, SmoothedHinge, Squared, newton_prox
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L1, L2, ElasticNet, NoPenalty
 from sottovoce.problems.vertical import VerticalFederation
+from tests.local import assemble
 from tests.reference import optimum
 
 SPLITS = {1: [12], 2: [9, 3], 3: [1, 7, 4], 5: [2, 1, 5, 3, 1]}
@@ -194,6 +196,16 @@ def test_the_lagrangian_falls_when_c_is_at_least_half_the_parties() -> None:
         loss = goal.loss.value(server.z[0], y).mean() + goal.penalty.value(x).sum()
         values.append(loss + server.y[0] @ excess + server.rho.item() / 2 * excess @ excess)
     assert (np.diff(values) <= 1e-14).all()
+
+
+def lyapunov(server: Server, x: np.ndarray, columns: Any, labels: Any, penalty: Any) -> np.ndarray:
+    """V^t of (13), which is 0 at a stationary point; `x` are all parties' models, `columns` what they are models of."""
+    everyone, excess = np.arange(x.shape[-2]), server.r.sum(axis=-2, keepdims=True) - server.z
+    slope = columns.adjoint(server.y + server.rho * excess, everyone)  # of the Lagrangian less λ R
+    is_used = np.arange(columns.widest) < columns.widths[:, None]
+    by_party = np.where(is_used, x - penalty.prox(x - slope, 1.0), 0.0)
+    by_z = labels.slope(server.z) - server.y - server.rho * excess
+    return sum(np.square(part).sum(axis=(-2, -1)) for part in (by_party, by_z, excess))  # type: ignore[return-value]
 
 
 def test_lyapunov_falls_to_zero_at_the_optimum() -> None:

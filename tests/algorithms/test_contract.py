@@ -13,17 +13,19 @@ from sottovoce.core import codec
 from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.columns import VerticalSimulator
-from sottovoce.experiment.local import Simulator, assemble, train
+from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.parties import LocalParties
+from sottovoce.experiment.train import train
 from sottovoce.ledger.memory import MemoryLedger
+from sottovoce.privacy.doors import open_door
 from sottovoce.privacy.doors.party import bounded, open_parties
-from sottovoce.privacy.doors.record import open_door
 from sottovoce.privacy.modes import NoPrivacy, Proven
 from sottovoce.privacy.noise_key import NoiseKey, parts_digests, rows_digests
 from sottovoce.problems.columns import Columns
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.rows import Rows
 from tests.cases import CASES, EVERY, MODES, VERTICAL, Method, all_modes, data, goal, noisy_modes, small, variants
+from tests.local import assemble
 
 
 def test_every_algorithm_has_a_row() -> None:
@@ -38,7 +40,7 @@ def run(name: str, mode: str, federation: Federation | None = None, **options: A
     return train(algorithm, federation or data(name), goal(), **(defaults | options))
 
 
-def simulator(name: str, mode: str, engine: str = "numpy") -> Simulator:
+def simulator(name: str, mode: str, engine: str = "numpy") -> LocalClients:
     algorithm = EVERY[name].algorithm
     parts = (algorithm, data(name), goal(), all_modes(algorithm)[mode], Everyone(), 6, Streams(11), None, engine)
     assembled = assemble(*parts)  # type: ignore[arg-type]
@@ -102,7 +104,9 @@ def test_renumbering_clients_renumbers_the_result(name: str) -> None:
     kept: list[Checkpoint] = []
     one = run(name, "none", federation, after_round=kept.append)
     other = run(name, "none", shuffled, after_round=kept.append)
-    exact = EVERY[name].algorithm.asks().kind == "gradient"  # an arg-min is solved to a certificate, not to rounding
+    exact = (
+        EVERY[name].algorithm.asks().only.kind == "gradient"
+    )  # an arg-min is solved to a certificate, not to rounding
     np.testing.assert_allclose(one.model, other.model, rtol=0, atol=1e-11 if exact else 1e-7)
     for field, states in kept[5].clients.items():
         np.testing.assert_allclose(states[order], kept[11].clients[field], rtol=0, atol=1e-11 if exact else 1e-7)
@@ -147,10 +151,10 @@ def test_one_client_alone_equals_its_row_bit_for_bit(name: str, mode: str, engin
             assert same(codec.rows(stacked.up, np.array([i])), single.up)
 
 
-def _alone(together: Simulator, i: int, engine: str) -> Simulator:
+def _alone(together: LocalClients, i: int, engine: str) -> LocalClients:
     """The same client on a machine of its own: only its rows, its own ledger, its number in the federation."""
     federation, door = together.federation, together.door
-    if isinstance(together, VerticalSimulator):
+    if isinstance(together, LocalParties):
         return _party_alone(together, i)
     a, b = federation.offsets[i : i + 2]
     mine = Federation.from_clients([(federation.X[a:b], federation.y[a:b])], row_bound=federation.row_bound)
@@ -160,10 +164,10 @@ def _alone(together: Simulator, i: int, engine: str) -> Simulator:
     key = NoiseKey(door.key.streams, rows_digests(rows.X, rows.y, rows.offsets))
     rest = {"key": key, "clients": np.array([i]), "row_bound": federation.row_bound}
     own = open_door(privacy, event, ledger, rows, door.asks, **rest)
-    return Simulator(mine, together.objective, rows, own, together.streams, ledger, None)
+    return LocalClients(mine, together.objective, rows, own, together.streams, ledger, None)
 
 
-def _party_alone(together: VerticalSimulator, i: int) -> VerticalSimulator:
+def _party_alone(together: LocalParties, i: int) -> LocalParties:
     """The same party on a machine of its own: only its columns, its own ledger, its number in the federation."""
     door, mine = together.door, together.federation.alone(i)
     privacy, event = getattr(door, "privacy", NoPrivacy()), getattr(door, "event", None)
@@ -171,9 +175,7 @@ def _party_alone(together: VerticalSimulator, i: int) -> VerticalSimulator:
     exact = Columns(bounded(mine.parts, privacy), together.objective.penalty)
     key = NoiseKey(door.key.streams, parts_digests(mine.parts))
     own = open_parties(privacy, event, ledger, exact, door.asks, key=key, clients=np.array([i]))
-    return VerticalSimulator(
-        mine, together.objective, exact, own, together.streams, ledger, None, labels=together.labels
-    )
+    return LocalParties(mine, together.objective, exact, own, together.streams, ledger, None, labels=together.labels)
 
 
 @pytest.mark.parametrize(("name", "mode"), MODES)
@@ -218,7 +220,7 @@ def test_noise_fades_with_the_budget(algorithm: Method, privacy: Any, participat
     np.testing.assert_allclose(noisy.model, plain.model, atol=tolerance, rtol=0)
 
 
-def hub(place: Simulator, answered: np.ndarray | None = None) -> Any:
+def hub(place: LocalClients, answered: np.ndarray | None = None) -> Any:
     from sottovoce.core.contract import Hub
     from sottovoce.core.random.streams import Draw
 
@@ -231,25 +233,25 @@ def hub(place: Simulator, answered: np.ndarray | None = None) -> Any:
 @contextmanager
 def frozen_arrays() -> Iterator[None]:
     """Every message and state handed to an algorithm is read-only: writing to it would raise."""
-    plain_exchange = Simulator.exchange
+    plain_exchange = LocalClients.exchange
 
     def freeze(*messages: Any) -> None:
         for message in messages:
             for array in codec.to_arrays(message).values():
                 array.flags.writeable = False
 
-    def guarded(self: Simulator, algorithm: Any, down: Any, active: np.ndarray, k: int) -> Any:
+    def guarded(self: LocalClients, algorithm: Any, down: Any, active: np.ndarray, k: int) -> Any:
         freeze(self._states, down)
         exchange = plain_exchange(self, algorithm, down, active, k)
         if exchange is not None and exchange.up is not None:
             freeze(exchange.up)
         return exchange
 
-    Simulator.exchange = guarded
+    LocalClients.exchange = guarded
     try:
         yield
     finally:
-        Simulator.exchange = plain_exchange
+        LocalClients.exchange = plain_exchange
 
 
 @pytest.mark.parametrize("name", ["dp-admm", "fedepm", "fedspd-dp"])

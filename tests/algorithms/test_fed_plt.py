@@ -17,7 +17,8 @@ from sottovoce.core.contract import Hub
 from sottovoce.core.participation import Bernoulli, Everyone, KOfN, Participation
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.local import Simulator, assemble, train
+from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.train import train
 from sottovoce.privacy import claims
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems.federation import Federation
@@ -31,6 +32,7 @@ from sottovoce.reproduce.experiment import Table
 from sottovoce.solvers import Accelerated, Gradient, PerAgent, Stochastic
 from tests.algorithms.test_replay import messages
 from tests.cases import goal, small
+from tests.local import assemble
 from tests.reference import optimum
 
 NONE = NoPrivacy()
@@ -39,7 +41,7 @@ FEW = PerAgent((Accelerated(3), Accelerated(4), Gradient(3), Accelerated(3), Gra
 MIXED = PerAgent((Gradient(5), Accelerated(4), Gradient(8, 1.5), Accelerated(4), Gradient(5), Gradient(6)))
 
 
-def place(algorithm: FedPLT, objective: Objective, privacy: Privacy = NONE, runs: int | None = None) -> Simulator:
+def place(algorithm: FedPLT, objective: Objective, privacy: Privacy = NONE, runs: int | None = None) -> LocalClients:
     made = assemble(algorithm, small(), objective, privacy, Everyone(), 6, Streams(3, runs), None, "numpy")
     made.start(algorithm)
     return made
@@ -106,7 +108,7 @@ def test_much_local_training_is_peaceman_rachford_splitting() -> None:
     v = 2 * y - z[4]
     np.testing.assert_allclose(z[5], 2 * here.f.argmin(v, 1 / 4.0, ridge=0.05) - v, atol=1e-7)
     smooth = float(simulator.rows.smoothness().max()) + 0.05
-    zeta = contraction(algorithm.local, 4.0, 0.05, smooth).zeta
+    zeta = contraction(algorithm.local_solver, 4.0, 0.05, smooth).zeta
     shrinks = [np.linalg.norm(z[k + 1] - z[-1]) / np.linalg.norm(z[k] - z[-1]) for k in range(10)]
     assert 0.2 < max(shrinks) <= zeta < 1
 
@@ -396,7 +398,8 @@ def test_published_noise_is_that_of_proposition_4(horizon: int) -> None:
     claim = Published(epsilon=2.0, delta=1e-4)
     algorithm = FedPLT(rho=2.0, local_steps=4, horizon=horizon)
     here = site(algorithm, goal(), claim)
-    tau, gamma = algorithm.tau(here), algorithm.length(here)
+    problem = algorithm.local_problem(here)
+    tau, gamma = problem.tau, problem.step
     promised = claims.fed_plt_epsilon(
         2 * here.f.gradient_bound, tau, here.f.size, 0.05, gamma, horizon or 10**12, 4, 1e-4
     )

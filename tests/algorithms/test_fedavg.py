@@ -14,12 +14,12 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Bernoulli, Everyone, KOfN
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.local import assemble
 from sottovoce.privacy import accounting
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.rows import Rows
 from tests.cases import goal, small
+from tests.local import assemble
 from tests.reference import optimum
 
 OFF: dict[str, Any] = {"privacy": sv.NoPrivacy(), "engine": "numpy", "seed": 0}
@@ -111,7 +111,7 @@ def test_constants_of_the_paper() -> None:
         algorithm = kind(local_steps=4)
         assert (algorithm.inner, algorithm.pull, algorithm.mu, algorithm.by_size) == (inner, pull, 0.05, True)
         assert algorithm.steps(1) == [2 / sqrt(8), 2 / 3, 2 / 3, 2 / 3]
-        assert algorithm.asks().answers == 4 * inner
+        assert algorithm.asks().only.answers == 4 * inner
 
 
 def test_steps_by_size_weigh_clients_by_their_records() -> None:

@@ -10,18 +10,20 @@ from scipy.optimize import minimize_scalar
 
 import sottovoce as sv
 from sottovoce.algorithms import FedEPM
-from sottovoce.algorithms.fedepm import Client, Down, ens
+from sottovoce.algorithms.fedepm import Client, Down
+from sottovoce.algorithms.fedepm_steps import elastic_mean
 from sottovoce.auditing.tape import replays
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Covering, Everyone, KOfN
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.local import Simulator, assemble
+from sottovoce.experiment.local import LocalClients
 from sottovoce.privacy import accounting
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.penalties import Ball, Box, NoPenalty, Penalty
 from tests.algorithms.test_replay import UNITS, messages
 from tests.cases import goal, small
+from tests.local import assemble
 from tests.reference import optimum
 
 EXACT: dict[str, Any] = {"eta": 0.2, "lam": 0.0, "mu": 0.8, "c": 0.0, "alpha": 1.0, "k0": 4}
@@ -72,16 +74,16 @@ def test_ens_is_the_minimiser(m: int, penalty: Penalty | None) -> None:
     for lam, eta, among in ((0.0, 1.0, None), (0.5, 1.0, None), (0.3, 2.0, keep), (30.0, 0.5, None), (0.25, 0.5, keep)):
         everyone = np.ones_like(keep) if among is None else among
         # Rows left out must not count, whatever stands in them.
-        found = ens(a if among is None else np.where(keep, a, np.nan), lam, eta, penalty, among)
+        found = elastic_mean(a if among is None else np.where(keep, a, np.nan), lam, eta, penalty, among)
         np.testing.assert_allclose(found, bisection(a, lam, eta, everyone, penalty), rtol=0, atol=1e-12)
 
 
 def test_ens_special_cases() -> None:
     a = np.random.default_rng(0).normal(size=(3, 7, 4))
-    np.testing.assert_allclose(ens(a, 0.0, 0.3), a.mean(axis=-2, keepdims=True), atol=1e-15)
-    assert np.array_equal(ens(a, 1e6, 0.3), np.median(a, axis=-2, keepdims=True))  # an odd number: one median
-    assert np.array_equal(ens(a[:, :1], 0.7, 0.3), a[:, :1])
-    assert np.array_equal(ens(a, 0.2, 0.3)[1], ens(a[1], 0.2, 0.3))
+    np.testing.assert_allclose(elastic_mean(a, 0.0, 0.3), a.mean(axis=-2, keepdims=True), atol=1e-15)
+    assert np.array_equal(elastic_mean(a, 1e6, 0.3), np.median(a, axis=-2, keepdims=True))  # an odd number: one median
+    assert np.array_equal(elastic_mean(a[:, :1], 0.7, 0.3), a[:, :1])
+    assert np.array_equal(elastic_mean(a, 0.2, 0.3)[1], elastic_mean(a[1], 0.2, 0.3))
 
 
 # ------------------------------------------------------------------------------------------------------ the local step
@@ -393,14 +395,14 @@ def test_nothing_but_the_servers_state_decides_when_to_stop() -> None:
 def test_simulator_is_asked_once_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """k0 local steps, one pass over the data."""
     asked = []
-    plain = Simulator.start
+    plain = LocalClients.start
 
-    def start(self: Simulator, algorithm: Any) -> None:
+    def start(self: LocalClients, algorithm: Any) -> None:
         gradient_of = self.rows.gradient
         self.rows.gradient = lambda *given: asked.append(1) or gradient_of(*given)  # type: ignore[method-assign]
         plain(self, algorithm)
 
-    monkeypatch.setattr(Simulator, "start", start)
+    monkeypatch.setattr(LocalClients, "start", start)
     for variant in ("G", "P"):
         asked.clear()
         fit(FedEPM(k0=7, variant=variant), rounds=5)

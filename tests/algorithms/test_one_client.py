@@ -35,7 +35,7 @@ from sottovoce.algorithms import (
 )
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.local import train
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import NoPrivacy
 from sottovoce.problems.federation import Federation
 from tests.cases import CASES, Method, goal, small
@@ -261,7 +261,7 @@ def test_one_client_is_its_centralised_method(algorithm: Method, script: Any, pe
     """In every round, long before the limit."""
     p, federation = problem(penalty)
     found, expected = models(algorithm, federation, penalty), np.array(list(islice(script(p), 15)))
-    exact = algorithm.asks().kind != "argmin"  # an arg-min is solved to |gradient| <= 1e-9
+    exact = algorithm.asks().only.kind != "argmin"  # an arg-min is solved to |gradient| <= 1e-9
     np.testing.assert_allclose(found, expected, atol=1e-12 if exact else 1e-7, rtol=0)
     assert np.linalg.norm(expected[-1] - expected[-3]) > 1e-4
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.experiment.local import train
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import NoPrivacy
 from tests.cases import ARG_MIN, CASES, goal, small
 from tests.reference import optimum

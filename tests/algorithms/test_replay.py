@@ -18,12 +18,12 @@ from sottovoce.core import round as loop
 from sottovoce.core.contract import Site
 from sottovoce.core.participation import KOfN
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.columns import VerticalSimulator
-from sottovoce.experiment.local import assemble
+from sottovoce.experiment.parties import LocalParties
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.rows import Rows
 from tests.cases import CASES, COLUMN_UNITS, EVERY, VERTICAL, Method, data, goal, small
+from tests.local import assemble
 
 RECORD = Proven(epsilon=5.0, delta=1e-3, clip=1.0)
 PROVEN = [name for name, case in CASES.items() if "proven" in case.algorithm.modes]
@@ -57,11 +57,11 @@ def messages(algorithm: Method, federation: Any, privacy: Any, tape: Tape) -> li
     options: dict[str, Any] = {"penalty": goal().penalty, "participation": participation, "streams": streams}
     outcome = loop.train(algorithm, place, rounds=8, **options)
     # Where columns are split, parties' models are one more answer each.
-    return [*seen, outcome.model, *([place.models(8)] if isinstance(place, VerticalSimulator) else [])]
+    return [*seen, outcome.model, *([place.models(8)] if isinstance(place, LocalParties) else [])]
 
 
 # Noise on arg-mins is Gaussian and seeded, or refused before training: see privacy/test_door.py.
-GAUSSIAN_ONLY = {name for name in PROVEN if CASES[name].algorithm.asks().kind == "argmin"}
+GAUSSIAN_ONLY = {name for name in PROVEN if CASES[name].algorithm.asks().only.kind == "argmin"}
 ROW_UNITS = [unit for unit, privacy in UNITS.items() if isinstance(privacy, Proven)]
 PAIRS = [(n, u) for n in PROVEN for u in ROW_UNITS if not (n in GAUSSIAN_ONLY and u in ("laplace", "secure"))]
 PAIRS += [(n, u) for n, c in VERTICAL.items() for u in UNITS if "proven" in c.algorithm.modes and u not in ROW_UNITS]

@@ -11,13 +11,14 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Hub
 from sottovoce.core.participation import Bernoulli, Everyone, KOfN, Participation
 from sottovoce.core.random.streams import SERVER, Draw, Streams
-from sottovoce.experiment.local import assemble, train
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import NoPrivacy, Proven
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.penalties import L1
 from sottovoce.reproduce import fed_plt_runs as paper
 from tests.algorithms import test_contract as contract
 from tests.cases import CASES, Method, goal, small
+from tests.local import assemble
 from tests.reference import optimum
 
 LAM = 0.05  # of goal(penalty="l2")

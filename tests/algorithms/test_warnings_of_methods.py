@@ -12,7 +12,7 @@ from sottovoce.algorithms import LED, TAMUNA, FedLin, FedPD, FedPLT, FiveGCS
 from sottovoce.algorithms.corrected_steps import MissesOptimum
 from sottovoce.core.participation import Bernoulli, Covering, Everyone, KOfN, Participation, Schedule
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import train
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import NoPrivacy
 from sottovoce.problems.federation import Federation
 from tests.cases import goal, small

@@ -11,7 +11,7 @@ import numpy as np
 
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Ask
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment.tables import to_toml
 from sottovoce.ledger.file import FileLedger
 from tests.deploy.test_node import asks
 from tests.deployments import LIMITS, NAMES, charged
@@ -73,7 +73,7 @@ def first_question(algorithm: Any, privacy: Any, rounds: int = 3, noise: float |
         ask = asks(algorithm, privacy, rounds)[0]
     if noise is None:
         return ask
-    return replace(ask, event=json.dumps(json.loads(ask.event) | {"noise_multiplier": noise}))
+    return replace(ask, events=json.dumps([json.loads(ask.events)[0] | {"noise_multiplier": noise}]))
 
 
 def about(ask: Ask, k: int, value: float) -> Ask:

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from sottovoce.cli import main as cli
 from sottovoce.cli import terminal
 from sottovoce.deploy.node import Node
-from sottovoce.experiment import experiment, store
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment import run_file as run_files
+from sottovoce.experiment import saved, store
+from sottovoce.experiment.tables import to_toml
 from tests.attacks.marker_calls import Case, trained, with_entry
 from tests.attacks.markers import NUMBER, ROWS, SIGNS, TEXT, WORDS, X
 from tests.deploy.test_node import asks
@@ -108,7 +109,7 @@ def command(*words: object) -> list[str]:
 
 def cases_of_files(folder: Path) -> Iterator[Case]:
     commands: dict[str, Callable[[Path], Any]] = {
-        "load": lambda file: experiment.load(file).data(),
+        "load": lambda file: run_files.load(file).data(),
         "run": lambda file: command("run", file, "--out", folder / "here" / "run"),
         "compare": lambda file: command("compare", file, file, "--seeds", 2),
         "audit": lambda file: command("audit", file, "--runs", 10),
@@ -140,7 +141,7 @@ def cases_of_files(folder: Path) -> Iterator[Case]:
         run = folder / f"result-{name}"
         trained().save(run)
         (run / name).write_bytes(rows.read_bytes())
-        yield "load_result", f"rows in place of {name}", partial(store.load_result, run)
+        yield "load_result", f"rows in place of {name}", partial(saved.load_result, run)
         yield "report", f"rows in place of {name}", partial(command, "report", run)
 
 

@@ -18,7 +18,7 @@ from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Kept
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import assemble, train
+from sottovoce.experiment.train import train
 from sottovoce.privacy import accounting
 from sottovoce.privacy.doors.party import OutOfRange
 from sottovoce.privacy.events import Event
@@ -29,6 +29,7 @@ from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
 from sottovoce.problems.vertical import VerticalFederation
 from tests.cases import COLUMN_UNITS, goal, small, small_columns
+from tests.local import assemble
 
 SAMPLES = 8
 SLACK = 1 + 1e-9  # of the comparison here; noise is not made for more than it says
@@ -51,7 +52,7 @@ def released(D: np.ndarray, privacy: Any, u: np.ndarray, mu: float) -> list[tupl
         place.door.models(Kept(target=target, rho=rho), np.arange(2), 1)
     except OutOfRange:  # by public numbers: so for all data alike
         return []
-    noise = place.door.event.noise_multiplier
+    noise = place.door.events[0].noise_multiplier
     return [(made.exact[0], float(made.scale[0, 0]) / noise) for made in tape.made if made is not None]
 
 
@@ -231,4 +232,4 @@ def exact_answer(data: Federation, objective: Objective, algorithm: Any) -> tupl
     loop.train(algorithm, place, rounds=1, **options)
     made = tape.made[0]
     assert made is not None
-    return made.exact[0], float(made.scale[0, 0]) / place.door.event.noise_multiplier  # type: ignore[attr-defined]
+    return made.exact[0], float(made.scale[0, 0]) / place.door.events[0].noise_multiplier  # type: ignore[attr-defined]

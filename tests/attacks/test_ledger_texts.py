@@ -18,7 +18,7 @@ from sottovoce.algorithms import DPSGD, FedSPDDP
 from sottovoce.core.check import SottovoceError
 from sottovoce.core.round import Checkpoint
 from sottovoce.estimators import FederatedClassifier, VerticalClassifier
-from sottovoce.experiment.local import train
+from sottovoce.experiment.train import train
 from sottovoce.ledger.file import FileLedger
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.federation import Federation

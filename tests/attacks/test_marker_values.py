@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 import sottovoce as sv
 from sottovoce.cli import main as cli
 from sottovoce.cli import terminal
-from sottovoce.deploy import node as node_module
+from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.node import Node
-from sottovoce.experiment import experiment
+from sottovoce.experiment import run_file as run_files
 from tests.attacks import marker_calls, marker_files
 from tests.attacks.marker_files import HEADER, csv_lines, in_bytes, node_file, question, replied, run_file
 from tests.attacks.markers import MARKER, NUMBER, OWNERS, ROWS, SIGNS, TAME, TEXT, WORDS, X, listen, text_files
@@ -99,7 +99,7 @@ def test_an_error_of_the_program_is_not_quoted_and_no_locals_are_shown(tmp_path:
         raise RuntimeError(f"{cell} {TEXT}")
 
     monkeypatch.delenv("SOTTOVOCE_DEBUG", raising=False)
-    monkeypatch.setattr(experiment, "train", broken)
+    monkeypatch.setattr(run_files, "train", broken)
     file = run_file(tmp_path, in_bytes(csv_lines()), {})
     outcome = CliRunner().invoke(cli.app, ["run", str(file), "--out", str(tmp_path / "out")])
     assert outcome.exit_code == terminal.INTERNAL
@@ -112,10 +112,10 @@ def test_nothing_of_an_error_of_the_program_is_in_the_log_of_a_node(tmp_path: Pa
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError(f"{X[0, 0]} {TEXT}")
 
-    file = node_file(tmp_path / "node", {"npz": "rows.npz"})
+    file = node_file(tmp_path / "node", {"npz": "rows.npz", "labels": ["-1", "1"]})
     np.savez(file.parent / "rows.npz", X=TAME[:, :1] * np.ones((ROWS, 4)), y=SIGNS)
     ask = question()
-    monkeypatch.setattr(node_module, "alone", broken)
+    monkeypatch.setattr(Assignment, "read", broken)
     said = listen(lambda: replied(Node(file).answer(ask)), tmp_path)
     assert "it could not answer" in said.last
     assert "RuntimeError" in said.everything  # in the log, with the place it came from
@@ -138,8 +138,8 @@ def warned_of(rows: np.ndarray, folder: Path) -> list[str]:
         lambda: marker_calls.trained(
             federation=sv.Federation.from_arrays(rows, SIGNS, OWNERS), privacy=sv.Proven(1.0, 1e-5, 1.0)
         ),
-        lambda: experiment.load(run_file(folder, in_bytes(csv), {"row_bound": 1e9})).train(),
-        lambda: experiment.load(run_file(folder, in_bytes(csv), {"ranges": {"x0": [0, 1], "x1": [0, 1]}})).train(),
+        lambda: run_files.load(run_file(folder, in_bytes(csv), {"row_bound": 1e9})).train(),
+        lambda: run_files.load(run_file(folder, in_bytes(csv), {"ranges": {"x0": [0, 1], "x1": [0, 1]}})).train(),
     ]
     return [said.last for said in map(listen, calls)]
 

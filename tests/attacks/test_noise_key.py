@@ -15,7 +15,7 @@ import pytest
 from sottovoce.algorithms import DPADMM, DPSGD, PVP, ADMMSharing, FedPLT, FedSPDDP
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import assemble, train
+from sottovoce.experiment.train import train
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.memory import Budget
 from sottovoce.privacy.modes import NoPrivacy, Proven
@@ -26,6 +26,7 @@ from sottovoce.problems.penalties import L2
 from sottovoce.problems.vertical import VerticalFederation
 from tests.attacks.attacker import spent
 from tests.cases import COLUMN_UNITS, goal, small_columns
+from tests.local import assemble
 from tests.privacy.test_parties import ask, place
 
 LOOSE = Proven(epsilon=2.0, delta=1e-4, clip=50.0)  # nothing is clipped, so that exact differences are known

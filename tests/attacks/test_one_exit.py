@@ -11,7 +11,7 @@ import pytest
 
 from sottovoce.algorithms import LED, FedPD, FedPLT, FiveGCS
 from sottovoce.deploy.node import Node
-from sottovoce.experiment import store
+from sottovoce.experiment import whole_files
 from sottovoce.privacy.modes import Proven
 from tests.attacks.attacker import about, first_question, rows, seen, told_apart, write_node
 from tests.cases import CASES
@@ -104,7 +104,7 @@ def test_killed_between_charge_and_answer_gives_no_second_answer_for_free(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "replace_arrays", die)
+        patch.setattr(whole_files, "replace_arrays", die)
         with pytest.raises(Killed):
             Node(file).answer(ask)
     before = charged(file)

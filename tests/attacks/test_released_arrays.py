@@ -18,9 +18,9 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Array, Site
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import assemble
 from sottovoce.privacy.modes import Proven
 from tests.cases import goal, small
+from tests.local import assemble
 
 RECORD = Proven(epsilon=1.0, delta=1e-3, clip=1.0)
 CLIENT = Proven(epsilon=1.0, delta=1e-3, clip=1.0, unit="client")

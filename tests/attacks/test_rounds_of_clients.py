@@ -15,22 +15,23 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Array, Asks, Site
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import Simulator, assemble
+from sottovoce.experiment.local import LocalClients
 from sottovoce.ledger.kept_answers import KeptAnswers
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.rows import Rows
 from tests.cases import goal, small
+from tests.local import assemble
 
 CLIENT = Proven(epsilon=1.0, delta=1e-4, clip=1.0, unit="client")
 
 
-def place(algorithm: Any) -> Simulator:
+def place(algorithm: Any) -> LocalClients:
     made = assemble(algorithm, small(), goal(), CLIENT, Everyone(), 3, Streams(5), None, "numpy")
     made.start(algorithm)
     return made
 
 
-def first_round(made: Simulator, algorithm: Any, down: Any) -> tuple[Any, np.ndarray]:
+def first_round(made: LocalClients, algorithm: Any, down: Any) -> tuple[Any, np.ndarray]:
     """What the server gets, and what it was before the noise."""
     made.door.intercept = tape = Tape()
     exchange = made.exchange(algorithm, down, np.ones(made.n, dtype=bool), 1)
@@ -43,7 +44,7 @@ def first_round(made: Simulator, algorithm: Any, down: Any) -> tuple[Any, np.nda
 def test_a_client_that_fails_does_not_show_in_the_others_uploads(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other rows of client 0 make its solver fail. Only its own upload may move: no budget pays for more."""
     algorithm, failing = ADMM(rho=0.1), [False]
-    plain, released = Rows.argmin, Simulator._site
+    plain, released = Rows.argmin, LocalClients._site
 
     def argmin(self: Rows, centre: Any, *more: Any) -> Array:
         clients = more[3]
@@ -51,7 +52,7 @@ def test_a_client_that_fails_does_not_show_in_the_others_uploads(when: str, monk
             raise ArithmeticError("client 0 misses its certificate")
         return plain(self, centre, *more)
 
-    def site(self: Simulator, local: np.ndarray, k: int, oracle: Any, release: Any) -> Site:
+    def site(self: LocalClients, local: np.ndarray, k: int, oracle: Any, release: Any) -> Site:
         made = released(self, local, k, oracle, release)
         if not (failing[0] and when == "after one" and k > 0 and 0 in local and hasattr(release, "door")):
             return made
@@ -63,7 +64,7 @@ def test_a_client_that_fails_does_not_show_in_the_others_uploads(when: str, monk
         return Site(**{name: getattr(made, name) for name in Site.__slots__} | {"release": then_fail})  # type: ignore[attr-defined]
 
     monkeypatch.setattr(Rows, "argmin", argmin)
-    monkeypatch.setattr(Simulator, "_site", site)
+    monkeypatch.setattr(LocalClients, "_site", site)
     seen = []
     for failing[0] in (False, True):
         made = place(algorithm)
@@ -75,7 +76,7 @@ def test_a_client_that_fails_does_not_show_in_the_others_uploads(when: str, monk
         assert np.array_equal(arrays[1:], seen[1][name][1:]), "another client's upload moved"
 
 
-def hub_of(made: Simulator) -> Any:
+def hub_of(made: LocalClients) -> Any:
     from sottovoce.core.contract import Hub
     from sottovoce.core.random.streams import SERVER, Draw
 
@@ -96,7 +97,7 @@ class Picks(DPSGD):
     """Sends its first release twice if an exact number is positive, else both of its releases."""
 
     def asks(self) -> Asks:
-        return Asks(releases=2)
+        return Asks.every_round(releases=2)
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Any]:
         exact = site.f.grad(np.broadcast_to(down.w, site.zeros.shape))

@@ -18,8 +18,8 @@ import pytest
 from sottovoce.algorithms import DPSGD, ADMMSharing
 from sottovoce.core.round import Checkpoint
 from sottovoce.estimators import FederatedClassifier
-from sottovoce.experiment import store
-from sottovoce.experiment.local import train
+from sottovoce.experiment import saved
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import Proven
 from tests.attacks.attacker import holds, written
 from tests.cases import COLUMN_UNITS, goal, small, small_columns
@@ -89,7 +89,7 @@ def test_a_loaded_result_and_its_report_do_not_hold_it(drawn: Drawn, tmp_path: P
     train(DPSGD(), small(), goal(), rounds=2, privacy=RECORD, engine="numpy").save(tmp_path / "saved")
     assert call("report", tmp_path / "saved", "--released-only").exit_code == 0
     assert_not_written(drawn, tmp_path)
-    assert "seed" not in store.load_result(tmp_path / "saved").config["run"]
+    assert "seed" not in saved.load_result(tmp_path / "saved").config["run"]
 
 
 def test_a_run_file_without_a_seed_leaves_none_behind(

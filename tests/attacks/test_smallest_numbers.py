@@ -13,7 +13,7 @@ import pytest
 from sottovoce.algorithms import DPSGD
 from sottovoce.core.check import SottovoceError
 from sottovoce.deploy.node import Node
-from sottovoce.experiment.local import train
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic, Squared

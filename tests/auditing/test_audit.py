@@ -15,7 +15,7 @@ from sottovoce.auditing.neighbours import Linear, Neighbours, canary, own_record
 from sottovoce.auditing.papers import PROVEN, proven_game, proven_variants
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.random.streams import Purpose
-from sottovoce.experiment.local import Simulator
+from sottovoce.experiment.local import LocalClients
 from sottovoce.privacy import claims
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.accounting import gaussian_epsilon
@@ -151,7 +151,7 @@ def noise_for_shorter_columns(place: Any) -> None:
 
 
 def put(kind: Any) -> Any:
-    def tamper(place: Simulator) -> None:
+    def tamper(place: LocalClients) -> None:
         place.door = kind(**{field.name: getattr(place.door, field.name) for field in fields(place.door)})
 
     return tamper
@@ -246,7 +246,7 @@ def test_hidden_state_of_fedspd() -> None:
 def test_theorem_one_of_fedspd_with_secret_batches() -> None:
     """A smaller client, where the leak is larger: from the code with chosen batches, against sampled runs of it."""
     method = FedSPDDP(rho=20.0, batch=1, local_steps=2)
-    per_round = method.claimed_epsilon(1.0, 12, [6])
+    per_round = method.sampling.epsilon(1.0, 12, [6])
     game = Game(method, canary(1, 6, 2), PLAIN, Published(per_round, 1e-4), 12)
     computed, sampled = audit(game), audit(game, runs=6000, statistic="score")
     assert (computed.statistic, sampled.statistic) == ("computed", "score")

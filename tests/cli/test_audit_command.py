@@ -17,7 +17,7 @@ from sottovoce.auditing.finding import Check
 from sottovoce.auditing.papers import Row
 from sottovoce.cli import main as cli
 from sottovoce.cli import terminal
-from sottovoce.experiment import experiment
+from sottovoce.experiment import run_file
 from sottovoce.privacy.modes import Proven
 from sottovoce.report import audits as audit_show
 from tests.cases import goal, small
@@ -135,7 +135,7 @@ def test_one_run_sees_a_leak_and_no_more_than_there_is(tmp_path: Path) -> None:
     bounds = []
     for epsilon in (1e6, 1.0):
         privacy = {"mode": "proven", "epsilon": epsilon, "delta": 1e-6, "clip": 1.0}
-        todo = experiment.load(write_toml(tmp_path, **tables, privacy=privacy))
+        todo = run_file.load(write_toml(tmp_path, **tables, privacy=privacy))
         bounds.append(audit_single.one_run(todo, canaries=200).worst.lower)
     assert bounds[0] > 3
     assert bounds[1] <= 1.0

@@ -19,7 +19,7 @@ from sottovoce.cli import demo_runs as demo
 from sottovoce.cli import main as cli
 from sottovoce.cli import terminal
 from sottovoce.core.participation import PARTICIPATION
-from sottovoce.experiment import experiment, store
+from sottovoce.experiment import run_file, saved, store
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.partition import PARTITIONS
 from sottovoce.problems.penalties import PENALTIES
@@ -154,11 +154,11 @@ def test_run_trains_saves_and_says_so(here: Path) -> None:
     (path,) = (here / "runs").iterdir()
     assert path.name.startswith("tiny-")
     assert (path / store.FIGURE).exists()
-    assert store.load_result(path).rounds == 6
+    assert saved.load_result(path).rounds == 6
     flat = " ".join(outcome.stdout.split())
     for word in ("dp-admm", "accuracy", "1 per record", "(1, 1e-05)-differential privacy", "Not covered", path.name):
         assert word in flat
-    assert f"{store.load_result(path).history['test_accuracy'][-1]:.2%}" in flat
+    assert f"{saved.load_result(path).history['test_accuracy'][-1]:.2%}" in flat
 
 
 def test_json_goes_to_stdout_alone(here: Path) -> None:
@@ -167,9 +167,9 @@ def test_json_goes_to_stdout_alone(here: Path) -> None:
     assert outcome.stderr == ""
     assert (said["folder"], said["method"], said["rounds"]) == ("there", "dp-admm", 3)
     assert said["guarantee"]["epsilon"] == pytest.approx(1.0)
-    saved = store.load_result(here / "there")
-    assert saved.config["run"]["seed"] == 8
-    assert saved.history["test_loss"][-1] == said["test_loss"]
+    result = saved.load_result(here / "there")
+    assert result.config["run"]["seed"] == 8
+    assert result.history["test_loss"][-1] == said["test_loss"]
 
 
 def test_quiet_prints_the_folder_alone(here: Path) -> None:
@@ -182,7 +182,7 @@ def test_quiet_prints_the_folder_alone(here: Path) -> None:
 def test_a_saved_config_is_the_same_run_again(here: Path) -> None:
     call("run", tiny(here), "--out", "one")
     assert call("run", "one/config.toml", "--out", "two").exit_code == 0
-    one, two = store.load_result(here / "one"), store.load_result(here / "two")
+    one, two = saved.load_result(here / "one"), saved.load_result(here / "two")
     np.testing.assert_array_equal(one.model, two.model)
     assert one.config == two.config
 
@@ -290,7 +290,7 @@ def test_an_error_of_our_own_asks_to_be_reported(here: Path, monkeypatch: pytest
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("two plus two is five")
 
-    monkeypatch.setattr(experiment, "train", broken)
+    monkeypatch.setattr(run_file, "train", broken)
     outcome = call("run", tiny(here))
     assert_refused(outcome, terminal.INTERNAL, "RuntimeError", "please report it", "SOTTOVOCE_DEBUG")
     assert "two plus two" not in outcome.output  # such an error may quote rows
@@ -306,7 +306,7 @@ def test_an_error_of_our_own_asks_to_be_reported(here: Path, monkeypatch: pytest
 PRESS_AT_ROUND = """
 import os, signal, sys
 from sottovoce.cli import main as cli
-from sottovoce.experiment import store
+from sottovoce.experiment import saved, store
 
 *arguments, at = sys.argv[1:]
 keep = store.Checkpoints.__call__
@@ -335,7 +335,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(here: Path) -> None:
     outcome = call("run", "--resume", "part", "--json")
     assert outcome.exit_code == 0
     assert json.loads(outcome.stdout)["rounds"] == 9
-    whole, part = store.load_result(here / "whole"), store.load_result(here / "part")
+    whole, part = saved.load_result(here / "whole"), saved.load_result(here / "part")
     np.testing.assert_array_equal(part.model, whole.model)
     for name in whole.history.columns:
         if name != "seconds":
@@ -348,7 +348,7 @@ def test_ctrl_c_before_the_first_round_leaves_nothing(here: Path, monkeypatch: p
     def pressed(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiment, "train", pressed)
+    monkeypatch.setattr(run_file, "train", pressed)
     outcome = call("run", tiny(here))
     assert outcome.exit_code == terminal.INTERRUPTED
     assert outcome.stderr == "Interrupted. Nothing was saved.\n"
@@ -400,7 +400,7 @@ def test_demo_compares_saves_and_says_where(here: Path, monkeypatch: pytest.Monk
     for method in said["methods"][1:]:
         assert method["epsilon"] == pytest.approx(1.0, abs=1e-6)
         assert method["objective"] > said["methods"][0]["objective"]
-        assert store.load_result(here / "shown" / method["method"]).rounds == 3
+        assert saved.load_result(here / "shown" / method["method"]).rounds == 3
     assert {path.name for path in (here / "shown").iterdir()} == {
         *("dp-admm", "dp-sgd", "optimum.npz", "comparison.json", "comparison.png"),
     }
@@ -430,7 +430,7 @@ def test_the_optimum_of_the_demo_is_scikit_learns(here: Path) -> None:
         .replace(",b,", ",2,")
         .replace(",c,", ",3,")
     )
-    todo = experiment.load(tiny(here, data=table))
+    todo = run_file.load(tiny(here, data=table))
     model, said = demo.optimum(todo.data(), todo.objective)
     federation, test = todo.data().federation, todo.data().test
     assert set(federation.sizes) == {15}  # so that the mean over clients is the mean over rows

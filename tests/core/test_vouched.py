@@ -10,7 +10,7 @@ from sottovoce.algorithms import DPSGD, FedSPDDP
 from sottovoce.auditing.neighbours import Linear
 from sottovoce.core.check import NoGuarantee
 from sottovoce.core.vouched import vouched
-from sottovoce.experiment.local import train
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import NoPrivacy, Proven, Published
 from sottovoce.problems.losses import LOSSES, Huber, Logistic, Softmax, Squared
 from sottovoce.problems.objective import Objective

@@ -36,13 +36,13 @@ from sottovoce.algorithms import ADMMSharing
 from sottovoce.cli.app import write
 from sottovoce.deploy import keys as certificates
 from sottovoce.deploy import wire
+from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.flower import app as flower
 from sottovoce.deploy.flower import superlink
 from sottovoce.deploy.flower.app import _to_records
-from sottovoce.deploy.server import Deployment
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment import experiment, store
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment import run_file, saved, store, whole_files
+from sottovoce.experiment.tables import to_toml
 from sottovoce.ledger.file import FileLedger
 from tests.deploy.test_node_server import implied
 from tests.deployments import (
@@ -268,8 +268,8 @@ class Machines:
         folder = self.folder / "runs" / name
         with contextlib.suppress(Exception):
             if (folder / store.MODEL).exists():
-                return store.load_result(folder).rounds
-            kept = store.read_arrays(folder / store.CHECKPOINT)
+                return saved.load_result(folder).rounds
+            kept = whole_files.read_arrays(folder / store.CHECKPOINT)
             return int(kept["k"]) if kept["k"] >= k and kept["history.answered"][-1] >= answers else 0
         return 0
 
@@ -386,7 +386,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 
 def result(machines: Machines, name: str) -> Any:
-    return store.load_result(machines.folder / "runs" / name)
+    return saved.load_result(machines.folder / "runs" / name)
 
 
 def receipts(machines: Machines) -> list[int]:
@@ -500,7 +500,7 @@ def test_fed_plt_bit_for_bit_though_server_and_client_are_killed(machines: Machi
     got = result(machines, "plt")
     assert np.array_equal(got.model, expected.model)
     assert got.history["answered"].tolist() == [3] * 5
-    answers = made.task.algorithm.asks().answers
+    answers = made.task.algorithm.asks().only.answers
     assert receipts(machines) == [count + 5 * answers for count in before]
 
 
@@ -574,7 +574,7 @@ def test_secure_noise_spends_what_the_simulator_spends(machines: Machines) -> No
     for name, counts in runs.items():
         event = made[name].event(np.ones(3))
         models = name == "admm-sharing"
-        expected = 2 * made[name].task.algorithm.asks().answers + models
+        expected = 2 * made[name].task.algorithm.asks().only.answers + models
         assert counts == [Counter({event: expected})] * 3
         whole = simulated(made[name]).guarantee  # of a ledger that holds nothing else
         assert {ledger_epsilon(count, whole.delta) for count in counts} == {whole.epsilon}
@@ -718,7 +718,7 @@ def test_a_certificate_is_good_on_the_servers_own_machine(tmp_path: Path) -> Non
 
 
 def test_one_folder_knows_flower() -> None:
-    home = Path(experiment.__file__).parents[1]
+    home = Path(run_file.__file__).parents[1]
     users = {path.parent for path in home.rglob("*.py") if re.search(r"^\s*(import|from) flwr", path.read_text(), re.M)}
     assert users == {home / "deploy" / "flower"}
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'simulation'")
 pytest.importorskip("ray", reason="needs the extra 'simulation'")
 
-from sottovoce.experiment import experiment, store
+from sottovoce.experiment import run_file, saved
 from tests.deploy.test_flower import LONG, SOTTOVOCE, answers, end_all, free_ports, processes_of, wait
 from tests.deploy.test_superlink_process import listening
 from tests.deployments import charged
@@ -93,7 +93,7 @@ def test_a_hundred_clients(tmp_path: Path) -> None:
     assert "round 2 of 2 done" in said, said
     assert len(seen.at) > 1  # Ray's, beside the SuperLink's
     assert {address for address, _ in seen.at} <= {"0100007F", "0000000000000000FFFF00000100007F"}, seen.at  # loopback
-    got, expected = store.load_result(tmp_path / "runs" / "study"), experiment.load(tmp_path / "run.toml").train()
+    got, expected = saved.load_result(tmp_path / "runs" / "study"), run_file.load(tmp_path / "run.toml").train()
     assert got.history["answered"].tolist() == [100, 100]
     assert np.array_equal(got.model, expected.model)
     assert got.guarantee.epsilon_of_client == expected.guarantee.epsilon_of_client

@@ -16,9 +16,11 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.deploy import node as module
 from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.server import Remote, serve
+from sottovoce.deploy.remote import Remote
+from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply
-from sottovoce.experiment import store
+from sottovoce.experiment import saved, whole_files
+from sottovoce.experiment.task import Task
 from tests.cases import CASES, all_modes
 from tests.deployments import (
     NAME,
@@ -27,6 +29,7 @@ from tests.deployments import (
     LocalPost,
     charged,
     deployment,
+    first_messages,
     run_tables,
     simulated,
     write_nodes,
@@ -56,7 +59,7 @@ def asks(*given: Any, k: int = 1, **clients: Any) -> dict[int, Ask]:
 
     made = deployment(*given, **({"least": 1} | clients))
     remote = Remote(made, NAME, Listen(), np.ones(3))
-    down = module.rehearse(made.task, 4, 1.0)[0][0]
+    down, _ = first_messages(made)
     with pytest.raises(Exception, match="0 of 3 clients answered"):
         remote.exchange(made.task.algorithm, down, np.ones(3, dtype=bool), k)
     return heard
@@ -79,7 +82,7 @@ def test_every_method_gives_the_simulators_numbers_bit_for_bit(name: str, tmp_pa
     expected = simulated(made)
     assert np.array_equal(result.model, expected.model)
     assert result.guarantee.epsilon_of_client == expected.guarantee.epsilon_of_client
-    assert np.array_equal(store.load_result(tmp_path / "run").model, expected.model)
+    assert np.array_equal(saved.load_result(tmp_path / "run").model, expected.model)
 
 
 def test_secure_noise_spends_what_the_simulator_spends(files: list[Path], tmp_path: Path) -> None:
@@ -96,16 +99,15 @@ def test_secure_noise_spends_what_the_simulator_spends(files: list[Path], tmp_pa
 
 def test_nothing_behind_a_secure_door_follows_from_the_seed(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[Streams] = []
-    plain = module.row_key
+    plain, questions = Task.key, asks("dp-admm", SECURE)
 
-    def noted(streams: Streams, rows: Any, bound: Any, method: Any, objective: Any, privacy: Any, *rest: Any) -> Any:
-        if privacy.mode == "proven":  # and not the rehearsal of what messages look like
-            seeds.append(streams)
-        return plain(streams, rows, bound, method, objective, privacy, *rest)
+    def noted(task: Task, streams: Streams, *rest: Any) -> Any:
+        seeds.append(streams)
+        return plain(task, streams, *rest)
 
-    monkeypatch.setattr(module, "row_key", noted)
+    monkeypatch.setattr(Task, "key", noted)
     for place in (0, 1):
-        assert Node(files[place]).answer(asks("dp-admm", SECURE)[place]).code == ""
+        assert Node(files[place]).answer(questions[place]).code == ""
     assert all(streams.drawn for streams in seeds)  # by the operating system
     assert len({streams.seed for streams in seeds}) == len(seeds) >= 2
 
@@ -181,7 +183,7 @@ def _killed_before_the_answer_is_kept(file: Path, ask: Ask, monkeypatch: pytest.
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "replace_arrays", die)
+        patch.setattr(whole_files, "replace_arrays", die)
         with pytest.raises(Killed):
             Node(file).answer(ask)
 
@@ -193,7 +195,7 @@ def test_a_full_disk_is_said_and_nothing_is_sent(files: list[Path], monkeypatch:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_write", full)
+        patch.setattr(whole_files, "write_content", full)
         reply = Node(files[0]).answer(ask)
     assert (reply.code, reply.up) == (wire.DISK, {})
     assert not list((files[0].parent / "node" / "experiments").rglob("*.npz"))
@@ -306,12 +308,12 @@ def test_the_coding_of_labels_does_not_make_another_ledger(files: list[Path]) ->
     files[0].write_text(files[0].read_text().replace('losses = ["logistic"]', 'losses = ["logistic", "softmax"]'))
     first = Node(files[0]).answer(asks("dp-admm", SECURE)[0])
     assert first.code == ""
-    from sottovoce.deploy.server import Deployment
+    from sottovoce.deploy.deployment import Deployment
 
     heard = LocalPost(files[:1])
     soft = Deployment.build(tables | {"clients": tables["clients"] | {"names": ["north"], "least": 1}}, "run.toml")
     Remote(soft, NAME[::-1], heard, np.ones(1)).exchange(
-        soft.task.algorithm, module.rehearse(soft.task, 4, 1.0)[0][0], np.ones(1, dtype=bool), 1
+        soft.task.algorithm, first_messages(soft)[0], np.ones(1, dtype=bool), 1
     )
     assert heard.asked[0][2].code == ""
     assert charged(files[0]) == 2
@@ -323,9 +325,9 @@ def test_the_coding_of_labels_does_not_make_another_ledger(files: list[Path]) ->
 BAD = {
     "no toml": {"task": "this is = = not"},
     "unknown algorithm": {"task": '[algorithm]\nname = "os.system"\n'},
-    "an event of another kind": {"event": json.dumps({"mechanism": "laplace", "noise_multiplier": 9.0})},
-    "an event that is no event": {"event": '{"noise_multiplier": "a lot"}'},
-    "no event": {"event": ""},
+    "an event of another kind": {"events": json.dumps([{"mechanism": "laplace", "noise_multiplier": 9.0}])},
+    "an event that is no event": {"events": '[{"noise_multiplier": "a lot"}]'},
+    "no event": {"events": ""},
     "no arrays": {"down": {}},
     "an array too many": {"down": {"w": ((1, 4), bytes(32)), "x": ((1, 4), bytes(32)), "y": ((1, 4), bytes(32))}},
     "a shape without its bytes": {"down": {"w": ((10**9, 10**9), bytes(32))}},
@@ -351,7 +353,7 @@ def test_a_refused_question_leaves_no_folder(tmp_path: Path) -> None:
     for change in BAD.values():
         assert Node(file).answer(replace(ask, **change)).code == wire.BAD_ASK
     assert not experiments.exists()
-    spent = replace(ask, event=json.dumps(json.loads(ask.event) | {"noise_multiplier": 0.01}))
+    spent = replace(ask, events=json.dumps([json.loads(ask.events)[0] | {"noise_multiplier": 0.01}]))
     assert Node(file).answer(spent).code == wire.BUDGET
     assert not experiments.exists()
     assert Node(file).answer(ask).code == ""
@@ -426,15 +428,15 @@ def test_a_csv_file_serves_as_well(files: list[Path]) -> None:
 def test_state_is_what_the_simulator_has(files: list[Path], tmp_path: Path) -> None:
     """After three rounds the file of the last round holds the client's state and its answer."""
     serve(deployment("fed-plt", SEEDED), NAME, LocalPost(files), tmp_path / "run")
-    stored = store.read_arrays(files[1].parent / "node" / "experiments" / NAME / "000003.npz")
+    stored = whole_files.read_arrays(files[1].parent / "node" / "experiments" / NAME / "000003.npz")
     assert set(codec.under("client.", stored)) != set()
     assert all(np.isfinite(array).all() for array in codec.under("up.", stored).values())
 
 
 def test_noise_without_bound_is_refused(files: list[Path]) -> None:
     ask = asks()[0]
-    loud = json.loads(ask.event) | {"noise_multiplier": 1e20}
-    reply = Node(files[0]).answer(replace(ask, event=json.dumps(loud)))
+    loud = json.loads(ask.events)[0] | {"noise_multiplier": 1e20}
+    reply = Node(files[0]).answer(replace(ask, events=json.dumps([loud])))
     assert reply.code == wire.LIMITS
     assert "noise multiplier 1e+20 is above" in reply.why
 

@@ -11,10 +11,12 @@ from sottovoce.algorithms import ADMMSharing
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.random.streams import Streams
 from sottovoce.deploy import wire
+from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.server import Deployment, TooFewAnswers, serve
+from sottovoce.deploy.remote import TooFewAnswers
+from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment import label_flips, store
+from sottovoce.experiment import label_flips, saved
 from sottovoce.ledger.file import FileLedger
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems import columns
@@ -48,7 +50,7 @@ def test_the_simulators_numbers_bit_for_bit(name: str, mode: str, tmp_path: Path
     assert np.array_equal(result.model, expected.model)
     assert result.guarantee.epsilon_of_client == expected.guarantee.epsilon_of_client
     assert result.guarantee.together == expected.guarantee.together  # what all parties spent together
-    loaded: Any = store.load_result(tmp_path / "run")
+    loaded: Any = saved.load_result(tmp_path / "run")
     assert np.array_equal(loaded.model, expected.model)
     assert loaded.widths == SPLIT
 

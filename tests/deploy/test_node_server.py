@@ -10,13 +10,25 @@ from sottovoce.core import codec
 from sottovoce.core.contract import Hub
 from sottovoce.core.random.streams import SERVER, Draw, Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.deploy import node as module
 from sottovoce.deploy import wire
+from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.server import Deployment, TooFewAnswers, serve
+from sottovoce.deploy.remote import TooFewAnswers
+from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment import store
-from tests.deployments import NAME, SECURE, SEEDED, LocalPost, charged, deployment, run_tables, simulated, write_nodes
+from sottovoce.experiment import store, whole_files
+from tests.deployments import (
+    NAME,
+    SECURE,
+    SEEDED,
+    LocalPost,
+    charged,
+    deployment,
+    first_messages,
+    run_tables,
+    simulated,
+    write_nodes,
+)
 
 
 @pytest.fixture
@@ -26,7 +38,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 def implied(made: Deployment, files: list[Path], answered: list[set[int]], experiment: str = NAME) -> np.ndarray:
     """The model that the answers on the clients' disks imply, if in round k + 1 those of answered[k] came through."""
-    algorithm, like = made.task.algorithm, module.rehearse(made.task, 4, 1.0)[0][1]
+    algorithm, like = made.task.algorithm, first_messages(made)[1]
 
     def hub(k: int, who: set[int]) -> Hub:
         mask = np.array([[i in who] for i in range(3)])
@@ -38,7 +50,7 @@ def implied(made: Deployment, files: list[Path], answered: list[set[int]], exper
         up = codec.empty_rows(like, 3)
         for client in who:
             path = files[client].parent / "node" / "experiments" / experiment / f"{k:06d}.npz"
-            for field, array in codec.under("up.", store.read_arrays(path)).items():
+            for field, array in codec.under("up.", whole_files.read_arrays(path)).items():
                 getattr(up, field)[client] = array[0]
         server = algorithm.server(server, up, hub(k, who))
     return algorithm.model(server)[0]
@@ -125,7 +137,7 @@ def test_a_server_that_dies_goes_on(files: list[Path], tmp_path: Path, moment: s
     assert all(first[key] == up for key, up in again.items())
     if privacy == SEEDED:
         assert np.array_equal(result.model, simulated(made).model)
-    answers = made.task.algorithm.asks().answers
+    answers = made.task.algorithm.asks().only.answers
     assert [charged(file) for file in files] == [3 * answers] * 3
     with pytest.raises(ValueError, match="this run is finished"):
         serve(made, NAME, LocalPost(files), tmp_path / "run")

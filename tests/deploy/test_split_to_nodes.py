@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from sottovoce.cli.main import app
+from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.server import Deployment, serve
-from sottovoce.experiment import experiment
+from sottovoce.deploy.server import serve
+from sottovoce.experiment import run_file, tables
 from tests.deployments import NAME, LocalPost
 from tests.experiment.test_experiment import write_csv
 
@@ -51,11 +52,11 @@ def test_clients_of_their_own_train_what_the_file_says(tmp_path: Path, text: str
     monkeypatch.chdir(tmp_path)
     said = CliRunner().invoke(app, ["app", "study", "--config", "run.toml", "--nodes", "nodes", "--out", "run"])
     assert said.exit_code == 0, said.output
-    made = Deployment.build(experiment.read_tables(tmp_path / "study" / "sottovoce_app" / "run.toml"), "run.toml")
+    made = Deployment.build(tables.read_tables(tmp_path / "study" / "sottovoce_app" / "run.toml"), "run.toml")
     files = [tmp_path / "nodes" / str(client) / "node.toml" for client in range(len(made.clients.names))]
     assert [Node(file).name for file in files] == list(made.clients.names)
     result = serve(made, NAME, LocalPost(files), tmp_path / "run")
-    assert np.array_equal(result.model, experiment.load(tmp_path / "run.toml").train().model)
+    assert np.array_equal(result.model, run_file.load(tmp_path / "run.toml").train().model)
 
 
 def test_nodes_need_rows_to_share_out(tmp_path: Path, monkeypatch: Any) -> None:

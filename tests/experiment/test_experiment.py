@@ -19,9 +19,9 @@ from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core.check import InvalidInput, MissingData, NoGuarantee
 from sottovoce.core.contract import VerticalAlgorithm
 from sottovoce.core.participation import PARTICIPATION
-from sottovoce.experiment import experiment
-from sottovoce.experiment.experiment import MODES, build, load
-from sottovoce.experiment.to_tables import Tables, to_toml
+from sottovoce.experiment import run_file, source
+from sottovoce.experiment.run_file import MODES, build, load
+from sottovoce.experiment.tables import Tables, to_toml
 from sottovoce.problems import data as datasets
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.partition import PARTITIONS
@@ -107,7 +107,7 @@ CASES = [
     *[{"objective": {"loss": name, **with_options(kind), "scale": "sum"}} for name, kind in LOSSES.items()],
     *[{"objective": {"loss": "logistic", "penalty": name, **with_options(kind)}} for name, kind in PENALTIES.items()],
     *[{"participation": {"name": name, **with_options(kind)}} for name, kind in PARTICIPATION.items()],
-    *[{"privacy": {"mode": name, **with_options(kind)}} for name, kind in MODES.items()],
+    *[{"privacy": {"mode": name, **with_options(kind)}} for name, kind in MODES["rows"].items()],
     *[
         {"data": {"csv": "rows.csv", "label": "outcome", "owner": "owner", "clients": 4, "partition": name, **options}}
         for name, options in {
@@ -191,9 +191,9 @@ def test_numbers_of_numpy_are_described_as_plain_ones(folder: Path) -> None:
 
 def test_describing_needs_neither_training_nor_files() -> None:
     listed = "[m for m in sys.modules if m.startswith('sottovoce.experiment.')]"
-    code = f"import sys, sottovoce.experiment.to_tables; print({listed})"
+    code = f"import sys, sottovoce.experiment.tables; print({listed})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "['sottovoce.experiment.to_tables']"
+    assert found.stdout.strip() == "['sottovoce.experiment.tables']"
 
 
 def test_the_options_of_losses_and_penalties_share_a_table_without_a_clash() -> None:
@@ -600,7 +600,7 @@ def _seed_that_keeps(row: int) -> int:
 
 
 def test_known_keys_are_named_in_the_order_they_are_declared(folder: Path) -> None:
-    declared = [*(field.name for field in fields(experiment.Source))]
+    declared = [*(field.name for field in fields(source.Source))]
     with pytest.raises(InvalidInput, match=re.escape(f"Known: {', '.join(declared)}, alpha, at_least")):
         load(write_toml(folder, data={**DATA, "partition": "dirichlet", "alpha": 1.0, "zzzzzz": 1}))
 
@@ -696,7 +696,7 @@ def test_a_run_on_arrays_is_described_without_its_rows(folder: Path) -> None:
     }
     assert tables["run"] == {"engine": "numpy", "rounds": 1, "seed": 5, "runs": 0, "record_every": 1}
     with pytest.raises(InvalidInput, match="arrays given in Python"):
-        experiment.build(tables, "config.toml")
+        run_file.build(tables, "config.toml")
 
 
 def test_another_algorithm_on_the_same_rows(folder: Path) -> None:

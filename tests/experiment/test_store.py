@@ -17,11 +17,13 @@ import sottovoce as sv
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.core.round import Checkpoint, History
-from sottovoce.experiment import store
-from sottovoce.experiment.experiment import Experiment, load
-from sottovoce.experiment.local import Result
-from sottovoce.experiment.store import Checkpoints, StoreError, load_checkpoint, load_result, save
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment import store, whole_files
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.run_file import Experiment, load
+from sottovoce.experiment.saved import load_checkpoint, load_result
+from sottovoce.experiment.store import Checkpoints, save
+from sottovoce.experiment.tables import to_toml
+from sottovoce.experiment.whole_files import StoreError
 from sottovoce.report import figures as plot
 from tests.cases import goal, small
 from tests.experiment.test_experiment import RECORD, ROWS, SPLIT, write_csv, write_toml
@@ -131,7 +133,7 @@ def test_a_folder_that_holds_something_is_refused(tmp_path: Path, todo: Experime
     result, path = todo.train(), tmp_path / "run"
     path.mkdir()
     (path / "notes.txt").write_text("mine")
-    for refuse in (lambda: save(result, path), lambda: store.reserved(path).__enter__()):
+    for refuse in (lambda: save(result, path), lambda: whole_files.reserved(path).__enter__()):
         with pytest.raises(InvalidInput, match="exists and is not an empty folder; choose another one"):
             refuse()
     assert (path / "notes.txt").read_text() == "mine"
@@ -193,7 +195,7 @@ def test_a_place_where_nothing_can_be_written(tmp_path: Path, result: Result) ->
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
         save(result, tmp_path / "file" / "run")
-    with pytest.raises(StoreError, match="cannot be written"), store.reserved(tmp_path / "file" / "run"):
+    with pytest.raises(StoreError, match="cannot be written"), whole_files.reserved(tmp_path / "file" / "run"):
         pytest.fail("was entered")
 
 
@@ -223,7 +225,7 @@ def test_what_is_no_run_folder(tmp_path: Path, result: Result) -> None:
 
 
 def fail_in(path: Path, leave: str = "") -> None:
-    with store.reserved(path) as held:
+    with whole_files.reserved(path) as held:
         assert held == path
         assert path.is_dir()
         if leave:
@@ -251,7 +253,7 @@ def test_what_was_there_before_stays(tmp_path: Path) -> None:
 
 def test_runs_of_the_same_second_do_not_meet(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    with store.reserved(path, numbered=True) as first, store.reserved(path, numbered=True) as second:
+    with whole_files.reserved(path, numbered=True) as first, whole_files.reserved(path, numbered=True) as second:
         assert [first.name, second.name] == ["a", "a-2"]
 
 

@@ -20,7 +20,7 @@ from sottovoce.deploy import server as remote
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.reported_charges import charged, shown_by
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment.store import load_result
+from sottovoce.experiment.saved import load_result
 from sottovoce.ledger.charges import MOST_CHARACTERS, Counted, Kept, Stated, pack_rows, unpack_rows
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.memory import Budget

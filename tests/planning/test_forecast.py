@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput
-from sottovoce.experiment import experiment
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment import run_file, tables
+from sottovoce.experiment.tables import to_toml
 from sottovoce.planning import forecast as plan
 from sottovoce.planning import synthetic as made_up
 from sottovoce.planning import words as plan_words
@@ -67,11 +67,11 @@ def test_a_plan_is_ready_for_training_and_runs_as_a_file(goal: Objective) -> Non
     assert chosen.trials[0].setting == chosen.setting
     assert len(chosen.trials[0].qualities) == plan.REPEATS
     tables = tomllib.loads(to_toml(chosen.tables()))
-    task = experiment.build_task(tables, "plan")
+    task = run_file.build_task(tables, "plan")
     assert (task.algorithm, task.privacy, task.objective) == (chosen.algorithm, chosen.privacy, goal)
     assert task.settings.rounds == chosen.rounds
     event = proven.plan(chosen.privacy, chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
-    answers = chosen.rounds * chosen.algorithm.asks().answers
+    answers = chosen.rounds * chosen.algorithm.asks().only.answers
     assert chosen.noise_multiplier == event.noise_multiplier
     assert accounting.epsilon({event: answers}, 1e-3) <= 4.0
     if goal.loss.outputs > 1:  # hidden steps have no proof for several margins: left out, and said so
@@ -128,7 +128,7 @@ def test_a_budget_per_client_is_planned_with_clipped_uploads() -> None:
 def test_secure_noise_is_planned_for_where_it_has_a_proof() -> None:
     chosen = plan.choose(SIZES, FEATURES, secure=True, **BUDGET)
     assert chosen.privacy.noise == "secure"
-    assert {trial.setting.algorithm.asks().kind for trial in chosen.trials} == {"gradient"}
+    assert {trial.setting.algorithm.asks().only.kind for trial in chosen.trials} == {"gradient"}
     event = proven.plan(chosen.privacy, chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
     assert event.mechanism == "discrete-gaussian"
     assert chosen.noise_multiplier == event.noise_multiplier
@@ -196,7 +196,7 @@ def test_the_command_writes_what_it_says(tmp_path: Path) -> None:
     assert {"folder": str(out), **saved} == said
     assert [point["epsilon"] for point in said["curve"]] == [1.0, 2.0, 4.0, 8.0, 16.0]
     assert (out / "plan.png").read_bytes()[:4] == b"\x89PNG"
-    task = experiment.build_task(experiment.read_tables(out / "run.toml"), "run.toml")
+    task = run_file.build_task(tables.read_tables(out / "run.toml"), "run.toml")
     assert task.algorithm.name == said["algorithm"]["name"]
     assert (out / "run.toml").read_text().startswith("# Before it runs, put your own file")
     shown = CliRunner().invoke(app, command("--out", str(tmp_path / "again")))

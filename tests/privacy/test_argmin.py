@@ -9,13 +9,13 @@ from sottovoce.algorithms import PVP
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import assemble
 from sottovoce.privacy.doors.base import ARGMIN_TOL
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.sensitivity import ArgminTerms
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax
 from sottovoce.problems.rows import Rows, argmin, subproblem
 from tests.cases import goal, small
+from tests.local import assemble
 
 BOUNDED = [Logistic(), Softmax(3), Huber(0.5), SmoothedHinge(0.3)]
 CAP = 1.0
@@ -96,7 +96,7 @@ def test_noise_is_for_two_minimisers_and_for_what_solvers_leave() -> None:
     place.door.intercept = lambda answer, exact, scale, kind: (made.append((exact, scale)), answer)[1]
     oracle.argmin(np.zeros((1, 4)), 0.3, ridge=0.05)
     exact, scale = made[0]
-    sensitivity = scale / place.door.event.noise_multiplier
+    sensitivity = scale / place.door.events[0].noise_multiplier
     np.testing.assert_allclose(sensitivity, 2 * 0.5 / small().sizes[:, None] / 0.35, rtol=1e-7)
     assert (sensitivity >= (1.0 / small().sizes[:, None] + 2 * ARGMIN_TOL) / 0.35).all()
     assert (

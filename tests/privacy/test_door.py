@@ -14,17 +14,19 @@ from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.contract import Asks, Site
 from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.local import assemble
 from sottovoce.ledger.memory import Budget, MemoryLedger
 from sottovoce.privacy import accounting
 from sottovoce.privacy import discrete_noise as mechanisms
-from sottovoce.privacy.doors.base import Door, Sealed
-from sottovoce.privacy.doors.record import open_door, plan
+from sottovoce.privacy.doors import open_door
+from sottovoce.privacy.doors.base import Door
+from sottovoce.privacy.doors.record import plan
+from sottovoce.privacy.doors.releases import Sealed
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
 from sottovoce.problems.rows import Rows
 from tests.cases import goal, small
+from tests.local import assemble
 
 ASKED = np.array([True])
 ZERO = np.array([0])
@@ -35,7 +37,7 @@ def door(
 ) -> Door:
     """A door to one client whose noise is next to nothing, so that an answer shows what the noise would cover."""
     rows = Rows(X, y, [0, len(y)], loss, "mean", "numpy")
-    asks = asks or Asks()
+    asks = asks or Asks.every_round()
     event = dataclasses.replace(plan(privacy, asks, 1, rows.sizes), noise_multiplier=noise)
     ledger = MemoryLedger(Budget(1e300, privacy.delta), (1,))
     ledger.charge = lambda *_: None  # type: ignore[method-assign]
@@ -96,7 +98,7 @@ def test_no_neighbour_moves_an_arg_min_further_than_stated(data: st.DataObject) 
     X2[0], y2[0] = other[0], labelled(loss, other[1], other[2])
     centre = np.array([data.draw(st.lists(st.floats(-3, 3), min_size=3, max_size=3))])
     ask = [
-        door(A, b, loss, sv.Proven(1.0, 1e-5, 0.8), Asks(kind="argmin"))
+        door(A, b, loss, sv.Proven(1.0, 1e-5, 0.8), Asks.every_round(kind="argmin"))
         .open(ZERO, ASKED, 1)[0]
         .argmin(centre, rho, 0.0, ridge)
         for A, b in ((X, y), (X2, y2))
@@ -279,7 +281,7 @@ def test_who_is_asked_less_spends_less() -> None:
         sv.DPADMM(), small(), goal(), rounds=8, privacy=sv.Proven(1.0, 1e-4, 1.0), participation=KOfN(3), seed=4
     )
     spent = np.array(result.guarantee.epsilon_of_client)
-    event = plan(sv.Proven(1.0, 1e-4, 1.0), Asks(), 8, small().sizes)
+    event = plan(sv.Proven(1.0, 1e-4, 1.0), Asks.every_round(), 8, small().sizes)
     possible = [accounting.epsilon({event: n}, 1e-4) for n in range(9)]
     assert np.ptp(spent) > 0
     assert all(min(abs(value - p) for p in possible) < 1e-9 for value in spent)
@@ -389,24 +391,24 @@ def test_client_level_noise_has_the_stated_deviation() -> None:
 def test_batches_follow_the_relation() -> None:
     sizes = small().sizes
     removed = sv.Proven(1.0, 1e-4, 1.0, relation="add-remove")
-    poisson, full = plan(removed, Asks(batch=0.3), 20, sizes), plan(removed, Asks(), 20, sizes)
+    poisson, full = plan(removed, Asks.every_round(batch=0.3), 20, sizes), plan(removed, Asks.every_round(), 20, sizes)
     assert poisson == Event("gaussian", poisson.noise_multiplier, "poisson", "add-remove", 0.3)
     assert poisson.noise_multiplier < full.noise_multiplier
-    fixed = plan(sv.Proven(1.0, 1e-4, 1.0), Asks(batch=2), 20, sizes)
+    fixed = plan(sv.Proven(1.0, 1e-4, 1.0), Asks.every_round(batch=2), 20, sizes)
     assert (fixed.sampling, fixed.batch, fixed.size) == (
         "fixed-size",
         2,
         3,
     )  # the smallest client's share is the largest
     with pytest.raises(NoGuarantee, match="no proof for discrete-gaussian noise on random batches"):
-        plan(sv.Proven(1.0, 1e-4, 1.0, noise="secure"), Asks(batch=2), 20, sizes)
+        plan(sv.Proven(1.0, 1e-4, 1.0, noise="secure"), Asks.every_round(batch=2), 20, sizes)
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
 def test_batches_are_drawn_anew_for_every_question(relation: Any) -> None:
     """A batch that comes again is no secret: sampling would then hide nothing, and it is charged as if it did."""
     X, privacy = np.eye(12), sv.Proven(1.0, 1e-4, 1.0, relation=relation)  # a coordinate for each record
-    asks = Asks(answers=2, batch=4)
+    asks = Asks.every_round(answers=2, batch=4)
     one = door(X, np.resize([1.0, -1.0], 12), Logistic(), privacy, asks)
     drawn = set()
     for k in range(1, 6):
@@ -444,7 +446,7 @@ def test_batches_have_the_stated_law(relation: Any, batch: float) -> None:
     np.testing.assert_allclose(seen[0].mean(axis=0), np.repeat(rates, sizes), atol=5 * 0.5 / np.sqrt(runs))
     door: Any = place.door
     one = (2 if relation == "replace-one" else 1) * 1.0 / sizes / rates  # a drawn record counts 1/rate times
-    np.testing.assert_allclose(door.noise_std(np.arange(6))[:, 0], door.event.noise_multiplier * one, rtol=1e-9)
+    np.testing.assert_allclose(door.noise_std(np.arange(6))[:, 0], door.events[0].noise_multiplier * one, rtol=1e-9)
     counts = np.add.reduceat(seen[0], place.federation.offsets[:-1], axis=1)
     assert (relation == "add-remove") != bool((counts == np.rint(rates * sizes)).all())
     exact = plain(np.zeros((1, 4)), None, 1.0)

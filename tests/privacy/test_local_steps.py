@@ -16,7 +16,8 @@ from sottovoce.core.contract import Asks, Descent, ProxSteps
 from sottovoce.core.random.streams import Streams
 from sottovoce.ledger.memory import Budget, MemoryLedger
 from sottovoce.privacy import local_steps as local_runs
-from sottovoce.privacy.doors.record import RecordDoor, open_door, plan
+from sottovoce.privacy.doors import open_door
+from sottovoce.privacy.doors.record import RecordDoor, plan
 from sottovoce.privacy.noise_key import NoiseKey, SharedNoise
 from sottovoce.problems.losses import Huber, Logistic, Loss, Softmax
 from sottovoce.problems.penalties import L1, Ball, NoPenalty
@@ -79,7 +80,7 @@ def test_no_neighbour_moves_the_end_further_than_stated(kind: str, data: st.Data
     spec = ProxSteps([keep] * steps, [keep + rho] * steps, 0.1, 0.0, h, average=data.draw(st.booleans()), **where)
     laplace = kind == "laplace"
     privacy = sv.Proven(1.0, 0.0 if laplace else 1e-5, 0.6, mechanism="laplace" if laplace else "gaussian")
-    asks = Asks(kind="prox-steps", batch=2 if kind == "batch" else 0)
+    asks = Asks.every_round(kind="prox-steps", batch=2 if kind == "batch" else 0)
     doors = [door(A, b, loss, privacy, asks, 1e-12) for A, b in ((X, y), (X2, y2))]
     ends = [d.open(ZERO, ASKED, 1)[0].prox_steps(start, spec) for d in doors]
     moved = np.linalg.norm((ends[0] - ends[1])[0], ord=1 if laplace else 2)
@@ -89,7 +90,7 @@ def test_no_neighbour_moves_the_end_further_than_stated(kind: str, data: st.Data
 
 def test_which_sensitivity_applies() -> None:
     X, y = np.array([[1.0, 0], [0, 1.0]]), np.array([1.0, -1.0])
-    asks, privacy = Asks(kind="prox-steps"), sv.Proven(1.0, 1e-5, 0.6)
+    asks, privacy = Asks.every_round(kind="prox-steps"), sv.Proven(1.0, 1e-5, 0.6)
     steep = ProxSteps([2.0] * 3, [3.0] * 3, 0.0, 0.0, NoPenalty())
     flat = ProxSteps([0.05] * 3, [1.05] * 3, 0.0, 0.0, NoPenalty())
     one, bounded = np.array([[0.6]]), np.array([[1.2]])
@@ -116,7 +117,7 @@ def test_the_end_of_a_descent_is_exactly_one_gaussian_answer(count: int) -> None
     ends = []
     for sign in (1.0, -1.0):
         X, y = np.array([[1.0, 0], [0.0, 0.0]]), np.array([-sign * 1e3, 0.0])  # Huber: slope clipped, constant
-        privacy, asks = sv.Proven(1.0, 1e-5, 0.6), Asks(kind="descent")
+        privacy, asks = sv.Proven(1.0, 1e-5, 0.6), Asks.every_round(kind="descent")
         one = door(X, y, Huber(1.0), privacy, asks, noise, runs=runs)
         assert one.event.mechanism == "gaussian-chain"
         start = np.zeros((runs, 1, 2))
@@ -139,7 +140,7 @@ def test_many_hidden_steps_cost_a_bounded_amount() -> None:
 def test_preconditions_are_enforced() -> None:
     X, y = np.array([[1.0, 0], [0, 1.0]]), np.array([1.0, -1.0])
     privacy = sv.Proven(1.0, 1e-5, 0.6)
-    ok = door(X, y, Logistic(), privacy, Asks(kind="descent"), 1.0)
+    ok = door(X, y, Logistic(), privacy, Asks.every_round(kind="descent"), 1.0)
     oracle = ok.open(ZERO, ASKED, 1)[0]
     with pytest.raises(NoGuarantee, match=r"must contract, got a factor of 1\.625"):
         oracle.descent(np.zeros((1, 2)), Descent(3, step=2.1, pull=1.0, centre=np.zeros((1, 2))))
@@ -149,22 +150,29 @@ def test_preconditions_are_enforced() -> None:
     with pytest.raises(InvalidInput, match="declared 'descent' and asked for 'gradient'"):
         oracle.grad(np.zeros((1, 2)))
     cases: list[tuple[Loss, sv.Proven, Asks, str]] = [
-        (Softmax(2), privacy, Asks(kind="descent"), "a convex loss of one margin"),
-        (Logistic(), privacy, Asks(kind="descent", batch=1), "all records"),
-        (Logistic(), sv.Proven(1.0, 0.0, 0.6, mechanism="laplace"), Asks(kind="descent"), "no laplace noise"),
-        (Logistic(), sv.Proven(1.0, 1e-5, 0.6, noise="secure"), Asks(kind="prox-steps"), "secure noise"),
+        (Softmax(2), privacy, Asks.every_round(kind="descent"), "a convex loss of one margin"),
+        (Logistic(), privacy, Asks.every_round(kind="descent", batch=1), "all records"),
+        (
+            Logistic(),
+            sv.Proven(1.0, 0.0, 0.6, mechanism="laplace"),
+            Asks.every_round(kind="descent"),
+            "no laplace noise",
+        ),
+        (Logistic(), sv.Proven(1.0, 1e-5, 0.6, noise="secure"), Asks.every_round(kind="prox-steps"), "secure noise"),
     ]
     for loss, mode, asks, message in cases:
         labels = np.array([0.0, 1.0]) if loss.name == "softmax" else y
         with pytest.raises(NoGuarantee, match=message):
             door(X, labels, loss, mode, asks, 1.0)
-    pure = door(X, y, Logistic(), sv.Proven(1.0, 0.0, 0.6, mechanism="laplace"), Asks(kind="prox-steps"), 1.0)
+    pure = door(
+        X, y, Logistic(), sv.Proven(1.0, 0.0, 0.6, mechanism="laplace"), Asks.every_round(kind="prox-steps"), 1.0
+    )
     with pytest.raises(NoGuarantee, match="Ball may stretch L1"):
         pure.open(ZERO, ASKED, 1)[0].prox_steps(np.zeros((1, 2)), ProxSteps([1.0], [2.0], 0.0, 0.0, Ball(1.0)))
-    odd = door(X, y, Logistic(), privacy, Asks(kind="prox-steps"), 1.0).open(ZERO, ASKED, 1)[0]
+    odd = door(X, y, Logistic(), privacy, Asks.every_round(kind="prox-steps"), 1.0).open(ZERO, ASKED, 1)[0]
     with pytest.raises(NoGuarantee, match="nothing is known about the prox of Stretching"):
         odd.prox_steps(np.zeros((1, 2)), ProxSteps([1.0], [2.0], 0.0, 0.0, Stretching()))
-    long = door(X, y, Logistic(), privacy, Asks(kind="prox-steps"), 1.0).open(ZERO, ASKED, 1)[0]
+    long = door(X, y, Logistic(), privacy, Asks.every_round(kind="prox-steps"), 1.0).open(ZERO, ASKED, 1)[0]
     with pytest.raises(InvalidInput, match="at most 4096"):
         long.prox_steps(np.zeros((1, 2)), ProxSteps([1.0] * 5000, [2.0] * 5000, 0.0, 0.0, NoPenalty()))
 
@@ -180,7 +188,7 @@ def test_no_two_answers_share_noise() -> None:
     """Same seed, round and number of the question: noise is bound to the exact answer, so it differs with that."""
     X, y, start = np.array([[0.6, 0.2], [-0.4, 0.9]]), np.array([1.0, -1.0]), np.zeros((1, 2))
     privacy = sv.Proven(1.0, 1e-5, 0.6)
-    steps = door(X, y, Logistic(), privacy, Asks(kind="prox-steps"), 1.0)
+    steps = door(X, y, Logistic(), privacy, Asks.every_round(kind="prox-steps"), 1.0)
     steps.key = NoiseKey(steps.key.streams, np.zeros((1, 2), dtype=np.uint64))
     spec = ProxSteps([1.0] * 2, [2.0] * 2, 0.0, 0.0, NoPenalty())
     specs = [
@@ -215,7 +223,7 @@ def test_rounding_to_large_numbers_does_not_show_through_noise() -> None:
     y, centre = np.array([1.0, -1.0]), np.full((1, 2), 2.0**54)
     answers = []
     for X in (np.array([[0.6, 0.2], [-0.4, 0.9]]), np.array([[-0.6, 0.2], [-0.4, 0.9]])):
-        far = door(X, y, Logistic(), sv.Proven(1.0, 1e-5, 0.6), Asks(kind="prox-steps"), 20.0, runs=400)
+        far = door(X, y, Logistic(), sv.Proven(1.0, 1e-5, 0.6), Asks.every_round(kind="prox-steps"), 20.0, runs=400)
         spec = ProxSteps([0.1], [0.2], 0.0, centre, NoPenalty(), fresh=False, at=np.zeros((1, 2)))
         oracle = far.open(ZERO, np.ones((400, 1), dtype=bool), 1)[0]
         answers.append(oracle.prox_steps(np.broadcast_to(centre, (400, 1, 2)), spec) - centre)

@@ -11,7 +11,7 @@ import sottovoce as sv
 from sottovoce.algorithms import DPSGD
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Purpose, Streams
-from sottovoce.experiment.local import row_key
+from sottovoce.experiment.task import row_key
 from sottovoce.privacy.noise_key import NoiseKey, SharedNoise, rows_digests
 from sottovoce.problems.rows import Rows
 from tests.cases import goal

@@ -14,12 +14,13 @@ from sottovoce.core.contract import Kept
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.label_flips import OtherFlips
-from sottovoce.experiment.local import assemble, train
 from sottovoce.experiment.publishable import released
+from sottovoce.experiment.train import train
 from sottovoce.ledger.memory import LedgerError
 from sottovoce.privacy import accounting, sensitivity
 from sottovoce.privacy import discrete_noise as mechanisms
-from sottovoce.privacy.doors.party import OutOfRange, bounded, check_parties, randomised_labels
+from sottovoce.privacy.doors.party import OutOfRange, bounded, check_parties
+from sottovoce.privacy.labels import randomised_labels
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.problems import columns
@@ -29,6 +30,7 @@ from sottovoce.problems.penalties import L1, L2
 from sottovoce.problems.vertical import VerticalFederation
 from tests.algorithms.test_replay import messages
 from tests.cases import COLUMN_UNITS, goal, small_columns
+from tests.local import assemble
 
 RECORD = COLUMN_UNITS["proven, record"]
 
@@ -202,7 +204,7 @@ def test_model_noise_has_the_size_of_its_sensitivity(unit: str) -> None:
     noisy = simulator.door.models(stacked, np.arange(6), 4)
     exact, mu = simulator.rows.fit(target, rho, np.arange(6)), goal().penalty.strong / 0.3
     change = sensitivity.record_model(target, mu, 3.0) if "record" in unit else sensitivity.party_model(target, mu)
-    standard = (noisy - exact) / (simulator.door.event.noise_multiplier * change)
+    standard = (noisy - exact) / (simulator.door.events[0].noise_multiplier * change)
     assert standard.std() == pytest.approx(1.0, abs=0.02)
 
 
@@ -221,7 +223,7 @@ def answers(parts: list[np.ndarray], privacy: ProvenColumns, target: np.ndarray,
     door, made, rho = place(privacy, federation=federation).door, [], np.array([[goal().penalty.strong / mu]])
 
     def keep(answer: np.ndarray, exact: np.ndarray, scale: np.ndarray, kind: str) -> np.ndarray:
-        made.append((exact[0].copy(), float(np.ravel(scale)[0]) / door.event.noise_multiplier))
+        made.append((exact[0].copy(), float(np.ravel(scale)[0]) / door.events[0].noise_multiplier))
         return answer
 
     door.intercept = keep

@@ -224,7 +224,7 @@ def by_columns(sparse: bool = False) -> sv.VerticalFederation:
 
 def test_rows_and_columns_answer_the_same_questions() -> None:
     rows, columns = by_rows(), by_columns()
-    assert (rows.by_columns, columns.by_columns) == (False, True)
+    assert (rows.layout, columns.layout) == ("rows", "columns")
     assert (rows.n, columns.n) == (3, 2)
     assert (rows.sizes.tolist(), columns.sizes.tolist()) == ([2, 3, 1], [6, 6])
     assert (rows.widths, columns.widths) == ((2, 2, 2), (1, 1))
@@ -239,11 +239,12 @@ def test_rows_and_columns_answer_the_same_questions() -> None:
 def test_tables_hold_sizes_and_bounds() -> None:
     rows, columns = by_rows(), by_columns()
     sizes = {"clients": 3, "rows": 6, "columns": 2, "smallest_client": 1, "largest_client": 3}
-    assert rows.to_table() == {"source": "arrays", **sizes, "row_bound": 16.0}
-    assert rows.in_float32().to_table() == {"source": "arrays", **sizes, "stored": "float32", "row_bound": 16.0}
-    assert columns.to_table() == {"source": "arrays", "rows": 6, "split": [1, 1], "holder": 1}
+    assert rows.described() == {"source": "arrays", **sizes, "row_bound": 16.0}
+    assert rows.in_float32().described() == {"source": "arrays", **sizes, "stored": "float32", "row_bound": 16.0}
+    assert columns.described() == {"source": "arrays", "rows": 6, "split": [1, 1], "holder": 1}
     assert rows.clients_table() == {"names": ["a", "b", "c"], "columns": 2, "row_bound": 16.0}
     assert columns.clients_table() == {"names": ["bank", "shop"], "split": [1, 1], "samples": 6, "holder": "shop"}
+    assert (rows.model_parts(), columns.model_parts()) == ({}, {"widths": (1, 1)})
     assert (rows.node_table(), columns.node_table()) == ({"row_bound": 16.0}, {"same_order": True})
 
 
@@ -258,8 +259,8 @@ def test_data_of_each_owner(sparse: bool) -> None:
     assert [len(y) for _, y in columns.data()] == [0, 6]
     np.testing.assert_array_equal(np.hstack([part for part, _ in columns.dense_data()]), X)
     changed = sv.VerticalFederation.from_arrays([X[:, :1], X[:, 1:] + np.eye(6)[:, :1]], Y, holder=1)
-    assert fingerprint(*columns.fingerprint_arrays()) != fingerprint(*changed.fingerprint_arrays())
-    assert fingerprint(*rows.fingerprint_arrays()) == fingerprint(rows.X, rows.y, rows.offsets)
+    assert fingerprint(*columns.arrays()) != fingerprint(*changed.arrays())
+    assert fingerprint(*rows.arrays()) == fingerprint(rows.X, rows.y, rows.offsets)
 
 
 def test_one_name_per_client() -> None:

@@ -223,7 +223,7 @@ def test_messages_in_proven_mode_are_made_of_noisy_answers_alone() -> None:
     from sottovoce.core import codec
     from sottovoce.core import round as loop_of
     from sottovoce.core.random.streams import Streams
-    from sottovoce.experiment.local import assemble
+    from tests.local import assemble
 
     federation, _ = digits()
     other = sv.Federation(federation.X[::-1].copy(), federation.y[::-1].copy(), federation.offsets, federation.names)
@@ -284,12 +284,13 @@ def _argmin_door(goal: sv.Objective, federation: sv.Federation, privacy: Proven)
     from sottovoce.core.contract import Asks
     from sottovoce.core.random.streams import Streams
     from sottovoce.ledger.memory import Budget, MemoryLedger
-    from sottovoce.privacy.doors.record import open_door, plan
+    from sottovoce.privacy.doors import open_door
+    from sottovoce.privacy.doors.record import plan
 
-    asks = Asks(kind="argmin")
+    asks = Asks.every_round(kind="argmin")
     rows = goal.oracle(federation.X, federation.y, federation.offsets)
     event, ledger = plan(privacy, asks, 2, federation.sizes), MemoryLedger(Budget(1.0, 1e-3), (federation.n,))
-    open_door(privacy, event, ledger, rows, asks, key=SharedNoise(Streams(0, None)), clients=np.arange(federation.n))
+    open_door(privacy, events, ledger, rows, asks, key=SharedNoise(Streams(0, None)), clients=np.arange(federation.n))
 
 
 def test_hidden_steps_of_a_network_count_as_if_nothing_absorbed_differences() -> None:
@@ -297,22 +298,29 @@ def test_hidden_steps_of_a_network_count_as_if_nothing_absorbed_differences() ->
     from sottovoce.core.contract import Asks, ProxSteps
     from sottovoce.core.random.streams import Streams
     from sottovoce.ledger.memory import Budget, MemoryLedger
-    from sottovoce.privacy.doors.record import RecordDoor, open_door, plan
+    from sottovoce.privacy.calibration import plan_rows
+    from sottovoce.privacy.doors import open_door
+    from sottovoce.privacy.doors.record import RecordDoor
+    from sottovoce.privacy.doors.releases import Question
     from sottovoce.problems.penalties import NoPenalty
 
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(10, 4)), rng.choice([-1.0, 1.0], 10)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    privacy, asks, everyone = Proven(epsilon=1.0, delta=1e-3, clip=1.0), Asks(kind="prox-steps"), np.arange(3)
+    privacy, asks, everyone = (
+        Proven(epsilon=1.0, delta=1e-3, clip=1.0),
+        Asks.every_round(kind="prox-steps"),
+        np.arange(3),
+    )
     spec = ProxSteps([5.0] * 3, [6.0] * 3, 0.0, 0.0, NoPenalty())
 
     def sensitivity(goal: sv.Objective) -> np.ndarray:
-        event = plan(privacy, asks, 1, np.diff(OFFSETS))
+        events = plan_rows(privacy, asks, 1, np.diff(OFFSETS), None, None, None)
         ledger = MemoryLedger(Budget(1.0, 1e-3), (3,))
         rest: dict[str, Any] = {"key": SharedNoise(Streams(0, None)), "clients": everyone, "row_bound": 1.0}
-        door = open_door(privacy, event, ledger, goal.oracle(X, y, OFFSETS), asks, **rest)
+        door = open_door(privacy, events, ledger, goal.oracle(X, y, OFFSETS), asks, **rest)
         assert isinstance(door, RecordDoor)
-        return door._prox_steps_sensitivity(spec, everyone)
+        return door._prox_steps_sensitivity(spec, Question(everyone, np.ones(3, dtype=bool), 1, 0, asks.only))
 
     plain, neural = sensitivity(sv.Objective(Logistic())), sensitivity(sv.Objective(Module(linear, Logistic())))
     assert (neural[[0, 2]] > 1.5 * plain[[0, 2]]).all()

@@ -14,7 +14,7 @@ import sottovoce as sv
 from sottovoce.algorithms import DPADMM, FDML, ADMMSharing
 from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput
-from sottovoce.experiment.store import load_result
+from sottovoce.experiment.saved import load_result
 from sottovoce.problems.vertical import VerticalFederation, cut
 from tests.cases import goal, small, small_columns
 from tests.experiment.test_experiment import write_csv

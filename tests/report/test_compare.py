@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from sottovoce.cli import terminal
-from sottovoce.experiment import store
-from sottovoce.experiment.experiment import load
+from sottovoce.experiment import saved
 from sottovoce.experiment.repetitions import Repetitions, interval, paired
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment.run_file import load
+from sottovoce.experiment.tables import to_toml
 from sottovoce.report import compare
 from tests.cli.test_cli import assert_refused, call
 from tests.experiment.test_experiment import tiny_tables, write_csv
@@ -120,7 +120,7 @@ def test_compare_tells_what_separate_runs_tell(here: Path) -> None:
     for column in ("objective", "test_loss", "test_accuracy"):  # the test rows are the owners' own
         assert not said["runs"][0]["measures"][column]["released"]
     assert json.loads((here / "out" / compare.NUMBERS).read_text())["runs"] == said["runs"]
-    assert store.load_result(here / "out" / "a-2").config["run"]["runs"] == 4
+    assert saved.load_result(here / "out" / "a-2").config["run"]["runs"] == 4
     assert (here / "out" / compare.FIGURE).read_bytes().startswith(b"\x89PNG")
     page = (here / "out" / compare.PAGE).read_text()
     assert "Difference to a, paired by seed (4 seeds)" in page

@@ -18,9 +18,9 @@ from scipy import stats
 from sottovoce.cli import terminal
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.core.round import NOT_RELEASED
-from sottovoce.experiment import store
-from sottovoce.experiment.experiment import load
+from sottovoce.experiment import saved, store
 from sottovoce.experiment.repetitions import Repetitions, interval, pool
+from sottovoce.experiment.run_file import load
 from sottovoce.privacy.guarantee import NOT_COVERED, Guarantee
 from sottovoce.report import charts as report_charts
 from sottovoce.report import page as report
@@ -50,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def page_of(*folders: Path, **options: Any) -> str:
-    groups = pool(folders, [store.load_result(folder) for folder in folders])
+    groups = pool(folders, [saved.load_result(folder) for folder in folders])
     return report.page(groups, **options)
 
 
@@ -83,7 +83,7 @@ def words_of(page: str) -> str:
 
 
 def test_it_says_what_is_promised_and_all_that_is_not_covered(place: Path) -> None:
-    result, said = store.load_result(place / "one"), words_of(page_of(place / "one"))
+    result, said = saved.load_result(place / "one"), words_of(page_of(place / "one"))
     assert "Proven: ε = 1, δ = 1e-05 per record" in said
     assert result.guarantee.text in said
     assert len(NOT_COVERED) >= 6
@@ -104,7 +104,7 @@ def test_no_number_where_nothing_is_proven(place: Path) -> None:
         assert "Proven: ε" not in said
         assert 'class="good"' not in page
         assert "epsilon" not in charts_of(page)
-    claim = store.load_result(place / "paper").guarantee.text
+    claim = saved.load_result(place / "paper").guarantee.text
     assert " ".join(claim.split()) in words_of(page_of(place / "paper"))
 
 
@@ -132,7 +132,7 @@ def test_bounds_are_rounded_up() -> None:
 
 
 def test_bands_are_student_intervals(place: Path) -> None:
-    result, chart = store.load_result(place / "five"), charts_of(page_of(place / "five"))["test_loss"]
+    result, chart = saved.load_result(place / "five"), charts_of(page_of(place / "five"))["test_loss"]
     (line,) = chart["lines"]
     values = result.history["test_loss"].reshape(6, 5)
     assert line["x"] == [1, 2, 3, 4, 5, 6]
@@ -144,7 +144,7 @@ def test_bands_are_student_intervals(place: Path) -> None:
 
 def test_what_clients_spent(place: Path) -> None:
     page = page_of(place / "five")
-    result, charts = store.load_result(place / "five"), charts_of(page)
+    result, charts = saved.load_result(place / "five"), charts_of(page)
     most, median, least = (np.array(line["y"]) for line in charts["epsilon"]["lines"])
     assert (most >= median).all()
     assert (median >= least).all()
@@ -159,14 +159,14 @@ def test_what_clients_spent(place: Path) -> None:
 
 
 def test_bytes(place: Path) -> None:
-    result, charts = store.load_result(place / "one"), charts_of(page_of(place / "one"))
+    result, charts = saved.load_result(place / "one"), charts_of(page_of(place / "one"))
     for column in ("bytes_up", "bytes_down"):
         np.testing.assert_allclose(charts[column]["lines"][0]["y"], result.history[column] / 1e6, rtol=1e-5)
 
 
 def test_the_numbers_are_there_without_a_chart(place: Path) -> None:
     page = page_of(place / "one")
-    accuracy = store.load_result(place / "one").history["test_accuracy"]
+    accuracy = saved.load_result(place / "one").history["test_accuracy"]
     said = words_of(page)
     assert f"1 {accuracy[0]:.2%} 2 {accuracy[1]:.2%}" in said
     for chart in charts_of(page).values():
@@ -176,7 +176,7 @@ def test_the_numbers_are_there_without_a_chart(place: Path) -> None:
 
 
 def test_private_columns_are_marked_or_left_out(place: Path, tmp_path: Path) -> None:
-    result = store.load_result(place / "one")
+    result = saved.load_result(place / "one")
     result.history.columns["objective"] = [7531.0 + step for step in range(6)]  # numbers that are nowhere else
     path = store.save(result, tmp_path / "run")
     page = page_of(path)
@@ -192,7 +192,7 @@ def test_private_columns_are_marked_or_left_out(place: Path, tmp_path: Path) -> 
 
 
 def test_test_rows_are_called_public_where_they_are(place: Path, tmp_path: Path) -> None:
-    aside = store.load_result(place / "one")
+    aside = saved.load_result(place / "one")
     mine = "losses and accuracies on test rows: these were set aside from the owners' own rows"
     assert [text for text in aside.guarantee.not_covered if text.startswith(mine)]
     data = {name: value for name, value in aside.config["data"].items() if name not in ("csv", "label", "owner")}
@@ -218,7 +218,7 @@ def test_runs_that_differ_in_the_seed_share_a_line(place: Path, tmp_path: Path) 
     for seed, folder in zip((1, 2, 3), folders, strict=True):
         store.save(load(write_toml(place, run=RUN | {"seed": seed})).train(), folder)
     (line,) = charts_of(page_of(*folders))["test_loss"]["lines"]
-    ends = [store.load_result(folder).history["test_loss"][-1] for folder in folders]
+    ends = [saved.load_result(folder).history["test_loss"][-1] for folder in folders]
     assert line["y"][-1] == pytest.approx(np.mean(ends), rel=1e-5)
     assert line["high"][-1] == pytest.approx(interval(np.array(ends)).high, rel=1e-5)
     shutil.copytree(folders[0], tmp_path / "copy")
@@ -235,7 +235,7 @@ def test_several_runs_lie_over_each_other(place: Path) -> None:
 
 
 def test_a_long_run_is_thinned_out(place: Path) -> None:
-    result = store.load_result(place / "one")
+    result = saved.load_result(place / "one")
     columns = {name: np.resize(column, 5000).tolist() for name, column in result.history.columns.items()}
     columns |= {"round": list(range(1, 5001)), "run": [0] * 5000, "test_loss": [math.inf] + [0.5] * 4999}
     long = Repetitions("long", (replace(result, history=type(result.history)(columns)),))
@@ -255,7 +255,7 @@ def hostile(place: Path) -> Path:
     """A page on two run folders whose every text was written by someone who means harm."""
     folders = []
     for seed in (1, 2):
-        result = store.load_result(place / "one")
+        result = saved.load_result(place / "one")
         config: dict[str, Any] = {name: dict(table) for name, table in result.config.items()}
         config["algorithm"]["name"] = HOSTILE
         config["algorithm"]["rho"] = seed / 10

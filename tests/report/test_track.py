@@ -10,7 +10,7 @@ import pytest
 
 from sottovoce.cli import terminal
 from sottovoce.core.round import NOT_RELEASED
-from sottovoce.experiment import store
+from sottovoce.experiment import saved, store
 from sottovoce.report import track
 from tests.cli.test_cli import assert_refused, call
 from tests.experiment.test_experiment import tiny_tables, write_csv, write_toml
@@ -46,7 +46,7 @@ def tracked(here: Path, **changes: Any) -> tuple[Any, Any, Path]:
 
 def test_settings_numbers_and_files_arrive(here: Path) -> None:
     client, run, folder = tracked(here, data=PUBLIC)
-    result = store.load_result(here / "saved")
+    result = saved.load_result(here / "saved")
     assert client.get_experiment(run.info.experiment_id).name == track.EXPERIMENT
     assert (run.info.run_name, run.info.status) == ("saved", "FINISHED")
     assert (run.data.params["algorithm.name"], run.data.params["algorithm.rho"]) == ("dp-admm", "0.1")
@@ -58,7 +58,7 @@ def test_settings_numbers_and_files_arrive(here: Path) -> None:
     assert run.data.tags["privacy"] == result.guarantee.short
     files = {path.name for path in (folder / "artifacts" / "run").iterdir()}
     assert {store.CONFIG, store.HISTORY, store.MODEL, store.GUARANTEE, store.VERSIONS, store.FIGURE} <= files
-    again = store.load_result(folder / "artifacts" / "run")
+    again = saved.load_result(folder / "artifacts" / "run")
     assert again.guarantee == result.guarantee
     np.testing.assert_array_equal(again.model, result.model)
 
@@ -66,10 +66,10 @@ def test_settings_numbers_and_files_arrive(here: Path) -> None:
 @pytest.mark.parametrize("runs", [0, 3])
 def test_nothing_private_and_no_folder_leaves(here: Path, runs: int) -> None:
     _, run, folder = tracked(here, run=RUN | {"runs": runs})
-    result = store.load_result(here / "saved")
+    result = saved.load_result(here / "saved")
     assert set(NOT_RELEASED) <= set(result.history.columns)  # there was something to keep
     assert not [name for name in run.data.metrics if name.startswith(NOT_RELEASED)]
-    again = store.load_result(folder / "artifacts" / "run")
+    again = saved.load_result(folder / "artifacts" / "run")
     assert not set(NOT_RELEASED) & set(again.history.columns)
     assert "objective" not in json.loads((folder / "artifacts" / "run" / store.SUMMARY).read_text())
     sent = [path for path in folder.rglob("*") if path.is_file() and path.name != "meta.yaml"]
@@ -90,7 +90,7 @@ def test_nothing_private_and_no_folder_leaves(here: Path, runs: int) -> None:
 
 def test_several_runs_are_told_by_mean_and_spread(here: Path) -> None:
     client, run, _ = tracked(here, data=PUBLIC, run=RUN | {"runs": 3}, participation={"name": "k-of-n", "k": 2})
-    result = store.load_result(here / "saved")
+    result = saved.load_result(here / "saved")
     values = result.history["test_loss"].reshape(-1, 3)
     told = client.get_metric_history(run.info.run_id, "test_loss_std")
     np.testing.assert_allclose([metric.value for metric in told], values.std(axis=1, ddof=1))
@@ -102,14 +102,14 @@ def test_several_runs_are_told_by_mean_and_spread(here: Path) -> None:
 def test_without_public_test_rows_there_is_no_picture(here: Path, aside: bool) -> None:
     table = {name: value for name, value in tiny_tables()["data"].items() if name != "test" or aside}
     _, run, folder = tracked(here, data=table)
-    assert ("test_loss" in store.load_result(here / "saved").history.columns) == aside
+    assert ("test_loss" in saved.load_result(here / "saved").history.columns) == aside
     assert not (folder / "artifacts" / "run" / store.FIGURE).exists()
     assert not [name for name in run.data.metrics if name.startswith("test")]
     assert set(run.data.metrics) >= {"bytes_up", "epsilon"}
 
 
 def test_numbers_that_are_not_finite_stay_out(here: Path) -> None:
-    from sottovoce.experiment.experiment import load
+    from sottovoce.experiment.run_file import load
 
     result = load(write_toml(here)).train()
     result.history.columns["test_loss"][2] = float("inf")
@@ -136,4 +136,4 @@ def test_a_store_that_fails_afterwards_does_not_cost_the_run(here: Path, monkeyp
     monkeypatch.setattr(track.Tracker, "_send", full)
     outcome = call("run", write_toml(here), "--out", "saved", "--track", "mlflow")
     assert_refused(outcome, terminal.NOT_WRITTEN, "no space left", "The run itself is saved in saved")
-    assert store.load_result(here / "saved").rounds == 6
+    assert saved.load_result(here / "saved").rounds == 6

@@ -25,11 +25,11 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from math import log, sqrt
 from typing import ClassVar
 
 import numpy as np
 
+from sottovoce.algorithms.published import gaussian_std, gradient_change
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Noise, Penalty, Site
 
@@ -66,12 +66,14 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "consensus ADMM with exact local arg-mins"
     paper: ClassVar[str] = "Huang et al. 2020, Algorithm 1"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive(type(self).__name__, rho=self.rho)
 
     def asks(self) -> Asks:
-        return Asks(kind="argmin")
+        return Asks.every_round(kind="argmin")
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))  # line 1
@@ -109,12 +111,6 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
         return site.f.argmin(centre, self.rho, linear=-gamma, ridge=ridge, start=start)
 
 
-def gaussian_std(sensitivity: Array, epsilon: float, delta: float) -> Array:
-    """The classical Gaussian mechanism for one round, as the papers of this family use it."""
-    check.require(delta > 0, "Published", "Gaussian noise needs a delta in (0, 1)", delta, "Give Published(delta=1e-5)")
-    return sensitivity * sqrt(2 * log(1.25 / delta)) / epsilon
-
-
 @dataclass(frozen=True)
 class PVP(ADMM):
     """Algorithm 2: noise on the arg-min."""
@@ -129,8 +125,8 @@ class PVP(ADMM):
         if site.claim is None:
             return w, None
         strong = self.rho + (site.penalty.strong if site.penalty.smooth else 0.0)
-        change = 2 * site.f.gradient_bound * site.f.weight / strong  # Lemma 4
-        return w, Noise("gaussian", gaussian_std(change, site.claim.epsilon, site.claim.delta))  # line 5
+        change = gradient_change(site) / strong  # Lemma 4
+        return w, Noise("gaussian", gaussian_std(change, site.claim))  # line 5
 
 
 @dataclass(frozen=True)
@@ -143,11 +139,9 @@ class DVP(ADMM):
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published"})
 
     def asks(self) -> Asks:
-        return Asks(kind="argmin", releases=2)
+        return Asks.every_round(kind="argmin", releases=2)
 
     def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
         if site.claim is not None:
-            change = 2 * site.f.gradient_bound * site.f.weight
-            noise = Noise("gaussian", gaussian_std(change, site.claim.epsilon, site.claim.delta))
-            gamma = site.release(gamma, noise)
+            gamma = site.release(gamma, Noise("gaussian", gaussian_std(gradient_change(site), site.claim)))
         return self.argmin(w, centre, gamma, site), None

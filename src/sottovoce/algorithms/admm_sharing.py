@@ -12,7 +12,6 @@
     λ R_m           penalty                   each party's share of the regulariser
     b_1             b1                        bound on |x|, |y|, |z| (Assumption 2); Published noise alone uses it
     C, σ            `claims.sharing_*`        Lemma 1, Theorem 3
-    V^t             lyapunov                  (13)
 
 Departures from the paper
 -------------------------
@@ -39,9 +38,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from sottovoce.algorithms.admm_sharing_rules import BALANCE_EVERY, balanced, first_rho, proximal_weight
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Array, Asks, Hub, Kept, LabelOracle, Penalty, Site, VerticalAlgorithm
+from sottovoce.core.contract import Array, Asks, Hub, Kept, LabelOracle, Site, VerticalAlgorithm
+from sottovoce.core.shapes import widths
 from sottovoce.privacy import claims
 
 
@@ -69,9 +70,9 @@ class Client:
 class Down:
     excess: Array
     y: Array
-    rho: Array
-    weight: Array  # c = 1 + τ
-    parties: Array
+    rho: Array = widths(1)
+    weight: Array = widths(1)  # c = 1 + τ
+    parties: Array = widths(1)
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "admm-sharing"
     summary: ClassVar[str] = "columns split between parties: ADMM on the sum of their scores"
     paper: ClassVar[str] = "Learning Privately over Distributed Features, Algorithm 1"
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         who = type(self).__name__
@@ -118,19 +121,13 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
         check.positive(who, b1=self.b1)
 
     def asks(self) -> Asks:
-        return Asks(kind="fit")
+        return Asks.every_round(kind="fit")
 
     def init_server(self, hub: Hub) -> Server:
         labels = _labels(hub)
         zero, one = hub.zeros, hub.zeros[..., :1]
-        rho = 2.0 * labels.smoothness - min(labels.strong, 0.0) if self.rho == "auto" else self.rho
-        if rho + labels.strong <= 0:
-            raise InvalidInput(
-                f"ADMMSharing: (7) must be strongly convex: rho must exceed {-labels.strong:g} here, got {rho:g}"
-            )
-        r = np.repeat(zero, hub.n, axis=-2)
-        start = np.full_like(one, np.inf)
-        return Server(r, zero.copy(), zero.copy(), one + rho, start, start, one.copy())
+        r, start = np.repeat(zero, hub.n, axis=-2), np.full_like(one, np.inf)
+        return Server(r, zero.copy(), zero.copy(), one + first_rho(self.rho, labels), start, start, one.copy())
 
     def init_client(self, site: Site) -> Client:
         zero, one = site.zeros, site.zeros[..., :1]
@@ -161,7 +158,9 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
         left = rho * (weight * moved - _total(moved) + (z - server.z))
         primal, dual = _norm(total - z), _norm(left).max(axis=-2, keepdims=True)
         size = np.maximum(_norm(total), _norm(y) / rho)
-        return Server(r, z, y, self.balanced(rho, primal, dual, hub), primal, dual / rho, size)
+        balance = hub.k <= self.balance and hub.k % BALANCE_EVERY == 0
+        new_rho = balanced(rho, primal, dual, labels) if balance else rho
+        return Server(r, z, y, new_rho, primal, dual / rho, size)
 
     def model(self, server: Server) -> Array:
         return _total(server.r)
@@ -176,51 +175,17 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
         return ""
 
     def tau(self, rho: Array, hub: Hub) -> Array:
-        """The proximal term's weight: see the departures above."""
-        if self.proximal != "auto":
-            return np.full_like(rho, self.proximal)
-        falls = meets_assumption(rho, _labels(hub))
-        return np.where(falls, max(0.0, hub.n / 2 - 1), hub.n - 1.0)
-
-    def balanced(self, rho: Array, primal: Array, dual: Array, hub: Hub) -> Array:
-        """Residual balancing (Boyd et al. 2011, 3.4.1); ρ never falls to where (7) stops being strongly convex."""
-        if hub.k > self.balance or hub.k % 5:
-            return rho
-        new = np.where(primal * rho > 10 * dual, 2 * rho, np.where(dual > 10 * primal * rho, rho / 2, rho))
-        return np.where(new + _labels(hub).strong > 0, new, rho)
+        return proximal_weight(self.proximal, rho, hub.n, _labels(hub))
 
     def noise(self, down: Down, site: Site) -> Any:
         """σ of Theorem 3, by which `Published` scales its noise; 0 in the other modes."""
         if site.claim is None:
             return np.zeros((1, 1))
-        penalty: Penalty = site.penalty
-        if not penalty.smooth:
+        if not site.penalty.smooth:
             raise InvalidInput("ADMMSharing: Lemma 1 needs a penalty with a second derivative; use L2, or another mode")
         rho, parties = down.rho * down.weight, down.parties
-        c = 3 / (site.f.width * rho) * (penalty.curvature + (1 + parties * rho) * self.b1)  # Lemma 1, λ c_1 as one
+        c = 3 / (site.f.width * rho) * (site.penalty.curvature + (1 + parties * rho) * self.b1)  # Lemma 1, λ c_1 as one
         return claims.sharing_sigma(c, site.claim.epsilon, site.claim.delta)  # Theorem 3
-
-
-def meets_assumption(rho: Array, labels: LabelOracle) -> Array:
-    """Assumption 1.2(c): ρ γ(ρ) > 2L² and ρ >= L, γ(ρ) = ρ + the strong convexity of l."""
-    return (rho * (rho + min(labels.strong, 0.0)) > 2 * labels.smoothness**2) & (rho >= labels.smoothness)
-
-
-def lyapunov(server: Server, x: Array, columns: Any, labels: LabelOracle, penalty: Penalty) -> Array:
-    """V^t of (13), which is 0 at a stationary point: a diagnostic for a simulation, which may look at x and D.
-
-    `x` are all parties' models (runs?, parties, widest), `columns` the `problems.columns.Columns` they are models of.
-    """
-    everyone, excess = np.arange(x.shape[-2]), _total(server.r) - server.z
-    slope = columns.adjoint(server.y + server.rho * excess, everyone)  # of the Lagrangian less λ R
-    own = np.arange(columns.widest) < columns.widths[:, None]
-    by_party = np.where(own, x - penalty.prox(x - slope, 1.0), 0.0)
-    by_z = labels.slope(server.z) - server.y - server.rho * excess
-    return (
-        np.square(by_party).sum(axis=(-2, -1))
-        + np.square(by_z).sum(axis=(-2, -1))
-        + np.square(excess).sum(axis=(-2, -1))
-    )
 
 
 def _labels(hub: Hub) -> LabelOracle:

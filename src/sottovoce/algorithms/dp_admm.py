@@ -32,7 +32,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from sottovoce.algorithms.admm import ADMM, gaussian_std
+from sottovoce.algorithms.admm import ADMM
+from sottovoce.algorithms.published import gaussian_std, gradient_change
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Array, Asks, Mode, Noise, Penalty, Site
@@ -82,7 +83,7 @@ class DPADMM(ADMM):
         check.one_of("DPADMM", "penalty_at", self.penalty_at, ("client", "server"))
 
     def asks(self) -> Asks:
-        return Asks()
+        return Asks.every_round()
 
     def check(self, penalty: Penalty) -> None:
         if self.penalty_at == "client" and not penalty.finite:
@@ -100,10 +101,7 @@ class DPADMM(ADMM):
 
     def gradient_std(self, site: Site) -> Array:
         """Standard deviation of the noise, seen at the gradient: σ_{i,k} (ρ + 1/η)."""
-        if site.claim is None:
-            return site.f.noise_std
-        change = 2 * site.f.gradient_bound * site.f.weight
-        return gaussian_std(change, site.claim.epsilon, site.claim.delta)  # (14)
+        return site.f.noise_std if site.claim is None else gaussian_std(gradient_change(site), site.claim)  # (14)
 
     def step(self, site: Site) -> Array:
         """η_i^k of Theorem 3 or 4."""

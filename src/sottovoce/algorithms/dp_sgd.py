@@ -19,7 +19,7 @@ Departures from the paper
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sottovoce.algorithms.admm import gaussian_std
+from sottovoce.algorithms.published import gaussian_std, gradient_change
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, Site
 
@@ -54,13 +54,15 @@ class DPSGD(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "dp-sgd"
     summary: ClassVar[str] = "noisy clipped (proximal) gradient descent"
     paper: ClassVar[str] = "Abadi et al. 2016"
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("DPSGD", step=self.step)
         check.non_negative("DPSGD", batch=self.batch)
 
     def asks(self) -> Asks:
-        return Asks(batch=self.batch)
+        return Asks.every_round(batch=self.batch)
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy())
@@ -74,8 +76,7 @@ class DPSGD(Algorithm[Server, Client, Down, Up]):
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         g, noise = site.f.grad(down.w), None
         if site.claim is not None:
-            change = 2 * site.f.gradient_bound * site.f.weight
-            noise = Noise("gaussian", gaussian_std(change, site.claim.epsilon, site.claim.delta))
+            noise = Noise("gaussian", gaussian_std(gradient_change(site), site.claim))
         return state, Up(site.release(g, noise, centre=site.zeros))
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:

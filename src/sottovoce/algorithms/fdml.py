@@ -26,6 +26,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Array, Asks, Hub, Kept, Mode, Site, VerticalAlgorithm
+from sottovoce.core.shapes import widths
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,15 @@ class Client:
 
 @dataclass(frozen=True)
 class Down:
-    rows: Array
-    before: Array
-    slope: Array
-    step: Array
+    rows: Array = widths("batch")
+    before: Array = widths("batch")
+    slope: Array = widths("batch")
+    step: Array = widths(1)
 
 
 @dataclass(frozen=True)
 class Up:
-    r: Array
+    r: Array = widths("batch")
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "columns split between parties: minibatch gradients of their summed scores"
     paper: ClassVar[str] = "Hu et al. 2019"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("FDML", step=self.step)
@@ -84,7 +87,7 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
         check.non_negative("FDML", decay=self.decay)
 
     def asks(self) -> Asks:
-        return Asks(answers=2, kind="scores")
+        return Asks.every_round(answers=2, kind="scores")
 
     def rounds_per_epoch(self, samples: int) -> int:
         return max(1, samples // self.batch)

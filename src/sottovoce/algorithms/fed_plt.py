@@ -8,10 +8,10 @@ Bastianello, Liu and Johansson, "Enhancing Privacy in Federated Learning through
     z_{i,k}      Client.z, Up.z           auxiliary variable; the coordinator keeps everyone's last one
     v_{i,k}      v                        2y − z_i, the centre of the local problem d (9)
     ρ, N_e, γ    rho, local_steps, step   parameters
-    λ̲, λ̄         moduli(site)             strong convexity and smoothness of f_i, with the regulariser if it is there
+    λ̲, λ̄         .strong, .smooth         strong convexity and smoothness of f_i (`fed_plt_local.py`)
     h            n · penalty              the objective is (1/n) Σ f_i + r here, so prox_{ρh/N} is that of ρ r
     L/q          2·gradient_bound·weight  sensitivity of a gradient (Assumption 3)
-    τ            tau(site)                published noise
+    τ            .tau                     published noise (`fed_plt_local.py`)
     χ, ζ, S, σ   `fed_plt_rates.py`       contraction
 
 Departures from the paper
@@ -32,22 +32,20 @@ Departures from the paper
   gradient steps on all records.
 """
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from sottovoce import solvers
-from sottovoce.algorithms.fed_plt_rates import DoesNotContract, rates
+from sottovoce.algorithms.fed_plt_local import LocalProblem
+from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Algorithm, Array, Asks, Descent, Hub, Penalty, Site
-from sottovoce.privacy import claims
 from sottovoce.problems.penalties import NoPenalty
-from sottovoce.solvers import Gradient, Noisy, Solver
+from sottovoce.solvers import Gradient, Solver
 
-FOREVER = 10**12  # rounds: the K of Proposition 4's limit
 LOCAL_STEPS = 10
 
 
@@ -111,6 +109,8 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fed-plt"
     summary: ClassVar[str] = "Peaceman-Rachford splitting with inexact local training"
     paper: ClassVar[str] = "Bastianello et al. 2024"
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("FedPLT", rho=self.rho)
@@ -123,42 +123,40 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         if not isinstance(self.solver, str):
             free = self.step is None and self.batch == 0 and self.local_steps == LOCAL_STEPS
             check.require(free, "FedPLT", "local_steps, step and batch go with a solver's name; this one has its own")
-        solver = self.local
+        solver = self.local_solver
         if self.variant == "B":
             plain = type(solver) is Gradient and isinstance(solver.steps, int) and solver.batch == 0
             check.require(plain, "FedPLT", "variant 'B' takes gradient steps on all records", solver)
+
+    @property
+    def local_solver(self) -> Solver:
+        return solvers.make(self.solver, self.local_steps, step=self.step, batch=self.batch)
+
+    def asks(self) -> Asks:
+        if self.variant == "B":
+            return Asks.every_round(kind="descent")
+        return Asks.every_round(answers=self.local_solver.answers, batch=self.local_solver.batch)
+
+    def check(self, penalty: Penalty) -> None:
+        kind, in_f = type(penalty).__name__, self.split(penalty)[0]
+        if not in_f.smooth:
+            raise InvalidInput(f"FedPLT: {kind} has no gradient to train with; use penalty_at='server', its prox")
+        if self.variant == "B" and in_f.strong != in_f.curvature:
+            raise InvalidInput(f"FedPLT: variant 'B' knows ridge terms only, not {kind}; use penalty_at='server'")
 
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
         if 0 < self.horizon < rounds:
             return {"unmet": (f"its noise is for {self.horizon} rounds (horizon), and {rounds} were done",)}
         return {}
 
-    @property
-    def local(self) -> Solver:
-        """The local solver."""
-        return solvers.make(self.solver, self.local_steps, step=self.step, batch=self.batch)
-
-    def asks(self) -> Asks:
-        if self.variant == "B":
-            return Asks(kind="descent")
-        return Asks(answers=self.local.answers, batch=self.local.batch)
-
-    def check(self, penalty: Penalty) -> None:
-        kind = type(penalty).__name__
-        if self.penalty_at == "client" and not penalty.smooth:
-            raise InvalidInput(f"FedPLT: {kind} has no gradient to train with; use penalty_at='server', its prox")
-        if self.variant == "B" and self.at_client(penalty) and penalty.strong != penalty.curvature:
-            raise InvalidInput(f"FedPLT: variant 'B' knows ridge terms only, not {kind}; use penalty_at='server'")
-
     def init_server(self, hub: Hub) -> Server:
         return self.averaged(np.repeat(hub.zeros, hub.n, axis=-2), hub)
 
     def init_client(self, site: Site) -> Client:
-        self.warn(site)
-        x = site.zeros.copy()
-        if site.claim is not None:
-            x = x + self.tau(site) * np.sqrt(2 / self.moduli(site)[0]) * site.rng.normal(site.f.dim)  # Prop. 4
-        return Client(x, site.zeros.copy())
+        needs_paper_variant("FedPLT", self.variant, "A", site)
+        problem = self.local_problem(site)
+        problem.warn()
+        return Client(problem.start(), site.zeros.copy())
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.y)
@@ -175,72 +173,29 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         return server.y
 
     def averaged(self, z: Array, hub: Hub) -> Server:
-        y = z.mean(axis=-2, keepdims=True)
-        return Server(z, y if self.at_client(hub.penalty) else hub.penalty.prox(y, self.rho))  # line 2
+        h = self.split(hub.penalty)[1]
+        return Server(z, h.prox(z.mean(axis=-2, keepdims=True), self.rho))  # line 2
 
     def train(self, x: Array, v: Array, site: Site) -> Array:
         """Approximately argmin d(w) = f_i(w) + |w − v|²/(2ρ) (9), from x."""
-        r, pull = self.in_f(site.penalty), 1 / self.rho
+        r, pull, problem = self.split(site.penalty)[0], 1 / self.rho, self.local_problem(site)
         if self.variant == "B":
-            if site.claim is not None:
-                raise NoGuarantee("FedPLT: variant 'B' is not the paper's; Published needs variant='A'")
-            return site.f.descent(x, Descent(self.local.answers, self.length(site), pull, v, r.strong))
+            return site.f.descent(x, Descent(problem.solver.answers, problem.step, pull, v, r.strong))
 
         def gradient(w: Array) -> Array:
             return site.f.grad(w) + r.subgradient(w) + (w - v) * pull  # ∇d, line 7
 
-        return self.solver_at(site).solve(gradient, x, *self.moduli(site, pull), site.rng, site.who)
+        return problem.solver_with_noise().solve(gradient, x, *problem.moduli, site.rng, site.who)
 
-    def at_client(self, penalty: Penalty) -> bool:
-        """Whether the regulariser is part of f_i; else it is h."""
-        return penalty.smooth if self.penalty_at == "auto" else self.penalty_at == "client"
+    def split(self, penalty: Penalty) -> tuple[Penalty, Penalty]:
+        """The regulariser as part of the f_i, and as h: it is one of the two, the other is zero."""
+        at_client = penalty.smooth if self.penalty_at == "auto" else self.penalty_at == "client"
+        return (penalty, NoPenalty()) if at_client else (NoPenalty(), penalty)
 
-    def in_f(self, penalty: Penalty) -> Penalty:
-        """What of the regulariser is part of f_i."""
-        return penalty if self.at_client(penalty) else NoPenalty()
-
-    def moduli(self, site: Site, pull: float = 0.0) -> tuple[Any, Any]:
-        """λ̲ and λ̄ of f_i, or with 1/ρ those of d."""
-        r, strong, smooth = self.in_f(site.penalty), self.strong, self.smooth
+    def local_problem(self, site: Site) -> LocalProblem:
+        r, strong, smooth = self.split(site.penalty)[0], self.strong, self.smooth
         if strong is None:
             strong = site.f.strong_convexity() + r.strong
         if smooth is None:
             smooth = site.f.smoothness() + r.curvature
-        return strong + pull, smooth + pull
-
-    def length(self, site: Site) -> Any:
-        """γ of gradient steps."""
-        assert isinstance(self.local, Gradient)
-        return self.local.length(solvers.Local(*self.moduli(site, 1 / self.rho), None, site.who))
-
-    def solver_at(self, site: Site) -> Solver:
-        """The local solver; with the published noise where that is asked for."""
-        if site.claim is None:
-            return self.local
-        gamma = self.length(site)
-        return Noisy(self.local.steps, gamma, noise_std=np.sqrt(2 * gamma) * self.tau(site))  # (13)
-
-    def tau(self, site: Site) -> Any:
-        """τ at which Proposition 4 and Lemma 5 promise what was asked for."""
-        assert site.claim is not None
-        solver, strong, claim = self.local, self.moduli(site)[0], site.claim
-        if type(solver) is not Gradient or not isinstance(solver.steps, int) or solver.batch:
-            raise NoGuarantee(f"FedPLT: Proposition 4 is about gradient steps on all records, not {solver}")
-        if not np.all(np.asarray(strong) > 0):
-            raise InvalidInput("FedPLT: Proposition 4 needs strongly convex f_i: add a ridge, L2(...), at the clients")
-        shape = (1 / site.f.weight, strong, self.length(site), self.horizon or FOREVER, solver.steps)
-        return claims.fed_plt_tau(claim.epsilon, claim.delta, 2 * site.f.gradient_bound, *shape)
-
-    def warn(self, site: Site) -> None:
-        """Say so if nothing is known to contract with these parameters."""
-        strong, smooth = self.moduli(site)
-        if not np.isfinite(smooth).all():
-            return
-        rate = float(rates(self.local, self.rho, strong, smooth, site.who, points=33).max())
-        # With little or no strong convexity the factor is about 1 whatever the parameters: only growth is worth a word.
-        if rate > 1.01:
-            message = (
-                f"FedPLT: not known to contract (factor {rate:.4g} a round); try more local steps, "
-                "solver='accelerated', or rho=fed_plt_rates.best_rho(strong, smooth, solver)"
-            )
-            warnings.warn(message, DoesNotContract, stacklevel=2)
+        return LocalProblem(site, self.local_solver, self.rho, strong, smooth, self.horizon)

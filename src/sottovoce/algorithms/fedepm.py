@@ -18,7 +18,7 @@ The server sorts the clients' messages, so this method does not go together with
 Departures from the paper
 -------------------------
 * (13), (15): the sign before λ/η is +, and "let s* satisfy" may have no solution, for the minimiser can sit on a data
-  point: `ens` is exact in all cases.
+  point: `elastic_mean` is exact in all cases.
 * A penalty r that is not smooth belongs to w: it joins the sum that the server minimises in (19), exactly.
 * ⌊k/k_0⌋ is the ceiling; k runs over the whole training, and a client goes on from its own last w_i.
 * (20): as printed, μ does not know how many records a client has. The paper's figures need μ/d_i in the step (not in
@@ -39,15 +39,15 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from math import exp, log, sqrt
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from sottovoce.algorithms.fedepm_steps import ALPHA, C, elastic_mean, first_mu, growing_mu, laplace_noise
+from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, Penalty, ProxSteps, Site
-from sottovoce.privacy import claims
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Penalty, ProxSteps, Site
 from sottovoce.problems.penalties import L1, NoPenalty, shrink
 
 
@@ -71,49 +71,6 @@ class Down:
 @dataclass(frozen=True)
 class Up:
     z: Array
-
-
-def ens(a: Array, lam: float, eta: float, penalty: Penalty | None = None, among: Array | None = None) -> Array:
-    """argmin over w of Σ_i (λ|a_i − w|_1 + η/2 |a_i − w|²) + m r(w), exactly: (..., m, n) to (..., 1, n).
-
-    Where s of the m numbers a_i lie above w and none at w, the condition for a minimum is w = w(s), with
-    w(s) = prox_{r/η}(mean + (λ/η)(2s/m − 1)). In general the minimiser is the median of a_1..a_m, w(0)..w(m): let s of
-    the a_i lie above it and t at it; then w(0)..w(s) and m − s of the a_i are at most it, m + 1 numbers together, and
-    so are the w(s+t)..w(m) and s + t of the a_i at least it. That needs r to be a sum over coordinates, or λ = 0.
-
-    `among` (..., m, 1) of bool leaves rows out.
-    """
-    rows = a.shape[-2]
-    if among is None:
-        m, mean, a = np.full((1, 1), rows), a.mean(axis=-2, keepdims=True), np.sort(a, axis=-2)
-    else:
-        m = among.sum(axis=-2, keepdims=True)
-        mean = np.where(among, a, 0.0).sum(axis=-2, keepdims=True) / np.maximum(m, 1)
-        # Rows left out become as many numbers above everything as below, which moves no median.
-        a = np.sort(np.where(among, a, np.inf), axis=-2)
-    s = np.arange(rows + 1)[:, None] - (rows - m)
-    w = mean + lam / eta * (2 * s / np.maximum(m, 1) - 1)  # (15)
-    w = w if penalty is None else penalty.prox(w, 1 / eta)
-    w = w if among is None else np.where(s < 0, -np.inf, w)
-    # Both lists are sorted. Of any i of the one and rows + 1 − i of the other, all counted from below, the larger of
-    # the two last is at least the median; and for some i it is the median.
-    return np.minimum(w[..., -1:, :], np.maximum(a, w[..., -2::-1, :]).min(axis=-2, keepdims=True))
-
-
-def growing_mu(start: Array | float, c: float, alpha: float, k: int, distance_squared: Array) -> Array:
-    """μ_{i,k} of (20), where |w_i − w|² is given. Its growth ends at 1e60: steps are 0 by then."""
-    return start * (1 + c * distance_squared) * exp(min(k * log(alpha), 138.0))
-
-
-def laplace_noise(equation: Literal[27, 39], g: Array, mu: Array, site: Site) -> Noise | None:
-    """What the paper adds to an upload after steps along g with a last weight of mu."""
-    if site.claim is None:
-        return None
-    if equation == 39:
-        size = np.abs(g).sum(axis=-1, keepdims=True)
-        return Noise("laplace", claims.fedepm_practical_scale(size, site.claim.epsilon, mu))
-    change = 2 * sqrt(site.f.dim) * site.f.gradient_bound * site.f.weight  # at least (26)
-    return Noise("laplace", claims.fedepm_scale(change, site.claim.epsilon, mu))
 
 
 @dataclass(frozen=True)
@@ -146,8 +103,8 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
     eta: float = 0.01
     lam: float | None = None
     mu: float | None = None
-    c: float = 1e-8
-    alpha: float = 1.001
+    c: float = C
+    alpha: float = ALPHA
     k0: int = 12
     by_size: bool = False
     over: Literal["all", "uploaded"] = "all"
@@ -158,6 +115,8 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedepm"
     summary: ClassVar[str] = "elastic-net penalty between models, several local steps along one gradient"
     paper: ClassVar[str] = "Zhou and Li 2022"
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("FedEPM", eta=self.eta)
@@ -183,7 +142,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         return self.eta / 2 if self.lam is None else self.lam
 
     def asks(self) -> Asks:
-        return Asks(kind="prox-steps") if self.variant == "P" else Asks()
+        return Asks.every_round(kind="prox-steps") if self.variant == "P" else Asks.every_round()
 
     def check(self, penalty: Penalty) -> None:
         if self.threshold > 0 and not penalty.separable:
@@ -194,8 +153,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         return Server(everyone, hub.zeros.copy(), three)
 
     def init_client(self, site: Site) -> Client:
-        if self.variant == "P" and site.claim is not None:
-            raise NoGuarantee("FedEPM: variant 'P' is not the paper's; Published needs variant='G'")
+        needs_paper_variant("FedEPM", self.variant, "G", site)
         return Client(site.zeros.copy())
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
@@ -203,31 +161,32 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         if self.variant == "P":
-            z = site.release(self.end_of_round(state.w, down.w, site), centre=down.w)
-            return Client(z), Up(z)
-        g = site.f.grad(down.w) + self.regular(down.w, site)  # (18)
-        start = mu = self.first_mu(site)
-        away = state.w - down.w
+            return self.client_from_release(state, down, site)
+        g = site.f.grad(down.w) + site.penalty.by_gradient.subgradient(down.w)  # (18)
+        start, share = self.first_mu(site), self.share(site)
+        mu, away = start, state.w - down.w
         for step in range(self.k0):
-            mu = self.mu_in(step, start, square(away), site)  # that of the last step sets the noise
-            pull = self.in_step(mu, site)
-            away = shrink(away, pull, g, self.threshold, self.eta + pull)  # (20)
+            mu = growing_mu(start, self.c, self.alpha, (site.k - 1) * self.k0 + step + 1, away)
+            away = shrink(away, mu / share, g, self.threshold, self.eta + mu / share)  # (20)
         w = down.w + away
         return Client(w), Up(site.release(w, laplace_noise(self.noise, g, mu, site), centre=down.w))  # (21)
 
-    def end_of_round(self, w: Array, centre: Array, site: Site) -> Array:
-        """Variant "P": the k_0 steps from a w that was released, their end noisy in `Proven` mode."""
-        first = self.in_step(self.mu_in(0, self.first_mu(site), square(w - centre), site), site)
+    def client_from_release(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+        """Variant "P": the same round from a w_i that was released; in `Proven` mode its end is noisy."""
+        start, away = self.first_mu(site), state.w - down.w
+        first = growing_mu(start, self.c, self.alpha, (site.k - 1) * self.k0 + 1, away) / self.share(site)
         pulls = first * self.alpha ** np.arange(self.k0).reshape(-1, *(1,) * first.ndim)  # |w_i − w| stays what it was
         h = L1(self.threshold) if self.threshold > 0 else NoPenalty()
-        spec = ProxSteps(pulls, self.eta + pulls, -self.regular(centre, site), centre, h, fresh=False, at=centre)
-        return site.f.prox_steps(w, spec)  # (20)
+        push = -site.penalty.by_gradient.subgradient(down.w)
+        steps = ProxSteps(pulls, self.eta + pulls, push, down.w, h, fresh=False, at=down.w)
+        z = site.release(site.f.prox_steps(state.w, steps), centre=down.w)  # (18), (20), (21)
+        return Client(z), Up(z)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         z = hub.fresh(up.z, server.z)  # (22)
         among = None if self.over == "all" else hub.answered
         penalty = None if hub.penalty.smooth else hub.penalty
-        w = ens(z, self.threshold, self.eta, penalty, among)  # (19)
+        w = elastic_mean(z, self.threshold, self.eta, penalty, among)  # (19)
         w = hub.if_any(w, server.w)
         return Server(z, w, np.concatenate([server.past[..., 1:, :], server.w], axis=-2))
 
@@ -240,31 +199,10 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
             return f"the last four models differ by less than {self.tolerance:g} of their length"
         return ""
 
-    def regular(self, w: Array, site: Site) -> Array:
-        """The public part of ∇f_i."""
-        return site.penalty.by_gradient.subgradient(w)
-
-    def first_mu(self, site: Site) -> Array:
+    def first_mu(self, site: Site) -> Array | float:
         """μ_{i,0}."""
-        if self.mu is not None:
-            return np.asarray(self.mu)
-        share = site.f.weight * site.f.size  # 1 for scale "mean"
-        bend = site.f.curvature_bound * share + site.penalty.by_gradient.curvature
-        if not np.isfinite(bend).all():
-            raise InvalidInput(
-                "FedEPM: without a public bound on row lengths give mu, about k0 times the smoothness of f; or "
-                f"promise a bound ({check.ROW_BOUND})"
-            )
-        return self.k0 * bend
+        return first_mu(self.k0, site) if self.mu is None else self.mu
 
-    def mu_in(self, step: int, start: Array, distance_squared: Array, site: Site) -> Array:
-        """μ_{i,k+1} in a step (from 0) of this round."""
-        return growing_mu(start, self.c, self.alpha, (site.k - 1) * self.k0 + step + 1, distance_squared)
-
-    def in_step(self, mu: Array, site: Site) -> Array:
-        return mu / site.f.size if self.by_size else mu
-
-
-def square(x: Array) -> Array:
-    """|x|², client by client."""
-    return np.vecdot(x, x)[..., None]
+    def share(self, site: Site) -> Array | float:
+        """What μ is divided by in a step."""
+        return site.f.size if self.by_size else 1.0

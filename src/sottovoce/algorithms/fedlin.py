@@ -42,6 +42,7 @@ import numpy as np
 from sottovoce import solvers
 from sottovoce.algorithms.corrected_steps import needs_smooth, one_step_for_all
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
+from sottovoce.core.shapes import DIM, widths
 
 ASK_GRADIENT, ASK_STEPS = 0.0, 1.0
 
@@ -60,8 +61,8 @@ class Client:
 @dataclass(frozen=True)
 class Down:
     x: Array
-    g: Array  # no coordinates in phase 0, where nobody needs it
-    phase: Array  # (1, 1)
+    g: Array = widths(0, DIM)  # no coordinates in phase 0, where nobody needs it
+    phase: Array = widths(1)
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "local steps corrected by the mean gradient; two exchanges a round"
     paper: ClassVar[str] = "Mitra et al. 2021"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         self.local_solver()
@@ -99,7 +102,7 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
         return one_step_for_all("FedLin", self.solver, self.local_steps, self.step)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps)
+        return Asks.every_round(answers=self.local_steps)
 
     def check(self, penalty: Penalty) -> None:
         needs_smooth("FedLin", penalty)

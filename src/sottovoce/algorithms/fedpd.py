@@ -85,6 +85,8 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "federated primal-dual method: local steps on an augmented Lagrangian"
     paper: ClassVar[str] = "Zhang et al. 2021"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("FedPD", eta=self.eta)
@@ -95,7 +97,7 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
         return solvers.make(self.solver, self.local_steps, step=self.step)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps)
+        return Asks.every_round(answers=self.local_steps)
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))

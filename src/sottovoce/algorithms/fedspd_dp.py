@@ -14,7 +14,7 @@ Li, Wang, Chang and Chi, "Federated Stochastic Primal-dual Learning with Differe
     G, d              f.gradient_bound, f.dim  bound on |∇f_i|, number of coordinates
     d_X, d_λ, φ       d_x, d_lambda, phi       diameters of the primal and dual domain, deviation of one gradient
     σ_{i,t}           claims.fedspd_sigma      published noise (20)
-    q_i, ε̄, ε         claimed_*                chance that a record is drawn (22), total loss (21), loss of a round (36)
+    q_i, ε̄, ε         .sampling                chance that a record is drawn (22), total loss (21), loss of a round (36)
 
 Departures from the paper
 -------------------------
@@ -38,13 +38,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from sottovoce.algorithms.fedspd_claims import Sampling
+from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, ProxSteps, Site
 from sottovoce.privacy import claims
-from sottovoce.privacy.doors.base import batch_rates
+from sottovoce.privacy.batches import batch_rates
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedspd-dp"
     summary: ClassVar[str] = "primal-dual method with several local proximal gradient steps"
     paper: ClassVar[str] = "Li et al. 2022"
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("FedSPDDP", rho=self.rho, d_x=self.d_x, d_lambda=self.d_lambda)
@@ -121,15 +124,22 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
 
     def asks(self) -> Asks:
         if self.variant == "P":
-            return Asks(kind="prox-steps", batch=self.batch)
-        return Asks(answers=self.local_steps, batch=self.batch)
+            return Asks.every_round(kind="prox-steps", batch=self.batch)
+        return Asks.every_round(answers=self.local_steps, batch=self.batch)
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the paper's claims depend on."""
+        return Sampling(self.local_steps, self.batch, self.client_rate, self.replacement)
+
+    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
+        return self.sampling.terms(sizes)
 
     def init_server(self, hub: Hub) -> Server:
         return Server(np.repeat(hub.zeros, hub.n, axis=-2), hub.zeros.copy())  # line 2
 
     def init_client(self, site: Site) -> Client:
-        if self.variant == "P" and site.claim is not None:
-            raise NoGuarantee("FedSPDDP: variant 'P' is not the paper's; Published needs variant='G'")
+        needs_paper_variant("FedSPDDP", self.variant, "G", site)
         return Client(site.zeros.copy(), site.zeros.copy())  # line 2
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
@@ -199,28 +209,3 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     def slope(self, site: Site) -> Array:
         """G: bound on |∇f_i|."""
         return site.f.gradient_bound * site.f.weight * site.f.size
-
-    # What the paper claims for a run, in numbers. `sizes` are the clients' numbers of records; the worst one counts.
-
-    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
-        m = np.asarray(sizes)
-        unmet = ("it is for batches drawn with replacement, these were not",) * self.replacement
-        terms: dict[str, Any] = {"data_rate": None, "client_rate": self.client_rate, "unmet": unmet}
-        if self.replacement or np.all(self.local_steps * batch_rates(self.batch, m, whole=True) < 1):
-            return terms | {"data_rate": self.claimed_rate(m)}
-        return terms  # (22) has no q < 1 then, and (21) no total
-
-    def claimed_rate(self, sizes: ArrayLike) -> float:
-        """Chance that a record is drawn in a round, q of (22)-(23)."""
-        m = np.atleast_1d(np.asarray(sizes))
-        drawn = np.rint(batch_rates(self.batch, m, whole=True) * m).astype(int)
-        pairs = zip(drawn.tolist(), m.tolist(), strict=True)
-        return max(claims.fedspd_data_rate(self.local_steps, b, size, self.replacement) for b, size in pairs)
-
-    def claimed_total(self, epsilon: float, rounds: int, sizes: ArrayLike) -> float:
-        """The paper's epsilon for the whole run from that of one round (21)."""
-        return claims.fedspd_total(epsilon, rounds, self.claimed_rate(sizes), self.client_rate)
-
-    def claimed_epsilon(self, total: float, rounds: int, sizes: ArrayLike) -> float:
-        """The epsilon to ask of one round, `Published(epsilon=...)`, for a total over the run (36)."""
-        return claims.fedspd_epsilon(total, rounds, self.claimed_rate(sizes), self.client_rate)

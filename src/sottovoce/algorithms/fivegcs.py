@@ -95,6 +95,8 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "primal-dual method with client sampling and local dual steps"
     paper: ClassVar[str] = "Grudzień et al. 2023"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         check.positive("FiveGCS", tau=self.tau)
@@ -107,7 +109,7 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
         return solvers.make(self.solver, self.local_steps, step=self.step)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps + 1)
+        return Asks.every_round(answers=self.local_steps + 1)
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))

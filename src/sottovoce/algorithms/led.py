@@ -38,6 +38,7 @@ from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, o
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.participation import Participation
+from sottovoce.core.shapes import DIM, widths
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Client:
 @dataclass(frozen=True)
 class Down:
     x: Array
-    met: Array  # to each client its own; no coordinates if it is x for everyone
+    met: Array = widths(0, DIM)  # to each client its own; no coordinates if it is x for everyone
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class LED(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "local exact diffusion: local steps with a learnt drift correction"
     paper: ClassVar[str] = "Alghunaim 2024"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         if self.beta is not None:
@@ -104,7 +107,7 @@ class LED(Algorithm[Server, Client, Down, Up]):
         return self.beta or 1 / reach(self.solver, self.local_steps)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.local_steps)
+        return Asks.every_round(answers=self.local_steps)
 
     def check(self, penalty: Penalty) -> None:
         needs_smooth("LED", penalty)

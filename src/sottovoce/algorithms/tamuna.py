@@ -44,6 +44,7 @@ from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, o
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.participation import Participation
+from sottovoce.core.shapes import widths
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Client:
 class Down:
     x: Array
     h: Array  # to each client its own
-    steps: Array  # (runs?, 1, 1)
+    steps: Array = widths(1)
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "random numbers of corrected local steps, partial participation"
     paper: ClassVar[str] = "Condat et al. 2023"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         if self.most_steps is not None:
@@ -108,7 +111,7 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
         return one_step_for_all("TAMUNA", self.solver, self.local_steps, self.step)
 
     def asks(self) -> Asks:
-        return Asks(answers=self.most_steps or 3 * self.local_steps)
+        return Asks.every_round(answers=self.most_steps or 3 * self.local_steps)
 
     def check(self, penalty: Penalty) -> None:
         needs_smooth("TAMUNA", penalty)
@@ -125,7 +128,7 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
     def broadcast(self, server: Server, hub: Hub) -> Down:
         draw, p = hub.rng.uniform(1), 1 / self.local_steps
         steps = np.ceil(np.log(draw) / np.log1p(-p)) if p < 1 else np.ones_like(draw)  # (1)
-        return Down(server.x, server.h, np.minimum(steps, self.asks().answers))
+        return Down(server.x, server.h, np.minimum(steps, self.asks().only.answers))
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         def gradient(w: Array) -> Array:

@@ -56,8 +56,8 @@ def runs_for(game: Game) -> int:
     asks = game.algorithm.asks()
     federation: Any = game.neighbours.first
     width = federation.samples if isinstance(federation, VerticalFederation) else federation.X.shape[1]
-    wanted = NUMBERS // (game.rounds * asks.answers * federation.n * width)
-    return int(min(max(wanted, 4), 16 if asks.kind == "argmin" else 64))
+    wanted = NUMBERS // (game.rounds * asks.only.answers * federation.n * width)
+    return int(min(max(wanted, 4), 16 if asks.only.kind == "argmin" else 64))
 
 
 def player_of(game: Game, seed: int, side: int = 0) -> Player:

@@ -21,7 +21,7 @@ PILOT, FEW = 64, 16  # runs that show which statistic applies; where an answer t
 def by_ratio(game: Game, runs: int, seed: int, confidence: float, progress: Progress) -> Finding | None:
     """From the ratios of true densities; None where messages are not values with noise added at the door."""
     progress("a look first", 0, 0)
-    solver = game.algorithm.asks().kind == "argmin"
+    solver = game.algorithm.asks().only.kind == "argmin"
     at_once = max(min(FEW if solver else PILOT, game.at_once), 2)
     table = Table(game, at_once)
     tapes = table.play(0, streams_of(seed, "pilot", at_once))
@@ -149,7 +149,7 @@ def by_batches(game: Game, seed: int, progress: Progress) -> Finding | None:
     """From computed tails, where batches are secret and a canary's inclusions move messages by fixed amounts."""
     if not game.neighbours.alone:
         return None
-    questions_asked = game.rounds * game.algorithm.asks().answers
+    questions_asked = game.rounds * game.algorithm.asks().only.answers
     at_once, client = max(8, min(game.at_once, questions_asked)), game.neighbours.client
     table = Table(game, at_once)
     path = Tape(client=client)

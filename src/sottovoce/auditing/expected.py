@@ -76,7 +76,7 @@ class World:
     @property
     def row_bound(self) -> float:
         """What no row may be longer than for the sensitivity to hold; 0 where it holds for all rows."""
-        rests = self.privacy.unit == "record" and self.asks.kind in ("prox-steps", "descent")
+        rests = self.privacy.unit == "record" and self.asks.only.kind in ("prox-steps", "descent")
         return float(self.federation.row_bound or 0.0) if rests else 0.0
 
     def weight(self, local: np.ndarray) -> np.ndarray:

@@ -19,8 +19,10 @@ from sottovoce.core import round as loop
 from sottovoce.core.contract import Algorithm, VerticalAlgorithm
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
-from sottovoce.experiment.columns import VerticalSimulator
-from sottovoce.experiment.local import Engine, Simulator, assemble
+from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.parties import LocalParties
+from sottovoce.experiment.task import Engine, Task
+from sottovoce.experiment.train import local_clients
 from sottovoce.privacy.modes import Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.problems.losses import Logistic, Squared
@@ -62,7 +64,7 @@ class Game:
     claim: tuple[float, float] | None = None
     batches_known: bool = False
     engine: Engine = "auto"
-    tamper: Callable[[Simulator], None] = lambda place: None
+    tamper: Callable[[LocalClients], None] = lambda place: None
 
     def __post_init__(self) -> None:
         check.whole("audit", rounds=self.rounds)
@@ -154,12 +156,12 @@ class Player:
     ) -> None:
         federation = (game.neighbours.first, game.neighbours.second)[side]
         self.game, self.streams = game, streams or Streams(0, runs)
-        parts = (game.algorithm, federation, game.objective, game.privacy, Everyone(), game.rounds)
-        answers = max(runs or 1, in_all) * game.rounds * game.algorithm.asks().answers
+        answers = max(runs or 1, in_all) * game.rounds * game.algorithm.asks().only.answers
         engine: Engine = "kernel" if game.engine == "auto" and answers >= KERNEL_PAYS_FROM else game.engine
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", check.PrivacyWarning)  # of a delta that is large for so few records
-            self.place = assemble(*parts, self.streams, None, engine, ledgers)
+            task = Task(game.algorithm, game.objective, game.privacy, Everyone(), game.rounds, engine)
+            self.place = local_clients(task, federation, self.streams, ledgers=ledgers)
         game.tamper(self.place)
         self.place.measure_training = False
         self._unspent = None if self.place.ledger is None else self.place.ledger.state()
@@ -186,7 +188,7 @@ class Player:
                 hear(codec.to_arrays(down), codec.to_arrays(exchange.up))
             return exchange
 
-        place.exchange = listening  # type: ignore[method-assign]
+        place.exchange = listening  # pyright: ignore[reportAttributeAccessIssue] (an audit listens in)
         self.run(streams, tape)
 
     def run(
@@ -215,12 +217,12 @@ class Player:
                 resume=resume,
                 after_round=after_round,
             )
-        if isinstance(place, VerticalSimulator) and place.ledger is not None:
+        if isinstance(place, LocalParties) and place.ledger is not None:
             place.models(outcome.rounds)  # for prediction: one more answer
         return outcome
 
 
-def deal(place: Simulator, streams: Streams) -> None:
+def deal(place: LocalClients, streams: Streams) -> None:
     """Make `streams` the noise and the batches of this simulator, whatever its settings and its rows are."""
     place.door.key = SharedNoise(streams.derived("door"))
 

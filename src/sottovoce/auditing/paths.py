@@ -87,7 +87,7 @@ def _all(game: Game, path: str, seed: int, own_data: bool) -> list[Check]:
     if game.privacy.mode == "proven" and getattr(game.privacy, "noise", "seeded") == "seeded":
         checks += clipping(crowd, path, seed)
     asks = game.algorithm.asks()
-    if asks.batch and asks.kind == "gradient":
+    if asks.batch and asks.only.kind == "gradient":
         checks += batches(game, path, seed)
     return checks
 
@@ -115,7 +115,7 @@ def _places(game: Game, name: str) -> list[Place]:
 
 
 def _of_promise(game: Game, name: str, privacy: Proven) -> list[Place]:
-    kind, record = game.algorithm.asks().kind, privacy.unit == "record"
+    kind, record = game.algorithm.asks().only.kind, privacy.unit == "record"
     if name == "secure" and kind == "gradient":
         few = min(game.rounds, FEW_ROUNDS)
         return [(name, replace(game, privacy=replace(privacy, noise="secure"), rounds=few, algorithm=_whole(game)))]
@@ -267,7 +267,7 @@ def _by_another_engine(game: Game, seed: int) -> NoiseKey | None:
     """The key of the same game, computed by the other engine; None where there is one engine."""
     if isinstance(game.algorithm, VerticalAlgorithm):
         return None
-    engine = "numpy" if player_of(game, seed).place.rows.engine == "kernel" else "kernel"
+    engine = "numpy" if player_of(game, seed).place.exact.engine == "kernel" else "kernel"
     return player_of(replace(game, engine=engine), seed).place.door.key
 
 

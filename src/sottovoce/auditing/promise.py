@@ -61,7 +61,7 @@ def promised(privacy: Any, asks: Asks, rounds: int) -> Promised:
     if isinstance(privacy, ProvenColumns):
         relation = {"party": "replace-client", "column": "replace-column", "record": "replace-one"}[privacy.unit]
         mechanism = "discrete-gaussian" if secure else "gaussian"
-        answers = rounds * asks.answers + privacy.model
+        answers = rounds * asks.only.answers + privacy.model
         return Promised(mechanism, relation, "full", answers, privacy.epsilon, privacy.delta)
     assert isinstance(privacy, Proven)
     times = rounds if privacy.participations is None else min(rounds, privacy.participations)
@@ -69,11 +69,11 @@ def promised(privacy: Any, asks: Asks, rounds: int) -> Promised:
     if privacy.unit == "client":
         return Promised(mechanism, "replace-client", "full", times * asks.releases, privacy.epsilon, privacy.delta)
     sampling = "full"
-    if asks.kind == "descent" and mechanism == "gaussian":
+    if asks.only.kind == "descent" and mechanism == "gaussian":
         mechanism = "gaussian-chain"
-    elif asks.batch and asks.kind == "gradient":
+    elif asks.batch and asks.only.kind == "gradient":
         sampling = "poisson" if privacy.relation == "add-remove" else "fixed-size"
-    return Promised(mechanism, privacy.relation, sampling, times * asks.answers, privacy.epsilon, privacy.delta)
+    return Promised(mechanism, privacy.relation, sampling, times * asks.only.answers, privacy.epsilon, privacy.delta)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:

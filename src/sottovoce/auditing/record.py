@@ -8,7 +8,7 @@ import numpy as np
 
 from sottovoce.auditing.tape import Made, Tape
 from sottovoce.core.contract import ColumnOracle
-from sottovoce.experiment.local import Simulator
+from sottovoce.experiment.local import LocalClients
 
 QUESTIONS = {"grad": "gradient", "argmin": "argmin", "prox_steps": "prox-steps", "descent": "descent"}
 
@@ -36,7 +36,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self.tape = Tape(self.forced)
 
-    def listen(self, place: Simulator) -> None:
+    def listen(self, place: LocalClients) -> None:
         """From now on; the noise of `place` still passes the tape, which must be its door's `intercept`."""
         door: Any = place.door
         plain, models = door.open, getattr(door, "models", None)

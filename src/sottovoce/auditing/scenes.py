@@ -52,7 +52,7 @@ def crowd_of(game: Game, dtype: Any = np.float64, clients: int = 4, records: int
 
 
 def _longest(game: Game) -> float:
-    kind = game.algorithm.asks().kind
+    kind = game.algorithm.asks().only.kind
     if isinstance(game.privacy, Published) or kind == "descent":
         return 1.0  # bounded by a promise, not by clipping
     if getattr(game.privacy, "unit", "record") == "client":

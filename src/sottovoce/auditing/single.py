@@ -14,8 +14,8 @@ from sottovoce.auditing.neighbours import FAR, Neighbours
 from sottovoce.auditing.one_run import epsilon_from_one_run
 from sottovoce.auditing.statistics import CONFIDENCE
 from sottovoce.core import check
-from sottovoce.experiment.experiment import Experiment
-from sottovoce.experiment.local import train
+from sottovoce.experiment.run_file import Experiment
+from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import Proven, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
@@ -67,7 +67,7 @@ def one_run(
 
     For several numbers of guesses, among which the confidence is shared out.
     """
-    federation, privacy, loss = todo.data().federation, todo.privacy, todo.objective.loss
+    federation, privacy, loss = todo.data().federation, todo.task.privacy, todo.task.objective.loss
     check.require(isinstance(federation, Federation), "audit", "one run is audited where rows are split, not columns")
     check.require(isinstance(privacy, Published | Proven), "audit", "needs a mode that promises something", privacy)
     assert isinstance(federation, Federation)
@@ -78,12 +78,12 @@ def one_run(
     blank = getattr(privacy, "relation", "replace-one") == "add-remove"
     planted = plant(federation, loss, canaries, blank, seed)
     result = train(
-        todo.algorithm,
+        todo.task.algorithm,
         planted.federation,
-        todo.objective,
+        todo.task.objective,
         rounds=todo.settings.rounds,
         privacy=privacy,
-        participation=todo.participation,
+        participation=todo.task.participation,
         seed=seed,
         engine=todo.settings.engine,
         record_every=todo.settings.rounds,
@@ -94,7 +94,9 @@ def one_run(
     scores = weights[1] - weights[0] if loss.outputs > 1 else weights[0]
     trained_on = planted.federation  # a claim may depend on how many rows there are
     neighbours = Neighbours(trained_on, trained_on, 0, None, f"{canaries} canaries in one run")
-    epsilon, delta, _ = claimed(Game(todo.algorithm, neighbours, todo.objective, privacy, todo.settings.rounds))
+    epsilon, delta, _ = claimed(
+        Game(todo.task.algorithm, neighbours, todo.task.objective, privacy, todo.settings.rounds)
+    )
     each = 1 - (1 - confidence) / len(SHARES)
     order = np.argsort(scores)
     bounds = []
@@ -106,7 +108,7 @@ def one_run(
     evidence = "the canaries' own coordinates of the final model"
     seconds = time.perf_counter() - begun
     return Finding(
-        todo.algorithm.name, privacy.mode, "guesses", evidence, neighbours.words, 1, confidence, found, seconds
+        todo.task.algorithm.name, privacy.mode, "guesses", evidence, neighbours.words, 1, confidence, found, seconds
     )
 
 
@@ -117,7 +119,7 @@ def membership(todo: Experiment, progress: Progress = silent) -> tuple[audit_mem
     check.require(isinstance(data.federation, Federation), "audit", "membership is for rows, not for split columns")
     assert data.test is not None
     result = todo.train(after_round=lambda checkpoint: progress("training", checkpoint.k, todo.settings.rounds))
-    loss = todo.objective.loss
+    loss = todo.task.objective.loss
     model = result.model if result.model.ndim == 1 else result.model[0]
     federation: Any = data.federation
     losses = [
@@ -126,7 +128,7 @@ def membership(todo: Experiment, progress: Progress = silent) -> tuple[audit_mem
     found = audit_membership.curve(-losses[0], -losses[1])
     guarantee = result.guarantee
     summary = {
-        "method": todo.algorithm.name,
+        "method": todo.task.algorithm.name,
         "members": len(losses[0]),
         "others": len(losses[1]),
         "area": found.area,

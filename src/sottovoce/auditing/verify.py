@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple
 from sottovoce.auditing import verify_charges
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
-from sottovoce.experiment import experiment, store
-from sottovoce.experiment.local import Result
+from sottovoce.experiment import run_file, saved, store, whole_files
+from sottovoce.experiment.result import Result
 from sottovoce.ledger.charges import Charges, Kept, Stated
 from sottovoce.privacy.guarantee import NO_PRIVACY, UNKNOWN, Guarantee, words
 from sottovoce.privacy.theorems import CODE
@@ -128,7 +128,7 @@ def _must_be_verifiable(path: Path) -> None:
         raise MissingData(f"{path}: there is no such run folder")
     if (path / store.CHECKPOINT).exists():
         raise InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
-    if store.folder_format(path) == 1:
+    if saved.folder_format(path) == 1:
         raise InvalidInput(
             f"{path}: was saved in the first format, without the charges of its ledgers, so there is nothing to "
             "compute epsilon from. Train again to have a run that can be verified"
@@ -136,8 +136,8 @@ def _must_be_verifiable(path: Path) -> None:
 
 
 def _read(path: Path) -> Folder:
-    parts = store.load_parts(path)
-    _, seal = store.load_charges(path)
+    parts = saved.load_parts(path)
+    _, seal = saved.load_charges(path)
     return Folder(path, Result(objective=None, **parts), seal)  # type: ignore[arg-type]  (no look at it is needed)
 
 
@@ -157,7 +157,7 @@ def _why(error: BaseException) -> str:
 
 
 def _files(path: Path) -> str:
-    manifest = store.read_json(path / store.MANIFEST)
+    manifest = whole_files.read_json(path / store.MANIFEST)
     files = manifest.get("files")
     fits = manifest.keys() == {"format", "files"} and isinstance(files, dict) and set(_NEEDED) <= files.keys()
     check.require(fits, store.MANIFEST, f"must hold format, and files with at least {', '.join(_NEEDED)}")
@@ -208,7 +208,7 @@ def _text(folder: Folder) -> str:
 
 
 def _summary(folder: Folder) -> str:
-    same = store.read_json(folder.path / store.SUMMARY) == store.finite(store.summary(folder.result))
+    same = whole_files.read_json(folder.path / store.SUMMARY) == whole_files.finite(store.summary(folder.result))
     check.require(same, store.SUMMARY, "does not follow from the run")
     return "the summary follows from history, statement and config"
 
@@ -242,7 +242,7 @@ def _width(config: dict[str, Any]) -> int | None:
     columns = clients.get("columns", data.get("columns") if data.get("source") == "arrays" else None)
     if columns is None or config["objective"]["loss"] == "module":
         return None
-    return columns * experiment.build_objective(config["objective"], store.CONFIG).loss.outputs
+    return columns * run_file.build_objective(config["objective"], store.CONFIG).loss.outputs
 
 
 # ---------------------------------------------------------------------------------------------- what is somebody's word
@@ -281,5 +281,5 @@ def _of_ledgers(charges: Charges) -> Iterator[Check]:
 
 
 def _named(path: Path) -> set[str]:
-    files = store.read_json(path / store.MANIFEST).get("files")
+    files = whole_files.read_json(path / store.MANIFEST).get("files")
     return set(files) if isinstance(files, dict) else set()

@@ -8,20 +8,18 @@ import numpy as np
 
 from sottovoce.auditing.second_accountant import agree, second_epsilon, tolerance
 from sottovoce.core import check
-from sottovoce.experiment import experiment
-from sottovoce.experiment.experiment import Task
-from sottovoce.experiment.local import Result
+from sottovoce.experiment import run_file
 from sottovoce.experiment.publishable import tested_on_owners
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.task import Task
 from sottovoce.ledger.charges import Charges, Counted, History, Kept, Stated
-from sottovoce.privacy.doors.party import RELATIONS, check_parties
-from sottovoce.privacy.doors.record import bound_in_force, costs, kind_of_answer
+from sottovoce.privacy.calibration import bound_in_force, column_kind, kind_of_answer
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import (
     LABELS_FOUND,
     TEST_SET_ASIDE,
     Guarantee,
     Statement,
-    state_columns_guarantee,
     state_guarantee,
 )
 from sottovoce.privacy.modes import Proven, ProvenColumns
@@ -48,10 +46,9 @@ def looks(result: Result) -> Iterator[tuple[str, Callable[[], str]]]:
 def _task(config: Mapping[str, Any]) -> Task:
     """What the config asks for; a neural model is code, which no file brings along, and plays no part here."""
     module = config["objective"].get("loss") == "module"
-    task = experiment.build_task({**config, **({"objective": {"loss": "squared"}} if module else {})}, "config.toml")
-    privacy: Any = task.privacy
-    if isinstance(privacy, ProvenColumns):
-        check_parties(privacy, task.algorithm.asks(), task.objective.penalty)
+    tables = {**config, **({"objective": {"loss": "squared"}} if module else {})}
+    task, _ = run_file.build_task(tables, "config.toml")
+    task.privacy.check(task.algorithm.asks(), task.objective.penalty)
     return task
 
 
@@ -184,7 +181,7 @@ def _answered_enough(result: Result, charges: Charges, task: Task) -> None:
     if "answered" not in result.history.columns:
         return
     asks, privacy = task.algorithm.asks(), task.privacy
-    each = costs(privacy, asks) if isinstance(privacy, Proven) else asks.answers
+    each = privacy.costs(asks, asks.only)
     answered = int(np.sum(result.history["answered"])) * each
     places = [place for repetition in charges.who for place in repetition]
     counts = [sum(_of_this_run(history, charges.run).values()) for history in charges.histories]
@@ -208,34 +205,31 @@ def _answered_in(charges: Charges) -> None:
 
 def _planned_answers(task: Task) -> int:
     """What the noise was made for: the most answers that one owner can be asked for."""
-    most = task.participation.most(task.settings.rounds)
+    most = task.participation.most(task.rounds)
     return _answers(task, min(most, getattr(task.privacy, "participations", None) or most))
 
 
 def _answers(task: Task, rounds: int) -> int:
     """How many answers one owner gives in so many rounds."""
-    privacy: Any = task.privacy
-    if isinstance(privacy, ProvenColumns):
-        return rounds * task.algorithm.asks().answers + privacy.model
-    return rounds * costs(privacy, task.algorithm.asks())
+    asks = task.algorithm.asks()
+    return rounds * task.privacy.costs(asks, asks.only) + getattr(task.privacy, "model", 0)
 
 
 def _planned_kind(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """What the config says an answer is, as far as it says it."""
     privacy: Any = task.privacy
     if isinstance(privacy, ProvenColumns):
-        mechanism = "discrete-gaussian" if privacy.noise == "secure" else "gaussian"
-        return {"mechanism": mechanism, "relation": RELATIONS[privacy.unit], "sampling": "full", "row_bound": 0.0}
+        return {**column_kind(privacy), "sampling": "full", "row_bound": 0.0}
     data, clients, asks = config.get("data", {}), config.get("clients", {}), task.algorithm.asks()
     smallest = data.get("smallest_client") if data.get("source") == "arrays" else None
     kind = {"sampling": "full", "rate": 1.0, "batch": 0, "size": 0}
-    kind |= kind_of_answer(privacy, asks, np.array([smallest or 1]))
+    kind |= kind_of_answer(privacy, asks.only, np.array([smallest or 1]))
     if smallest is None and asks.batch:  # which share of the records a batch is, is not in the config
         for name in ("sampling", "rate", "batch", "size"):
             kind.pop(name)
     if smallest is not None or clients:
         bound = clients.get("row_bound") if clients else data.get("row_bound")
-        kind["row_bound"] = bound_in_force(privacy, asks, bound)
+        kind["row_bound"] = bound_in_force(privacy, asks.only, bound)
     return kind
 
 
@@ -284,17 +278,18 @@ def _made_again(said: Guarantee, config: Mapping[str, Any], charges: Charges) ->
         epsilons,
         accounting.accountant_name(worst, privacy.delta),
         charges,
-        task.algorithm.asks().kind,
+        task.algorithm.asks().kinds,
         lasting=bool(charges.run),
         deployed=deployed,
         forgotten="seed" not in config["run"],
         of_all=said.epsilon_of_all,
     )
-    if isinstance(privacy, ProvenColumns):
+    facts: dict[str, Any] = {}
+    if task.algorithm.layout == "columns":
         shown = not any(isinstance(history, Stated) for history in charges.histories)
-        joint = (said.together or 0.0) if shown else None
-        return state_columns_guarantee(privacy, known, joint, said.predicts, said.label_epsilon)
-    return state_guarantee(privacy, task.algorithm.name, charges.rounds, known)
+        together = (said.together or 0.0) if shown else None
+        facts = {"together": together, "predicts": said.predicts, "on_labels": said.label_epsilon}
+    return state_guarantee(privacy, task.algorithm.name, charges.rounds, known, **facts)
 
 
 def _history(result: Result, charges: Charges) -> str:

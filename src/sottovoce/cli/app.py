@@ -49,17 +49,17 @@ def app(
     with terminal.exit_codes():
         from sottovoce.core import check
         from sottovoce.deploy import split_to_nodes as share_out
-        from sottovoce.deploy.server import Deployment
-        from sottovoce.experiment import experiment
-        from sottovoce.experiment.to_tables import to_toml
+        from sottovoce.deploy.deployment import Deployment
+        from sottovoce.experiment import run_file
+        from sottovoce.experiment.tables import read_tables, to_toml
 
-        tables = experiment.read_tables(config)
-        tables["run"] = {"name": experiment.folder_name(config.stem)} | tables.get("run", {})
-        all_here = None if nodes is None else experiment.build(tables, config.name, config.parent)
+        tables = read_tables(config, run_file.TABLES)
+        tables["run"] = {"name": run_file.folder_name(config.stem)} | tables.get("run", {})
+        all_here = None if nodes is None else run_file.build(tables, config.name, config.parent)
         if all_here is not None:
             tables["clients"] = share_out.clients_table(all_here) | tables.get("clients", {})
         deployment = Deployment.build(tables, config.name, config.parent)
-        runs = (out or Path("runs") / f"{deployment.task.settings.name}-{terminal.now()}").resolve()
+        runs = (out or Path("runs") / f"{deployment.settings.name}-{terminal.now()}").resolve()
         inside = runs == folder.resolve() or folder.resolve() in runs.parents
         check.require(not inside, "app", "--out must not be inside DIR, which is sent to the clients", str(runs))
         if all_here is not None and nodes is not None:
@@ -79,8 +79,8 @@ def write(folder: Path, run_file: str, runs: Path) -> str:
     import secrets
     from importlib import metadata
 
-    from sottovoce.experiment import store
-    from sottovoce.experiment.to_tables import to_toml
+    from sottovoce.experiment import whole_files
+    from sottovoce.experiment.tables import to_toml
 
     name = secrets.token_hex(16)
     try:
@@ -108,7 +108,7 @@ def write(folder: Path, run_file: str, runs: Path) -> str:
         "app.config": {"experiment": name, "folder": str(runs)},
     }
     blocks = [to_toml({"x": table}).replace("[x]", f"[tool.flwr.{key}]", 1) for key, table in flower_tables.items()]
-    with store.new_folder(folder) as made:
+    with whole_files.new_folder(folder) as made:
         package = made / "sottovoce_app"
         package.mkdir()
         for path, text in (

@@ -84,9 +84,9 @@ def audit(
         with terminal.progress(quiet) as progress:
             if one_run:
                 from sottovoce.auditing import single as audit_single
-                from sottovoce.experiment import experiment
+                from sottovoce.experiment import run_file
 
-                found = audit_single.one_run(experiment.load(Path(what)), canaries, seed, confidence, progress)
+                found = audit_single.one_run(run_file.load(Path(what)), canaries, seed, confidence, progress)
             else:
                 shape = {"clients": clients, "records": records, "features": features}
                 promise = (mode, epsilon, delta, clip, unit, relation)
@@ -143,17 +143,17 @@ def _of_file(path: Path) -> Any:
     from sottovoce.auditing import audit as audits
     from sottovoce.auditing.neighbours import own_record
     from sottovoce.core import check
-    from sottovoce.experiment import experiment
+    from sottovoce.experiment import run_file
     from sottovoce.problems.federation import Federation
 
-    todo = experiment.load(path)
-    federation, privacy = todo.data().federation, todo.privacy
+    todo = run_file.load(path)
+    federation, privacy = todo.data().federation, todo.task.privacy
     by_rows = isinstance(federation, Federation)
     check.require(by_rows, path.name, "an audit of own data is for rows; columns are split here")
     assert isinstance(federation, Federation)
-    neighbours = own_record(federation, todo.objective.loss, getattr(privacy, "relation", "replace-one"))
+    neighbours = own_record(federation, todo.task.objective.loss, getattr(privacy, "relation", "replace-one"))
     promise: Any = privacy
-    return audits.Game(todo.algorithm, neighbours, todo.objective, promise, todo.settings.rounds)
+    return audits.Game(todo.task.algorithm, neighbours, todo.task.objective, promise, todo.settings.rounds)
 
 
 def _of_method(
@@ -176,7 +176,7 @@ def _of_method(
         noise: Any = "laplace" if delta == 0 else "gaussian"
         privacy = Proven(epsilon, delta, clip, unit, relation, noise)
     if clients is None:
-        clients = 1 if method.asks().kind == "argmin" else 10
+        clients = 1 if method.asks().only.kind == "argmin" else 10
     return audits.worst_case(method, privacy, rounds, clients, records, features)
 
 
@@ -184,7 +184,7 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
     import time
 
     from sottovoce.auditing import papers as audit_papers
-    from sottovoce.experiment import store
+    from sottovoce.experiment import whole_files
     from sottovoce.report import audits as audit_show
 
     begun, rows = time.perf_counter(), []
@@ -199,8 +199,8 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
                 raise
             interrupted = True
     if not interrupted:
-        store.replace_file(out / "audit.md", audit_show.markdown(rows).encode())
-        store.replace_file(out / "audit.png", audit_show.figure(rows))
+        whole_files.replace_file(out / "audit.md", audit_show.markdown(rows).encode())
+        whole_files.replace_file(out / "audit.png", audit_show.figure(rows))
     if as_json:
         show.print_json({"rows": [row.to_dict() for row in rows], "interrupted": interrupted})
     elif quiet:
@@ -217,13 +217,13 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
 
 def _membership(path: Path, out: Path | None, as_json: bool, quiet: bool) -> None:
     from sottovoce.auditing import single as audit_single
-    from sottovoce.experiment import experiment, store
+    from sottovoce.experiment import run_file, whole_files
     from sottovoce.report import audits as audit_show
 
     with terminal.progress(quiet) as progress:
-        curve, summary = audit_single.membership(experiment.load(path), progress)
+        curve, summary = audit_single.membership(run_file.load(path), progress)
     if out is not None:
-        store.replace_file(out, audit_show.membership_figure(curve, summary))
+        whole_files.replace_file(out, audit_show.membership_figure(curve, summary))
     if as_json:
         show.print_json(summary)
         return

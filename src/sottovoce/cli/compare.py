@@ -21,11 +21,13 @@ def compare(
 ) -> None:
     """Run several files over the same seeds: means, 95 % intervals, and differences to the first, paired by seed."""
     with terminal.exit_codes():
-        from sottovoce.experiment import store
+        from sottovoce.experiment import whole_files
         from sottovoce.report import compare as comparison
 
         place = (
-            store.reserved(out) if out else store.reserved(Path("runs") / f"compare-{terminal.now()}", numbered=True)
+            whole_files.reserved(out)
+            if out
+            else whole_files.reserved(Path("runs") / f"compare-{terminal.now()}", numbered=True)
         )
         with place as path, terminal.progress(quiet) as progress:
             said = comparison.run(files, path, seeds, seed, progress)

@@ -17,9 +17,13 @@ def demo(
     """Train on the Adult data that comes with the package: 100 clients, total ε = 1, δ = 1e-5 per record."""
     with terminal.exit_codes():
         from sottovoce.cli import demo_runs as shown
-        from sottovoce.experiment import store
+        from sottovoce.experiment import whole_files
 
-        folder = store.reserved(out) if out else store.reserved(Path("runs") / f"demo-{terminal.now()}", numbered=True)
+        folder = (
+            whole_files.reserved(out)
+            if out
+            else whole_files.reserved(Path("runs") / f"demo-{terminal.now()}", numbered=True)
+        )
         with folder as path, terminal.progress(quiet) as progress:
             summaries = shown.run(path, progress)
         if as_json:

@@ -10,14 +10,14 @@ import numpy as np
 from sottovoce.algorithms import DPADMM, DPSGD
 from sottovoce.core.contract import Algorithm
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment import experiment, store
-from sottovoce.experiment.experiment import Data
+from sottovoce.experiment import run_file, store, tables, whole_files
+from sottovoce.experiment.source import Data
 from sottovoce.problems.objective import Objective
 from sottovoce.report import figures as plot
 
 ROUNDS = 100
 REFERENCE = "optimum"
-TABLES: experiment.Tables = {
+TABLES: tables.Tables = {
     "data": {"name": "adult", "encoding": "one-hot", "clients": 100, "partition": "iid", "test": 5222, "seed": 0},
     "objective": {"loss": "logistic", "penalty": "l2", "lam": 1e-6},
     "privacy": {"mode": "proven", "epsilon": 1.0, "delta": 1e-5, "clip": 1.0},
@@ -35,12 +35,12 @@ def run(path: Path, progress: Callable[[str, int, int], None]) -> list[dict[str,
 
     `progress` is called with a method's name, the rounds done and the rounds there are.
     """
-    first = experiment.build({**TABLES, "algorithm": {"name": METHODS[0].name}}, "demo")
+    first = run_file.build({**TABLES, "algorithm": {"name": METHODS[0].name}}, "demo")
     progress("reading data", 0, 0)
     data = first.data()
     progress(REFERENCE, 0, 0)
-    model, best = optimum(data, first.objective)
-    with store.new_folder(path) as folder:
+    model, best = optimum(data, first.task.objective)
+    with whole_files.new_folder(path) as folder:
         summaries, histories = [best], {}
         for algorithm in METHODS:
 
@@ -51,8 +51,8 @@ def run(path: Path, progress: Callable[[str, int, int], None]) -> list[dict[str,
             store.save(result, folder / algorithm.name)
             summaries.append(store.summary(result))
             histories[algorithm.name] = result.history
-        store.write_arrays(folder / f"{REFERENCE}.npz", {"model": model})
-        store.write_json(folder / "comparison.json", {"methods": summaries})
+        whole_files.write_arrays(folder / f"{REFERENCE}.npz", {"model": model})
+        whole_files.write_json(folder / "comparison.json", {"methods": summaries})
         title = "Adult, 100 clients: total ε = 1, δ = 1e-5 per record"
         plot.convergence(histories, folder / "comparison.png", best, "optimum, no privacy", title)
     return summaries

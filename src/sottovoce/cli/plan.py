@@ -40,7 +40,7 @@ def plan(
         from typing import cast
 
         from sottovoce.core import check
-        from sottovoce.experiment import experiment, store
+        from sottovoce.experiment import run_file, whole_files
         from sottovoce.planning import forecast as plans
         from sottovoce.planning import words as plan_words
         from sottovoce.report import figures as plot
@@ -48,9 +48,9 @@ def plan(
         check.whole("plan", clients=clients, rows=rows)
         check.require(clients <= _MOST_CLIENTS, "plan", f"clients must be at most {_MOST_CLIENTS}", clients)
         table: dict[str, Any] = {"loss": loss, "penalty": "l2", "lam": lam} | ({"classes": classes} if classes else {})
-        goal = experiment.build_objective(table, "plan")
+        goal = run_file.build_objective(table, "plan")
         default = Path("runs") / f"plan-{terminal.now()}"
-        with store.reserved(out) if out else store.reserved(default, numbered=True) as path:
+        with whole_files.reserved(out) if out else whole_files.reserved(default, numbered=True) as path:
             with terminal.progress(quiet) as progress:
                 chosen = plans.choose(
                     [rows] * clients,
@@ -67,8 +67,8 @@ def plan(
                 )
                 chosen = plans.forecast(chosen, progress)
             said = plan_words.to_dict(chosen)
-            with store.new_folder(path) as folder:
-                store.write_json(folder / NUMBERS, said)
+            with whole_files.new_folder(path) as folder:
+                whole_files.write_json(folder / NUMBERS, said)
                 (folder / RUN_FILE).write_text(chosen.run_file(), encoding="utf-8")
                 plot.plan(said, folder / FIGURE)
         if as_json:

@@ -61,37 +61,38 @@ def _train(
     file: Path | None, out: Path | None, resume: Path | None, changes: Mapping[str, Any], every: float, quiet: bool
 ) -> tuple[Path, Any]:
     from sottovoce.core import check
-    from sottovoce.experiment import experiment, store
+    from sottovoce.experiment import run_file, saved, store, whole_files
+    from sottovoce.report import figures
 
     changes = {name: value for name, value in changes.items() if value is not None}
     if resume is None:
         check.require(file is not None, "run", "needs FILE.toml, or --resume DIR")
         assert file is not None
-        todo = experiment.load(file, **changes)
+        todo = run_file.load(file, **changes)
         name = f"{todo.settings.name}-{terminal.now()}"
-        place = store.reserved(out) if out else store.reserved(Path("runs") / name, numbered=True)
+        place = whole_files.reserved(out) if out else whole_files.reserved(Path("runs") / name, numbered=True)
     else:
         alone = file is None and out is None and not changes
         check.require(alone, "run", "--resume takes everything from its folder; give it alone")
-        store.must_be_unfinished(resume)
-        todo, place = experiment.load(resume / store.CONFIG), nullcontext(resume)
+        saved.must_be_unfinished(resume)
+        todo, place = run_file.load(resume / store.CONFIG), nullcontext(resume)
     with place as path, terminal.progress(quiet) as progress:
         keep = None
         try:
             progress("reading data", 0, 0)
             config, rows, done = todo.described(), todo.data().federation, None
             if resume is not None:
-                done = store.load_checkpoint(path, todo.algorithm, rows, todo.objective, config)
+                done = saved.load_checkpoint(path, todo.task, rows, config)
             keep = store.Checkpoints(path, config, rows, every, done)
 
             def after_round(checkpoint: Any) -> None:
                 keep(checkpoint)
-                progress(todo.algorithm.name, checkpoint.k, todo.settings.rounds)
+                progress(todo.task.algorithm.name, checkpoint.k, todo.settings.rounds)
 
             result = todo.train(after_round, done)
             if result.rounds == 0:  # nothing was learnt: an untrained model is not a result
                 raise check.BudgetSpent(f"run: no round could be done, {result.stopped}. Nothing was saved")
-            return store.save(result, path, figure=True), result
+            return store.save(result, path, figures.of_run(result)), result
         except KeyboardInterrupt:
             if keep is not None:
                 keep.write()

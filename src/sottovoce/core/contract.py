@@ -24,6 +24,7 @@ from sottovoce.core.random.streams import Draw
 
 Array = np.ndarray
 Mode = Literal["none", "published", "proven"]
+Layout = Literal["rows", "columns"]  # how data are split between their owners
 ServerState = TypeVar("ServerState")
 ClientState = TypeVar("ClientState")
 Down = TypeVar("Down")
@@ -75,37 +76,106 @@ class Claim:
     delta: float
 
 
-@dataclass(frozen=True)
-class Asks:
-    """What one participation costs: how many questions an algorithm puts to its oracle in a round, and of which kind.
+Kind = Literal["gradient", "argmin", "prox-steps", "descent", "fit", "scores"]
 
-    Noise is calibrated from this before training starts. The door enforces it: an algorithm that asks for more
-    than it declared is refused, so a wrong declaration cannot break a guarantee.
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of question of a plan, and the rounds in which it is asked.
 
     Parameters
     ----------
-    answers
-        Questions a round.
     kind
         Which question: "gradient", "argmin", "prox-steps" or "descent" (see `Oracle`), "fit" or "scores" (see
         `ColumnOracle`).
+    answers
+        Questions in each of its rounds.
     batch
         Each gradient is taken over about this many of a client's records, drawn anew for every question: a whole
         number of records, or a share of them if < 1. 0: all records.
+    first, last
+        The rounds in which it is asked, both included. None: to the end.
+    share
+        Its share of the budget, counted in mu² (the squared parameter of Gaussian differential privacy, which adds up).
+    """
+
+    kind: Kind = "gradient"
+    answers: int = 1
+    batch: float = 0
+    first: int = 1
+    last: int | None = None
+    share: float = 1.0
+
+    def rounds(self, most: int) -> int:
+        """In how many rounds, of a run of `most`, it is asked."""
+        end = most if self.last is None else min(self.last, most)
+        return max(end - self.first + 1, 0)
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What taking part costs: which questions an algorithm puts to its oracle, in which rounds.
+
+    It is a public function of the round. Noise is calibrated from it before training starts. The door enforces it: an
+    algorithm that asks for anything else than it declared is refused, so a wrong declaration cannot break a guarantee.
+
+    Parameters
+    ----------
+    parts
+        The kinds of question, one after the other: in each round at most one of them is asked.
     releases
         Calls of `site.release` a round (what counts when the unit is a whole client).
 
     Examples
     --------
     >>> from sottovoce.algorithms import DPSGD
-    >>> DPSGD(batch=32).asks()
-    Asks(answers=1, kind='gradient', batch=32, releases=1)
+    >>> DPSGD(batch=32).asks().parts
+    (Part(kind='gradient', answers=1, batch=32, first=1, last=None, share=1.0),)
+    >>> from sottovoce.core.contract import Asks, Part
+    >>> asks = Asks((Part("argmin", last=1, share=0.1), Part("gradient", first=2, share=0.9)))
+    >>> asks.at(1).kind, asks.at(5).kind
+    ('argmin', 'gradient')
     """
 
-    answers: int = 1
-    kind: Literal["gradient", "argmin", "prox-steps", "descent", "fit", "scores"] = "gradient"
-    batch: float = 0
+    parts: tuple[Part, ...] = (Part(),)
     releases: int = 1
+
+    def __post_init__(self) -> None:
+        ends = [0, *(part.last for part in self.parts)]
+        apart = all(
+            end is not None and part.first > end and (part.last is None or part.last >= part.first)
+            for end, part in zip(ends, self.parts, strict=False)
+        )
+        check.require(len(self.parts) > 0 and apart, "Asks", "parts must follow each other, in rounds of their own")
+        whole = abs(sum(part.share for part in self.parts) - 1.0) <= 1e-9
+        check.require(
+            whole and min(part.share for part in self.parts) > 0, "Asks", "shares must be > 0 and add up to 1"
+        )
+
+    @classmethod
+    def every_round(cls, answers: int = 1, kind: Kind = "gradient", batch: float = 0, releases: int = 1) -> "Asks":
+        """The same questions in every round."""
+        return cls((Part(kind, answers, batch),), releases)
+
+    def at(self, k: int) -> Part | None:
+        """What is asked in round k; None where nothing is."""
+        return next((part for part in self.parts if part.first <= k and (part.last is None or k <= part.last)), None)
+
+    @property
+    def only(self) -> Part:
+        """The one kind of question of a method that has no other."""
+        check.require(len(self.parts) == 1, "Asks", "this is for methods with one kind of question", self.kinds)
+        return self.parts[0]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of question, in their order."""
+        return tuple(part.kind for part in self.parts)
+
+    @property
+    def batch(self) -> float:
+        """The batch of its gradients; 0 where all records take part."""
+        return max(part.batch for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -155,6 +225,14 @@ class ProxSteps:
 
         return stacked("keep", self.keep), stacked("total", self.total)
 
+    @property
+    def numbers(self) -> tuple[Array, ...]:
+        """Everything in it that the answer depends on, as arrays with a client axis."""
+        keep, total = (np.moveaxis(table[..., 0], 0, -1) for table in self.weights)
+        flags = np.array([[self.fresh, self.average, self.at is not None]], dtype=np.float64)
+        at = np.zeros((1, 0)) if self.at is None else self.at
+        return keep, total, np.atleast_2d(self.push), np.atleast_2d(self.centre), at, flags
+
 
 @dataclass(frozen=True)
 class Descent:
@@ -169,6 +247,11 @@ class Descent:
     pull: float
     centre: Array
     ridge: float = 0.0
+
+    @property
+    def numbers(self) -> tuple[Array, ...]:
+        """Everything in it that the answer depends on, as arrays with a client axis."""
+        return np.atleast_2d(self.step), self.centre, np.array([[self.count, self.pull, self.ridge]], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +388,9 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     summary: ClassVar[str]
     paper: ClassVar[str] = ""
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
+    layout: ClassVar[Layout] = "rows"
+    down: ClassVar[type]  # the class of its broadcasts; `core/shapes.py` says how to declare what they look like
+    up: ClassVar[type]  # the class of its uploads
 
     def asks(self) -> Asks:
         """What one participation costs."""
@@ -353,6 +439,9 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         return ""
 
 
+Method = Algorithm[Any, Any, Any, Any]  # any of them, whatever its states and messages are
+
+
 @dataclass(frozen=True)
 class VerticalAlgorithm(Algorithm[ServerState, ClientState, Down, Up]):
     """A method for columns that are split between parties. Messages have one coordinate per sample.
@@ -360,6 +449,8 @@ class VerticalAlgorithm(Algorithm[ServerState, ClientState, Down, Up]):
     The server has no model: `model` is what it knows instead, the scores of the training samples. Each party keeps its
     own part of the model.
     """
+
+    layout: ClassVar[Layout] = "columns"
 
     @abstractmethod
     def kept(self, state: ClientState) -> "Kept":

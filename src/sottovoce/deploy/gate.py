@@ -26,7 +26,7 @@ from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment import experiment
+from sottovoce.experiment import tables
 
 _HEADER = 2 * wire.LONGEST_TEXT
 _PATIENCE = 600.0  # seconds for one answer
@@ -153,7 +153,7 @@ def _said(header: dict[str, Any], arrays: wire.Packed) -> Status | Reply:
 
 def _built(kind: type, values: dict[str, Any]) -> Any:
     wire.must_be_known(kind.__name__, values.get("format", 1))
-    return experiment.from_table(kind, values, kind.__name__)
+    return tables.from_table(kind, values, kind.__name__)
 
 
 def _without(message: Ask | Reply, arrays: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.core import check
-from sottovoce.experiment import store
+from sottovoce.experiment import whole_files
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
 LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
@@ -20,8 +20,6 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
     The certificate is for `hosts`, and for the server's own machine.
     The authority's own key is thrown away: nobody can sign another server with it. New certificate, new authority.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     check.whole("certificates", days=days)
@@ -30,56 +28,76 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
         check.require(plain, "certificates", "a client's name must be letters, digits, '-' and '_'", name)
         check.require(name not in ("ca", "server"), "certificates", "a client cannot have this name", name)
     check.require(len(set(clients)) == len(clients), "certificates", "clients must be distinct", list(clients))
-    begin = datetime.now(UTC) - timedelta(minutes=5)  # clocks differ
-
-    def named(text: str) -> Any:
-        return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, text)])
-
-    def certificate(subject: str, key: Any, signer: Any, *extensions: tuple[Any, bool]) -> bytes:
-        builder = x509.CertificateBuilder().subject_name(named(subject)).issuer_name(named("sottovoce authority"))
-        builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
-        builder = builder.not_valid_before(begin).not_valid_after(begin + timedelta(days=days))
-        for extension, critical in extensions:
-            builder = builder.add_extension(extension, critical)
-        builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False)
-        signed = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-        return signed.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    def private(key: Any, form: Any) -> bytes:
-        return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-
     authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    files: dict[str, bytes] = {
-        AUTHORITY: certificate(
-            "sottovoce authority",
-            authority,
-            authority,
-            (x509.BasicConstraints(ca=True, path_length=0), True),
-            (x509.KeyUsage(False, False, False, False, False, True, True, False, False), True),
-        ),
-        SERVER: certificate(
-            "sottovoce server",
-            server,
-            authority,
-            (x509.BasicConstraints(ca=False, path_length=None), True),
-            (x509.KeyUsage(True, False, False, False, False, False, False, False, False), True),
-            (x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), False),
-            (x509.SubjectAlternativeName([_host(x509, host) for host in dict.fromkeys([*hosts, *LOOPBACK])]), False),
-        ),
-        SERVER_KEY: private(server, serialization.PrivateFormat.PKCS8),
-    }
+    files = _server_files(authority, server, list(dict.fromkeys([*hosts, *LOOPBACK])), days)
     for name in clients:
-        key = ec.generate_private_key(ec.SECP384R1())
-        files[f"{name}.key"] = private(key, serialization.PrivateFormat.OpenSSH)
-        files[f"{name}.pub"] = key.public_key().public_bytes(
-            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        )
-    with store.new_folder(folder) as made:
+        files |= _client_files(name, ec.generate_private_key(ec.SECP384R1()))
+    with whole_files.new_folder(folder) as made:
         for name, content in files.items():
             mode = 0o600 if name.endswith(".key") else 0o644
             with os.fdopen(os.open(made / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(content)
     return list(files)
+
+
+def _server_files(authority: Any, server: Any, hosts: Sequence[str], days: int) -> dict[str, bytes]:
+    """The authority's certificate, and the server's certificate and key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    own = _certificate(
+        "sottovoce authority",
+        authority,
+        authority,
+        days,
+        (x509.BasicConstraints(ca=True, path_length=0), True),
+        (x509.KeyUsage(False, False, False, False, False, True, True, False, False), True),
+    )
+    certificate = _certificate(
+        "sottovoce server",
+        server,
+        authority,
+        days,
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (x509.KeyUsage(True, False, False, False, False, False, False, False, False), True),
+        (x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), False),
+        (x509.SubjectAlternativeName([_host(x509, host) for host in hosts]), False),
+    )
+    return {AUTHORITY: own, SERVER: certificate, SERVER_KEY: _private(server, serialization.PrivateFormat.PKCS8)}
+
+
+def _client_files(name: str, key: Any) -> dict[str, bytes]:
+    """A client's key pair."""
+    from cryptography.hazmat.primitives import serialization
+
+    form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    private = _private(key, serialization.PrivateFormat.OpenSSH)
+    return {f"{name}.key": private, f"{name}.pub": key.public_key().public_bytes(*form)}
+
+
+def _private(key: Any, form: Any) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def _certificate(subject: str, key: Any, signer: Any, days: int, *extensions: tuple[Any, bool]) -> bytes:
+    """A certificate for `key`, signed by the authority."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    def named(text: str) -> Any:
+        return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, text)])
+
+    begin = datetime.now(UTC) - timedelta(minutes=5)  # clocks differ
+    builder = x509.CertificateBuilder().subject_name(named(subject)).issuer_name(named("sottovoce authority"))
+    builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(begin).not_valid_after(begin + timedelta(days=days))
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical)
+    builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False)
+    signed = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+    return signed.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def _host(x509: Any, text: str) -> Any:

@@ -1,9 +1,7 @@
-"""What a client's owner says in its own file: who it is, where its rows are, and what may be answered about them."""
+"""What a client's owner allows: the [limits] of its own file, held against everything that a server asks for."""
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -12,15 +10,11 @@ from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import SottovoceError
 from sottovoce.deploy import wire
-from sottovoce.experiment import store
-from sottovoce.experiment.csv_file import label_text, read_csv
-from sottovoce.experiment.experiment import MODES, Task
+from sottovoce.experiment.run_file import MODES
+from sottovoce.experiment.task import Task
 from sottovoce.ledger.memory import Budget
-from sottovoce.privacy.doors.party import RELATIONS
 from sottovoce.privacy.events import Event, Relation
-from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.problems.losses import LOSSES
-from sottovoce.problems.vertical import hashed
 
 
 class Refused(SottovoceError):
@@ -29,13 +23,6 @@ class Refused(SottovoceError):
     def __init__(self, code: str, why: str) -> None:
         self.code = code
         super().__init__(why)
-
-
-def relation_of(privacy: Proven | ProvenColumns) -> str:
-    """What a budget of this kind counts."""
-    if isinstance(privacy, ProvenColumns):
-        return RELATIONS[privacy.unit]
-    return "replace-client" if privacy.unit == "client" else privacy.relation
 
 
 MOST_NOISE = 2.0**20  # beyond it an answer is nothing but noise
@@ -98,43 +85,44 @@ class Limits:
         for what, names, known in (
             ("algorithm", self.algorithms, ALGORITHMS),
             ("loss", self.losses, LOSSES),
-            ("mode", self.modes, MODES),
+            ("mode", self.modes, MODES["rows"]),
             ("relation", self.relations, get_args(Relation)),
         ):
             for name in names:
                 check.one_of("limits", what, name, known)
 
-    def hold(self, task: Task, event: Event | None) -> None:
-        """Refuse what the owner does not allow."""
+    def hold(self, task: Task, events: tuple[Event, ...]) -> None:
+        """Refuse a task that the owner does not allow, by public numbers alone."""
         privacy: Any = task.privacy
         algorithm, loss = task.algorithm.name, task.objective.loss.name
         self._allow(algorithm in self.algorithms, f"algorithm {algorithm!r} is not among {list(self.algorithms)}")
         self._allow(loss in self.losses, f"loss {loss!r} is not among {list(self.losses)}")
         self._allow(privacy.mode in self.modes, f"privacy mode {privacy.mode!r} is not among {list(self.modes)}")
-        if not isinstance(privacy, Proven | ProvenColumns):
+        self._hold_hyper_parameters(task)
+        if privacy.budget is None:
             return
-        assert event is not None
-        columns = isinstance(privacy, ProvenColumns)
-        relation = relation_of(privacy)
-        clip, named = (privacy.bound, "bound") if columns else (privacy.clip, "clip")
-        self._allow(privacy.noise == "secure" or self.seeded, "seeded noise is not accepted, noise must be 'secure'")
+        relation, (name, clip) = privacy.counted_relation, privacy.cut
+        self._allow(privacy.secret_noise or self.seeded, "seeded noise is not accepted, noise must be 'secure'")
         self._allow(relation in self.relations, f"relation {relation!r} is not among {list(self.relations)}")
         self._allow(privacy.epsilon <= self.epsilon, f"epsilon {privacy.epsilon:g} is above {self.epsilon:g}")
         self._allow(privacy.delta == self.delta, f"delta must be {self.delta:g}, at which this client counts")
-        self._allow(clip >= self.least_clip, f"{named} {clip:g} is below {self.least_clip:g}")
-        noise = event.noise_multiplier
-        self._allow(noise >= self.least_noise, f"noise multiplier {noise:.4g} is below {self.least_noise:g}")
-        self._allow(noise <= MOST_NOISE, f"noise multiplier {noise:.4g} is above {MOST_NOISE:g}")
+        self._allow(clip >= self.least_clip, f"{name} {clip:g} is below {self.least_clip:g}")
+        for noise in (event.noise_multiplier for event in events):
+            self._allow(noise >= self.least_noise, f"noise multiplier {noise:.4g} is below {self.least_noise:g}")
+            self._allow(noise <= MOST_NOISE, f"noise multiplier {noise:.4g} is above {MOST_NOISE:g}")
 
-    def hold_numbers(self, task: Task, down: Mapping[str, np.ndarray]) -> None:
-        """Refuse numbers of the server's with which an answer would overflow: bounds that look at no data."""
+    def _hold_hyper_parameters(self, task: Task) -> None:
+        """Refuse numbers of the server's with which an answer would overflow."""
         parts = {"algorithm": task.algorithm, "loss": task.objective.loss, "penalty": task.objective.penalty}
         for name, part in parts.items():
             for field, value in _numbers(part):
                 fits = value == 0 or self.smallest_number <= abs(value) <= self.largest_number
                 self._allow(fits, f"{name}, {field} = {value:g} is not from {self.smallest_number:g} to "
                             f"{self.largest_number:g} in size")  # fmt: skip
-        for name, array in down.items():
+
+    def hold_broadcast(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """The same for the entries of a broadcast."""
+        for name, array in arrays.items():
             fits = bool((np.abs(array) <= self.largest_number).all())  # False for NaN
             self._allow(fits, f"the broadcast's {name} has a number above {self.largest_number:g} in size")
 
@@ -151,77 +139,6 @@ class Limits:
     def _allow(fits: bool, why: str) -> None:
         if not fits:
             raise Refused(wire.LIMITS, f"this client's limits: {why}")
-
-
-@dataclass(frozen=True)
-class Own:
-    """[data]: the client's own rows. `labels` says which label is -1 and which +1 (or 0, 1, ...), alike everywhere.
-
-    Where columns are split, its owner says how its samples stand in the order of the others': by `id`, a column (or an
-    array) whose salted hashes put them in order, the same at every party with the same ids and `salt`; or by
-    `same_order`, its word that row i is the same sample everywhere. Only the label holder then has labels.
-    """
-
-    csv: str = ""
-    npz: str = ""
-    label: str = ""
-    labels: tuple[str, ...] = ()
-    row_bound: float | None = None
-    shorten: bool = False
-    id: str = ""
-    same_order: bool = False
-    salt: str = ""
-
-    def __post_init__(self) -> None:
-        check.require(bool(self.csv) != bool(self.npz), "data", "give either csv = a file or npz = a file")
-        labelled = self.columns or bool(self.label)
-        check.require(bool(self.csv) or not self.label, "data", "label = a column goes with csv")
-        check.require(not self.csv or labelled, "data", "csv needs label = a column, unless columns are split")
-        check.require(not (self.id and self.same_order), "data", "give either id = a column or same_order = true")
-        check.require(bool(self.id) or not self.salt, "data", "salt goes with id = a column")
-        check.require(not self.shorten or self.row_bound is not None, "data", "shorten needs row_bound = a length")
-
-    @property
-    def columns(self) -> bool:
-        """Whether these are columns of samples that others have too."""
-        return bool(self.id) or self.same_order
-
-    def in_order(self, ids: list[str]) -> tuple[list[int], str]:
-        """The rows in the order of their ids' salted hashes, and a digest of all of these, which names the order."""
-        found = hashed("data", ids, len(ids), self.salt)
-        order = sorted(found)
-        return [found[digest] for digest in order], hashlib.sha256(b"".join(order)).hexdigest()
-
-    def read(self, folder: Path) -> tuple[np.ndarray, list[str], list[str] | None]:
-        """Features, labels as text (what a loss makes of them comes later), and ids where there are."""
-        if self.csv:
-            X, texts, ids = read_csv(folder / Path(self.csv).expanduser(), self.label, self.id)
-            return X, texts, None if ids is None else ids.tolist()
-        path = folder / Path(self.npz).expanduser()
-        arrays = store.read_arrays(path)
-        needed = {"X"} | (set() if self.columns else {"y"}) | ({self.id} if self.id else set())
-        there = ", ".join(sorted(arrays))
-        check.require(needed <= arrays.keys(), str(path), f"must hold arrays {sorted(needed)}", there)
-        stored = np.float32 if arrays["X"].dtype == np.float32 else np.float64
-        X = check.finite_array(str(path), "X", arrays["X"], ndim=2, dtype=stored)
-        for name in ("y", self.id):
-            if name in arrays:
-                one = arrays[name].shape == (len(X),)
-                check.require(one, str(path), f"{name} must have one entry per row of X ({len(X)})", arrays[name].shape)
-        texts = [label_text(label) for label in arrays["y"].tolist()] if "y" in arrays else []
-        return X, texts, [label_text(each) for each in arrays[self.id].tolist()] if self.id else None
-
-
-@dataclass(frozen=True)
-class Identity:
-    """[node]."""
-
-    name: str
-    folder: str = "node"
-
-    def __post_init__(self) -> None:
-        good = 0 < len(self.name) <= 200 and self.name.isprintable()
-        check.require(good, "node", "name must be one line of text", self.name)
 
 
 def _numbers(part: Any) -> Iterator[tuple[str, float]]:

@@ -1,5 +1,6 @@
 """What a client remembers of an experiment, on its own disk."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,28 @@ from sottovoce.core import codec
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.wire import Ask
-from sottovoce.experiment import store
+from sottovoce.experiment import whole_files
 
 
 class Memory:
     """What a client remembers of one experiment: per round a file with the question's digest, the answer, the state."""
 
-    def __init__(self, folder: Path, identity: str) -> None:
+    def __init__(self, folder: Path, identity: str, known: int | None = None) -> None:
+        """`known`: the round that was last read or written by this process, whose file need not be read again."""
         self._folder, self._identity = folder, identity
         self._made: list[Path] = []
         self.new = not folder.exists()
-        self._rounds = sorted(int(path.stem) for path in folder.glob("*.npz") if path.stem.isdigit())
-        self.state = self._read(self._rounds[-1]) if self._rounds else None  # after its last answer
-        if self.state is not None and self.state["identity"].item() != identity:
+        names = [] if self.new else os.listdir(folder)
+        rounds = [name.removesuffix(".npz") for name in names if name.endswith(".npz")]
+        self._rounds = {int(number) for number in rounds if number.isdigit()}
+        self.last = max(self._rounds, default=None)  # the round of its last answer
+        if self.last not in (None, known) and self.state()["identity"].item() != identity:
             raise Refused(wire.ANSWERED, "this experiment began with other settings; start another one")
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What was kept after its last answer."""
+        assert self.last is not None
+        return self._read(self.last)
 
     def answer(self, ask: Ask) -> wire.Packed | None:
         """The answer that this very question got before; None if its round is still to come."""
@@ -32,8 +41,8 @@ class Memory:
                 raise Refused(wire.ANSWERED, f"round {ask.k} was answered before, about something else")
             up = codec.under("up.", stored)
             return {name: (array.shape, array.astype("<f8").tobytes()) for name, array in up.items()}
-        if self._rounds and ask.k < self._rounds[-1]:
-            raise Refused(wire.LATE, f"round {ask.k} is over for this client, which answered round {self._rounds[-1]}")
+        if self.last is not None and ask.k < self.last:
+            raise Refused(wire.LATE, f"round {ask.k} is over for this client, which answered round {self.last}")
         return None
 
     def of_the_model(self) -> "Memory":
@@ -54,10 +63,10 @@ class Memory:
         """Answer and state, as one file: both or neither."""
         arrays = {f"up.{name}": array for name, array in codec.to_arrays(up).items()}
         arrays |= states | {"identity": np.asarray(self._identity), "question": np.asarray(ask.digest())}
-        store.replace_arrays(self._path(ask.k), arrays)
+        whole_files.replace_arrays(self._path(ask.k), arrays)
 
     def _read(self, k: int) -> dict[str, np.ndarray]:
-        return store.read_arrays(self._path(k))
+        return whole_files.read_arrays(self._path(k))
 
     def _path(self, k: int) -> Path:
         return self._folder / f"{k:06d}.npz"

@@ -18,70 +18,66 @@ add noise; write answer and new state as one file, synced and renamed; only then
   the same experiment is refused.
 
 What is sent back is the answer, or a code and a sentence that do not depend on data. Details go to `node.log`.
-What is different where columns are split is in `party.py`.
+The task, the client's own rows and its door are read, checked and built once for an experiment and kept. How labels are
+answered about is in `label_holder.py`.
 """
 
 import fcntl
 import json
 import os
-import re
 import stat
 import time
-import tomllib
 import traceback
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.check import BudgetSpent, InvalidInput, SottovoceError
-from sottovoce.core.clipping import shorten_rows
-from sottovoce.core.contract import Hub
-from sottovoce.core.random.streams import SERVER, Draw, Streams
-from sottovoce.deploy import label_holder as party
-from sottovoce.deploy import wire
-from sottovoce.deploy.limits import Identity, Limits, Own, Refused
+from sottovoce.core.shapes import declared
+from sottovoce.deploy import label_holder, wire
+from sottovoce.deploy.assignment import Assignment
+from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
+from sottovoce.deploy.own_data import Identity, Own, OwnRows
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment import experiment, store
-from sottovoce.experiment.csv_file import coded, label_text
-from sottovoce.experiment.experiment import Task
+from sottovoce.experiment.csv_file import label_text
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
-from sottovoce.experiment.local import Simulator, row_key
+from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.tables import from_table, read_tables
+from sottovoce.experiment.train import CLIENTS
+from sottovoce.experiment.whole_files import StoreError
 from sottovoce.ledger.charges import pack_rows
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget, LedgerError, MemoryLedger, fingerprint, pack_event
+from sottovoce.ledger.memory import Budget, LedgerError, pack_event
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.doors.party import MODEL, OutOfRange
-from sottovoce.privacy.doors.record import bound_in_force, kind_of_answer, open_door
-from sottovoce.privacy.events import Event
-from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.rows import Rows
+from sottovoce.problems.vertical import VerticalFederation
 
 _PATIENCE = 60.0  # seconds to wait for another answer of this client to be finished
 _LARGEST_LOG, _LONGEST_LINE = 2**24, 2000
+_KEPT_RUNS = 4  # experiments that are kept in memory; others are read from disk again
 _SENTENCES = {
     wire.LEDGER: "its ledger cannot be read, written or trusted; its owner has to look at it",
     wire.DISK: "its disk is full or cannot be written; nothing was answered",
     wire.FAILED: "it could not answer; its own log says why",
 }
+Done = TypeVar("Done")
 
 
-LONGEST_TASK = 1 << 16
-_DEEP = re.compile(r"(?:\s*\.\s*[\w\"'-]+){9}")
+class _Run:
+    """One experiment at this client: what is asked in it, its labels, and the client behind its door."""
 
-
-class _Rows(NamedTuple):
-    X: np.ndarray
-    labels: list[str]  # as text
-    order: str  # names the order of the samples, where it follows from ids
-    fingerprint: str
+    def __init__(self, assignment: Assignment, y: np.ndarray) -> None:
+        self.assignment, self.y = assignment, y
+        self.clients: LocalClients | None = None
+        self.after: int | None = None  # the round after which the client's state in memory stands
 
 
 class Node:
@@ -91,7 +87,7 @@ class Node:
         self._file = Path(path).expanduser().absolute()
         self._text = _content(self._file)  # before its tables are read: a change in between is seen by `renewed`
         self.path = self._file.resolve()
-        tables = experiment.read_tables(self.path, known=("node", "data", "limits"))
+        tables = read_tables(self.path, known=("node", "data", "limits"))
         kinds = {"node": Identity, "data": Own, "limits": Limits}
         for name in kinds:
             check.require(name in tables, self.path.name, f"needs a table [{name}]")
@@ -99,17 +95,28 @@ class Node:
         if isinstance(labels, list):
             tables["data"]["labels"] = [label_text(label) for label in labels]
         parts: dict[str, Any] = {
-            name: experiment.from_table(kind, tables[name], f"{self.path.name}, [{name}]")
-            for name, kind in kinds.items()
+            name: from_table(kind, tables[name], f"{self.path.name}, [{name}]") for name, kind in kinds.items()
         }
         self.name: str = parts["node"].name
         self.limits: Limits = parts["limits"]
         self._own: Own = parts["data"]
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._open_ledger: FileLedger | None = None
 
     def renewed(self) -> "Node":
         """Itself; or, if its owner has changed its file since it was read, the client that file describes now."""
-        return self if _content(self._file) == self._text else Node(self._file)
+        if _content(self._file) == self._text:
+            return self
+        other = Node(self._file)
+        self.close()
+        return other
+
+    def close(self) -> None:
+        """Let go of the ledger file."""
+        if self._open_ledger is not None:
+            self._open_ledger.close()
+            self._open_ledger = None
 
     # ------------------------------------------------------------------------------------------------ what it is asked
 
@@ -129,11 +136,10 @@ class Node:
             return self._status()
 
     def _status(self) -> Status:
-        rows = self._rows
-        with self._ledger() as ledger:
-            epsilon, budget = ledger.epsilon(), ledger.budget
-            spent = json.dumps([[pack_event(event), count] for event, count in ledger.spent().items()])
-            charges = pack_rows(ledger.rows())
+        rows, ledger = self._rows, self._ledger()
+        epsilon, budget = ledger.epsilon(), ledger.budget
+        spent = json.dumps([[pack_event(event), count] for event, count in ledger.spent().items()])
+        charges = pack_rows(ledger.rows())
         size, columns = rows.X.shape
         labels = bool(rows.labels)
         return Status(
@@ -147,7 +153,7 @@ class Node:
         rule, hint = "nobody but its owner may look into it", f"Close it with: chmod 700 {self.folder}"
         check.require(mode & 0o077 == 0, str(self.folder), rule, f"mode {mode:o}", hint)
 
-    def _guarded(self, what: str, work: Any) -> Any:
+    def _guarded(self, what: str, work: Callable[[], Done]) -> Done | Reply:
         """Do it under the lock. Of an error nothing leaves but a code and a fixed sentence."""
         try:
             self._home()
@@ -167,127 +173,171 @@ class Node:
         size, most = wire.weight(ask.down), self.limits.message_bytes
         if size > most:
             raise Refused(wire.LIMITS, f"this client's limits: a message of {size} bytes is above {most}")
-        task, event = _read_task(ask)
-        self.limits.hold(task, event)
-        if task.settings.rounds < ask.k:
-            raise Refused(wire.BAD_ASK, f"round {ask.k} is beyond the {task.settings.rounds} of this experiment")
-        self._hold_columns(ask, task)
+        run = self._run(ask)
+        task = run.assignment.task
+        if task.rounds < ask.k:
+            raise Refused(wire.BAD_ASK, f"round {ask.k} is beyond the {task.rounds} of this experiment")
+        self._hold_what(ask, run.assignment)
         if ask.what in (wire.PROX, wire.SLOPE):
-            return wire.pack(party.answer_about_labels(ask, task, self._labels(task, event)))
-        memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity())
+            of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
+            y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, self._flips(of))
+            return wire.pack(label_holder.answer_about_labels(ask, run.assignment, y))
+        memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
         answers = memory if ask.what == wire.ROUND else memory.of_the_model()
         before = answers.answer(ask)
         if before is not None:
             return before
-        if ask.what == wire.MODEL and answers.state is not None:
+        if ask.what == wire.MODEL and answers.last is not None:
             raise Refused(wire.ANSWERED, "its model was made before, after another round")
-        with self._ledger() as ledger:
-            place = self._place(ask, task, event, memory, ledger)
-            spent = ledger.spent()
-            answers.begin()
-            try:
-                if memory.state is None:
-                    place.start(task.algorithm)
-                else:
-                    place.restore(task.algorithm, memory.state)
-                up = self._model(ask, memory, place) if ask.what == wire.MODEL else self._round(ask, task, place)
-            except Exception:
-                if ledger.spent() == spent:
-                    answers.forget()
-                raise
-            answers.keep(ask, up, place.snapshot())
+        return self._new_answer(ask, run, memory, answers)
+
+    def _new_answer(self, ask: Ask, run: _Run, memory: Memory, answers: Memory) -> wire.Packed:
+        """Compute, charge, add noise, write down; what is in memory never runs ahead of what is on disk."""
+        down = self._broadcast(ask, run.assignment) if ask.what == wire.ROUND else None
+        ledger = self._ledger()
+        owners = self._affordable(ask, run.assignment, memory, ledger)
+        clients = self._clients(ask, run, owners)
+        spent = ledger.spent()
+        answers.begin()
+        try:
+            self._bring_to(clients, run, memory)
+            up = self._model(ask, memory, clients) if down is None else self._round(ask, down, clients)
+        except Exception:
+            self._runs.pop(ask.identity(), None)
+            if ledger.spent() == spent:
+                answers.forget()
+            raise
+        try:
+            answers.keep(ask, up, clients.snapshot())
+        except BaseException:
+            self._runs.pop(ask.identity(), None)
+            raise
+        run.after = ask.k if ask.what == wire.ROUND else run.after
         return wire.pack(up)
 
-    def _round(self, ask: Ask, task: Task, place: Simulator) -> Any:
-        down = _down(ask, task, self._rows.X.shape[0 if party.is_vertical(task) else 1])
-        self.limits.hold_numbers(task, codec.to_arrays(down))
-        exchange = place.exchange(task.algorithm, down, np.ones(1, dtype=bool), ask.k)
+    def _run(self, ask: Ask) -> _Run:
+        """The experiment that is asked about: read and held against the limits at its first question."""
+        identity = ask.identity()
+        if identity not in self._runs:
+            assignment = Assignment.read(ask)
+            self.limits.hold(assignment.task, assignment.events)
+            self._hold_layout(assignment)
+            bound, own = assignment.row_bound, self._own.row_bound
+            if bound is not None and (own is None or own > bound):
+                promised = "nothing" if own is None else f"{own:g}"
+                raise Refused(
+                    wire.LIMITS,
+                    f"this client's limits: rows no longer than {bound:g} are asked, it promises {promised}",
+                )
+            if assignment.events:
+                assignment.hold_events(len(self._rows.X))
+            y = self._own.coded(self._rows.labels, assignment.task.objective.loss)
+            self._runs[identity] = _Run(assignment, y)
+            while len(self._runs) > _KEPT_RUNS:
+                self._runs.popitem(last=False)
+        self._runs.move_to_end(identity)
+        return self._runs[identity]
+
+    def _hold_layout(self, assignment: Assignment) -> None:
+        """Refuse the other kind of federation, and labels that would be shown more than they may be."""
+        split, labelled = assignment.split_columns, bool(self._rows.labels)
+        if split and not self._own.columns:
+            raise Refused(wire.LIMITS, "this client's limits: its file does not say how its samples are in order with "
+                          "the other parties' (id or same_order)")  # fmt: skip
+        if not split and not labelled:
+            raise Refused(wire.BAD_ASK, "this is for columns that are split, or needs labels that this client has not")
+        if split and labelled:
+            self.limits.hold_labels(assignment.task)
+
+    def _hold_what(self, ask: Ask, assignment: Assignment) -> None:
+        if not assignment.split_columns and ask.what != wire.ROUND:
+            raise Refused(wire.BAD_ASK, "this is for columns that are split, or needs labels that this client has not")
+        if ask.what in (wire.PROX, wire.SLOPE) and not self._rows.labels:
+            raise Refused(wire.BAD_ASK, "this client holds no labels")
+
+    def _broadcast(self, ask: Ask, assignment: Assignment) -> Any:
+        """The broadcast, which must look like one that this algorithm makes."""
+        algorithm, rows = assignment.task.algorithm, self._rows.X
+        dim = len(rows) if assignment.split_columns else rows.shape[1] * assignment.task.objective.loss.outputs
+        try:
+            down = wire.unpack(ask.down, algorithm.down, declared(algorithm, algorithm.down, dim))
+        except InvalidInput as error:
+            raise Refused(wire.BAD_ASK, f"the broadcast does not fit: {str(error)[:300]}") from None
+        self.limits.hold_broadcast(codec.to_arrays(down))
+        return down
+
+    def _affordable(self, ask: Ask, assignment: Assignment, memory: Memory, ledger: FileLedger) -> OwnerLedgers | None:
+        """The ledger as a door charges it; refuses a round that was paid for and lost."""
+        budget = assignment.task.privacy.budget
+        if budget is None:
+            return None
+        paid = ledger.rounds_charged(ask.experiment)
+        if (MODEL if ask.what == wire.MODEL else ask.k) in paid:
+            raise Refused(wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it")
+        if paid and memory.new:
+            raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
+        return OwnerLedgers([ledger], Budget(*budget), ask.experiment)
+
+    def _clients(self, ask: Ask, run: _Run, owners: OwnerLedgers | None) -> LocalClients:
+        """This client behind its door: built at the first question of an experiment."""
+        if run.clients is None:
+            assignment, number = run.assignment, np.array([ask.client])
+            if assignment.split_columns:
+                blank = label_holder.blank_labels(assignment.task.objective.loss, len(self._rows.X))
+                federation: Any = VerticalFederation((self._rows.X,), blank, ("party",))
+            else:
+                federation = Federation.from_clients([(self._rows.X, run.y)], row_bound=assignment.row_bound)
+            run.clients = CLIENTS[federation.layout].of(
+                assignment.task, federation, owners, assignment.coins, assignment.events, number, assignment.noise,
+                measure_training=False,
+            )  # fmt: skip
+        elif owners is not None:
+            run.clients.ledger = run.clients.door.ledger = owners
+        return run.clients
+
+    @staticmethod
+    def _bring_to(clients: LocalClients, run: _Run, memory: Memory) -> None:
+        """The client's state as it was after its last answer."""
+        if memory.last is None:
+            clients.start(run.assignment.task.algorithm)
+        elif run.after != memory.last:
+            clients.restore(run.assignment.task.algorithm, memory.state())
+
+    def _round(self, ask: Ask, down: Any, clients: LocalClients) -> Any:
+        exchange = clients.exchange(clients.task.algorithm, down, np.ones(1, dtype=bool), ask.k)
         if exchange is None:
             raise BudgetSpent("")
         return exchange.up
 
-    def _model(self, ask: Ask, memory: Memory, place: Any) -> party.Values:
+    def _model(self, ask: Ask, memory: Memory, clients: Any) -> label_holder.Values:
         """A party's model for prediction: one more answer, given once."""
-        if memory.state is None:
+        if memory.last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it has no model")
-        model = place.models(ask.k)
+        model = clients.models(ask.k)
         if len(model) == 0:
             raise BudgetSpent("")
-        return party.Values(model[None])
-
-    def _hold_columns(self, ask: Ask, task: Task) -> None:
-        """Refuse questions of the other kind of federation, and labels that would be shown more than they may be."""
-        vertical, labelled = party.is_vertical(task), bool(self._rows.labels)
-        if vertical and not self._own.columns:
-            raise Refused(wire.LIMITS, "this client's limits: its file does not say how its samples are in order with "
-                          "the other parties' (id or same_order)")  # fmt: skip
-        if not vertical and (ask.what != wire.ROUND or not labelled):
-            raise Refused(wire.BAD_ASK, "this is for columns that are split, or needs labels that this client has not")
-        if vertical and labelled:
-            self.limits.hold_labels(task)
-        elif ask.what in (wire.PROX, wire.SLOPE):
-            raise Refused(wire.BAD_ASK, "this client holds no labels")
-
-    def _labels(self, task: Task, event: Event | None) -> np.ndarray:
-        """The labels as they may be asked about."""
-        y = self._coded(task)
-        of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
-        seed = party.flip_key(task, event, y, self._rows.X, _noise_streams(task))
-        return party.usable_labels(y, task, self._flips(of), seed)
+        return label_holder.Values(model[None])
 
     def _flips(self, of: str) -> LabelFlips:
         return LabelFlips(self.folder / "labels.npz", self.folder / "labels.ledger", self.name, of)
 
-    def _coded(self, task: Task) -> np.ndarray:
-        return coded(self._rows.labels, self._own.labels, task.objective.loss, "data")[0]
-
-    def _place(self, ask: Ask, task: Task, event: Event | None, memory: Memory, ledger: FileLedger) -> Simulator:
-        """This client behind its door."""
-        bound, own = ask.row_bound or None, self._own.row_bound
-        if bound is not None and (own is None or own > bound):
-            said = "nothing" if own is None else f"{own:g}"
-            raise Refused(
-                wire.LIMITS, f"this client's limits: rows no longer than {bound:g} are asked, it promises {said}"
-            )
-        X, y = self._rows.X, np.zeros(0) if party.is_vertical(task) else self._coded(task)
-        owners = None
-        if isinstance(task.privacy, Proven | ProvenColumns):
-            assert event is not None
-            _refuse_another_kind(task, event, len(X), bound)
-            paid = {receipt.round for receipt in ledger.receipts() if receipt.run == ask.experiment}
-            if _paid_as(ask) in paid:
-                raise Refused(wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it")
-            if paid and memory.new:
-                raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
-            owners = OwnerLedgers([ledger], Budget(task.privacy.epsilon, task.privacy.delta), ask.experiment)
-        return alone(task, event, X, y, ask.client, bound, owners)
-
-    @contextmanager
-    def _ledger(self) -> Iterator[FileLedger]:
-        """The ledger of these rows; made on first use. A budget that its owner changed is changed in it."""
+    def _ledger(self) -> FileLedger:
+        """The ledger of these rows, made on first use and kept open; its budget follows the owner's limits."""
         path, budget = self.folder / "ledger", Budget(self.limits.epsilon, self.limits.delta)
-        print_ = self._rows.fingerprint
         known = path.exists() or path.with_name("ledger.head").exists()
         if not known and (self.folder / "experiments").exists():
             raise LedgerError(f"{path}: is gone, and answers were given. Put it back: without it nothing may be asked")
-        with open_ledger(path, self.name, print_, budget) as ledger:
-            if ledger.budget != budget:
-                ledger.change_budget(budget, "limits of the node's file")
-            yield ledger
+        if self._open_ledger is None or not known or self._open_ledger.stale():
+            self.close()
+            self._open_ledger = open_ledger(path, self.name, self._rows.fingerprint, budget)
+        if self._open_ledger.budget != budget:
+            self._open_ledger.change_budget(budget, "limits of the node's file")
+        return self._open_ledger
 
     @cached_property
-    def _rows(self) -> "_Rows":
-        """Read once. What no row is longer than is its owner's word, checked here alone."""
-        X, texts, ids = self._own.read(self.path.parent)
-        if self._own.shorten:
-            assert self._own.row_bound is not None
-            X = shorten_rows(X, self._own.row_bound)
-        Federation(X, np.zeros(len(X)), np.array([0, len(X)]), (self.name,), self._own.row_bound)  # checks the promise
-        print_ = fingerprint(X, np.array(texts))  # whatever order they are used in
-        if ids is None:
-            return _Rows(X, texts, "", print_)
-        rows, order = self._own.in_order(ids)
-        return _Rows(X[rows], [texts[row] for row in rows if texts], order, print_)
+    def _rows(self) -> OwnRows:
+        """Read once. What no row is longer than, and which classes there are, is its owner's word, checked here."""
+        return self._own.rows(self.path.parent, self.name, self.limits)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -324,133 +374,8 @@ def _content(file: Path) -> bytes:
         return b""
 
 
-def alone(
-    task: Task,
-    event: Event | None,
-    X: np.ndarray,
-    y: np.ndarray,
-    client: int,
-    row_bound: float | None,
-    ledger: OwnerLedgers | MemoryLedger | None,
-    engine: Any = None,
-) -> Simulator:
-    """One client of a federation on a machine of its own: its rows (or columns), its ledger, its number."""
-    objective, settings = task.objective, task.settings
-    assert settings.seed is not None
-    streams = Streams(settings.seed)
-    if party.is_vertical(task):
-        return party.alone(task, event, X, client, ledger, streams, _noise_streams(task))
-    federation = Federation.from_clients([(X, y)], row_bound=row_bound)
-    rows = Rows(
-        federation.X, federation.y, federation.offsets, objective.loss, objective.scale, engine or settings.engine
-    )
-    told = (task.algorithm, objective, task.privacy, task.participation, settings.rounds, event)
-    door = open_door(
-        task.privacy,
-        event,
-        ledger,
-        rows,
-        task.algorithm.asks(),
-        key=row_key(_noise_streams(task), rows, row_bound, *told),
-        clients=np.array([client]),
-        row_bound=row_bound,
-    )
-    return Simulator(federation, objective, rows, door, streams, ledger, None, measure_training=False)
-
-
-def _noise_streams(task: Task) -> Streams:
-    """What noise is drawn from. With secure noise nothing may follow from a seed that the server knows."""
-    if getattr(task.privacy, "noise", "") == "secure":
-        return Streams.unpredictable()
-    assert task.settings.seed is not None
-    return Streams(task.settings.seed)
-
-
-def _paid_as(ask: Ask) -> int:
-    """The round under which a ledger keeps the answer."""
-    return MODEL if ask.what == wire.MODEL else ask.k
-
-
-def _read_task(ask: Ask) -> tuple[Task, Event | None]:
-    """What the server asks for. Its errors are about the server's own words, so they may be told."""
-    try:
-        deep = len(ask.task) > LONGEST_TASK or _DEEP.search(ask.task)  # reading such keys takes time without bound
-        check.require(not deep, "task", f"must have at most {LONGEST_TASK} characters, and keys of few parts")
-        tables = tomllib.loads(ask.task)
-        good = all(isinstance(table, dict) for table in tables.values())
-        check.require(good, "task", "must hold tables only")
-        check.require("seed" in tables.get("run", {}), "task, [run]", "needs seed = ...")
-        task = experiment.build_task(tables, "task")
-        check.require(task.settings.runs == 0, "task, [run]", "runs must be 0: a client answers for one run")
-        proven = isinstance(task.privacy, Proven | ProvenColumns)
-        check.require(bool(ask.event) == proven, "task", "an event goes with privacy mode 'proven', and it needs one")
-        event = experiment.from_table(Event, json.loads(ask.event), "event") if proven else None
-        if task.privacy.mode not in task.algorithm.modes:
-            raise InvalidInput(f"{task.algorithm.name}: has no {task.privacy.mode!r} variant")
-        task.algorithm.check(task.objective.penalty)
-    except (SottovoceError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise Refused(wire.BAD_ASK, f"the question cannot be read: {str(error)[:300]}") from None
-    return task, event
-
-
-def _refuse_another_kind(task: Task, event: Event, size: int, bound: float | None) -> None:
-    """What the server says an answer is, must be what this client's door makes it; the noise alone is the server's."""
-    if isinstance(task.privacy, ProvenColumns):
-        party.refuse_another_kind(task.privacy, event)
-        return
-    assert isinstance(task.privacy, Proven)
-    own = kind_of_answer(task.privacy, task.algorithm.asks(), np.array([size]))
-    # Whether batches are drawn also depends on the other clients' sizes: to be charged for a full one costs more.
-    drawn = "poisson" if task.privacy.relation == "add-remove" else "fixed-size"
-    batches = (
-        bool(task.algorithm.asks().batch) and task.algorithm.asks().kind == "gradient" and task.privacy.unit == "record"
-    )
-    rests_on = bound_in_force(task.privacy, task.algorithm.asks(), bound)
-    fits = (event.mechanism, event.relation, event.row_bound) == (own["mechanism"], own["relation"], rests_on)
-    if not fits or event.sampling not in ({"full", drawn} if batches else {"full"}):
-        raise Refused(wire.BAD_ASK, "the event is not what an answer in this experiment is")
-
-
-def rehearse(task: Task, length: int, row_bound: float | None = None) -> list[tuple[Any, Any]]:
-    """A broadcast and an answer of each kind this algorithm has, from a client with made-up rows: what they look like.
-
-    `length`: how many columns there are; where they are split, how many samples. Nothing of a mode's noise changes what
-    messages look like, so there is none. A round may have two phases, hence two rounds.
-    """
-    algorithm = task.algorithm
-    place = party.rehearsing(task, length) if party.is_vertical(task) else _rehearsing(task, length, row_bound)
-    place.start(algorithm)
-    draw = Draw(Streams(0), np.array([SERVER], dtype=np.uint64), 0)
-    labels = getattr(place, "labels", None)
-    hub = Hub(1, task.objective.penalty, draw, 0, np.ones((1, 1), dtype=bool), np.zeros((1, place.dim)), labels)
-    server, seen = algorithm.init_server(hub), []
-    for k in (1, 2):
-        down = algorithm.broadcast(server, replace(hub, k=k))
-        exchange = place.exchange(algorithm, down, np.ones(1, dtype=bool), k)
-        assert exchange is not None
-        seen.append((down, exchange.up))
-        server = algorithm.server(server, exchange.up, replace(hub, k=k))
-    return seen
-
-
-def _rehearsing(task: Task, columns: int, row_bound: float | None) -> Simulator:
-    X, labels = np.zeros((2, columns)), party.blank_labels(task.objective.loss, 2)
-    X[:, 0] = min(1.0, row_bound or 1.0)
-    return alone(replace(task, privacy=NoPrivacy()), None, X, labels, 0, row_bound, None, engine="numpy")
-
-
-def _down(ask: Ask, task: Task, length: int) -> Any:
-    """The broadcast, which must look like one that this algorithm makes."""
-    shapes = {name: tuple(shape) for name, (shape, _) in ask.down.items()}
-    likes = [down for down, _ in rehearse(task, length, ask.row_bound or None)]
-    try:
-        return wire.unpack(ask.down, next((down for down in likes if wire.shapes(down) == shapes), likes[0]))
-    except InvalidInput as error:
-        raise Refused(wire.BAD_ASK, f"the broadcast does not fit: {str(error)[:300]}") from None
-
-
 def _said(error: Exception) -> tuple[str, str]:
-    """A code and a sentence for the server: of an error from outside `Refused` no word of its own."""
+    """A code and a sentence for the server. Unexpected error texts are never forwarded: they may contain data."""
     if isinstance(error, Refused):
         return error.code, str(error)
     if isinstance(error, OutOfRange):  # about the server's own numbers
@@ -459,6 +384,6 @@ def _said(error: Exception) -> tuple[str, str]:
         return wire.BUDGET, "its privacy budget is spent"
     if isinstance(error, LedgerError):
         return wire.LEDGER, _SENTENCES[wire.LEDGER]
-    if isinstance(error, store.StoreError) or (isinstance(error, OSError) and not isinstance(error, SottovoceError)):
+    if isinstance(error, StoreError) or (isinstance(error, OSError) and not isinstance(error, SottovoceError)):
         return wire.DISK, _SENTENCES[wire.DISK]
     return wire.FAILED, _SENTENCES[wire.FAILED]

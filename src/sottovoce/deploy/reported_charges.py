@@ -17,7 +17,6 @@ from sottovoce.ledger.charges import MOST_KINDS, Charges, Counted, History, Stat
 from sottovoce.ledger.memory import unpack_event
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Statement
-from sottovoce.privacy.modes import ProvenColumns
 
 log = logging.getLogger("sottovoce")
 SILENT = "it did not report at the end: this is the limit it had named"
@@ -83,16 +82,16 @@ def _epsilon(history: History, delta: float) -> float:
         raise InvalidInput(f"charges: {error}") from None
 
 
-def shown_by(charges: Charges, delta: float, kind: str) -> Statement:
+def shown_by(charges: Charges, delta: float, kinds: tuple[str, ...]) -> Statement:
     """What is known of a deployed run."""
     from sottovoce.privacy import accounting
 
     epsilons = np.array([_epsilon(charges.of(owner), delta) for owner in range(charges.owners)])
     accountant = accounting.accountant_name({charges.event: charges.rounds}, delta)
-    return Statement(epsilons, accountant, charges, kind, lasting=True, deployed=True)
+    return Statement(epsilons, accountant, charges, kinds, lasting=True, deployed=True)
 
 
-def together(privacy: ProvenColumns, charges: Charges) -> float | None:
+def together(privacy: Any, charges: Charges) -> float | None:
     """The epsilon of all parties' answers for a record that changes at every party; None if one showed nothing."""
     if privacy.unit != "record" or any(isinstance(history, Stated) for history in charges.histories):
         return None

@@ -8,20 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.deploy import label_holder as party
-from sottovoce.deploy.limits import relation_of
-from sottovoce.experiment import store
-from sottovoce.experiment.experiment import Experiment, Task
-from sottovoce.experiment.to_tables import Tables, to_toml
-from sottovoce.privacy.modes import Proven, ProvenColumns
-from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.experiment import whole_files
+from sottovoce.experiment.run_file import Experiment
+from sottovoce.experiment.tables import Tables, to_toml
+from sottovoce.experiment.task import Task
 
 
 def clients_table(run: Experiment) -> dict[str, Any]:
     """[clients] of a deployment over the clients that `run` simulates."""
-    federation = run.data().federation
+    federation: Any = run.data().federation
     names = {"names": list(federation.names)}
-    if isinstance(federation, VerticalFederation):
+    if federation.layout == "columns":
         holder = federation.names[federation.holder]
         return names | {"split": list(federation.widths), "samples": federation.samples, "holder": holder}
     bound = {} if federation.row_bound is None else {"row_bound": float(federation.row_bound)}
@@ -30,18 +27,18 @@ def clients_table(run: Experiment) -> dict[str, Any]:
 
 def write(folder: Path, run: Experiment, task: Task) -> None:
     """`folder`/i/node.toml with the rows of client i and limits that allow `task`, once: all of them or none."""
-    federation = run.data().federation
-    vertical = isinstance(federation, VerticalFederation)
+    federation: Any = run.data().federation
+    vertical = federation.layout == "columns"
     loss = task.objective.loss
     classes = ["-1", "1"] if loss.outputs == 1 else [str(label) for label in range(loss.outputs)]
-    with store.new_folder(folder) as made:
+    with whole_files.new_folder(folder) as made:
         for number, (name, (X, y)) in enumerate(zip(federation.names, federation.data(), strict=True)):
             (made / str(number)).mkdir()
             if vertical:
                 part: Any = federation.parts[number]
                 X = part.toarray() if hasattr(part, "tocsr") else part
             arrays = {"X": np.asarray(X, dtype=np.float64)} | ({"y": y} if len(y) else {})
-            store.replace_arrays(made / str(number) / "rows.npz", arrays)
+            whole_files.replace_arrays(made / str(number) / "rows.npz", arrays)
             data: dict[str, Any] = {"npz": "rows.npz"} | ({"same_order": True} if vertical else {})
             data |= {"labels": classes} if loss.classification and len(y) else {}
             if getattr(federation, "row_bound", None) is not None:
@@ -52,9 +49,9 @@ def write(folder: Path, run: Experiment, task: Task) -> None:
 
 def _limits(task: Task) -> dict[str, Any]:
     privacy: Any = task.privacy
-    relation = relation_of(privacy) if isinstance(privacy, Proven | ProvenColumns) else "replace-one"
+    relation = getattr(privacy, "counted_relation", "replace-one")
     labels: dict[str, Any] = {}
-    if party.is_vertical(task):
+    if task.algorithm.layout == "columns":
         epsilon = getattr(privacy, "label_epsilon", None)
         labels = {"open_labels": True} if epsilon is None else {"label_epsilon": epsilon}
     return labels | {

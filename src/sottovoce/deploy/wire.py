@@ -7,13 +7,13 @@ may be, so nothing that came from outside is decoded, or given memory, by what i
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 
-from sottovoce.core import check, codec
+from sottovoce.core import check, codec, shapes
 from sottovoce.ledger.charges import MOST_CHARACTERS
 
 FORMAT = 2  # of messages; another one is refused
@@ -47,8 +47,8 @@ class Ask:
         The client's number, and the round, from 1.
     task
         The tables [objective], [algorithm], [privacy], [participation] and [run] as TOML.
-    event
-        What an answer is and how much noise it carries, as JSON; "" where there is no budget.
+    events
+        What an answer of each kind is and how much noise it carries, as a JSON list; "" where there is no budget.
     row_bound
         What no client's row is longer than; 0 where nothing is promised.
     what
@@ -63,7 +63,7 @@ class Ask:
     client: int
     k: int
     task: str
-    event: str = ""
+    events: str = ""
     row_bound: float = 0.0
     what: str = ROUND
     down: Packed = field(default_factory=dict, repr=False)
@@ -79,7 +79,7 @@ class Ask:
         check.require(max(self.client, self.k) < 2**31, "Ask", "client and k must be < 2**31")
         check.non_negative("Ask", row_bound=self.row_bound)
         check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE))
-        check.require(len(self.task) + len(self.event) <= LONGEST_TEXT, "Ask", f"must be at most {LONGEST_TEXT} long")
+        check.require(len(self.task) + len(self.events) <= LONGEST_TEXT, "Ask", f"must be at most {LONGEST_TEXT} long")
 
     def digest(self) -> str:
         """The same for the same question to the last bit, and for no other."""
@@ -92,7 +92,7 @@ class Ask:
 
     def identity(self) -> str:
         """What must not change from one round of an experiment to the next."""
-        parts = (self.experiment, self.client, self.task, self.event, self.row_bound)
+        parts = (self.experiment, self.client, self.task, self.events, self.row_bound)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -151,24 +151,16 @@ def pack(message: Any) -> Packed:
     return {name: (array.shape, np.ascontiguousarray(array, dtype="<f8").tobytes()) for name, array in arrays.items()}
 
 
-def shapes(message: Any) -> dict[str, tuple[int, ...]]:
-    """What a message looks like."""
-    return {name: array.shape for name, array in codec.to_arrays(message).items()}
-
-
-def unpack(packed: Packed, like: Message) -> Message:
-    """A message of `like`'s kind and shapes from what came in; whatever differs from that is refused unread."""
-    wants, who = shapes(like), type(like).__name__
-    check.require(sorted(packed) == sorted(wants), who, f"needs exactly the arrays {sorted(wants)}")
+def unpack(packed: Packed, kind: type[Message], allowed: Mapping[str, Sequence[int]]) -> Message:
+    """A message of one client from what came in; whatever is not of the allowed widths is refused unread."""
+    shapes.fitting_widths(kind, allowed, {name: shape for name, (shape, _) in packed.items()})
     for name, (shape, data) in packed.items():
-        wanted = wants[name]
-        check.require(tuple(shape) == wanted, who, f"{name} must have shape {wanted}", tuple(shape))
-        check.require(len(data) == 8 * math.prod(wanted), who, f"{name} must have 8 bytes a number", len(data))
+        check.require(len(data) == 8 * math.prod(shape), kind.__name__, f"{name} must have 8 bytes a number", len(data))
     arrays = {
         name: np.frombuffer(data, dtype="<f8").astype(np.float64).reshape(shape)
         for name, (shape, data) in packed.items()
     }
-    return codec.from_arrays(type(like), arrays, like=like)
+    return codec.from_arrays(kind, arrays)
 
 
 def printable(text: str, longest: int) -> str:

@@ -15,7 +15,7 @@ from sottovoce.core import check
 from sottovoce.core.check import BudgetSpent, InvalidInput, PrivacyWarning
 from sottovoce.core.contract import Algorithm, VerticalAlgorithm
 from sottovoce.estimators.fit_counter import Counted
-from sottovoce.experiment.local import Result
+from sottovoce.experiment.result import Result
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems.losses import Loss

@@ -14,7 +14,7 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.estimators.base import CLASSIFICATION, LinearClassifier, numbered, refuse_other_targets
 from sottovoce.estimators.scalers import seed_of
 from sottovoce.estimators.validation import validated
-from sottovoce.experiment.local import train
+from sottovoce.experiment.train import train
 from sottovoce.privacy.guarantee import LABELS_FOUND
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns, VerticalPrivacy
 from sottovoce.problems.losses import LOSSES

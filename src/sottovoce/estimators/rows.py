@@ -28,7 +28,7 @@ from sottovoce.estimators.scalers import (
     seed_of,
 )
 from sottovoce.estimators.validation import validated
-from sottovoce.experiment.local import train
+from sottovoce.experiment.train import train
 from sottovoce.ledger.memory import Budget, MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.guarantee import LABELS_FOUND, ONE_OWNER

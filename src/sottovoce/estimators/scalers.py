@@ -21,7 +21,7 @@ from sottovoce.estimators.validation import validated
 from sottovoce.ledger.charges import charges_of
 from sottovoce.ledger.memory import Budget, MemoryLedger
 from sottovoce.privacy import accounting, ranges
-from sottovoce.privacy.doors.record import Ledger
+from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.guarantee import ONE_OWNER, Statement, state_guarantee
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.noise_key import NoiseKey, rows_digests
@@ -222,7 +222,7 @@ class PrivateScaler(Counted, _Scaler):
         self.ask(federation, alone, ledger, seed_of(self.random_state))
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
         charged = charges_of(ledger, ranges.plan_counts(self.epsilon, self.delta, alone), rounds=1)
-        known = Statement(ledger.epsilons(), accountant, charged, "ranges", forgotten=self.random_state is None)
+        known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
         said = state_guarantee(alone, "ranges", 1, known)
         self.guarantee_ = said.leaving_out(*([ONE_OWNER] if groups is None else []))
         return self

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core.check import SottovoceError
-from sottovoce.experiment import store
+from sottovoce.experiment import whole_files
 from sottovoce.ledger.chain import Entry
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.memory import Budget, LedgerError
-from sottovoce.privacy.doors.party import label_event, randomised_labels
+from sottovoce.privacy.labels import label_event, randomised_labels
 from sottovoce.privacy.noise_key import NoiseKey
 
 
@@ -54,7 +54,7 @@ class LabelFlips:
 
     def _drawn(self, y: np.ndarray, epsilon: float, key: NoiseKey | None) -> tuple[np.ndarray, list[Entry]]:
         named = f"{epsilon!r} {self.of}"
-        kept = store.read_arrays(self.file) if self.file.exists() else None
+        kept = whole_files.read_arrays(self.file) if self.file.exists() else None
         if kept is not None and kept["of"].item() != named:
             raise OtherFlips(
                 f"{self.owner}: the labels were randomised before, for other rows or with another label_epsilon than "
@@ -70,7 +70,7 @@ class LabelFlips:
                 )
             if kept is None:
                 kept = {"flips": y * randomised_labels(y, epsilon, key), "of": np.asarray(named)}
-                store.replace_arrays(self.file, kept)
+                whole_files.replace_arrays(self.file, kept)
             if not charged:
                 purpose = "labels, randomised once for life"
                 ledger.charge(label_event(epsilon), run="labels", round=0, question=0, purpose=purpose)

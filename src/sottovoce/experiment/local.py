@@ -1,59 +1,134 @@
-"""Transport: all active clients in one call, on this machine. And `train`, the library's face."""
+"""The clients that live in this process: all of them in a simulation, one on a node."""
 
+import hashlib
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sottovoce.core import check, codec
-from sottovoce.core import round as loop
-from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.contract import Algorithm, Site, VerticalAlgorithm
-from sottovoce.core.participation import Everyone, Participation
+from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
 from sottovoce.core.random.streams import Draw, Streams
-from sottovoce.core.round import Checkpoint, Exchange, History
-from sottovoce.experiment.to_tables import describe
+from sottovoce.core.round import Exchange, Outcome
+from sottovoce.experiment.result import Result, VerticalResult
+from sottovoce.experiment.task import Task
 from sottovoce.ledger.charges import Charges, charges_of
-from sottovoce.ledger.memory import Budget, MemoryLedger
-from sottovoce.ledger.owner_ledgers import OwnerLedgers, new_run, same_run
-from sottovoce.privacy.doors.base import Door, Sealed, Visit, quietly
-from sottovoce.privacy.doors.record import open_door, plan
+from sottovoce.ledger.memory import MemoryLedger
+from sottovoce.ledger.owner_ledgers import OwnerLedgers
+from sottovoce.privacy.doors import open_door
+from sottovoce.privacy.doors.releases import Sealed, Visit, quietly
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.guarantee import Guarantee, Statement, state_guarantee
-from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns, Published, VerticalPrivacy
-from sottovoce.privacy.noise_key import NoiseKey, rows_digests
+from sottovoce.privacy.guarantee import Statement, state_guarantee
+from sottovoce.privacy.modes import PrivacyMode
+from sottovoce.privacy.noise_key import rows_digests, stable_text
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.rows import Rows
-from sottovoce.problems.vertical import VerticalFederation
 
-Engine = Literal["auto", "numpy", "kernel"]
+Ledgers = MemoryLedger | OwnerLedgers
+RESULTS: dict[Layout, type[Result]] = {"rows": Result, "columns": VerticalResult}
 
 
 @dataclass
-class Simulator:
-    """All clients of a federation in one process."""
+class LocalClients:
+    """The clients that live in this process: all of them in a simulation, one on a node.
 
-    federation: Federation
-    objective: Objective
-    rows: Rows
-    door: Door
+    Parameters
+    ----------
+    task
+        What is asked for.
+    federation
+        The data of these clients.
+    exact, door
+        Exact answers about the data, and the only way to them.
+    streams
+        The clients' own coins.
+    ledger
+        What their answers are charged to; None where nothing is counted.
+    test
+        Public rows and labels to measure on.
+    measure_training
+        Whether numbers are read off the private rows: a simulation may look.
+    labels
+        What the server may ask of the labels, where columns are split.
+    """
+
+    task: Task
+    federation: Any
+    exact: Any
+    door: Any
     streams: Streams
-    ledger: MemoryLedger | OwnerLedgers | None
-    test: tuple[np.ndarray, np.ndarray] | None
+    ledger: Ledgers | None
+    test: Any = None
     measure_training: bool = True
+    labels: LabelOracle | None = None
 
+    layout: ClassVar[Layout] = "rows"
     _zeros: Sealed | None = None  # those that the last round had
 
     def __post_init__(self) -> None:
-        self.n, self.dim = self.federation.n, self.rows.dim
+        self.n, self.dim = self.federation.n, self.exact.dim
         self._everyone = np.arange(self.n)
         self._states: Any = None
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        federation: Federation,
+        ledger: Ledgers | None,
+        streams: Streams,
+        events: tuple[Event, ...],
+        clients: np.ndarray | None = None,
+        noise: Streams | None = None,
+        **more: Any,
+    ) -> "LocalClients":
+        """Clients behind their door. `clients`: their numbers, if not 0, 1, ...; `noise`: if not drawn like coins."""
+        y = task.objective.loss.check_labels(federation.y)
+        exact = task.objective.oracle(federation.X, y, federation.offsets, task.engine)
+        digests = rows_digests(exact.X, exact.y, exact.offsets)
+        key = task.key(noise or streams, digests, events, exact.engine, federation.row_bound)
+        who = np.arange(federation.n) if clients is None else clients
+        asks, bound = task.algorithm.asks(), federation.row_bound
+        door = open_door(task.privacy, events, ledger, exact, asks, key=key, clients=who, row_bound=bound)
+        return cls(task, federation, exact, door, streams, ledger, **more)
+
+    @classmethod
+    def simulated(
+        cls, task: Task, federation: Any, ledger: Ledgers | None, streams: Streams, test: Any, ledgers: Path | None
+    ) -> "LocalClients":
+        """All clients of a federation. `ledgers`: the folder of its ledgers, if there is one."""
+        task.objective.loss.check_both_classes(task.objective.loss.check_labels(federation.y))
+        _warn_about_delta(task.privacy, federation)
+        spent = {} if ledger is None or ledgers is not None else ledger.spent_here(0)
+        events = task.plan(federation.sizes, spent, federation.row_bound)
+        return cls.of(task, federation, ledger, streams, events, test=cls.test_set(task, federation, test))
+
+    @staticmethod
+    def labels_of(federation: Any, objective: Objective) -> LabelOracle | None:
+        """What the server may ask of the labels, where columns are split."""
+        return None
+
+    @staticmethod
+    def message_width(federation: Any, objective: Objective) -> int:
+        """How many coordinates a model has, or where columns are split, the scores of all samples."""
+        return federation.X.shape[1] * objective.loss.outputs
+
+    @staticmethod
+    def test_set(task: Task, federation: Any, test: Any) -> Any:
+        """The public test rows, checked."""
+        if test is None:
+            return None
+        check.require(isinstance(test, tuple) and len(test) == 2, "train", "test must be a pair (X, y)",
+                      type(test).__name__)  # fmt: skip
+        X, columns = check.finite_array("test", "X", test[0], ndim=2), federation.X.shape[1]
+        check.require(X.shape[1] == columns, "test", f"X must have the federation's {columns} columns", X.shape[1])
+        labels = task.objective.loss.check_labels(test[1])
+        check.require(len(labels) == len(X), "test", f"y must have one entry per row of X ({len(X)})", len(labels))
+        return X, labels
 
     def start(self, algorithm: Algorithm) -> None:
         """Initialise the clients' states. Their oracles are closed: a start that reads data would be a leak."""
@@ -91,10 +166,10 @@ class Simulator:
         w = model[..., 0, :]
         numbers: dict[str, np.ndarray] = {}
         if self.measure_training:
-            numbers["objective"] = self._value(model) + self.objective.penalty.value(w)
+            numbers["objective"] = self._value(model) + self.task.objective.penalty.value(w)
         if self.test is not None:
             X, y = self.test
-            loss = self.objective.loss
+            loss = self.task.objective.loss
             scores = loss.scores(X, w)
             numbers["test_loss"] = loss.value(scores, y).mean(axis=-1)
             if loss.classification:
@@ -109,9 +184,9 @@ class Simulator:
     def _value(self, model: np.ndarray) -> np.ndarray:
         """The data term on the private rows. Where there is a guarantee, no error about them: NaN takes its place."""
         if self.ledger is None:
-            return self.rows.value(model).mean(axis=-1)
+            return self.exact.value(model).mean(axis=-1)
         with quietly(), suppress(Exception):
-            return self.rows.value(model).mean(axis=-1)
+            return self.exact.value(model).mean(axis=-1)
         return np.full(model.shape[:-2], np.nan)
 
     def spent(self) -> tuple[np.ndarray | None, str]:
@@ -125,11 +200,24 @@ class Simulator:
 
     def charges(self, rounds: int) -> Charges | None:
         """What the ledgers were charged; None where there are none."""
-        return None if self.ledger is None else charges_of(self.ledger, self.door.event, rounds)  # type: ignore[attr-defined]
+        return None if self.ledger is None else charges_of(self.ledger, self.door.events[0], rounds)
 
-    def statement(
-        self, algorithm: Algorithm, charges: Charges | None, lasting: bool, forgotten: bool
-    ) -> Statement | None:
+    def result(self, outcome: Outcome, config: dict[str, Any], lasting: bool) -> Result:
+        """The finished run."""
+        return self.finished_run(outcome, config, lasting, outcome.model[..., 0, :])
+
+    def finished_run(
+        self, outcome: Outcome, config: dict[str, Any], lasting: bool, model: np.ndarray, **facts: Any
+    ) -> Result:
+        """The result with its guarantee, from what the ledgers say."""
+        task, charges = self.task, self.charges(outcome.rounds)
+        known = self._statement(charges, lasting, forgotten="seed" not in config["run"])
+        terms = task.claim_terms(self.federation.sizes, self.federation.row_bound, outcome.rounds)
+        guarantee = state_guarantee(task.privacy, task.algorithm.name, outcome.rounds, known, terms, **facts)
+        parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
+        return RESULTS[self.layout](*parts, **self.federation.model_parts())
+
+    def _statement(self, charges: Charges | None, lasting: bool, forgotten: bool) -> Statement | None:
         """What is known of a finished run with a budget."""
         epsilons, accountant = self.spent()
         if epsilons is None or charges is None:
@@ -139,31 +227,39 @@ class Simulator:
             from sottovoce.privacy import accounting
 
             of_all = accounting.epsilon(charges.of_all_repetitions(), self.delta or 0.0)
-        kind = algorithm.asks().kind
-        return Statement(epsilons, accountant, charges, kind, lasting, forgotten=forgotten, of_all=of_all)
+        kinds = self.task.algorithm.asks().kinds
+        return Statement(epsilons, accountant, charges, kinds, lasting, forgotten=forgotten, of_all=of_all)
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with anything that answers depend on: the task, the noise, the engine and the rows."""
+        task, bound = replace(self.task, engine="auto"), self.federation.row_bound
+        told = (task, getattr(self.door, "events", ()), getattr(self.exact, "engine", ""), bound)
+        return hashlib.sha256(stable_text(told).encode() + self.door.key.rows.tobytes()).hexdigest()
 
     @property
     def delta(self) -> float | None:
         """Of the budget; None where there is none."""
-        return getattr(getattr(self.door, "privacy", None), "delta", None)
+        budget = self.task.privacy.budget
+        return None if budget is None else budget[1]
 
     def close(self) -> None:
-        if isinstance(self.ledger, OwnerLedgers):
+        """Let go of ledger files."""
+        if self.ledger is not None:
             self.ledger.close()
-
-    def finished(self) -> None:
-        """All rounds are done: kept answers are not needed any more."""
-        if isinstance(self.ledger, OwnerLedgers):
-            self.ledger.finished()
 
     def snapshot(self) -> dict[str, np.ndarray]:
         states = {f"client.{name}": array for name, array in codec.to_arrays(self._states).items()}
+        states["task"] = np.asarray(self.digest)
         if self.ledger is not None:
             states |= {f"ledger.{name}": array for name, array in self.ledger.state().items()}
         return states
 
     def restore(self, algorithm: Algorithm, arrays: dict[str, np.ndarray]) -> None:
-        """Take up a snapshot; `algorithm` says what a client's state looks like."""
+        """Take up a snapshot of this same task; `algorithm` says what a client's state looks like."""
+        same = str(arrays.get("task", self.digest)) == self.digest
+        rule = "a checkpoint belongs to another task, engine or rows: answers after it would be given twice"
+        check.require(same, "train", rule, hint="Go on with what it began with, or start anew")
         self.start(algorithm)
         self._states = codec.from_arrays(type(self._states), codec.under("client.", arrays), like=self._states)
         if self.ledger is not None:
@@ -199,7 +295,7 @@ class Simulator:
         who = self.door.clients[local]
         return Site(
             f=oracle,
-            penalty=self.objective.penalty,
+            penalty=self.task.objective.penalty,
             # A plain function: an attribute of the site must not lead back to the rows.
             release=lambda u, noise=None, centre=None: release(u, noise, centre),
             rng=Draw(self.streams, who, k),
@@ -219,315 +315,14 @@ class Simulator:
         return (clients,) if self.streams.runs is None else (self.streams.runs, clients)
 
 
-@dataclass(frozen=True)
-class Result:
-    """A trained model, how it got there, and what may be said about privacy.
-
-    Examples
-    --------
-    >>> import sottovoce as sv
-    >>> fed = sv.Federation.from_arrays([[1.0], [-1.0], [0.9], [-0.8]], [1, -1, 1, -1], groups=["a", "a", "b", "b"])
-    >>> goal = sv.Objective(sv.Logistic(), sv.L2(0.1))
-    >>> result = sv.train(sv.DPADMM(), fed, goal, rounds=10, privacy=sv.NoPrivacy(), seed=0, engine="numpy")
-    >>> result.predict([[0.5], [-0.3]])
-    array([ 1., -1.])
-    >>> result.rounds, result.model.shape, sorted(result.history.columns)[:3]
-    (10, (1,), ['answered', 'bytes_down', 'bytes_up'])
-    >>> print(result.guarantee)
-    No privacy: exact answers were sent in the clear.
-    """
-
-    model: np.ndarray  # (dim,), or (runs, dim)
-    history: History
-    guarantee: Guarantee
-    rounds: int
-    stopped: str
-    objective: Objective
-    config: dict[str, Any]
-    charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
-
-    def scores(self, X: ArrayLike) -> np.ndarray:
-        """Margins of new rows: (runs?, rows), or with one column per class for softmax."""
-        return self.objective.loss.scores(check.finite_array("Result", "X", X, ndim=2), self.model)
-
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """Labels (or values, for regression) of new rows."""
-        return self.objective.loss.predict(self.scores(X))
-
-    def save(self, path: str | Path) -> Path:
-        """Write a run folder: config, history (Parquet), model, guarantee, charges. All of it, or nothing."""
-        from sottovoce.experiment import store
-
-        return store.save(self, Path(path))
-
-
-def train(
-    algorithm: Algorithm,
-    federation: Federation | VerticalFederation,
-    objective: Objective,
-    *,
-    rounds: int,
-    privacy: Privacy | VerticalPrivacy,
-    participation: Participation = Everyone(),  # noqa: B008 (frozen)
-    seed: int | None = None,
-    runs: int | None = None,
-    test: tuple[Any, ArrayLike] | None = None,
-    engine: Engine = "auto",
-    record_every: int = 1,
-    measure_training: bool = True,
-    ledgers: "str | Path | MemoryLedger | OwnerLedgers | None" = None,
-    resume: Checkpoint | None = None,
-    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
-) -> Result:
-    """Train one model over a federation, on this machine.
-
-    Parameters
-    ----------
-    algorithm
-        One of `sottovoce.algorithms`, e.g. ``DPADMM(rho=0.1)``.
-    federation, objective
-        Who holds which rows (or, in a `VerticalFederation`, which columns); what is minimised.
-    rounds
-        How many rounds.
-    privacy
-        ``Proven(...)`` (where columns are split: ``ProvenColumns(...)``), ``Published(...)`` or ``NoPrivacy()``. There
-        is no default: it has to be said.
-    participation
-        Who takes part in which round.
-    seed
-        Makes the run repeatable. None: a fresh one from the operating system, which is written nowhere: whoever has it
-        could take the noise off again.
-    runs
-        Train this many independent repetitions at once: every array gains a leading axis.
-    test
-        Public rows and labels to measure loss and accuracy on; where columns are split, a list of each party's.
-    engine
-        "kernel" (compiled), "numpy", or by problem size ("auto"). They agree to rounding.
-    record_every
-        Measure and record every so many rounds (and at the end).
-    measure_training
-        Record the objective on the private rows. A simulation may look; a deployment may not.
-    ledgers
-        `Proven` only: a folder with one ledger file per client, made on first use with this run's budget. What is
-        spent there stays spent: later runs on the same data draw on the same budgets, and a client that has none
-        left stays silent. One synced write per answer. Or ledgers that are open already, with what this run has
-        spent on preparing the data, which the noise then makes up for; they are closed at the end.
-    resume
-        Go on from this checkpoint of the same run.
-    after_round
-        Called with a checkpoint after every round.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import sottovoce as sv
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.5, 0.5, size=(2000, 2))
-    >>> y = np.where(X[:, 0] > X[:, 1], 1, -1)
-    >>> fed = sv.Federation.from_arrays(X, y, groups=rng.integers(0, 4, size=2000), row_bound=1.0)
-    >>> goal = sv.Objective(sv.Logistic(), sv.L2(1e-3))
-    >>> privacy = sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0)
-    >>> result = sv.train(sv.DPADMM(rho=0.1), fed, goal, rounds=20, privacy=privacy, seed=0, test=(X, y))
-    >>> bool(result.history["test_accuracy"][-1] > 0.9)
-    True
-    >>> result.guarantee.short
-    '1 (δ=1e-05) per record, server sees all messages, simulated noise'
-    """
-    check.whole("train", rounds=rounds, record_every=record_every)
-    lasting = ledgers is not None and not isinstance(ledgers, MemoryLedger)
-    if resume is not None:
-        check.of_kind("train", "resume", resume, Checkpoint, "load_checkpoint(...)")
-        seed = _seed_to_resume(resume, seed, privacy, lasting)
-    streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
-    parts = (algorithm, federation, objective, privacy, participation, rounds, streams, test, engine)
-    run = new_run() if resume is None else same_run(resume.clients.get("ledger.run"))
-    simulator = assemble(*parts, ledgers=Path(ledgers) if isinstance(ledgers, str) else ledgers, run=run)
-    simulator.measure_training = measure_training
-    if resume is not None:
-        simulator.restore(algorithm, resume.clients)
-    try:
-        outcome = loop.train(
-            algorithm,
-            simulator,
-            rounds=rounds,
-            penalty=objective.penalty,
-            participation=participation,
-            streams=streams,
-            resume=resume,
-            record_every=record_every,
-            after_round=after_round,
-        )
-        config = describe(
-            algorithm, federation, objective, privacy, participation, getattr(simulator.rows, "engine", engine)
-        )
-        stated = {} if seed is None else {"seed": seed}
-        config["run"] |= {"rounds": rounds, **stated, "runs": runs or 0, "record_every": record_every}
-        if isinstance(federation, VerticalFederation):
-            from sottovoce.experiment import columns as vertical
-
-            assert isinstance(simulator, vertical.VerticalSimulator)
-            result = vertical.result(simulator, outcome, algorithm, privacy, config, lasting=lasting)
-            simulator.finished()
-            return result
-        assert not isinstance(privacy, ProvenColumns)  # `assemble` has refused it
-        charges = simulator.charges(outcome.rounds)
-        known = simulator.statement(algorithm, charges, lasting, forgotten="seed" not in config["run"])
-        simulator.finished()
-    finally:
-        simulator.close()
-    terms = claim_terms(privacy, algorithm, federation.sizes, federation.row_bound, participation, outcome.rounds)
-    guarantee = state_guarantee(privacy, algorithm.name, outcome.rounds, known, claim_terms=terms)
-    model = outcome.model[..., 0, :]
-    return Result(model, outcome.history, guarantee, outcome.rounds, outcome.stopped, objective, config, charges)
-
-
-def assemble(
-    algorithm: Algorithm,
-    federation: Federation | VerticalFederation,
-    objective: Objective,
-    privacy: Any,  # a Privacy; a VerticalPrivacy where columns are split
-    participation: Participation,
-    rounds: int,
-    streams: Streams,
-    test: tuple[Any, ArrayLike] | None,
-    engine: Engine,
-    ledgers: Path | MemoryLedger | OwnerLedgers | None = None,
-    run: str = "",
-) -> Simulator:
-    """Check that the parts fit, and put them together."""
-    if isinstance(federation, VerticalFederation):
-        from sottovoce.experiment import columns as vertical
-
-        if isinstance(ledgers, MemoryLedger | OwnerLedgers):
-            raise InvalidInput("train: where columns are split, ledgers must be a folder, got open ones")
-        return vertical.assemble(  # its simulator is one of ours
-            algorithm, federation, objective, privacy, participation, rounds, streams, test, ledgers, run
-        )
-    if isinstance(algorithm, VerticalAlgorithm):
-        raise InvalidInput(
-            f"train: {algorithm.name} is for columns split between parties; give it a VerticalFederation (in a file: "
-            "[data] split = [66, 57], the columns of each party)"
-        )
-    for name, part, kind, example in (
-        ("algorithm", algorithm, Algorithm, "DPADMM(rho=0.1)"),
-        ("federation", federation, Federation, "Federation.from_arrays(X, y, groups)"),
-        ("objective", objective, Objective, "Objective(Logistic(), L2(1e-6))"),
-        ("privacy", privacy, Privacy, "Proven(epsilon=1.0, delta=1e-5, clip=1.0)"),
-        ("participation", participation, Participation, "Everyone()"),
-    ):
-        check.of_kind("train", name, part, kind, example)
-    if privacy.mode not in algorithm.modes:
-        known = ", ".join(sorted(algorithm.modes))
-        raise NoGuarantee(f"{algorithm.name}: has no {privacy.mode!r} variant (it has: {known})")
-    algorithm.check(objective.penalty)
-    loss = objective.loss
-    y = loss.check_labels(federation.y)
-    loss.check_both_classes(y)
-    rows = objective.oracle(federation.X, y, federation.offsets, engine)
-    event, ledger, asks = None, None, algorithm.asks()
-    if isinstance(privacy, Proven):
-        _warn_about_delta(privacy, federation)
-        spent = {} if ledgers is None or isinstance(ledgers, Path) else ledgers.spent_here(0)
-        event = plan(privacy, asks, participation.most(rounds), federation.sizes, spent, federation.row_bound)
-    if isinstance(privacy, Proven):
-        budget = Budget(privacy.epsilon, privacy.delta)
-        if ledgers is None:
-            ledger = MemoryLedger(budget, (federation.n,) if streams.runs is None else (streams.runs, federation.n))
-        elif not isinstance(ledgers, Path):
-            same = ledgers.budget == budget
-            check.require(same, "train", f"open ledgers must have the budget of the run, {budget}", ledgers.budget)
-            ledger = ledgers
-        else:
-            check.require(
-                streams.runs is None, "train", "ledgers are for one run at a time, not for runs", streams.runs
-            )
-            ledger = OwnerLedgers.open(ledgers, federation.names, federation.data(), budget, run)
-    elif ledgers is not None:
-        raise InvalidInput(
-            f"train: ledgers count what Proven answers cost; privacy={type(privacy).__name__} has no budget"
-        )
-    everyone = np.arange(federation.n)
-    bound = federation.row_bound
-    key = row_key(streams, rows, bound, algorithm, objective, privacy, participation, rounds, event)
-    door = open_door(privacy, event, ledger, rows, asks, key=key, clients=everyone, row_bound=bound)
-    pair = test is None or (isinstance(test, tuple) and len(test) == 2)
-    check.require(pair, "train", "test must be a pair (X, y)", type(test).__name__)
-    public = None if test is None else _test_set(objective, federation, *test)
-    return Simulator(federation, objective, rows, door, streams, ledger, public)
-
-
-def row_key(
-    streams: Streams,
-    rows: Rows,
-    row_bound: float | None,
-    algorithm: Algorithm,
-    objective: Objective,
-    privacy: Privacy,
-    participation: Participation,
-    rounds: int,
-    event: Event | None,
-) -> NoiseKey:
-    """What noise is bound to: everything that decides a client's answers, on this machine or on its own."""
-    task = (algorithm, objective, privacy, participation, rounds, event, rows.engine, row_bound)
-    return NoiseKey.of_task(streams, rows_digests(rows.X, rows.y, rows.offsets), *task)
-
-
-def _seed_to_resume(
-    resume: Checkpoint, seed: int | None, privacy: Privacy | VerticalPrivacy, ledgers: bool
-) -> int | None:
-    """A resumed run must go on with the noise it had: rounds after the checkpoint may have been answered already."""
-    drawn = seed is None and resume.seed is None
-    if isinstance(privacy, Proven | ProvenColumns) and (privacy.noise == "secure" or drawn) and not ledgers:
-        raise NoGuarantee(
-            "train: a run with secure noise, or without a stated seed, cannot be resumed from memory: answers given "
-            "after the checkpoint would go uncounted. Keep ledgers=FOLDER, where they stay counted, or start anew"
-        )
-    if seed is None or resume.seed is None:
-        return resume.seed if seed is None else seed
-    check.require(seed == resume.seed, "train", "resume needs the seed of the run")
-    return seed
-
-
-def claim_terms(
-    privacy: Privacy,
-    algorithm: Algorithm,
-    sizes: np.ndarray,
-    row_bound: float | None,
-    participation: Participation,
-    rounds: int,
-) -> dict[str, Any]:
-    """The terms of a paper's claim, with what this run is known to do that the claim does not cover."""
-    terms = algorithm.claim_terms(sizes, rounds)
-    unmet = [*terms.get("unmet", ())]
-    claimed, rate = terms.get("client_rate", 1.0), participation.rate(len(sizes))
-    if claimed < rate:
-        unmet.append(f"clients take part with a chance of {claimed:g} in it (client_rate), and of up to {rate:g} here")
-    if algorithm.asks().batch and "data_rate" not in terms:
-        unmet.append("its noise is for the gradient over all records, and batches are drawn")
-    if isinstance(privacy, Published) and privacy.clip is None and row_bound is None:
-        unmet.append("the bound on gradients was read off the longest private row; give clip, or promise a row_bound")
-    return terms | {"unmet": tuple(unmet)}
-
-
-def _warn_about_delta(privacy: Proven, federation: Federation) -> None:
+def _warn_about_delta(privacy: PrivacyMode, federation: Federation) -> None:
     """A delta of 1/size allows a mechanism that publishes one record in the clear."""
     largest = int(np.argmax(federation.sizes))
     size = int(federation.sizes[largest])
-    if privacy.unit == "record" and privacy.delta >= 1 / size:
+    if privacy.promise == "record" and privacy.budget is not None and privacy.budget[1] >= 1 / size:
         warnings.warn(
-            f"Proven: delta = {privacy.delta:g} is not below 1/size for client {federation.names[largest]!r} with "
+            f"Proven: delta = {privacy.budget[1]:g} is not below 1/size for client {federation.names[largest]!r} with "
             f"{size} records: such a delta would allow giving one record away; use a smaller one",
             check.PrivacyWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
-
-
-def _test_set(
-    objective: Objective, federation: Federation, X: ArrayLike, y: ArrayLike
-) -> tuple[np.ndarray, np.ndarray]:
-    X = check.finite_array("test", "X", X, ndim=2)
-    columns = federation.X.shape[1]
-    check.require(X.shape[1] == columns, "test", f"X must have the federation's {columns} columns", X.shape[1])
-    labels = objective.loss.check_labels(y)
-    check.require(len(labels) == len(X), "test", f"y must have one entry per row of X ({len(X)})", len(labels))
-    return X, labels

@@ -1,27 +1,29 @@
-"""A run as it may leave the house: without what was read off private rows, and without the names of folders."""
+"""A run with private columns removed: nothing that was read off private rows, and no names of folders."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sottovoce.core.round import NOT_RELEASED, History
-from sottovoce.experiment.columns import VerticalResult
-from sottovoce.experiment.local import Result
-from sottovoce.experiment.to_tables import Tables
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.tables import Tables
+
+if TYPE_CHECKING:
+    from sottovoce.experiment.result import Result
 
 _PATHS = (("data", "csv"), ("run", "ledgers"))
 _OF_MODELS = ("test_loss", "test_accuracy")
 
 
-def private_columns(result: Result) -> set[str]:
+def private_columns(result: "Result") -> set[str]:
     """Columns of a run's history that a simulation may look at and nobody else.
 
     Test losses are among them where test rows were set aside from the owners' own; and where columns are split and
     private: all but the last belong to models that nobody was given, and that no budget was charged for.
     """
-    vertical = isinstance(result, VerticalResult) and result.guarantee.mode == "proven"
-    return {*NOT_RELEASED, *(_OF_MODELS if vertical or tested_on_owners(result.config) else ())}
+    unreleased = result.layout == "columns" and result.guarantee.mode == "proven"
+    return {*NOT_RELEASED, *(_OF_MODELS if unreleased or tested_on_owners(result.config) else ())}
 
 
 def tested_on_owners(config: Mapping[str, Any]) -> bool:
@@ -30,7 +32,7 @@ def tested_on_owners(config: Mapping[str, Any]) -> bool:
     return bool(data.get("csv")) and data.get("test") is not None
 
 
-def released(result: Result) -> Result:
+def released(result: "Result") -> "Result":
     """The same run without its private columns, its config without folders."""
     private = private_columns(result)
     columns = {name: values for name, values in result.history.columns.items() if name not in private}

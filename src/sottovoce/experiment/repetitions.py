@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.experiment.local import Result
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
 
 LEVEL = 0.95

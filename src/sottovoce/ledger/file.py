@@ -165,6 +165,15 @@ class FileLedger:
             charges = self._rows("WHERE kind = 'charge' ORDER BY sequence")
         return (entry.receipt() for entry in charges)
 
+    def rounds_charged(self, run: str) -> set[int]:
+        """The rounds of a run in which something was charged."""
+        with self._locked():
+            return ledger_store.rounds_charged(self._connection, run)
+
+    def stale(self) -> bool:
+        """Whether it must be opened again: it was closed, its file replaced, or this process forked off."""
+        return self._closed or self._process != os.getpid() or _identity(self.path) != self._file
+
     def rows(self) -> list[Entry]:
         """Every row as it stands, in order."""
         with self._locked():

@@ -182,6 +182,12 @@ class MemoryLedger:
 
     def keep(self, round: int, question: int, clients: object, active: object, answer: object) -> None: ...
 
+    def finished(self) -> None:
+        """Nothing to do: memory keeps no answers."""
+
+    def close(self) -> None:
+        """Nothing to do: memory has no files."""
+
     def spent(self, client: int, run: int = 0) -> dict[Event, int]:
         """What one client has answered (in one run)."""
         return self._as_spent(self._counts[:, client] if len(self.shape) == 1 else self._counts[:, run, client])

@@ -111,7 +111,8 @@ class OwnerLedgers:
         if self._answers is not None:
             self._answers.forget()
 
-    def spent(self, client: int) -> dict[Event, int]:
+    def spent(self, client: int, run: int = 0) -> dict[Event, int]:
+        """What one client has answered, in this and all earlier runs."""
         return self._ledgers[client].spent()
 
     def spent_here(self, client: int) -> dict[Event, int]:

@@ -78,6 +78,12 @@ def insert(connection: sqlite3.Connection, entry: Entry) -> None:
     connection.execute(f"INSERT INTO entries ({_COLUMNS}) VALUES ({', '.join('?' * len(entry))})", entry)
 
 
+def rounds_charged(connection: sqlite3.Connection, run: str) -> set[int]:
+    """The rounds of a run in which something was charged."""
+    found = connection.execute("SELECT DISTINCT round FROM entries WHERE kind = 'charge' AND run = ?", (run,))
+    return {number for (number,) in found}
+
+
 def rows(connection: sqlite3.Connection, where: str, values: tuple = ()) -> list[Entry]:
     return [Entry(*row) for row in connection.execute(f"SELECT {_COLUMNS} FROM entries {where}", values)]
 

@@ -21,12 +21,11 @@ from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NoGuarantee, PrivacyWarning
 from sottovoce.core.contract import Algorithm
 from sottovoce.core.participation import Everyone
-from sottovoce.experiment.local import train
 from sottovoce.experiment.repetitions import Interval, interval
-from sottovoce.experiment.to_tables import Tables, plain_fields, to_toml
+from sottovoce.experiment.tables import Tables, plain_fields, to_toml
+from sottovoce.experiment.train import train
 from sottovoce.planning import synthetic as made_up
 from sottovoce.privacy import accounting
-from sottovoce.privacy.doors import record as proven
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
@@ -128,10 +127,11 @@ class Problem:
         share = sum(self.rehearsed) / sum(self.sizes[: len(self.rehearsed)])
         if self.unit == "client" or share == 1:
             return privacy
-        event = proven.plan(privacy, asks, setting.rounds, np.array(self.sizes))
-        event = replace(event, noise_multiplier=event.noise_multiplier * share)
-        answers = setting.rounds * proven.costs(privacy, asks)
-        return replace(privacy, epsilon=accounting.epsilon({event: answers}, self.delta))
+        spent = {}
+        for part, event in zip(asks.parts, privacy.plan(asks, setting.rounds, np.array(self.sizes)), strict=True):
+            event = replace(event, noise_multiplier=event.noise_multiplier * share)
+            spent[event] = part.rounds(setting.rounds) * privacy.costs(asks, part)
+        return replace(privacy, epsilon=accounting.epsilon(spent, self.delta))
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,8 @@ def _chosen(problem: Problem, progress: _Silent) -> Plan:
     final = _in_order([*first, *second], problem.target)[: LEFT_AFTER[1]]
     last = _in_order(tried("repeating", [trial.setting for trial in final], REPEATS), problem.target)
     setting = last[0].setting
-    event = proven.plan(problem.privacy(setting), setting.algorithm.asks(), setting.rounds, np.array(problem.sizes))
+    asks = setting.algorithm.asks()
+    event = problem.privacy(setting).plan(asks, setting.rounds, np.array(problem.sizes))[0]
     everything = (*last, *(trial for trial in _in_order(list(done.values()), problem.target) if trial not in last))
     without = world.quality(world.optimum())
     refused = tuple(f"{name}: {why}" for name, why in left_out.items())
@@ -377,7 +378,7 @@ def _grid(problem: Problem) -> list[Setting]:
     local = FedPLT(rho=2.5 / smooth, step=1 / smooth, local_steps=LOCAL_STEPS, variant="B", strong=0.0, smooth=smooth)
     methods.append((local, ROUNDS[1]))
     if problem.secure:
-        methods = [(method, rounds) for method, rounds in methods if method.asks().kind == "gradient"]
+        methods = [(method, rounds) for method, rounds in methods if set(method.asks().kinds) == {"gradient"}]
     return [Setting(method, rounds, share * steepest) for method, rounds in methods for share in CLIPS]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.experiment.to_tables import plain_fields
+from sottovoce.experiment.tables import plain_fields
 from sottovoce.planning.forecast import LEFT_AFTER, REPEATS, Plan
 from sottovoce.problems.objective import Objective
 

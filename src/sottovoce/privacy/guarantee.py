@@ -4,7 +4,7 @@ A `Guarantee` holds the number, the theorem behind it with its constants, and ev
 (`theorems.py`). Its text is made from these fields by `words`, so that `sottovoce verify` can make it again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from sottovoce.core.contract import Mode
 from sottovoce.ledger.charges import Charges
-from sottovoce.privacy.modes import NoPrivacy, Privacy, ProvenColumns, Published
+from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns
 from sottovoce.privacy.theorems import (
     CODE,
     Assumption,
@@ -263,7 +263,7 @@ class Statement:
         How it was added up.
     charges
         What the ledgers were charged.
-    kind
+    kinds
         What the algorithm asks for (`Asks`); "ranges" for a scaler by itself.
     lasting
         Whether ledgers are files that outlive the run.
@@ -278,7 +278,7 @@ class Statement:
     epsilons: np.ndarray
     accountant: str
     charges: Charges | None = None
-    kind: str = "gradient"
+    kinds: tuple[str, ...] = ("gradient",)
     lasting: bool = False
     deployed: bool = False
     forgotten: bool = False
@@ -309,47 +309,58 @@ class Statement:
 
 
 def state_guarantee(
-    privacy: Privacy,
+    privacy: PrivacyMode,
     method: str,
     rounds: int,
     known: Statement | None = None,
-    claim_terms: dict[str, Any] | None = None,
+    claim_terms: Mapping[str, Any] | None = None,
+    **facts: Any,
 ) -> Guarantee:
-    """The statement for a finished run over rows; `known` where it has a budget."""
-    if isinstance(privacy, NoPrivacy):
+    """The statement for a finished run.
+
+    `known` is what the ledgers say, where there is a budget; `claim_terms` what a paper's claim needs; `facts` what
+    else is said where columns are split: see `_of_columns`.
+    """
+    if privacy.mode == "none":
         return Guarantee("none", NO_PRIVACY)
-    if isinstance(privacy, Published):
+    if privacy.mode == "published":
         from sottovoce.privacy import claims
 
-        terms = claim_terms or {}
-        return Guarantee("published", claims.describe(method, privacy.epsilon, privacy.delta, rounds, **terms))
+        promised: Any = privacy
+        return Guarantee(
+            "published", claims.describe(method, promised.epsilon, promised.delta, rounds, **(claim_terms or {}))
+        )
     assert known is not None
     if not np.isfinite(known.epsilons).all():
         return Guarantee("proven", UNKNOWN)
+    return _STATEMENTS[privacy.promise](privacy, known, **facts)
+
+
+def _of_rows(privacy: Proven, known: Statement) -> Guarantee:
+    """For rows split between clients."""
     unit = _UNITS[privacy.unit, privacy.relation]
     events = [] if known.charges is None else known.charges.events()
     bound = shortest_bound(events)
     if bound is not None:
         unit += f", no row longer than {bound:g}"
-    grounds = grounds_of_rows(privacy, known.kind, known.charges, known.lasting, known.deployed, known.forgotten)
+    told = (known.charges, known.lasting, known.deployed, known.forgotten)
+    grounds = _merged([grounds_of_rows(privacy, kind, *told) for kind in known.kinds])
     return replace(known.said(privacy, unit, grounds, "clients", NOT_COVERED), text="")
 
 
-def state_columns_guarantee(
+def _of_columns(
     privacy: ProvenColumns,
     known: Statement,
-    together: float | None,
-    predicts: bool,
+    together: float | None = None,
+    predicts: bool = True,
     on_labels: float | None = None,
 ) -> Guarantee:
-    """The statement for a finished run over split columns.
+    """For columns split between parties.
 
     `together` is what all parties spent on a record that changes at every one of them; `on_labels` what their holder
     spent on the labels, if that is more than one run costs.
     """
     on_labels = privacy.label_epsilon if on_labels is None else on_labels
-    if not np.isfinite(known.epsilons).all():
-        return Guarantee("proven", UNKNOWN)
     unit = _COLUMN_UNITS[privacy.unit]
     for what, bound in (("column", privacy.column_bound), ("row", privacy.row_bound)):
         if bound is not None:
@@ -366,3 +377,19 @@ def state_columns_guarantee(
         label_epsilon=on_labels,
         predicts=predicts,
     )
+
+
+def _merged(grounds: Sequence[Grounds]) -> Grounds:
+    """What a run with several kinds of question rests on: all of it."""
+    if len(grounds) == 1:
+        return grounds[0]
+    sensitivities = "; ".join(str(one.constants["sensitivity"]) for one in grounds)
+    return Grounds(
+        "; ".join(one.theorem for one in grounds),
+        "; ".join(dict.fromkeys(one.proof for one in grounds)),
+        {**grounds[0].constants, "sensitivity": sensitivities},
+        tuple(dict.fromkeys(assumption for one in grounds for assumption in one.assumptions)),
+    )
+
+
+_STATEMENTS: dict[str, Callable[..., Guarantee]] = {"record": _of_rows, "client": _of_rows, "columns": _of_columns}

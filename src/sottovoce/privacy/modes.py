@@ -1,16 +1,82 @@
 """The one switch: what the oracle answers, what happens to an upload, and what is printed with the result."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from sottovoce.core import check
-from sottovoce.core.contract import Mode
+from sottovoce.core.check import NoGuarantee
+from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
+from sottovoce.core.vouched import vouched
+from sottovoce.privacy.events import Event, Relation
 
 LEAST_CLIP, LARGEST_CLIP = 1e-60, 1e60
 
 
+class PrivacyMode:
+    """What all modes answer for themselves, so that nobody has to ask which mode it is."""
+
+    mode: ClassVar[Mode]
+    layouts: ClassVar[frozenset[Layout]] = frozenset({"rows", "columns"})  # how the data may be split between owners
+
+    @property
+    def promise(self) -> str:
+        """Which door keeps it, and which statement is made about it (`doors/__init__.py`, `guarantee.py`)."""
+        return self.mode
+
+    @property
+    def budget(self) -> tuple[float, float] | None:
+        """The (epsilon, delta) that each owner may spend on the run; None where nothing is counted."""
+        return None
+
+    @property
+    def secret_noise(self) -> bool:
+        """Whether noise comes from the operating system, so that nobody can draw it again."""
+        return False
+
+    @property
+    def cut(self) -> tuple[str, float]:
+        """To what length answers, or what they are made of, are cut: the name of the parameter, and its value."""
+        return "clip", float("inf")
+
+    @property
+    def predicts(self) -> bool:
+        """Whether there will be a model that new rows can be scored with."""
+        return True
+
+    def check(self, asks: Asks, penalty: Penalty) -> None:
+        """Refuse what no proof covers, before any work starts."""
+
+    def plan(
+        self,
+        asks: Asks,
+        rounds: int,
+        sizes: np.ndarray,
+        spent: Mapping[Event, int] | None = None,
+        row_bound: float | None = None,
+        most: int | None = None,
+    ) -> tuple[Event, ...]:
+        """What an answer of each part of `asks` is, with the least noise that the budget allows.
+
+        Nothing where there is no budget. `sizes`: records of each client. `spent`: what each client has answered
+        before, out of the same budget. `row_bound`: what no row is longer than. `most`: rounds that one client takes
+        part in, if fewer than all.
+        """
+        return ()
+
+    def costs(self, asks: Asks, part: Part) -> int:
+        """Events charged to a client for one round of this part."""
+        return 0
+
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+        """Whether a client of so many records makes answers that are this event, whatever their noise."""
+        return False
+
+
 @dataclass(frozen=True)
-class NoPrivacy:
+class NoPrivacy(PrivacyMode):
     """Exact answers, plain uploads, and a result that says "no privacy".
 
     Examples
@@ -24,7 +90,7 @@ class NoPrivacy:
 
 
 @dataclass(frozen=True)
-class Published:
+class Published(PrivacyMode):
     """The noise a paper states, per round, to reproduce its figures. Printed with the paper's claim and our verdict.
 
     Parameters
@@ -56,7 +122,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Proven:
+class Proven(PrivacyMode):
     """A total (epsilon, delta) per unit that a proof supports, for an observer who sees every message.
 
     Parameters
@@ -100,6 +166,7 @@ class Proven:
     noise: Literal["seeded", "secure"] = "seeded"
     participations: int | None = None
     mode: ClassVar[Mode] = "proven"
+    layouts: ClassVar[frozenset[Layout]] = frozenset({"rows"})
 
     def __post_init__(self) -> None:
         check.positive("Proven", epsilon=self.epsilon, clip=self.clip)
@@ -123,6 +190,48 @@ class Proven:
         if self.participations is not None:
             check.whole("Proven", participations=self.participations)
 
+    @property
+    def promise(self) -> str:
+        return self.unit
+
+    @property
+    def budget(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
+
+    @property
+    def secret_noise(self) -> bool:
+        return self.noise == "secure"
+
+    @property
+    def cut(self) -> tuple[str, float]:
+        return "clip", self.clip
+
+    @property
+    def counted_relation(self) -> Relation:
+        """The neighbouring relation that the budget is counted for."""
+        return "replace-client" if self.unit == "client" else self.relation
+
+    def plan(
+        self,
+        asks: Asks,
+        rounds: int,
+        sizes: np.ndarray,
+        spent: Mapping[Event, int] | None = None,
+        row_bound: float | None = None,
+        most: int | None = None,
+    ) -> tuple[Event, ...]:
+        from sottovoce.privacy import calibration
+
+        return calibration.plan_rows(self, asks, rounds, sizes, spent, row_bound, most)
+
+    def costs(self, asks: Asks, part: Part) -> int:
+        return asks.releases if self.unit == "client" else part.answers
+
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+        from sottovoce.privacy import calibration
+
+        return calibration.is_answer_of_rows(self, event, part, size, row_bound)
+
 
 _BOUNDS = {  # what each is, and what is sensible
     "bound": "the norm to which the numbers of a party's fit, one per sample, are cut. The square root of the number "
@@ -137,7 +246,7 @@ _BOUNDS = {  # what each is, and what is sensible
 
 
 @dataclass(frozen=True)
-class ProvenColumns:
+class ProvenColumns(PrivacyMode):
     """As `Proven`, where columns are split between parties: a total (epsilon, delta) for each party's features.
 
     Parameters
@@ -190,6 +299,7 @@ class ProvenColumns:
     label_epsilon: float | None = None
     noise: Literal["seeded", "secure"] = "seeded"
     mode: ClassVar[Mode] = "proven"
+    layouts: ClassVar[frozenset[Layout]] = frozenset({"columns"})
 
     def __post_init__(self) -> None:
         who = "ProvenColumns"
@@ -219,6 +329,68 @@ class ProvenColumns:
             check.positive(who, label_epsilon=self.label_epsilon)
         secure = self.noise != "secure" or self.variant == "clip"
         check.require(secure, who, "secure noise is offered for variant 'clip'", self.variant)
+
+    @property
+    def promise(self) -> str:
+        return "columns"
+
+    @property
+    def budget(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
+
+    @property
+    def secret_noise(self) -> bool:
+        return self.noise == "secure"
+
+    @property
+    def cut(self) -> tuple[str, float]:
+        return "bound", self.bound
+
+    @property
+    def predicts(self) -> bool:
+        return self.model
+
+    @property
+    def counted_relation(self) -> Relation:
+        """The neighbouring relation that the budget is counted for."""
+        relations: dict[str, Relation] = {
+            "party": "replace-client",
+            "column": "replace-column",
+            "record": "replace-one",
+        }
+        return relations[self.unit]
+
+    def check(self, asks: Asks, penalty: Penalty) -> None:
+        if asks.kinds != ("fit",):
+            kinds = ", ".join(map(repr, asks.kinds))
+            raise NoGuarantee(f"ProvenColumns: there is no proof for a method that asks for {kinds}; use admm-sharing")
+        ridge = vouched(penalty) and penalty.smooth and penalty.strong > 0 and penalty.curvature == penalty.strong
+        if self.variant == "ridge" and not ridge:  # the one of ours with these constants is L2
+            raise NoGuarantee(
+                f"ProvenColumns: variant 'ridge' is proven for an L2 penalty, got {penalty!r}; use L2, or "
+                "variant='clip'"
+            )
+
+    def plan(
+        self,
+        asks: Asks,
+        rounds: int,
+        sizes: np.ndarray,
+        spent: Mapping[Event, int] | None = None,
+        row_bound: float | None = None,
+        most: int | None = None,
+    ) -> tuple[Event, ...]:
+        from sottovoce.privacy import calibration
+
+        return calibration.plan_columns(self, asks, rounds if most is None else most)
+
+    def costs(self, asks: Asks, part: Part) -> int:
+        return part.answers
+
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+        from sottovoce.privacy import calibration
+
+        return calibration.is_answer_of_columns(self, event)
 
 
 Privacy = NoPrivacy | Published | Proven

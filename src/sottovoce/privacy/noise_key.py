@@ -1,22 +1,29 @@
 """What noise is bound to. It is decided here, and nowhere else.
 
-Noise that two different answers share cancels in their difference and leaves an exact number. So seeded noise is a
-function of the seed and of everything that an answer depends on:
+Noise that two different answers share cancels in their difference and leaves an exact number; and two answers that are
+paid for, equal, with equal noise, show that they are equal. So seeded noise is a function of the seed and of everything
+that an answer depends on:
 
 * the task: algorithm, objective (of a neural model every parameter, buffer and the code of its layers), privacy,
   participation, rounds, what each answer is (`Event`), the bound on rows, and the engine that computes;
 * each client's own rows as they are used: prepared, labels coded, in their storage type. One digest per client, so that
   one client alone and all clients together draw the same numbers;
 * the client, the round, the purpose and the number of the question;
-* the exact answer itself. What the list above forgets, this catches: two answers that differ in any bit have
-  different noise, and two that do not differ are one answer.
+* what is asked: the point, or the start, centre and constants of an arg-min, of local steps or of a fit;
+* the exact answer itself, and the scale of the noise. What the list above forgets, this catches: two answers that
+  differ in any bit have different noise.
 
-How. The seed and the task give a Philox key (`core/random/streams.py`). The words of an exact answer are hashed by a
-multilinear function with secret factors (Lemire and Kaser 2014): two different answers collide with probability 2^-64.
-That hash and the digest of the rows then change the key. It is a function for simulations: whoever knows the seed knows
-the noise, and noise that leaves a machine comes from the operating system instead (`privacy/discrete_noise.py`).
+Batches are bound to all of it but the answer. So noise and batches are the same twice only where the same question is
+asked about the same rows in the same run played again, and then the answer is the same too: it tells nothing new.
+
+How. The seed and the task give a Philox key (`core/random/streams.py`). The words of an exact answer and of what is
+asked are hashed by a multilinear function with secret factors (Lemire and Kaser 2014): two different answers collide
+with probability 2^-64. That hash and the digest of the rows then change the key. It is a function for simulations:
+whoever knows the seed knows the noise, and noise that leaves a machine comes from the operating system instead
+(`privacy/discrete_noise.py`).
 """
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -30,7 +37,7 @@ from sottovoce.core.compiling import compiled_pays
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 _LAST_32 = np.uint64(32)
-_NO_ANSWER = np.zeros(2, dtype=np.uint64)
+_NOTHING = np.zeros((1, 0))  # stands for an exact answer that there is none of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,30 +69,42 @@ class NoiseKey:
         purpose: Purpose,
         question: int,
         exact: np.ndarray,
+        asked: Sequence[np.ndarray] = (),
         count: int = 0,
     ) -> np.ndarray:
         """Noise of deviation 1 (Laplace: of scale 1) for an exact answer: (runs?, clients, its length, or `count`).
 
-        `who` are the clients' numbers in the federation, `local` their places on this machine.
+        `who` are the clients' numbers in the federation, `local` their places on this machine, `asked` what else the
+        noise is bound to: arrays with a client axis, the last but one.
         """
         draw = self.streams.laplace if kind == "laplace" else self.streams.normal
-        return draw(who, k, purpose, count or exact.shape[-1], question, self._about(local, exact))
+        return draw(who, k, purpose, count or exact.shape[-1], question, self.binding(local, (exact, *asked)))
 
     def uniform(
         self, who: np.ndarray, local: np.ndarray, k: int, purpose: Purpose, question: int, exact: np.ndarray
     ) -> np.ndarray:
         """One uniform number in (0, 1) for each number of an exact answer, bound to it as noise is."""
-        return self.streams.uniform(who, k, purpose, exact.shape[-1], question, self._about(local, exact))
+        return self.streams.uniform(who, k, purpose, exact.shape[-1], question, self.binding(local, (exact,)))
 
-    def batch(self, who: np.ndarray, local: np.ndarray, sizes: np.ndarray, k: int, question: int) -> np.ndarray:
+    def batch(
+        self,
+        who: np.ndarray,
+        local: np.ndarray,
+        sizes: np.ndarray,
+        k: int,
+        question: int,
+        asked: Sequence[np.ndarray] = (),
+    ) -> np.ndarray:
         """One uniform number for each row of these clients, end to end: who is in a batch follows from them."""
-        return self.streams.uniform_rows(who, sizes, k, Purpose.BATCH, question, self._about(local, None))
+        about = self.binding(local, (_NOTHING, *asked))
+        return self.streams.uniform_rows(who, sizes, k, Purpose.BATCH, question, about)
 
-    def _about(self, local: np.ndarray, exact: np.ndarray | None) -> np.ndarray | None:
+    def binding(self, local: np.ndarray, arrays: Sequence[np.ndarray]) -> np.ndarray | None:
+        """Four words for each client: a hash of these arrays, and the digest of its rows."""
         rows = self.rows[local]
-        answer = _NO_ANSWER if exact is None else answer_hash(exact, self.streams.seed)
-        lead = np.broadcast_shapes(answer.shape[:-1], rows.shape[:-1])
-        return np.concatenate([np.broadcast_to(answer, (*lead, 2)), np.broadcast_to(rows, (*lead, 2))], axis=-1)
+        hashed = hash_of(arrays, self.streams.seed)
+        lead = np.broadcast_shapes(hashed.shape[:-1], rows.shape[:-1])
+        return np.concatenate([np.broadcast_to(hashed, (*lead, 2)), np.broadcast_to(rows, (*lead, 2))], axis=-1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,28 +113,35 @@ class SharedNoise(NoiseKey):
 
     rows: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.uint64))
 
-    def _about(self, local: np.ndarray, exact: np.ndarray | None) -> None:
+    def binding(self, local: np.ndarray, arrays: Sequence[np.ndarray]) -> None:
         return None
 
 
-def answer_hash(exact: np.ndarray, seed: int) -> np.ndarray:
-    """Two words of 32 bits for each row of numbers, (..., 2): (f_0 + Σ_j f_j word_j mod 2^64) >> 32, twice."""
-    words = np.ascontiguousarray(exact, dtype=np.float64).view(np.uint32)
-    factors = _factors(seed, words.shape[-1])
+def hash_of(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
+    """Two words of 32 bits for each row of numbers, (..., 2): (Σ_i (f_i0 + Σ_j f_ij word_ij) mod 2^64) >> 32, twice.
+
+    Each array has factors of its own, so that this is the hash of all arrays end to end.
+    """
+    sums = [_sums(array, _factors(seed, 2 * np.shape(array)[-1], place)) for place, array in enumerate(arrays)]
+    return functools.reduce(np.add, sums) >> _LAST_32
+
+
+def _sums(array: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    words = np.ascontiguousarray(array, dtype=np.float64).view(np.uint32)
     if compiled_pays(words.size):
         from sottovoce.core.random import compiled
 
         table = words.reshape(-1, words.shape[-1])
         sums = np.empty((len(table), 2), dtype=np.uint64)
         compiled.hashes(False)(table, factors, sums)
-        return (sums >> _LAST_32).reshape(*words.shape[:-1], 2)
-    return (words.astype(np.uint64) @ factors[1:] + factors[0]) >> _LAST_32
+        return sums.reshape(*words.shape[:-1], 2)
+    return words.astype(np.uint64) @ factors[1:] + factors[0]
 
 
-@lru_cache(maxsize=8)
-def _factors(seed: int, words: int) -> np.ndarray:
-    """Secret factors, (words + 1, 2): the first row is added, the others are multiplied by the words."""
-    bits = Streams(seed).bits(np.array([SERVER]), 0, Purpose.BINDING, 2 * (words + 1))
+@lru_cache(maxsize=64)
+def _factors(seed: int, words: int, place: int) -> np.ndarray:
+    """Secret factors for array number `place`, (words + 1, 2): the first row is added, the others multiply words."""
+    bits = Streams(seed).bits(np.array([SERVER]), 0, Purpose.BINDING, 2 * (words + 1), place)
     factors = np.ascontiguousarray(bits.reshape(words + 1, 2))
     factors.flags.writeable = False
     return factors

@@ -22,7 +22,7 @@ from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import accounting
 from sottovoce.privacy import discrete_noise as mechanisms
-from sottovoce.privacy.doors.record import Ledger
+from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.noise_key import NoiseKey
@@ -142,7 +142,8 @@ def noisy_counts(
     if key is None:
         return mechanisms.noised("laplace" if event.mechanism == "laplace" else "gaussian", scale, exact)
     flat = exact.reshape(clients, -1).astype(np.float64)
-    noise = key.noise(event.mechanism, everyone, everyone, 0, Purpose.NOISE, question, flat)
+    asked = (edges.reshape(1, -1), np.full((1, 1), scale))
+    noise = key.noise(event.mechanism, everyone, everyone, 0, Purpose.NOISE, question, flat, asked)
     return exact + scale * noise.reshape(exact.shape)
 
 

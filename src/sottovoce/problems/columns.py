@@ -9,13 +9,14 @@ What a party gets never depends on who else is asked, not in the last bit: parti
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Matrix
 from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.core.contract import Layout
 from sottovoce.problems.penalties import Penalty
 
 MOST = 12_000  # of the smaller of samples and columns of a party: the matrix that is factorised takes its square
@@ -35,6 +36,8 @@ class Columns:
         The public r(x), a sum over coordinates (so that each party has its own share of it).
     """
 
+    layout: ClassVar[Layout] = "columns"
+
     def __init__(self, parts: Sequence[Matrix], penalty: Penalty) -> None:
         check.require(
             penalty.separable,
@@ -45,7 +48,7 @@ class Columns:
         )
         self.parties = [Party(part, penalty) for part in parts]
         self.penalty = penalty
-        self.samples = int(parts[0].shape[0])
+        self.samples = self.dim = int(parts[0].shape[0])
         self.widths = np.array([party.width for party in self.parties])
         self.widest = int(self.widths.max())
 

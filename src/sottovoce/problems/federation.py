@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers
 from sottovoce.core.check import InvalidInput, Positive
+from sottovoce.core.contract import Layout
 from sottovoce.problems.losses import Loss
 
 _AT_ONCE = 1 << 16  # rows that are rounded together
@@ -23,8 +24,8 @@ class FederatedData(ABC):
 
     Attributes
     ----------
-    by_columns
-        Whether columns are split, so that all owners have the same samples.
+    layout
+        "rows" or "columns": what is split between the owners.
     names
         One per owner.
     y
@@ -33,7 +34,7 @@ class FederatedData(ABC):
         A public bound on the Euclidean length of all rows, or None.
     """
 
-    by_columns: ClassVar[bool]
+    layout: ClassVar[Layout]
     names: tuple[str, ...]
     y: AnyArray
     row_bound: float | None = None
@@ -66,12 +67,16 @@ class FederatedData(ABC):
         """What each owner has, as dense float64 arrays (X, y), to be written to a file; y is empty without labels."""
 
     @abstractmethod
-    def fingerprint_arrays(self) -> list[AnyArray]:
-        """Arrays that change with anything in the data, for `ledger.memory.fingerprint`."""
+    def arrays(self) -> list[AnyArray]:
+        """Everything that a fingerprint of all the data must depend on."""
 
     @abstractmethod
-    def to_table(self) -> dict[str, Any]:
-        """[data] of a run on arrays, as plain values: public sizes and bounds, no entry of the data."""
+    def described(self) -> dict[str, Any]:
+        """What is public about it, for the [data] table of a saved run."""
+
+    def model_parts(self) -> dict[str, Any]:
+        """How a model is divided between the owners; empty if it is not."""
+        return {}
 
     @abstractmethod
     def clients_table(self) -> dict[str, Any]:
@@ -118,7 +123,7 @@ class Federation(FederatedData):
     offsets: Integers
     names: tuple[str, ...]
     row_bound: Positive | None = None
-    by_columns: ClassVar[bool] = False
+    layout: ClassVar[Layout] = "rows"
 
     @classmethod
     def from_arrays(
@@ -229,10 +234,10 @@ class Federation(FederatedData):
     def dense_data(self) -> list[tuple[Floats, AnyArray]]:
         return [(np.asarray(X, dtype=np.float64), y) for X, y in self.data()]
 
-    def fingerprint_arrays(self) -> list[AnyArray]:
+    def arrays(self) -> list[AnyArray]:
         return [self.X, self.y, self.offsets]
 
-    def to_table(self) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
         rows, columns = self.X.shape
         table = {
             "source": "arrays",

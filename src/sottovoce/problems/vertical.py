@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
 from sottovoce.core.check import InvalidInput, WholeOrZero
+from sottovoce.core.contract import Layout
 from sottovoce.problems.federation import FederatedData, Federation, refuse_huge
 from sottovoce.problems.losses import Loss
 
@@ -86,7 +87,7 @@ class VerticalFederation(FederatedData):
     names: tuple[str, ...]
     holder: WholeOrZero = 0
     report: Alignment | None = None
-    by_columns: ClassVar[bool] = True
+    layout: ClassVar[Layout] = "columns"
 
     @classmethod
     def from_arrays(
@@ -197,11 +198,14 @@ class VerticalFederation(FederatedData):
     def dense_data(self) -> list[tuple[Floats, AnyArray]]:
         return [(_dense(part), self._labels_of(m)) for m, part in enumerate(self.parts)]
 
-    def fingerprint_arrays(self) -> list[AnyArray]:
+    def arrays(self) -> list[AnyArray]:
         return [array for of_party in self.data() for array in of_party]
 
-    def to_table(self) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
         return {"source": "arrays", "rows": self.samples, "split": list(self.widths), "holder": self.holder}
+
+    def model_parts(self) -> dict[str, Any]:
+        return {"widths": self.widths}
 
     def clients_table(self) -> dict[str, Any]:
         split = {"split": list(self.widths), "samples": self.samples}

@@ -11,10 +11,10 @@ from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment import experiment, store
-from sottovoce.experiment.experiment import Experiment
+from sottovoce.experiment import run_file, store, whole_files
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import LEVEL, MEASURES, Repetitions, interval, paired
+from sottovoce.experiment.run_file import Experiment
 from sottovoce.report import figures as plot
 from sottovoce.report import page as report
 
@@ -29,7 +29,7 @@ def run(
     check.require(seeds >= 2, "compare", "seeds must be >= 2: one value has no spread", seeds)
     todo = {name: _load(file, seeds, seed) for name, file in zip(_names(files), files, strict=True)}
     groups = []
-    with store.new_folder(path) as folder:
+    with whole_files.new_folder(path) as folder:
         for name, each in todo.items():
 
             def report_round(checkpoint: Checkpoint, name: str = name, rounds: int = each.settings.rounds) -> None:
@@ -42,11 +42,11 @@ def run(
         said = compared(groups)
         for entry, file in zip(said["runs"], files, strict=True):
             entry["file"] = file.name
-        store.write_json(folder / NUMBERS, said)
+        whole_files.write_json(folder / NUMBERS, said)
         shown = [measure for measure in MEASURES if all(group.has(measure[0]) for group in groups)]
         if shown:
             plot.differences(groups, shown, folder / FIGURE)
-        store.write_page(folder / PAGE, report.page(groups))
+        whole_files.write_page(folder / PAGE, report.page(groups))
     return said
 
 
@@ -102,7 +102,7 @@ def differ_in(groups: Sequence[Repetitions]) -> dict[str, list[Any]]:
 
 
 def _load(file: Path, seeds: int, seed: int) -> Experiment:
-    todo = experiment.load(file, runs=seeds, seed=seed)
+    todo = run_file.load(file, runs=seeds, seed=seed)
     kept = todo.settings.ledgers
     check.require(
         not kept, f"{file.name}, [run]", "a comparison must not spend budgets that last; leave ledgers out", kept
@@ -114,7 +114,7 @@ def _names(files: Sequence[Path]) -> list[str]:
     """Each file's own name, with a number where that is taken: they name folders."""
     names: list[str] = []
     for file in files:
-        stem = experiment.folder_name(file.stem) or "run"
+        stem = run_file.folder_name(file.stem) or "run"
         name, number = stem, 1
         while name in names:
             number += 1

@@ -1,5 +1,6 @@
 """Two figures: how a run, or several, got where they are; and where several ended, with how sure that is."""
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -8,9 +9,11 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.round import History
+from sottovoce.experiment import store
 
 if TYPE_CHECKING:
     from sottovoce.experiment.repetitions import Interval, Repetitions
+    from sottovoce.experiment.result import Result
 
 # Okabe and Ito's colours, told apart by colour-blind readers too; every method also has its own dashes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -20,6 +23,15 @@ _PANELS = {
     "test_loss": "loss (test rows)",
     "test_accuracy": "test accuracy",
 }
+
+
+def of_run(result: "Result") -> dict[str, bytes]:
+    """The figure that a run folder keeps, by its name; none where nothing was recorded."""
+    if not len(result.history):
+        return {}
+    drawn = io.BytesIO()
+    convergence({result.config["algorithm"]["name"]: result.history}, drawn)
+    return {store.FIGURE: drawn.getvalue()}
 
 
 def convergence(

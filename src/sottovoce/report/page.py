@@ -15,11 +15,11 @@ import sottovoce
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.core.round import NOT_RELEASED
-from sottovoce.experiment import store
-from sottovoce.experiment.local import Result
+from sottovoce.experiment import saved, store, whole_files
 from sottovoce.experiment.publishable import private_columns, released, tested_on_owners, without_folders
 from sottovoce.experiment.repetitions import MEASURES, Repetitions, interval, paired, pool, told
-from sottovoce.experiment.to_tables import to_toml
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.report import charts as charts
 from sottovoce.report import words as words
@@ -46,7 +46,7 @@ def write(
         results.append(_read(folder))
     progress("writing", 0, 0)
     groups = pool(found, [released(each) if released_only else each for each in results])
-    store.write_page(path, page(groups, title))
+    whole_files.write_page(path, page(groups, title))
     return path
 
 
@@ -63,7 +63,7 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
 
 def _read(folder: Path) -> Result:
-    result = store.load_result(folder)
+    result = saved.load_result(folder)
     config, history = result.config, result.history
     known = isinstance(config.get("algorithm", {}).get("name"), str) and {"privacy", "run"} <= set(config)
     check.require(known, str(folder / store.CONFIG), "must have tables [algorithm] with a name, [privacy] and [run]")
@@ -396,7 +396,7 @@ def _repeat(group: Repetitions) -> Markup:
     inside.append(element("p", said))
     inside.append(element("details", element("summary", "Settings"), element("pre", element("code", to_toml(config)))))
     if group.folders:
-        versions = store.load_versions(group.folders[0])
+        versions = saved.load_versions(group.folders[0])
         rows = [[name, version] for name, version in versions.items()]
         inside.append(element("details", element("summary", "Versions"), table(["what", "version"], rows, "Made with")))
     return joined(inside)

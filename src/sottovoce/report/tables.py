@@ -30,7 +30,7 @@ def note(text: str) -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    from sottovoce.experiment.store import finite
+    from sottovoce.experiment.whole_files import finite
 
     typer.echo(json.dumps(finite(value), indent=2, allow_nan=False))
 

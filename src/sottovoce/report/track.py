@@ -18,9 +18,10 @@ import numpy as np
 import sottovoce
 from sottovoce.core import check
 from sottovoce.core.check import MissingData
-from sottovoce.experiment import store
-from sottovoce.experiment.local import Result
+from sottovoce.experiment import store, whole_files
 from sottovoce.experiment.publishable import released
+from sottovoce.experiment.result import Result
+from sottovoce.report import figures
 
 TRACKERS = ("mlflow",)
 EXPERIMENT = "sottovoce"  # unless MLFLOW_EXPERIMENT_NAME says otherwise
@@ -72,7 +73,8 @@ class Tracker:
             client.log_batch(run, metrics=metrics[start : start + _AT_ONCE])
         with tempfile.TemporaryDirectory() as place:
             picture = any(name in shown.history.columns for name in _PICTURED)
-            client.log_artifacts(run, str(store.save(shown, Path(place) / "run", figure=picture)), "run")
+            more = figures.of_run(shown) if picture else {}
+            client.log_artifacts(run, str(store.save(shown, Path(place) / "run", more)), "run")
 
 
 def settings(result: Result) -> dict[str, str]:
@@ -122,4 +124,4 @@ def _said(then: str) -> Iterator[None]:
         if not (type(error).__module__.startswith("mlflow") or isinstance(error, OSError | ImportError)):
             raise
         why = " ".join(str(error).split())[:1000]
-        raise store.StoreError(f"mlflow: cannot be used ({why}). {then}") from None
+        raise whole_files.StoreError(f"mlflow: cannot be used ({why}). {then}") from None

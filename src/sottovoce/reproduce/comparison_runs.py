@@ -128,7 +128,7 @@ def compare(
 def optimal(splits: Sequence[str]) -> Columns:
     """The optimum without privacy, as one row per split."""
     from sottovoce.cli.demo_runs import optimum
-    from sottovoce.experiment.experiment import Data
+    from sottovoce.experiment.source import Data
 
     found = [optimum(Data(*federation(CLIENTS, **SPLITS[split])), GOAL)[1] for split in splits]
     return {

@@ -24,7 +24,7 @@ def method(k: int, q: int) -> FedSPDDP:
 
 def _per_round(algorithm: FedSPDDP, total: float) -> float:
     """The paper's (36)."""
-    return algorithm.claimed_epsilon(total, ROUNDS, federation(**DATA)[0].sizes)
+    return algorithm.sampling.epsilon(total, ROUNDS, federation(**DATA)[0].sizes)
 
 
 def cell(labels: dict[str, Any], quick: bool, watch: type[Watch], total: float = 1.0, k: int = 20, q: int = 5) -> Cell:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.experiment import store
+from sottovoce.experiment import whole_files
 from sottovoce.report import figures as plot
 from sottovoce.reproduce.experiment import Experiment, Panel, Table
 
@@ -35,7 +35,7 @@ def draw(experiment: Experiment, table: Table, out: Path) -> None:
         for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
             sink = io.BytesIO()
             figure.savefig(sink, format=kind, metadata=metadata)
-            store.replace_file(out / f"{experiment.name}.{kind}", sink.getvalue())
+            whole_files.replace_file(out / f"{experiment.name}.{kind}", sink.getvalue())
 
 
 def _title(text: str, width: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sottovoce.experiment import store
+from sottovoce.experiment import whole_files
 from sottovoce.reproduce import runner
 from sottovoce.reproduce.experiment import Claim, Experiment, Table
 
@@ -44,7 +44,7 @@ def path(out: Path) -> Path:
 
 
 def write(experiments: Mapping[str, Experiment], out: Path) -> Path:
-    store.replace_file(path(out), text(experiments, out).encode())
+    whole_files.replace_file(path(out), text(experiments, out).encode())
     return path(out)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.experiment import store
+from sottovoce.experiment import whole_files
 from sottovoce.reproduce.experiment import Cell, Experiment, Table
 
 Progress = Callable[[str, int, int], None]
@@ -116,7 +116,7 @@ def _write(path: Path, table: Any) -> None:
 
     sink = io.BytesIO()
     parquet.write_table(table, sink, compression="zstd")
-    store.replace_file(path, sink.getvalue())
+    whole_files.replace_file(path, sink.getvalue())
 
 
 def _work(name: str, quick: bool, number: int, path: str) -> None:

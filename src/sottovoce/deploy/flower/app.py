@@ -26,11 +26,13 @@ from flwr.serverapp import Grid, ServerApp
 from sottovoce.core import check
 from sottovoce.core.check import SottovoceError
 from sottovoce.deploy import wire
+from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.gate import GateClient
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.server import Deployment, serve
+from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment import experiment
+from sottovoce.experiment import tables
+from sottovoce.experiment.run_file import TABLES
 
 log = logging.getLogger("sottovoce")
 NODES = "SOTTOVOCE_NODES"
@@ -90,9 +92,9 @@ def server_app(run_file: str | Path) -> ServerApp:
         _speak()
         try:
             path = Path(run_file)
-            deployment = Deployment.build(experiment.read_tables(path), path.name)
+            deployment = Deployment.build(tables.read_tables(path, TABLES), path.name)
             name, folder = str(context.run_config["experiment"]), Path(str(context.run_config["folder"]))
-            rounds = deployment.task.settings.rounds
+            rounds = deployment.settings.rounds
             result = serve(
                 deployment,
                 name,
@@ -257,7 +259,7 @@ def _build(kind: type, records: RecordDict, **more: Any) -> Any:
     wire.must_be_known(kind.__name__, values.get("format", 1))
     length = sum(len(value) for value in values.values() if isinstance(value, str | bytes | list))
     check.require(length <= wire.LONGEST_TEXT, kind.__name__, "holds texts that are too long")
-    return replace(experiment.from_table(kind, values, kind.__name__), **more)
+    return replace(tables.from_table(kind, values, kind.__name__), **more)
 
 
 def _packed(records: RecordDict) -> wire.Packed:

@@ -1,4 +1,4 @@
-"""The only way from an algorithm to a party's columns: the doors of `door.py` and `proven.py`, for a split by columns.
+"""The only way from an algorithm to a party's columns: the doors for data that are split by columns.
 
 In `Proven` mode a party answers one kind of question, `fit`: the scores of its best model for a public target, clipped
 or of known sensitivity, charged to its ledger, noised and only then given. What a target is made of (the broadcast and
@@ -12,22 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.check import InvalidInput
 from sottovoce.core.clipping import clip_matrix, into_ball
-from sottovoce.core.contract import Asks, Claim, ColumnOracle, Kept, LabelOracle
-from sottovoce.core.random.streams import SERVER, Purpose
-from sottovoce.core.vouched import vouched
+from sottovoce.core.contract import Claim, ColumnOracle, Kept
+from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import sensitivity
-from sottovoce.privacy.doors.base import Door, Question, Releases, Sealed, quietly
-from sottovoce.privacy.doors.record import Ledger, ProvenDoor
-from sottovoce.privacy.events import Event, Relation
-from sottovoce.privacy.modes import ProvenColumns, Published, VerticalPrivacy
-from sottovoce.privacy.noise_key import NoiseKey, parts_digests
+from sottovoce.privacy.doors.base import Door
+from sottovoce.privacy.doors.proven import ProvenDoor
+from sottovoce.privacy.doors.releases import Question, Releases, Sealed, quietly
+from sottovoce.privacy.modes import PrivacyMode, ProvenColumns, Published
 
 MODEL = 0  # the round under which a ledger keeps the model for prediction: it is made once a run, whenever that ends
 SMALLEST, LARGEST = 1e-60, 1e60  # of what a proven fit is made of: products of these, as its noise has them, are finite
-RELATIONS: dict[str, Relation] = {"party": "replace-client", "column": "replace-column", "record": "replace-one"}
 
 
 class OutOfRange(InvalidInput):
@@ -47,7 +44,7 @@ class PartyDoor(Door):
         next_question = self.questions(local, active, k)
 
         def fit(target: np.ndarray, rho: np.ndarray, noise: Any = 0.0) -> np.ndarray:
-            return self.fit(target, rho, noise, next_question("fit"))
+            return self.fit(target, rho, noise, next_question("fit", target, rho, noise))
 
         def predict(x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
             next_question("scores")
@@ -92,21 +89,23 @@ class PublishedPartyDoor(PartyDoor):
 
     def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
         x = self.exact.fit(target, rho, question.local)
-        return self.exact.predict(x + noise * self._spread(x, question), question.local)
+        return self.exact.predict(x + noise * self._spread(x, noise, question), question.local)
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
         """x̃ of each party's last fit, with the noise that was drawn in its round."""
         exact = x = super().looked_at(kept, local)
-        if kept.noise is None or kept.k is None:
+        if kept.noise is None or kept.k is None or kept.target is None or kept.rho is None:
             return x
         for k in np.unique(kept.k[kept.k > 0]):
-            spread = self._spread(exact, Question(local, np.ones(self.shape(len(local)), dtype=bool), int(k), 0))
+            asked = (kept.target, kept.rho, kept.noise)  # as `fit` was asked in that round
+            everyone = np.ones(self.shape(len(local)), dtype=bool)
+            spread = self._spread(exact, kept.noise, Question(local, everyone, int(k), 0, asked=asked))
             x = x + np.where(kept.k == k, kept.noise * spread, 0.0)
         return x
 
-    def _spread(self, x: np.ndarray, question: Question) -> np.ndarray:
+    def _spread(self, x: np.ndarray, noise: Any, question: Question) -> np.ndarray:
         count = min(self.exact.widest, self.exact.samples)
-        return self.exact.spread(self.seeded(x, Purpose.NOISE, question, count=count), question.local)
+        return self.exact.spread(self.seeded(x, noise, Purpose.NOISE, question, count=count), question.local)
 
     @property
     def claim(self) -> Claim | None:
@@ -157,7 +156,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
             case _:
                 scores = np.clip(scores, -_given(bound), _given(bound))
                 change = sensitivity.record_scores(u, mu, _given(self.privacy.row_bound), _given(bound), error)
-        return self.noisy(scores, self.event.noise_multiplier * change, Purpose.NOISE, question)
+        return self.noisy(scores, self.events[0].noise_multiplier * change, Purpose.NOISE, question)
 
     def _mu(self, rho: np.ndarray) -> np.ndarray:
         return self.exact.penalty.strong / rho
@@ -178,7 +177,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         assert kept.rho is not None
         everyone = np.ones(self.shape(len(local)), dtype=bool)
         self._checked(kept.target, kept.rho, local)
-        drawn = Question(local, everyone, k, self.asks.answers)
+        drawn = Question(local, everyone, k, self.asks.parts[0].answers, asked=(kept.target, kept.rho))
         return self.answered(
             Question(local, everyone, MODEL, 0),
             lambda: self.looked_at(kept, local),
@@ -193,7 +192,12 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         try:
             with quietly():
                 x = self.looked_at(kept, local)
-                return self._noisy_models(x, kept, Question(local, everyone, k, self.asks.answers))
+                assert kept.target is not None
+                assert kept.rho is not None
+                asked = (kept.target, kept.rho)
+                return self._noisy_models(
+                    x, kept, Question(local, everyone, k, self.asks.parts[0].answers, asked=asked)
+                )
         finally:
             self.intercept = intercept
 
@@ -211,7 +215,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
             change = sensitivity.record_model(u, self._mu(rho), _given(self.privacy.row_bound), error)
         else:
             change = sensitivity.party_model(u, self._mu(rho))
-        return self.noisy(x, self.event.noise_multiplier * change, Purpose.RELEASE, question)
+        return self.noisy(x, self.events[0].noise_multiplier * change, Purpose.RELEASE, question)
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
         assert kept.target is not None
@@ -219,11 +223,11 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
         """Who can afford this round and, after it, its model."""
-        return self.ledger.afford(self.event, self.asks.answers + self.privacy.model, local, k)
+        return self.ledger.afford(self.events[0], self.asks.parts[0].answers + self.privacy.model, local, k)
 
     def affords_models(self, local: np.ndarray) -> bool:
         """A party that was short of budget from the start has no room for a model either."""
-        return not self.privacy.model or bool(self.ledger.afford(self.event, 1, local, MODEL).all())
+        return not self.privacy.model or bool(self.ledger.afford(self.events[0], 1, local, MODEL).all())
 
     def _checked(self, target: np.ndarray, rho: np.ndarray, local: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What is asked about, as it is used; refused out of range, by public numbers and without a look at data."""
@@ -245,9 +249,9 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
     def _clipped(self, value: np.ndarray, bound: float, purpose: Purpose, question: Question) -> np.ndarray:
         clipped = mechanisms.clip_rows(value, bound)
         if self.privacy.noise == "seeded":
-            return self.noisy(clipped, self.event.noise_multiplier * 2 * bound, purpose, question)
+            return self.noisy(clipped, self.events[0].noise_multiplier * 2 * bound, purpose, question)
         grid = mechanisms.to_grid(clipped, bound)
-        scale = self.event.noise_multiplier * 2 * mechanisms.GRID_BOUND
+        scale = self.events[0].noise_multiplier * 2 * mechanisms.GRID_BOUND
         grid = mechanisms.noised("gaussian", scale, grid)
         return self.intercept(mechanisms.from_grid(grid, bound))
 
@@ -262,111 +266,11 @@ def _given(bound: float | None) -> float:
     return bound
 
 
-def plan_parties(privacy: ProvenColumns, asks: Asks, rounds: int) -> Event:
-    """What each answer is, with the least noise that the budget allows for all rounds and the model after them."""
-    from sottovoce.privacy import accounting
-
-    kind: dict[str, Any] = {
-        "mechanism": "discrete-gaussian" if privacy.noise == "secure" else "gaussian",
-        "relation": RELATIONS[privacy.unit],
-    }
-    noise = accounting.calibrate(privacy.epsilon, privacy.delta, rounds * asks.answers + privacy.model, **kind)
-    return Event(noise_multiplier=noise, **kind)
-
-
-def check_parties(privacy: VerticalPrivacy, asks: Asks, penalty: Any) -> None:
-    """Refuse what no proof covers, before any work starts."""
-    if not isinstance(privacy, ProvenColumns):
-        return
-    if asks.kind != "fit":
-        raise NoGuarantee(
-            f"ProvenColumns: there is no proof for a method that asks for {asks.kind!r}; use admm-sharing"
-        )
-    ridge = vouched(penalty) and penalty.smooth and penalty.strong > 0 and penalty.curvature == penalty.strong
-    if privacy.variant == "ridge" and not ridge:  # the one of ours with these constants is L2
-        raise NoGuarantee(
-            f"ProvenColumns: variant 'ridge' is proven for an L2 penalty, got {penalty!r}; use L2, or variant='clip'"
-        )
-
-
-def bounded(parts: Sequence[Any], privacy: VerticalPrivacy) -> list[Any]:
+def bounded(parts: Sequence[Any], privacy: PrivacyMode) -> list[Any]:
     """The parts that are trained on: columns or rows longer than a proof allows are scaled down, each by itself."""
-    if not isinstance(privacy, ProvenColumns):
-        return list(parts)
-    if privacy.column_bound is not None:
-        return [clip_matrix(part, privacy.column_bound, axis=0) for part in parts]
-    if privacy.row_bound is not None:
-        return [clip_matrix(part, privacy.row_bound, axis=1) for part in parts]
+    column_bound, row_bound = getattr(privacy, "column_bound", None), getattr(privacy, "row_bound", None)
+    if column_bound is not None:
+        return [clip_matrix(part, column_bound, axis=0) for part in parts]
+    if row_bound is not None:
+        return [clip_matrix(part, row_bound, axis=1) for part in parts]
     return list(parts)
-
-
-def open_parties(
-    privacy: VerticalPrivacy, event: Event | None, ledger: Ledger | None, exact: Any, asks: Asks, **rest: Any
-) -> PartyDoor:
-    """The door for this kind of promise."""
-    if isinstance(privacy, Published):
-        return PublishedPartyDoor(exact=exact, asks=asks, privacy=privacy, **rest)
-    if isinstance(privacy, ProvenColumns):
-        assert event is not None
-        assert ledger is not None
-        return ProvenPartyDoor(exact=exact, asks=asks, privacy=privacy, event=event, ledger=ledger, **rest)
-    return PartyDoor(exact=exact, asks=asks, **rest)
-
-
-# -------------------------------------------------------------------------------------------------------------- labels
-
-
-def label_event(epsilon: float) -> Event:
-    """What flipping the labels is."""
-    return Event("randomized-response", 1 / epsilon)
-
-
-def label_key(key: NoiseKey, y: np.ndarray) -> NoiseKey:
-    """The key of label flips: bound to the same settings, and to the labels alone, wherever they are."""
-    return NoiseKey(key.streams, parts_digests([y]))
-
-
-def label_oracle(loss: Any, y: np.ndarray, weight: float) -> LabelOracle:
-    """What the server may ask of the labels: functions, which hold them. l(z) = weight Σ_i loss(z_i, y_i).
-
-    `y` is (samples,), or (runs, 1, samples) where each run has drawn its own.
-    """
-
-    def labels_at(rows: np.ndarray | None) -> np.ndarray:
-        if rows is None:
-            return y
-        return y[rows.astype(np.int64)] if y.ndim == 1 else np.take_along_axis(y, rows.astype(np.int64), axis=-1)
-
-    def prox(v: np.ndarray, rho: np.ndarray) -> np.ndarray:
-        if v.ndim < 3:
-            return loss.prox(v, y, rho / weight)
-        # One run after the other: an iterative prox goes on until all of its numbers are there, and no run's last bit
-        # may depend on the others.
-        own = [y] * len(v) if y.ndim == 1 else y
-        return np.stack([loss.prox(a, b, c / weight) for a, b, c in zip(v, own, rho, strict=True)])
-
-    def slope(scores: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        return weight * loss.slope(scores, labels_at(rows))
-
-    return LabelOracle(prox, slope, weight * loss.curvature, weight * loss.strong, y.shape[-1])
-
-
-def randomised_labels(y: np.ndarray, epsilon: float, key: NoiseKey | None) -> np.ndarray:
-    """Each label −1 or +1 flipped with probability 1/(1 + e^epsilon): epsilon-private, once and for all.
-
-    `key`: for seeded flips, which are bound to the labels as noise is to an answer; None for secure ones.
-
-    Secure flips compare 64 random bits of the operating system with the probability rounded up to a 64-bit fraction,
-    which can only add privacy.
-    """
-    if not np.isin(y, (-1.0, 1.0)).all():
-        raise InvalidInput("label_epsilon: randomised response is for labels -1 and +1")
-    chance = 1.0 / (1.0 + np.exp(epsilon))
-    if key is None:
-        import secrets
-
-        bits = np.frombuffer(secrets.token_bytes(8 * len(y)), dtype=np.uint64)
-        return np.where(bits < np.uint64(min(int(chance * 2**64) + 2**12, 2**63)), -y, y)
-    drawn = key.uniform(np.array([SERVER]), np.array([0]), 0, Purpose.RELEASE, 0, y[None])
-    flipped = np.where(drawn < chance, -y, y)
-    return flipped[0] if flipped.ndim == 2 else flipped

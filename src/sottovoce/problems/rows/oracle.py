@@ -10,6 +10,7 @@ one client on its own machine give the same numbers.
 """
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike
 from sottovoce.core import clipping
 from sottovoce.core.arrays import Booleans, Floats, Integers, Numbers
 from sottovoce.core.check import one_of, positive, require
+from sottovoce.core.contract import Layout
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.rows.active import ActiveClients, checked_keep
@@ -46,6 +48,8 @@ class Rows(StoredRows):
         "numpy", "kernel" (compiled) or "auto", which decides once by the size of the data. The engines agree up to
         rounding only, so the choice never depends on a later question.
     """
+
+    layout: ClassVar[Layout] = "rows"
 
     def __init__(
         self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: str = "mean", engine: str = "auto"

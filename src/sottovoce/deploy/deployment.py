@@ -1,0 +1,172 @@
+"""What a server needs to know before it meets the clients: a run file with a table [clients].
+
+[clients]  names (their order is their number), columns, row_bound; deadline and wait in seconds; least = answers a
+           round needs; test = a public CSV file with label and labels, to measure on.
+           Where columns are split: split = the columns of each party, samples, holder = who has the labels
+"""
+
+import secrets
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.random.streams import Streams
+from sottovoce.deploy.label_holder import blank_labels
+from sottovoce.experiment.csv_file import coded, label_text, read_csv
+from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.run_file import Settings, build_task
+from sottovoce.experiment.tables import Tables, describe_task, from_table, plain_fields
+from sottovoce.experiment.task import Task
+from sottovoce.experiment.train import CLIENTS
+from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.privacy.events import Event
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.vertical import VerticalFederation
+
+
+@dataclass(frozen=True)
+class Clients:
+    """[clients]: who takes part, and how long the server waits for them."""
+
+    names: tuple[str, ...]
+    columns: int | None = None
+    row_bound: float | None = None
+    deadline: float = 300.0
+    wait: float = 600.0
+    least: int = 1
+    test: str = ""
+    label: str = ""
+    labels: tuple[str, ...] = ()
+    split: tuple[int, ...] = ()
+    samples: int | None = None
+    holder: str = ""
+
+    def __post_init__(self) -> None:
+        check.require(len(self.names) > 0, "clients", "names must name somebody")
+        check.require(len(set(self.names)) == len(self.names), "clients", "names must be distinct", list(self.names))
+        check.whole("clients", least=self.least)
+        if self.split:
+            self._check_split()
+        else:
+            check.require(self.columns is not None, "clients", "needs columns = ... (or split, where they are split)")
+            check.whole("clients", columns=self.columns or 0)
+            for key in ("samples", "holder"):
+                check.require(not getattr(self, key), "clients", f"{key} goes with split = the columns of each party")
+        fits = self.least <= len(self.names)
+        check.require(fits, "clients", f"least must be at most the number of clients ({len(self.names)})", self.least)
+        check.positive("clients", deadline=self.deadline, wait=self.wait)
+        if self.row_bound is not None:
+            check.positive("clients", row_bound=self.row_bound)
+        check.require(bool(self.test) == bool(self.label), "clients", "label = a column goes with test = a CSV file")
+
+    def _check_split(self) -> None:
+        n = len(self.names)
+        check.require(len(self.split) == n, "clients", f"split must have one number for each of the {n}", self.split)
+        check.require(self.samples is not None, "clients", "split needs samples = how many there are, at every party")
+        check.whole(
+            "clients", samples=self.samples or 0, **{f"split[{m}]": width for m, width in enumerate(self.split)}
+        )
+        check.one_of("clients", "holder", self.holder, self.names)
+        for key in ("columns", "row_bound", "test"):
+            check.require(not getattr(self, key), "clients", f"split shares out columns: leave {key}, for rows, out")
+
+    @property
+    def holding(self) -> int:
+        """The number of the label holder."""
+        return self.names.index(self.holder)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """All that the server needs to know before it meets the clients."""
+
+    clients: Clients
+    task: Task
+    settings: Settings
+    tables: Tables  # of the task, every default written out
+    test: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
+
+    @classmethod
+    def build(cls, tables: Tables, file: str, folder: Path = Path()) -> "Deployment":
+        """From the tables of a run file; noise is secure unless it says otherwise."""
+        check.require("clients" in tables, file, "needs a table [clients]")
+        given = dict(tables["clients"])
+        if isinstance(given.get("labels"), list):
+            given["labels"] = [label_text(label) for label in given["labels"]]
+        if isinstance(given.get("test"), str) and given["test"]:
+            given["test"] = str((folder / Path(given["test"]).expanduser()).resolve())
+        clients = from_table(Clients, given, f"{file}, [clients]")
+        privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
+        task, settings = build_task(tables | {"privacy": privacy | tables.get("privacy", {})}, file)
+        one_run = settings.runs == 0 and not settings.ledgers
+        check.require(one_run, f"{file}, [run]", "runs and ledgers are for simulations: leave them out")
+        settings = _with_coins(task, settings, file)
+        algorithm, split = task.algorithm, task.algorithm.layout == "columns"
+        needs = "columns that are split: give split, samples and holder" if split else "rows: give columns, not split"
+        check.require(bool(clients.split) == split, f"{file}, [clients]", f"{algorithm.name} is for {needs}")
+        known = ", ".join(sorted(algorithm.modes))
+        has = task.privacy.mode in algorithm.modes
+        check.require(has, file, f"{algorithm.name} has no {task.privacy.mode!r} variant (it has: {known})")
+        task.check_method()
+        told = {"clients": plain_fields(clients), **describe_task(task), "run": plain_fields(settings)}
+        made = cls(clients, task, settings, told, _test_set(clients, task))
+        made.stand_in(made.plan(np.full(len(clients.names), 2)))
+        return made
+
+    def plan(self, sizes: np.ndarray) -> tuple[Event, ...]:
+        """What each answer is, with the least noise the budget allows."""
+        return self.task.plan(sizes, row_bound=self.clients.row_bound)
+
+    def blank(self) -> Federation | VerticalFederation:
+        """Stands for the federation where only its shape matters: rows, or columns, of zeros."""
+        clients, n = self.clients, len(self.clients.names)
+        if clients.split:
+            from scipy.sparse import csr_array
+
+            assert clients.samples is not None
+            parts = tuple(csr_array((clients.samples, width)) for width in clients.split)
+            labels = blank_labels(self.task.objective.loss, clients.samples)
+            return VerticalFederation(parts, labels, clients.names, clients.holding)
+        columns = clients.columns or 0
+        return Federation(np.zeros((n, columns)), np.zeros(n), np.arange(n + 1), clients.names, clients.row_bound)
+
+    def stand_in(self, events: tuple[Event, ...]) -> LocalClients:
+        """A client without data behind its real door: errors that every client would meet are met here."""
+        federation: Any = self.blank()
+        if federation.layout == "rows":
+            labels = blank_labels(self.task.objective.loss, 2)
+            X = np.zeros((2, self.clients.columns or 0))
+            federation = Federation.from_clients([(X, labels)], row_bound=self.clients.row_bound)
+        budget = self.task.privacy.budget
+        ledger = None if budget is None else MemoryLedger(Budget(*budget), (federation.n,))
+        task = replace(self.task, engine="numpy")
+        made = CLIENTS[federation.layout].of(
+            task, federation, ledger, Streams(0), events, test=self.test, measure_training=False
+        )
+        made.start(task.algorithm)
+        made.ledger = None
+        return made
+
+
+def _with_coins(task: Task, settings: Settings, file: str) -> Settings:
+    """Settings with a seed: of the coins that everyone may see. Noise must not follow from one that nobody stated."""
+    if settings.seed is not None:
+        return settings
+    secret = task.privacy.secret_noise or task.privacy.mode == "none"
+    hint = "State [run] seed, for a test; or leave [privacy] noise out: it is then secure"
+    check.require(secret, f"{file}, [run]", "noise that follows from a seed needs a stated one", hint=hint)
+    return replace(settings, seed=secrets.randbits(63))
+
+
+def _test_set(clients: Clients, task: Task) -> tuple[np.ndarray, np.ndarray] | None:
+    if not clients.test:
+        return None
+    X, texts, _ = read_csv(Path(clients.test), clients.label, "")
+    fits = X.shape[1] == clients.columns
+    check.require(fits, Path(clients.test).name, f"must have {clients.columns} columns besides the label", X.shape[1])
+    loss = task.objective.loss
+    y, _ = coded(texts, clients.labels, loss, f"{Path(clients.test).name}, column {clients.label!r}")
+    return X, loss.check_labels(y)

@@ -1,0 +1,147 @@
+"""A client's own rows: the [node] and [data] of its file, read once and checked before anybody asks."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.clipping import shorten_rows
+from sottovoce.deploy import wire
+from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.experiment import whole_files
+from sottovoce.experiment.csv_file import label_text, read_csv
+from sottovoce.ledger.memory import fingerprint
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.losses import LOSSES, Loss
+from sottovoce.problems.vertical import hashed
+
+
+class OwnRows(NamedTuple):
+    """What was read."""
+
+    X: np.ndarray
+    labels: list[str]  # as text
+    order: str  # names the order of the samples, where it follows from ids
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Identity:
+    """[node]."""
+
+    name: str
+    folder: str = "node"
+
+    def __post_init__(self) -> None:
+        good = 0 < len(self.name) <= 200 and self.name.isprintable()
+        check.require(good, "node", "name must be one line of text", self.name)
+
+
+@dataclass(frozen=True)
+class Own:
+    """[data]: the client's own rows. `labels` says which label is -1 and which +1 (or 0, 1, ...), alike everywhere.
+
+    Where columns are split, its owner says how its samples stand in the order of the others': by `id`, a column (or an
+    array) whose salted hashes put them in order, the same at every party with the same ids and `salt`; or by
+    `same_order`, its word that row i is the same sample everywhere. Only the label holder then has labels.
+    """
+
+    csv: str = ""
+    npz: str = ""
+    label: str = ""
+    labels: tuple[str, ...] = ()
+    row_bound: float | None = None
+    shorten: bool = False
+    id: str = ""
+    same_order: bool = False
+    salt: str = ""
+
+    def __post_init__(self) -> None:
+        check.require(bool(self.csv) != bool(self.npz), "data", "give either csv = a file or npz = a file")
+        labelled = self.columns or bool(self.label)
+        check.require(bool(self.csv) or not self.label, "data", "label = a column goes with csv")
+        check.require(not self.csv or labelled, "data", "csv needs label = a column, unless columns are split")
+        check.require(not (self.id and self.same_order), "data", "give either id = a column or same_order = true")
+        check.require(bool(self.id) or not self.salt, "data", "salt goes with id = a column")
+        check.require(not self.shorten or self.row_bound is not None, "data", "shorten needs row_bound = a length")
+
+    @property
+    def columns(self) -> bool:
+        """Whether these are columns of samples that others have too."""
+        return bool(self.id) or self.same_order
+
+    def in_order(self, ids: list[str]) -> tuple[list[int], str]:
+        """The rows in the order of their ids' salted hashes, and a digest of all of these, which names the order."""
+        found = hashed("data", ids, len(ids), self.salt)
+        order = sorted(found)
+        return [found[digest] for digest in order], hashlib.sha256(b"".join(order)).hexdigest()
+
+    def rows(self, folder: Path, name: str, limits: Limits) -> OwnRows:
+        """The rows, checked against what their owner says of them: here alone, whatever is asked later."""
+        X, texts, ids = self._read(folder)
+        if self.shorten:
+            assert self.row_bound is not None
+            X = shorten_rows(X, self.row_bound)
+        print_ = fingerprint(X, np.array(texts))  # whatever order they are used in, and however labels are spelt
+        texts = [label_text(text) for text in texts]
+        self._check_labels(texts, limits)
+        Federation(X, np.zeros(len(X)), np.array([0, len(X)]), (name,), self.row_bound)  # checks the promise
+        if ids is None:
+            return OwnRows(X, texts, "", print_)
+        rows, order = self.in_order(ids)
+        return OwnRows(X[rows], [texts[row] for row in rows if texts], order, print_)
+
+    def _check_labels(self, texts: list[str], limits: Limits) -> None:
+        """Which classes there are is declared, never read off the rows: else one record could renumber all others."""
+        kinds = {LOSSES[name].classification for name in limits.losses} if texts else set()
+        if True in kinds:
+            hint = 'For instance labels = ["no", "yes"]: the first is -1 (or 0), the second +1 (or 1), ...'
+            check.require(len(self.labels) > 1, "data", "needs labels = the classes there can be, in order", hint=hint)
+            unknown = [row for row, text in enumerate(texts) if text not in self.labels]
+            if unknown:
+                raise InvalidInput(
+                    f"data: labels must name every class, and row {unknown[0] + 1} has another ({len(unknown)} such "
+                    "rows). Name it in labels too, or drop these rows"
+                )
+        if False in kinds:
+            try:
+                fine = np.isfinite(np.array(texts, dtype=np.float64))
+            except ValueError:
+                fine = np.zeros(len(texts), dtype=bool)
+            rule = "labels must be finite numbers, since the limits allow a loss for numbers"
+            check.require(bool(fine.all()), "data", rule, hint="Leave that loss out of the limits")
+
+    def coded(self, texts: list[str], loss: Loss) -> np.ndarray:
+        """Labels as the loss wants them. What is refused follows from the declared classes alone."""
+        if not texts or not loss.classification:  # a party without labels has none to code
+            return np.array(texts, dtype=np.float64)
+        declared, needed = len(self.labels), 2 if loss.outputs == 1 else loss.outputs
+        if declared != needed:
+            raise Refused(wire.BAD_ASK, f"the loss is for {needed} classes, and this client declares {declared}")
+        code = {
+            label: 2.0 * place - 1.0 if loss.outputs == 1 else float(place) for place, label in enumerate(self.labels)
+        }
+        return np.array([code[text] for text in texts])
+
+    def _read(self, folder: Path) -> tuple[np.ndarray, list[str], list[str] | None]:
+        """Features, labels as text (what a loss makes of them comes later), and ids where there are."""
+        if self.csv:
+            X, texts, ids = read_csv(folder / Path(self.csv).expanduser(), self.label, self.id)
+            return X, texts, None if ids is None else ids.tolist()
+        path = folder / Path(self.npz).expanduser()
+        arrays = whole_files.read_arrays(path)
+        needed = {"X"} | (set() if self.columns else {"y"}) | ({self.id} if self.id else set())
+        there = ", ".join(sorted(arrays))
+        check.require(needed <= arrays.keys(), str(path), f"must hold arrays {sorted(needed)}", there)
+        stored = np.float32 if arrays["X"].dtype == np.float32 else np.float64
+        X = check.finite_array(str(path), "X", arrays["X"], ndim=2, dtype=stored)
+        for name in ("y", self.id):
+            if name in arrays:
+                one = arrays[name].shape == (len(X),)
+                check.require(one, str(path), f"{name} must have one entry per row of X ({len(X)})", arrays[name].shape)
+        texts = [label_text(label) for label in arrays["y"].tolist()] if "y" in arrays else []
+        return X, texts, [label_text(each) for each in arrays[self.id].tolist()] if self.id else None

@@ -1,0 +1,200 @@
+"""Transport: clients on other machines.
+
+What carries the messages is a `Post` (`flower/app.py`); here is what must hold whatever carries them. An answer counts
+if it came in time, is the first, and has the shape and the finite numbers it must have; all else is silence with a
+reason.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from sottovoce.core import codec
+from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.core.contract import Algorithm
+from sottovoce.core.round import Exchange
+from sottovoce.core.shapes import declared, empty
+from sottovoce.deploy import wire
+from sottovoce.deploy.deployment import Deployment
+from sottovoce.deploy.label_holder import Prox, Slope, SlopeAt, Values
+from sottovoce.deploy.wire import Ask, Reply, Status
+from sottovoce.experiment.tables import to_toml
+from sottovoce.ledger.memory import pack_event
+from sottovoce.problems.rows import engine_for
+
+log = logging.getLogger("sottovoce")
+
+
+class TooFewAnswers(SottovoceError):
+    """A round did not get the answers it needs; the checkpoint of the round before it is kept."""
+
+
+class Post(Protocol):
+    """Carries questions and brings back what came before the deadline; whoever is missing in it was silent."""
+
+    def ask(self, asks: Mapping[int, Ask], deadline: float) -> Mapping[int, Reply]: ...
+    def statuses(self, wait: float) -> Mapping[int, Status]: ...
+
+
+class Remote:
+    """Clients on other machines.
+
+    Parameters
+    ----------
+    deployment
+        What is trained, and with whom.
+    name
+        Of the experiment: 32 hex digits.
+    post
+        Carries the messages.
+    sizes
+        How many records each client has (public).
+    engine, rows
+        What clients compute with; "auto" is decided here for all of them, by how many rows they have together.
+    """
+
+    def __init__(
+        self, deployment: Deployment, name: str, post: Post, sizes: np.ndarray, engine: str = "auto", rows: int = 0
+    ) -> None:
+        self.n, self._deployment, self._name, self._post = len(deployment.clients.names), deployment, name, post
+        self.events = deployment.plan(sizes)
+        self._blank = deployment.stand_in(self.events)
+        self.dim, self._k = self._blank.dim, 0
+        self.labels = self._blank.labels  # `train` gives this to the algorithm as `hub.labels`
+        if self.labels is not None:
+            self.labels = replace(self.labels, prox=self._prox, slope=self._slope)
+        self._spent = np.zeros(self.n, dtype=bool)
+        self.limits = np.full(self.n, np.inf)  # of clients, as they said it last
+        self.heard = np.zeros(self.n, dtype=bool)  # who has answered in any round
+        told = {table: columns for table, columns in deployment.tables.items() if table != "clients"}
+        self.engine = engine_for(engine, rows, self.dim)
+        told["run"] = told["run"] | {"engine": self.engine}
+        self._task = to_toml(told)
+        self._events = json.dumps([pack_event(event) for event in self.events]) if self.events else ""
+
+    def start(self, algorithm: Algorithm[Any, Any, Any, Any]) -> None:
+        """Nothing to do: a client starts by itself when it is first asked."""
+
+    def exchange(
+        self, algorithm: Algorithm[Any, Any, Any, Any], down: Any, active: np.ndarray, k: int
+    ) -> Exchange | None:
+        self._k = k
+        asked = np.flatnonzero(active & ~self._spent)
+        asks = {int(client): self._ask(int(client), codec.rows(down, np.array([client])), k) for client in asked}
+        replies = self._post.ask(asks, self._deployment.clients.deadline) if asks else {}
+        answers, silent = self._read_answers(algorithm, asks, replies)
+        for line in silent.values():
+            log.warning("round %d: %s", k, line)
+        if self._spent.all():
+            return None
+        answered = np.zeros(self.n, dtype=bool)
+        answered[list(answers)] = True
+        needed = min(self._deployment.clients.least, int((active & ~self._spent).sum()))
+        if len(answers) < needed:
+            raise TooFewAnswers(
+                f"round {k}: {len(answers)} of {len(asks)} clients answered and at least {needed} must. "
+                f"Run the app again to go on from round {k}. Silent: {'; '.join(silent.values())}"
+            )
+        self.heard |= answered
+        return Exchange(self._together(algorithm, answers), answered)
+
+    def _read_answers(
+        self, algorithm: Algorithm[Any, Any, Any, Any], asks: Mapping[int, Ask], replies: Mapping[int, Reply]
+    ) -> tuple[dict[int, Any], dict[int, str]]:
+        """The uploads that count, by client, and why the others are silent. All must have the widths of the first."""
+        allowed: Mapping[str, tuple[int, ...]] = declared(algorithm, algorithm.up, self.dim)
+        answers, silent = {}, {}
+        for client in asks:
+            reply = replies.get(client, Reply(wire.TIMEOUT, "it did not answer in time"))
+            try:
+                if not reply.code:
+                    answers[client] = wire.unpack(reply.up, algorithm.up, allowed)
+                    allowed = {name: (array.shape[-1],) for name, array in codec.to_arrays(answers[client]).items()}
+            except InvalidInput as error:
+                reply = Reply(wire.BAD_ANSWER, str(error)[:300])
+            if reply.code:
+                self._spent[client] |= reply.code == wire.BUDGET
+                silent[client] = f"{self._deployment.clients.names[client]}: {reply.told()}"
+        return answers, silent
+
+    def _together(self, algorithm: Algorithm[Any, Any, Any, Any], answers: Mapping[int, Any]) -> Any:
+        """One upload with a row for each client; rows of those who did not answer hold nothing."""
+        if not answers:
+            return None
+        first = codec.to_arrays(next(iter(answers.values())))
+        up = empty(algorithm.up, {name: array.shape[-1] for name, array in first.items()}, self.n)
+        for client, answer in answers.items():
+            for name, array in codec.to_arrays(answer).items():
+                getattr(up, name)[client] = array[0]
+        return up
+
+    def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
+        """Loss and accuracy on the public test set; nothing of private rows. Parties' models are not known yet."""
+        return {} if self._deployment.clients.split else self._blank.measure(model)
+
+    def models(self, k: int) -> np.ndarray:
+        """The parties' models after round k, end to end; of length 0 where one cannot be had for its budget."""
+        widths, deadline = self._deployment.clients.split, self._deployment.clients.deadline
+        if not self._deployment.task.privacy.predicts:
+            return np.zeros(0)
+        asks = {client: self._ask(client, None, k, wire.MODEL) for client in range(self.n)}
+        replies, models, silent = self._post.ask(asks, deadline), [], []
+        for client, width in enumerate(widths):
+            reply, values = self._read(replies.get(client), width)
+            if reply.code in (wire.BUDGET, wire.LOST, wire.STATE):
+                log.warning("no model: %s: %s", self._deployment.clients.names[client], reply.told())
+                return np.zeros(0)
+            silent += [f"{self._deployment.clients.names[client]}: {reply.told()}"] if reply.code else []
+            models.append(values[0])
+        if silent:
+            raise TooFewAnswers(
+                f"after round {k}: every party's model is needed. Run the app again to ask for them. "
+                f"Silent: {'; '.join(silent)}"
+            )
+        return np.concatenate(models)
+
+    def _prox(self, v: np.ndarray, rho: np.ndarray) -> np.ndarray:
+        return self._about_labels(Prox(v, rho), wire.PROX, v.shape[-1])
+
+    def _slope(self, scores: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        asked = Slope(scores) if rows is None else SlopeAt(scores, rows)
+        return self._about_labels(asked, wire.SLOPE, scores.shape[-1])
+
+    def _about_labels(self, question: Any, what: str, width: int) -> np.ndarray:
+        """One more exchange in the round, with the label holder alone. Without its answer there is no round."""
+        clients = self._deployment.clients
+        ask = self._ask(clients.holding, question, self._k, what)
+        replies = self._post.ask({clients.holding: ask}, clients.deadline)
+        reply, values = self._read(replies.get(clients.holding), width)
+        if reply.code:
+            raise TooFewAnswers(
+                f"round {self._k}: nothing was heard of the labels. Run the app again to go on from round {self._k}. "
+                f"Silent: {clients.holder}: {reply.told()}"
+            )
+        return values
+
+    @staticmethod
+    def _read(reply: Reply | None, width: int) -> tuple[Reply, np.ndarray]:
+        """What was said, and its values; or why there are none."""
+        reply, nothing = reply or Reply(wire.TIMEOUT, "it did not answer in time"), np.zeros((1, width))
+        try:
+            return reply, nothing if reply.code else wire.unpack(reply.up, Values, {"values": (width,)}).values
+        except InvalidInput as error:
+            return Reply(wire.BAD_ANSWER, str(error)[:300]), nothing
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        known = {"spent": self._spent.astype(np.float64), "limits": self.limits.copy(), "heard": self.heard.copy()}
+        return known | {"engine": np.asarray(self.engine)}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._spent = np.asarray(arrays["spent"]) > 0
+        self.limits, self.heard = np.array(arrays["limits"]), np.asarray(arrays["heard"]) > 0
+
+    def _ask(self, client: int, down: Any, k: int, what: str = wire.ROUND) -> Ask:
+        bound = self._deployment.clients.row_bound or 0.0
+        packed = {} if down is None else wire.pack(down)
+        return Ask(self._name, client, k, self._task, self._events, bound, what, packed)

@@ -1,0 +1,205 @@
+"""Parties in this process: the clients of data whose columns are split, and what is different about them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.contract import Algorithm, LabelOracle, Layout
+from sottovoce.core.random.streams import Streams
+from sottovoce.core.round import Exchange, Outcome
+from sottovoce.experiment.local import Ledgers, LocalClients
+from sottovoce.experiment.result import Result, summed_scores
+from sottovoce.experiment.task import Task
+from sottovoce.ledger.charges import Charges, Counted, History, Kept, charges_of
+from sottovoce.ledger.memory import fingerprint
+from sottovoce.privacy.doors import open_door
+from sottovoce.privacy.doors.party import bounded
+from sottovoce.privacy.events import Event
+from sottovoce.privacy.labels import label_event, label_key, label_oracle, randomised_labels
+from sottovoce.privacy.noise_key import NoiseKey, parts_digests
+from sottovoce.problems.columns import Columns
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.vertical import Matrix, VerticalFederation, matrices
+
+if TYPE_CHECKING:
+    from sottovoce.experiment.label_flips import LabelFlips
+
+
+@dataclass
+class LocalParties(LocalClients):
+    """The parties that live in this process, and the labels.
+
+    Parameters
+    ----------
+    label_epsilon, label_charges
+        What was spent on labels, where ledgers count it over runs, and what was charged for them.
+    """
+
+    label_epsilon: float | None = None
+    label_charges: History | None = None
+    layout: ClassVar[Layout] = "columns"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._algorithm: Any = None
+        self._k = 0
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        federation: Any,
+        ledger: Ledgers | None,
+        streams: Streams,
+        events: tuple[Event, ...],
+        clients: np.ndarray | None = None,
+        noise: Streams | None = None,
+        **more: Any,
+    ) -> "LocalParties":
+        one = task.objective.loss.outputs == 1
+        rule = "a loss of one score per sample is needed where columns are split"
+        check.require(one, "train", rule, task.objective.loss)
+        exact = Columns(bounded(federation.parts, task.privacy), task.objective.penalty)
+        key = column_key(task, federation.parts, noise or streams, events)
+        who = np.arange(federation.n) if clients is None else clients
+        door = open_door(task.privacy, events, ledger, exact, task.algorithm.asks(), key=key, clients=who)
+        made = cls(task, federation, exact, door, streams, ledger, **more)
+        made.labels = made.labels or cls.labels_of(federation, task.objective)
+        return made
+
+    @classmethod
+    def simulated(
+        cls, task: Task, federation: Any, ledger: Ledgers | None, streams: Streams, test: Any, ledgers: Path | None
+    ) -> "LocalParties":
+        loss = task.objective.loss
+        y = loss.check_labels(federation.y)
+        loss.check_both_classes(y)
+        events = task.plan(federation.sizes)
+        made = cls.of(task, federation, ledger, streams, events, test=cls.test_set(task, federation, test))
+        epsilon = getattr(task.privacy, "label_epsilon", None)
+        if epsilon is not None:
+            made.randomise_labels(y, epsilon, ledgers)
+        return made
+
+    def randomise_labels(self, y: np.ndarray, epsilon: float, ledgers: Path | None) -> None:
+        """Flip labels before training: once for this run, or, with a folder of ledgers, once for life."""
+        key = None if self.task.privacy.secret_noise else label_key(self.door.key, y)
+        if ledgers is None:
+            y, self.label_charges = randomised_labels(y, epsilon, key), Counted.of({label_event(epsilon): 1})
+        else:
+            flipped, rows = _flips(ledgers, self.federation).drawn(y, epsilon, key)
+            y, self.label_charges, self.label_epsilon = y * flipped, Kept.of(rows), epsilon
+        objective = self.task.objective
+        self.labels = label_oracle(objective.loss, y, label_weight(objective, self.federation.samples))
+
+    @staticmethod
+    def labels_of(federation: Any, objective: Objective) -> LabelOracle:
+        """What the server may ask of the labels as they are."""
+        y = objective.loss.check_labels(federation.y)
+        return label_oracle(objective.loss, y, label_weight(objective, federation.samples))
+
+    @staticmethod
+    def message_width(federation: Any, objective: Objective) -> int:
+        return federation.samples
+
+    @staticmethod
+    def test_set(task: Task, federation: Any, test: Any) -> tuple[list[Matrix], np.ndarray] | None:
+        if test is None:
+            return None
+        pair = isinstance(test, tuple) and len(test) == 2
+        check.require(pair, "train", "test must be a pair ([X_1, ..., X_M], y)", type(test).__name__)
+        parts, labels = matrices("test", test[0], federation.widths), task.objective.loss.check_labels(test[1])
+        rows = parts[0].shape[0]
+        check.require(len(labels) == rows, "test", f"y must have one entry per row ({rows})", len(labels))
+        return parts, labels
+
+    def start(self, algorithm: Algorithm) -> None:
+        self._algorithm = algorithm
+        super().start(algorithm)
+
+    def exchange(self, algorithm: Algorithm, down: Any, active: np.ndarray, k: int) -> Exchange | None:
+        self._k = k
+        return super().exchange(algorithm, down, active, k)
+
+    def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
+        """Objective of the parties' exact models (a simulation may look), test loss of what a release would hold."""
+        numbers: dict[str, np.ndarray] = {}
+        kept, loss = self._algorithm.kept(self._states), self.task.objective.loss
+        if self.measure_training:
+            x = self.door.looked_at(kept, self._everyone)
+            scores = self.exact.predict(x, self._everyone).sum(axis=-2)
+            data_term = loss.value(scores, loss.check_labels(self.federation.y)).sum(axis=-1)
+            weight = label_weight(self.task.objective, self.dim)
+            numbers["objective"] = weight * data_term + self.task.objective.penalty.value(self.flat(x))
+        if self.test is not None and (self.measure_training or self.task.privacy.budget is None):
+            X, y = self.test
+            x = self.door.would_be(kept, self._everyone, self._k)
+            if x is not None:
+                scores = summed_scores(X, self.flat(x), self.federation.widths)
+                numbers["test_loss"] = loss.value(scores, y).mean(axis=-1)
+                if loss.classification:
+                    numbers["test_accuracy"] = (loss.predict(scores) == y).mean(axis=-1)
+        if self.ledger is not None:
+            numbers["epsilon"] = self.ledger.epsilons(roughly=True).max(axis=-1)
+        return numbers
+
+    def flat(self, x: np.ndarray) -> np.ndarray:
+        """The parties' models end to end, without padding: (runs?, columns of all)."""
+        return np.concatenate([x[..., m, :width] for m, width in enumerate(self.federation.widths)], axis=-1)
+
+    def models(self, k: int) -> np.ndarray:
+        """The models for prediction, end to end, made after round k and charged; of length 0 where there are none."""
+        nothing = self.flat(np.zeros((*self._shape(self.n), self.exact.widest)))[..., :0]
+        if k == 0 or not self.door.affords_models(self._everyone):
+            return nothing
+        x = self.door.models(self._algorithm.kept(self._states), self._everyone, k)
+        return nothing if x is None else self.flat(x)
+
+    def charges(self, rounds: int) -> Charges | None:
+        if self.ledger is None:
+            return None
+        return charges_of(self.ledger, self.door.events[0], rounds, self.label_charges)
+
+    def result(self, outcome: Outcome, config: dict[str, Any], lasting: bool) -> Result:
+        """The finished run. The models for prediction are made, and charged, here."""
+        model, together = self.models(outcome.rounds), None
+        if self.ledger is not None and self.door.privacy.unit == "record":
+            together = self.together()
+        facts = {"together": together, "predicts": model.shape[-1] > 0, "on_labels": self.label_epsilon}
+        return self.finished_run(outcome, config, lasting, model, **facts)
+
+    def together(self) -> float:
+        """The epsilon of all parties' answers taken together (of the worst run)."""
+        from sottovoce.privacy import accounting
+
+        assert self.ledger is not None
+        worst = 0.0
+        for run in range(self.streams.runs or 1):
+            spent: dict[Any, int] = {}
+            for party in range(self.n):
+                for event, count in self.ledger.spent(party, run).items():
+                    spent[event] = spent.get(event, 0) + count
+            worst = max(worst, accounting.epsilon(spent, self.delta or 0.0))
+        return worst
+
+
+def label_weight(objective: Objective, samples: int) -> float:
+    """What one sample's loss counts for."""
+    return 1.0 / samples if objective.scale == "mean" else 1.0
+
+
+def column_key(task: Task, parts: Sequence[Matrix], streams: Streams, events: tuple[Event, ...]) -> NoiseKey:
+    """What noise is bound to where columns are split: everything that decides a party's answers."""
+    return task.key(streams, parts_digests(parts), events)
+
+
+def _flips(folder: Path, federation: VerticalFederation) -> "LabelFlips":
+    """The label flips of a simulation with ledgers, and the ledger of the labels."""
+    from sottovoce.experiment.label_flips import LabelFlips
+
+    home, owner = folder / "labels", f"{federation.names[federation.holder]}, labels"
+    return LabelFlips(home / "flips.npz", home / "0000.ledger", owner, fingerprint(federation.y, federation.y[:0]))

@@ -1,0 +1,116 @@
+"""What a finished run gives: a model, how it got there, and what may be said about privacy."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sottovoce.core import check
+from sottovoce.core.check import NoGuarantee
+from sottovoce.core.contract import Layout
+from sottovoce.core.round import History
+from sottovoce.ledger.charges import Charges
+from sottovoce.privacy.guarantee import Guarantee
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.vertical import Matrix, matrices
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """A trained model, how it got there, and what may be said about privacy.
+
+    Examples
+    --------
+    >>> import sottovoce as sv
+    >>> fed = sv.Federation.from_arrays([[1.0], [-1.0], [0.9], [-0.8]], [1, -1, 1, -1], groups=["a", "a", "b", "b"])
+    >>> goal = sv.Objective(sv.Logistic(), sv.L2(0.1))
+    >>> result = sv.train(sv.DPADMM(), fed, goal, rounds=10, privacy=sv.NoPrivacy(), seed=0, engine="numpy")
+    >>> result.predict([[0.5], [-0.3]])
+    array([ 1., -1.])
+    >>> result.rounds, result.model.shape, sorted(result.history.columns)[:3]
+    (10, (1,), ['answered', 'bytes_down', 'bytes_up'])
+    >>> print(result.guarantee)
+    No privacy: exact answers were sent in the clear.
+    >>> result
+    Result: dp-admm, 10 rounds, a model of shape (1,)
+      objective 0.4733
+      privacy: none
+    """
+
+    model: np.ndarray  # (dim,), or (runs, dim)
+    history: History
+    guarantee: Guarantee
+    rounds: int
+    stopped: str
+    objective: Objective
+    config: dict[str, Any]
+    charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
+    layout: ClassVar[Layout] = "rows"
+
+    def __repr__(self) -> str:
+        """What was trained, the last numbers that were measured, and the guarantee: three lines."""
+        method = self.config.get("algorithm", {}).get("name", "a method")
+        measured = [name for name in ("objective", "test_loss", "test_accuracy") if name in self.history.columns]
+        last = ", ".join(f"{name.replace('_', ' ')} {self.history[name][-1]:.4g}" for name in measured)
+        first = f"{type(self).__name__}: {method}, {self.rounds} rounds, a model of shape {self.model.shape}"
+        return f"{first}\n  {last or 'nothing was measured'}\n  privacy: {self.guarantee.short}"
+
+    def scores(self, X: ArrayLike) -> np.ndarray:
+        """Margins of new rows: (runs?, rows), or with one column per class for softmax."""
+        return self.objective.loss.scores(check.finite_array("Result", "X", X, ndim=2), self.model)
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """Labels (or values, for regression) of new rows."""
+        return self.objective.loss.predict(self.scores(X))
+
+    def save(self, path: str | Path) -> Path:
+        """Write a run folder: config, history (Parquet), model, guarantee, charges. All of it, or nothing."""
+        from sottovoce.experiment import store
+
+        return store.save(self, Path(path))
+
+
+@dataclass(frozen=True, repr=False)
+class VerticalResult(Result):
+    """A model whose parts stay with their parties: `model` holds them end to end, `widths` says whose is which."""
+
+    widths: tuple[int, ...] = ()
+    layout: ClassVar[Layout] = "columns"
+
+    def party_model(self, m: int) -> np.ndarray:
+        """The part of party m, which stays with it: (columns,) or (runs, columns)."""
+        check.whole("party_model", at_least=0, m=m)
+        check.require(
+            m < len(self.widths), "party_model", f"m must be the number of a party, 0..{len(self.widths) - 1}", m
+        )
+        ends = list(itertools.accumulate(self.widths, initial=0))
+        return self._released()[..., ends[m] : ends[m + 1]]
+
+    def partial_scores(self, m: int, X: Any) -> np.ndarray:
+        """What party m sends for new rows of its columns: one value per row, and nothing else."""
+        (part,) = matrices(f"party {m + 1}", [X], [self.widths[m]])
+        return summed_scores([part], self.party_model(m), [self.widths[m]])
+
+    def scores(self, X: Any) -> np.ndarray:
+        """Scores of new rows, given as one array per party: the sum of what the parties send."""
+        parts = matrices("predict", X, self.widths)
+        return summed_scores(parts, self._released(), self.widths)
+
+    def _released(self) -> np.ndarray:
+        if self.model.shape[-1] == 0:
+            raise NoGuarantee(
+                "predict: no model was released, so no score of a new row is covered by the guarantee. Train with "
+                "ProvenColumns(model=True)"
+            )
+        return self.model
+
+
+def summed_scores(parts: Sequence[Matrix], model: np.ndarray, widths: Sequence[int]) -> np.ndarray:
+    """Σ_m X_m x_m: (runs?, rows)."""
+    ends = list(itertools.accumulate(widths, initial=0))
+    pieces = [model[..., a:b] for a, b in itertools.pairwise(ends)]
+    return np.sum([(part @ piece.T).T for part, piece in zip(parts, pieces, strict=True)], axis=0)

@@ -1,0 +1,223 @@
+"""A run file becomes a task here.
+
+    [data]           name = "adult" (and the loader's options), or csv = "rows.csv" with label = and owner = a column;
+                     clients, partition (and its options), test = rows or a fraction, seed, row_bound, shorten,
+                     ranges = {column = [low, high], ...} for csv;
+                     or split = [66, 57], the columns of each party
+    [objective]      loss (and its options), penalty (and its options), scale
+    [algorithm]      name, and the algorithm's fields
+    [privacy]        mode = "proven" | "published" | "none", and its fields
+    [participation]  name, and its fields; left out: everyone
+    [run]            rounds, seed, engine, record_every, runs, name, ledgers
+
+A deployment has a table [clients] in place of [data]: see `deploy/server.py`.
+
+`load` reads and builds everything but the rows, which come with `Experiment.data()`.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+from sottovoce.algorithms import ALGORITHMS
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Algorithm, Layout
+from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
+from sottovoce.core.random.streams import Streams
+from sottovoce.core.round import Checkpoint
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.source import Data, Source, read_rows, read_source
+from sottovoce.experiment.tables import (
+    Built,
+    Tables,
+    choice,
+    describe,
+    field_names,
+    fit_value,
+    from_table,
+    known_keys,
+    named,
+    placed_at,
+    plain_fields,
+    read_tables,
+)
+from sottovoce.experiment.task import Engine, Task
+from sottovoce.experiment.train import train
+from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE
+from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, ProvenColumns, Published
+from sottovoce.problems.losses import LOSSES
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.penalties import PENALTIES
+
+MODES: dict[Layout, dict[str, type[PrivacyMode]]] = {
+    "rows": {mode.mode: mode for mode in (Proven, Published, NoPrivacy)},
+    "columns": {mode.mode: mode for mode in (ProvenColumns, Published, NoPrivacy)},
+}
+TABLES = ("data", "clients", "objective", "algorithm", "privacy", "participation", "run")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """[run]. `runs` = 0 is one run without a runs axis; without `seed` one is drawn and kept nowhere, so that the run
+    cannot be repeated; `ledgers` is a folder of ledger files, from where the command runs: see `train`."""
+
+    rounds: int
+    seed: int | None = None
+    engine: Engine = "auto"
+    record_every: int = 1
+    runs: int = 0
+    name: str = ""
+    ledgers: str = ""
+
+    def __post_init__(self) -> None:
+        check.whole("run", rounds=self.rounds, record_every=self.record_every)
+        check.whole("run", at_least=0, runs=self.runs)
+        check.one_of("run", "engine", self.engine, get_args(Engine))
+        if self.seed is not None:
+            check.whole("run", at_least=0, seed=self.seed)
+        usable = re.fullmatch(r"[\w.-]{0,100}", self.name) is not None and not self.name.startswith(".")
+        check.require(usable, "run", "name must be letters, digits, '-', '_' and '.' (it names a folder)", self.name)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run, ready to start: everything but the rows is built and checked."""
+
+    task: Task
+    settings: Settings
+    source: Source
+    loader_options: Mapping[str, Any]
+    partition_options: Mapping[str, Any]
+    file: str = "run"  # named in errors
+
+    def data(self) -> Data:
+        """The rows; read at the first call."""
+        return self._data
+
+    @cached_property
+    def _data(self) -> Data:
+        with placed_at(f"{self.file}, [data]"):
+            proven = self.task.privacy.mode == "proven"
+            return read_rows(
+                self.source, self.task.objective.loss, self.loader_options, self.partition_options, proven, self.file
+            )
+
+    def with_algorithm(self, algorithm: Algorithm[Any, Any, Any, Any]) -> "Experiment":
+        """The same run of another algorithm, on the same rows (not read again)."""
+        return self.with_task(replace(self.task, algorithm=algorithm))
+
+    def with_task(self, task: Task) -> "Experiment":
+        """Another task on the same rows (not read again)."""
+        other = replace(self, task=task)
+        if "_data" in self.__dict__:
+            other.__dict__["_data"] = self._data
+        return other
+
+    def described(self) -> Tables:
+        """The tables of this run with every default written out: what is saved, and what `load` reads back."""
+        source = replace(self.source, labels=self.data().labels, labels_found=self._labels_found())
+        data = {**plain_fields(source), **self.loader_options, **self.partition_options}
+        run = plain_fields(self.settings)
+        return describe(self.task, self.data().federation, run["engine"]) | {"data": data, "run": run}
+
+    def train(
+        self,
+        after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+        resume: Checkpoint | None = None,
+    ) -> Result:
+        """Train, from the start or from a checkpoint of this same run."""
+        data, settings, task = self.data(), self.settings, self.task
+        with placed_at(f"{self.file}, [participation]"):
+            _must_suit(task.participation, data.federation.n, settings.rounds)
+        with placed_at(self.file):
+            result = train(
+                task.algorithm,
+                data.federation,
+                task.objective,
+                rounds=settings.rounds,
+                privacy=task.privacy,
+                participation=task.participation,
+                seed=settings.seed,
+                runs=settings.runs or None,
+                test=data.test,
+                engine=settings.engine,
+                record_every=settings.record_every,
+                ledgers=settings.ledgers or None,
+                resume=resume,
+                after_round=after_round,
+            )
+        not_covered = [LABELS_FOUND] if self._labels_found() else []
+        not_covered += [TEST_SET_ASIDE] if self.source.csv and self.source.test is not None else []
+        return replace(result, config=self.described(), guarantee=result.guarantee.leaving_out(*not_covered))
+
+    def _labels_found(self) -> bool:
+        """Whether the labels there can be were read off the rows: a look that nobody paid for."""
+        return self.source.labels_found or (bool(self.data().labels) and not self.source.labels)
+
+
+def load(path: str | Path, **run: Any) -> Experiment:
+    """The run that a TOML file describes; `run` overrides keys of its [run] table."""
+    path = Path(path)
+    tables = read_tables(path, TABLES)
+    tables["run"] = {"name": folder_name(path.stem)} | tables.get("run", {}) | run
+    return build(tables, path.name, path.parent)
+
+
+def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
+    """The run that `tables` describe. `file` is named in errors; paths in it start from `folder`."""
+    check.require("data" in tables, file, "needs a table [data]")
+    source = read_source(tables["data"], f"{file}, [data]", folder)
+    return Experiment(*build_task(tables, file), *source, file=file)
+
+
+def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
+    """What `tables` ask for, whoever holds the rows. `file` is named in errors."""
+    for name in ("objective", "algorithm", "privacy", "run"):
+        check.require(name in tables, file, f"needs a table [{name}]")
+    algorithm = named(ALGORITHMS, "algorithm", tables["algorithm"], f"{file}, [algorithm]")
+    privacy = named(MODES[algorithm.layout], "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
+    given = tables.get("participation", {"name": Everyone.name})
+    participation = named(PARTICIPATION, "participation", given, f"{file}, [participation]")
+    settings = from_table(Settings, tables["run"], f"{file}, [run]")
+    asks_someone = participation.most(settings.rounds) > 0
+    check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
+    objective = build_objective(tables["objective"], f"{file}, [objective]")
+    return Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine), settings
+
+
+def build_objective(table: Mapping[str, Any], where: str) -> Objective:
+    """The objective of an [objective] table, in which the options of the loss and of the penalty stand side by side."""
+    if table.get("loss") == "module":
+        raise InvalidInput(
+            f"{where}: a neural model is code, which no file may bring along. Build its Module again in Python and "
+            "give it the saved parameters: module.scores(X, w), or module.trained(w)"
+        )
+    loss = LOSSES[choice(LOSSES, "loss", table, where, "loss")]
+    penalty = PENALTIES[choice(PENALTIES, "penalty", {"penalty": "none"} | dict(table), where, "penalty")]
+    known_keys(table, ["loss", "penalty", "scale", *field_names(loss), *field_names(penalty)], where)
+
+    def part(kind: type[Built], name: str) -> Built:
+        own = field_names(kind)
+        return from_table(kind, {key: value for key, value in table.items() if key in own}, where, name)
+
+    scale = fit_value(where, "scale", table.get("scale", "mean"), str)
+    made = part(loss, loss.name), part(penalty, penalty.name)
+    with placed_at(where):
+        return Objective(*made, scale)
+
+
+def _must_suit(participation: Participation, n: int, rounds: int) -> None:
+    """Have the rule check itself against the number of clients, before the first round and not in a later one."""
+    told = rounds if isinstance(participation, Schedule) else 1  # what is drawn, is drawn alike in every round
+    for _ in itertools.islice(participation.masks(n, Streams(0)), told):
+        pass
+
+
+def folder_name(text: str) -> str:
+    """`text` as the name of a run, which names a folder."""
+    return re.sub(r"[^\w.-]+", "-", text).lstrip(".")[:100]

@@ -1,0 +1,201 @@
+"""[data]: where the rows come from and who holds them."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.clipping import shorten_rows
+from sottovoce.experiment.csv_file import coded, label_text, read_csv
+from sottovoce.experiment.tables import choice, field_names, fit_value, from_table, known_keys, parameters
+from sottovoce.problems import data as datasets
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.losses import Loss
+from sottovoce.problems.partition import PARTITIONS, make
+from sottovoce.problems.vertical import VerticalFederation, cut
+
+OWNER = "owner"  # the partition that follows the rows' own owners
+_NOT_DENSE = "dense"  # an option of some loaders; a run needs dense rows
+
+
+@dataclass(frozen=True)
+class Source:
+    """[data]: where the rows come from and who holds them.
+
+    A CSV file has a header; all columns but `label` and `owner` are features and must be numbers. For a
+    classification loss the distinct labels are numbered in increasing order (or in the order of `labels`): -1 and +1
+    for two classes, 0, 1, ... for softmax; the saved config names that order, and says with `labels_found` that it was
+    not declared but read off the rows, which no guarantee covers. `ranges` brings each feature of a CSV
+    file from its stated range to [-1, 1], as `PublicScaler` does: state what is known without looking. With `shorten`,
+    rows longer than `row_bound` are scaled down to it, each by itself, which makes the bound true and costs no privacy.
+    With `split` columns are shared out instead of rows: the first split[0] of them to one party, the next split[1] to
+    another, ... (`owner` is then a column that is left out).
+    """
+
+    name: str = ""
+    csv: str = ""
+    label: str = ""
+    owner: str = ""
+    labels: tuple[str, ...] = ()
+    labels_found: bool = False
+    clients: int | None = None
+    partition: str = ""
+    test: int | float | None = None
+    seed: int = 0
+    row_bound: float | None = None
+    shorten: bool = False
+    split: tuple[int, ...] = ()
+    ranges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check.require(bool(self.name) != bool(self.csv), "data", "give either name = a data set or csv = a file")
+        if self.csv:
+            check.require(bool(self.label), "data", "csv needs label = the column that holds the labels")
+            check.require(self.label != self.owner, "data", "label and owner must be different columns", self.label)
+        else:
+            for key in ("label", "owner", "labels", "ranges"):
+                check.require(not getattr(self, key), "data", f"{key} goes with csv = a file, not with name")
+        check.whole("data", at_least=0, seed=self.seed)
+        if self.clients is not None:
+            check.whole("data", clients=self.clients)
+        if self.partition == OWNER:
+            check.require(self.clients is None, "data", "clients follows from the owners; leave it out", self.clients)
+        if self.row_bound is not None:
+            check.positive("data", row_bound=self.row_bound)
+        check.require(not self.shorten or self.row_bound is not None, "data", "shorten needs row_bound = a length")
+        if self.split:
+            check.whole("data", **{f"split[{m}]": width for m, width in enumerate(self.split)})
+            for key in ("clients", "partition", "row_bound", "shorten"):
+                check.require(not getattr(self, key), "data", f"split shares out columns: leave {key}, for rows, out")
+        distinct = len(set(self.labels)) == len(self.labels)
+        check.require(distinct, "data", "labels must be distinct", list(self.labels))
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Rows, shared out; test rows; and which label stands for -1, +1 (or 0, 1, ...) when they were mapped.
+
+    Test rows that `[data] test` sets aside from a CSV file are the owners' own; those of a named data set are public.
+    """
+
+    federation: Federation | VerticalFederation
+    test: tuple[Any, np.ndarray] | None
+    labels: tuple[str, ...] = ()
+
+
+def read_source(table: dict[str, Any], where: str, folder: Path) -> tuple[Source, dict[str, Any], dict[str, Any]]:
+    """[data]: its own keys, the loader's options and the partition's."""
+    if table.get("source") == "arrays":
+        raise InvalidInput(f"{where}: this run was trained on arrays given in Python; train it again from there")
+    loader: dict[str, Any] = {}
+    if "name" in table:
+        name = choice([info.name for info in datasets.available()], "data set", table, where)
+        loader = parameters(getattr(datasets, name), leave_out=(_NOT_DENSE,))
+    sharing: dict[str, Any] = {}
+    if "partition" in table:
+        kind = choice([*PARTITIONS, OWNER], "partition", table, where, "partition")
+        sharing = parameters(PARTITIONS[kind], leave_out=("y", "clients", "seed")) if kind != OWNER else {}
+    own = field_names(Source)
+    known_keys(table, [*own, *loader, *sharing], where)
+    split = [
+        {key: fit_value(where, key, table[key], hint) for key, hint in options.items() if key in table}
+        for options in (loader, sharing)
+    ]
+    given = {key: value for key, value in table.items() if key in own}
+    if isinstance(given.get("labels"), list):
+        given["labels"] = [label_text(label) for label in given["labels"]]
+    if isinstance(given.get("csv"), str) and given["csv"]:
+        given["csv"] = str((folder / Path(given["csv"]).expanduser()).resolve())
+    return from_table(Source, given, where), split[0], split[1]
+
+
+def read_rows(
+    source: Source,
+    loss: Loss,
+    loader_options: Mapping[str, Any],
+    partition_options: Mapping[str, Any],
+    proven: bool,
+    file: str,
+) -> Data:
+    """Read the rows and share them out. `proven`: whether gradients will be clipped; `file` is named in warnings."""
+    labels: tuple[str, ...] = ()
+    if source.csv:
+        path = Path(source.csv)
+        X, texts, groups = read_csv(path, source.label, source.owner, source.ranges)
+        y, labels = coded(texts, source.labels, loss, f"{path.name}, column {source.label!r}")
+        if proven:
+            _warn_of_sizes(source, file)
+        test, row_bound = None, source.row_bound
+        if row_bound is None and source.ranges and not source.split:
+            row_bound = float(np.sqrt(X.shape[1]))  # every entry is within [-1, 1]
+    else:
+        loaded = datasets.load(source.name, **loader_options)
+        X, y, groups, test = loaded.X, loaded.y, loaded.groups, loaded.test
+        row_bound = loaded.row_bound if source.row_bound is None else source.row_bound
+    if source.test is not None:
+        train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
+        if groups is not None and _by_owner(source):
+            _everyone_keeps_rows(groups, train_rows)
+        test = X[test_rows], y[test_rows]
+        X, y, groups = X[train_rows], y[train_rows], None if groups is None else groups[train_rows]
+    if source.shorten:
+        assert row_bound is not None
+        X, test = shorten_rows(X, row_bound), None if test is None else (shorten_rows(test[0], row_bound), test[1])
+    if source.split:
+        parties = VerticalFederation.from_columns(X, y, source.split)
+        return Data(parties, None if test is None else (cut(test[0], source.split), test[1]), labels)
+    groups = _groups(source, partition_options, y, groups)
+    federation = Federation.from_arrays(X, y, groups)
+    if row_bound is not None:
+        try:
+            federation = replace(federation, row_bound=row_bound)
+        except InvalidInput as error:
+            way_out = f"To have them scaled down: [data] row_bound = {row_bound:g}, shorten = true"
+            raise InvalidInput(f"{error}. {way_out}") from None
+    return Data(federation, test, labels)
+
+
+def _warn_of_sizes(source: Source, file: str) -> None:
+    """Say what is not known of the rows, as the estimators do. The rows are not looked at for it."""
+    if not (source.ranges or source.split or source.row_bound is not None):
+        warnings.warn(
+            f"{file}, [data]: nothing is stated about the sizes of columns, and those of other sizes than "
+            "about 1 will be clipped away. Give ranges = { column = [low, high], ... }, or a row_bound",
+            stacklevel=2,
+        )
+
+
+def _by_owner(source: Source) -> bool:
+    return source.partition == OWNER or (not source.partition and source.clients is None)
+
+
+def _everyone_keeps_rows(owners: np.ndarray, train_rows: np.ndarray) -> None:
+    """An owner whose rows are all in the test part would not be a client, and nobody would be told."""
+    without = np.setdiff1d(owners, owners[train_rows]).tolist()
+    if without:
+        others = f" (and {len(without) - 1} other owners)" if len(without) > 1 else ""
+        raise InvalidInput(
+            f"data: test takes all rows of owner {without[0]!r}{others}, who would have none to train on. "
+            "Give a smaller test, or leave the rows of that owner out"
+        )
+
+
+def _groups(
+    source: Source, partition_options: Mapping[str, Any], y: np.ndarray, owners: np.ndarray | None
+) -> np.ndarray:
+    if _by_owner(source):
+        if owners is None:
+            what = f"{source.name or Path(source.csv).name}: rows have no owner of their own"
+            way_out = "owner = the column that names them" if source.csv else "clients = how many share the rows"
+            raise InvalidInput(f"{what}; give [data] {way_out}")
+        return owners
+    kind = source.partition or "iid"
+    clients = source.clients
+    if clients is None:
+        raise InvalidInput(f"data: partition {kind!r} needs clients = how many share the rows")
+    return make(kind, y, clients=clients, seed=source.seed, **partition_options)

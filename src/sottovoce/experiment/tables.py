@@ -1,0 +1,226 @@
+"""TOML <-> dataclasses: the tables of run files, node files and saved runs.
+
+A name is looked up in its registry and the dataclass is built from its own fields, so that a new algorithm, loss or
+penalty needs no line here.
+"""
+
+import inspect
+import json
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput, MissingData, NoGuarantee
+from sottovoce.experiment.task import Task
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.vertical import VerticalFederation
+
+_LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
+Built = TypeVar("Built")
+Tables = dict[str, dict[str, Any]]
+
+
+def describe(task: Task, federation: Federation | VerticalFederation, engine: str) -> Tables:
+    """The tables of a run on arrays, as plain values: enough to know what was done, without the rows themselves."""
+    return {"data": federation.described(), **describe_task(task), "run": {"engine": engine}}
+
+
+def describe_task(task: Task) -> Tables:
+    """The tables of a task, [run] left out."""
+    objective = task.objective
+    return {
+        "objective": {
+            "loss": objective.loss.name,
+            **plain_fields(objective.loss),
+            "penalty": objective.penalty.name,
+            **plain_fields(objective.penalty),
+            "scale": objective.scale,
+        },
+        "algorithm": {"name": task.algorithm.name, **plain_fields(task.algorithm)},
+        "privacy": {"mode": task.privacy.mode, **plain_fields(task.privacy)},
+        "participation": {"name": task.participation.name, **plain_fields(task.participation)},
+    }
+
+
+def plain_fields(thing: Any) -> dict[str, Any]:
+    """The fields of a dataclass as TOML values; what is None or empty is left out, TOML has no word for it."""
+    given = {field.name: getattr(thing, field.name) for field in fields(thing)}
+    plain = {name: _plain(value) for name, value in given.items() if value is not None}
+    return {name: value for name, value in plain.items() if value not in ("", [], {})}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return value if isinstance(value, bool | int | float | str) else repr(value)
+
+
+def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Tables of text, numbers, truth values, lists and tables as TOML that `tomllib` reads back as the same values."""
+    blocks = []
+    for name, table in tables.items():
+        lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
+        blocks.append("\n".join([f"[{_toml_key(name)}]", *lines, ""]))
+    return "\n".join(blocks)
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_text(key)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(float(value))
+    if isinstance(value, str):
+        return _toml_text(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(each) for each in value)}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml_key(key)} = {_toml_value(each)}" for key, each in value.items()) + "}"
+    raise InvalidInput(f"TOML: a value must be text, a number, true, false, or a list or table of these, got {value!r}")
+
+
+def _toml_text(text: str) -> str:
+    # JSON's escapes are TOML's, but TOML also wants DEL escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+# ---------------------------------------------------------------------------------------------- TOML -> dataclasses
+
+
+def read_tables(path: Path, known: Collection[str]) -> Tables:
+    """The tables of a TOML file, not interpreted yet."""
+    if path.is_dir():
+        raise InvalidInput(
+            f"{path}: is a folder, not a TOML file. To go on with a run use: sottovoce run --resume {path}"
+        )
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise MissingData(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
+    check.require(len(content) <= _LARGEST_FILE, str(path), f"must have at most {_LARGEST_FILE // 2**20} MiB")
+    text = check.utf8(str(path), content, "TOML")
+    try:
+        tables = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidInput(f"{path}: must be TOML ({error})") from None
+    for name, table in tables.items():
+        check.one_of(path.name, "table", name, known)
+        check.require(isinstance(table, dict), path.name, f"{name} must be a table, [{name}]", table)
+    return tables
+
+
+def named(
+    registry: Mapping[str, type[Built]], what: str, table: dict[str, Any], where: str, key: str = "name"
+) -> Built:
+    """The object a table describes: a registered name and the fields of its dataclass."""
+    name = choice(registry, what, table, where, key)
+    return from_table(registry[name], {k: v for k, v in table.items() if k != key}, where, name, also=(key,))
+
+
+def choice(registry: Collection[str], what: str, table: Mapping[str, Any], where: str, key: str = "name") -> str:
+    check.require(key in table, where, f"needs {key} = one of {', '.join(registry)}")
+    return check.one_of(where, what, table[key], registry)
+
+
+def from_table(
+    kind: type[Built], table: Mapping[str, Any], where: str, name: str = "", also: Sequence[str] = ()
+) -> Built:
+    """`kind` from its fields, with the types it declares; its own checks are told where the values came from."""
+    hints, own = get_type_hints(kind), fields(kind)  # type: ignore[arg-type]
+    known_keys(table, [*also, *(each.name for each in own)], where)
+    for each in own:
+        needed = each.default is MISSING and each.default_factory is MISSING
+        check.require(each.name in table or not needed, where, f"{name or 'this table'} needs {each.name} = ...")
+    # Defaults go the same way, so that what is written down and read again is the same: a 0 may stand for 0.0.
+    usual = {each.name: each.default for each in own if each.default not in (MISSING, None)}
+    values = {key: fit_value(where, key, value, hints[key]) for key, value in (usual | dict(table)).items()}
+    with placed_at(where):
+        return kind(**values)
+
+
+@contextmanager
+def placed_at(where: str) -> Iterator[None]:
+    """Put the place in front of what others have to say about its values; a table is not named twice."""
+    try:
+        yield
+    except (InvalidInput, MissingData, NoGuarantee) as error:
+        table = re.search(r"\[(\w+)\]$", where)
+        said = str(error).removeprefix(f"{table[1]}: ") if table else str(error)
+        raise type(error)(f"{where}: {said}") from None
+
+
+def field_names(kind: Any) -> list[str]:
+    return [each.name for each in fields(kind)]
+
+
+def known_keys(table: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    for key in table:
+        check.one_of(where, "key", key, dict.fromkeys(known))  # each once, in the order given
+
+
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def fit_value(where: str, name: str, value: Any, hint: Any) -> Any:
+    """`value` as the type `hint` (whole numbers serve as numbers, lists as tuples), or an error that says which."""
+    try:
+        return _as(value, hint)
+    except TypeError as error:
+        raise InvalidInput(f"{where}: {name} must be {error}, got {value!r}") from None
+
+
+def _as(value: Any, hint: Any) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+        said = []
+        for kind in kinds:
+            try:
+                return _as(value, kind)
+            except TypeError as error:
+                said.append(str(error))
+        raise TypeError(" or ".join(said))
+    if origin is Literal:  # which of them, the dataclass checks
+        kinds = tuple({type(choice): None for choice in get_args(hint)})
+        return _as(value, Union[kinds])  # noqa: UP007 (made at run time)
+    if origin is not None and issubclass(origin, Sequence):
+        item = get_args(hint)[0]
+        if not isinstance(value, list | tuple):
+            raise TypeError("a list")
+        return tuple(_as(each, item) for each in value)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, dict):
+            raise TypeError("a table")
+        return {key: _as(each, get_args(hint)[1]) for key, each in value.items()}
+    fits = isinstance(value, (int, float) if hint is float else hint) and (hint is bool or not isinstance(value, bool))
+    if not fits:
+        raise TypeError(_WORDS.get(hint, hint.__name__))
+    return float(value) if hint is float else value
+
+
+def parameters(function: Callable[..., Any], leave_out: Collection[str]) -> dict[str, Any]:
+    """Names and types of a function's options."""
+    parameters = inspect.signature(function).parameters.values()
+    return {parameter.name: parameter.annotation for parameter in parameters if parameter.name not in leave_out}

@@ -1,0 +1,100 @@
+"""A task: what is trained, how and under which promise, whoever holds the data. It travels as one frozen value."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.contract import Algorithm, Layout
+from sottovoce.core.participation import Everyone, Participation
+from sottovoce.core.random.streams import Streams
+from sottovoce.privacy.events import Event
+from sottovoce.privacy.modes import Privacy, PrivacyMode, VerticalPrivacy
+from sottovoce.privacy.noise_key import NoiseKey
+from sottovoce.problems.objective import Objective
+
+Engine = Literal["auto", "numpy", "kernel"]
+_OTHER_LAYOUT = {  # of the data: what an algorithm for the other layout is told
+    "rows": "is for columns split between parties; give it a VerticalFederation (in a file: [data] split = [66, 57], "
+    "the columns of each party)",
+    "columns": "is for rows; columns are split here: use ADMMSharing() or FDML()",
+}
+_MODES: dict[Layout, tuple[Any, str]] = {
+    "rows": (Privacy, "Proven(epsilon=1.0, delta=1e-5, clip=1.0)"),
+    "columns": (
+        VerticalPrivacy,
+        "ProvenColumns(epsilon=1.0, delta=1e-6, unit='record', ...), Published(...) or NoPrivacy() where columns are "
+        "split",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked for.
+
+    Parameters
+    ----------
+    algorithm, objective, privacy, participation, rounds
+        The method, what it minimises, what is promised, who takes part, and for how many rounds.
+    engine
+        What computes gradients: "kernel" (compiled), "numpy", or by problem size ("auto").
+    """
+
+    algorithm: Algorithm[Any, Any, Any, Any]
+    objective: Objective
+    privacy: PrivacyMode
+    participation: Participation = Everyone()  # noqa: RUF009 (frozen)
+    rounds: int = 1
+    engine: Engine = "auto"
+
+    def check(self, layout: Layout) -> None:
+        """Refuse parts that do not fit each other, or data that are split in this way."""
+        check.of_kind("train", "algorithm", self.algorithm, Algorithm, "DPADMM(rho=0.1)")
+        check.of_kind("train", "objective", self.objective, Objective, "Objective(Logistic(), L2(1e-6))")
+        check.of_kind("train", "participation", self.participation, Participation, "Everyone()")
+        if self.algorithm.layout != layout:
+            raise InvalidInput(f"train: {self.algorithm.name} {_OTHER_LAYOUT[layout]}")
+        check.of_kind("train", "privacy", self.privacy, *_MODES[layout])
+        self.check_method()
+
+    def check_method(self) -> None:
+        """Refuse a mode, a penalty or a proof that the method does not have."""
+        if self.privacy.mode not in self.algorithm.modes:
+            known = ", ".join(sorted(self.algorithm.modes))
+            raise NoGuarantee(f"{self.algorithm.name}: has no {self.privacy.mode!r} variant (it has: {known})")
+        self.algorithm.check(self.objective.penalty)
+        self.privacy.check(self.algorithm.asks(), self.objective.penalty)
+
+    def plan(
+        self, sizes: np.ndarray, spent: Mapping[Event, int] | None = None, row_bound: float | None = None
+    ) -> tuple[Event, ...]:
+        """What each answer is, one event for each kind of question; nothing where there is no budget."""
+        most = self.participation.most(self.rounds)
+        return self.privacy.plan(self.algorithm.asks(), self.rounds, sizes, spent, row_bound, most)
+
+    def key(self, streams: Streams, digests: np.ndarray, events: tuple[Event, ...], *more: Any) -> NoiseKey:
+        """What noise is bound to: the task, and the digests of each client's own data."""
+        told = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
+        return NoiseKey.of_task(streams, digests, *told, *(events or (None,)), *more)
+
+    def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> dict[str, Any]:
+        """The terms of a paper's claim, with what this run is known to do that the claim does not cover."""
+        terms = self.algorithm.claim_terms(sizes, rounds)
+        if self.algorithm.layout == "columns":
+            return terms
+        unmet = [*terms.get("unmet", ())]
+        claimed, rate = terms.get("client_rate", 1.0), self.participation.rate(len(sizes))
+        if claimed < rate:
+            chance = f"clients take part with a chance of {claimed:g} in it (client_rate)"
+            unmet.append(f"{chance}, and of up to {rate:g} here")
+        if self.algorithm.asks().batch and "data_rate" not in terms:
+            unmet.append("its noise is for the gradient over all records, and batches are drawn")
+        if self.privacy.mode == "published" and getattr(self.privacy, "clip", None) is None and row_bound is None:
+            unmet.append(
+                "the bound on gradients was read off the longest private row; give clip, or promise a row_bound"
+            )
+        return terms | {"unmet": tuple(unmet)}

@@ -1,0 +1,200 @@
+"""Training on this machine: `train`, the library's face."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from sottovoce.core import check
+from sottovoce.core import round as loop
+from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.contract import Algorithm, Layout
+from sottovoce.core.participation import Everyone, Participation
+from sottovoce.core.random.streams import Streams
+from sottovoce.core.round import Checkpoint
+from sottovoce.experiment.local import Ledgers, LocalClients
+from sottovoce.experiment.parties import LocalParties
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.tables import describe
+from sottovoce.experiment.task import Engine, Task
+from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.owner_ledgers import OwnerLedgers, new_run, same_run
+from sottovoce.privacy.modes import PrivacyMode
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.vertical import VerticalFederation
+
+CLIENTS: dict[Layout, type[LocalClients]] = {"rows": LocalClients, "columns": LocalParties}
+
+
+def local_clients(
+    task: Task,
+    federation: Federation | VerticalFederation,
+    streams: Streams,
+    test: Any = None,
+    ledgers: Path | Ledgers | None = None,
+    run: str = "",
+) -> LocalClients:
+    """All clients of a federation in this process: parts checked, ledgers opened, noise calibrated."""
+    check.of_kind("train", "federation", federation, Federation | VerticalFederation,
+                  "Federation.from_arrays(X, y, groups)")  # fmt: skip
+    task.check(federation.layout)
+    folder = ledgers if isinstance(ledgers, Path) else None
+    ledger = _open_ledgers(task.privacy, federation, streams, ledgers, run)
+    try:
+        return CLIENTS[federation.layout].simulated(task, federation, ledger, streams, test, folder)
+    except Exception:
+        if ledger is not None:
+            ledger.close()
+        raise
+
+
+def _open_ledgers(
+    privacy: PrivacyMode,
+    federation: Federation | VerticalFederation,
+    streams: Streams,
+    ledgers: Path | Ledgers | None,
+    run: str,
+) -> Ledgers | None:
+    """What answers are charged to: files in a folder, ledgers that are open already, or memory."""
+    if privacy.budget is None:
+        if ledgers is not None:
+            raise InvalidInput(
+                f"train: ledgers count what Proven answers cost; privacy={type(privacy).__name__} has no budget"
+            )
+        return None
+    budget = Budget(*privacy.budget)
+    if ledgers is None:
+        return MemoryLedger(budget, (federation.n,) if streams.runs is None else (streams.runs, federation.n))
+    if isinstance(ledgers, Path):
+        check.require(streams.runs is None, "train", "ledgers are for one run at a time, not for runs", streams.runs)
+        return OwnerLedgers.open(ledgers, federation.names, federation.data(), budget, run)
+    if federation.layout == "columns":
+        raise InvalidInput("train: where columns are split, ledgers must be a folder, got open ones")
+    same = ledgers.budget == budget
+    check.require(same, "train", f"open ledgers must have the budget of the run, {budget}", ledgers.budget)
+    return ledgers
+
+
+def train(
+    algorithm: Algorithm[Any, Any, Any, Any],
+    federation: Federation | VerticalFederation,
+    objective: Objective,
+    *,
+    rounds: int,
+    privacy: PrivacyMode,
+    participation: Participation = Everyone(),  # noqa: B008 (frozen)
+    seed: int | None = None,
+    runs: int | None = None,
+    test: tuple[Any, ArrayLike] | None = None,
+    engine: Engine = "auto",
+    record_every: int = 1,
+    measure_training: bool = True,
+    ledgers: "str | Path | MemoryLedger | OwnerLedgers | None" = None,
+    resume: Checkpoint | None = None,
+    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+) -> Result:
+    """Train one model over a federation, on this machine.
+
+    Parameters
+    ----------
+    algorithm
+        One of `sottovoce.algorithms`, e.g. ``DPADMM(rho=0.1)``.
+    federation, objective
+        Who holds which rows (or, in a `VerticalFederation`, which columns); what is minimised.
+    rounds
+        How many rounds.
+    privacy
+        ``Proven(...)`` (where columns are split: ``ProvenColumns(...)``), ``Published(...)`` or ``NoPrivacy()``. There
+        is no default: it has to be said.
+    participation
+        Who takes part in which round.
+    seed
+        Makes the run repeatable. None: a fresh one from the operating system, which is written nowhere: whoever has it
+        could take the noise off again.
+    runs
+        Train this many independent repetitions at once: every array gains a leading axis.
+    test
+        Public rows and labels to measure loss and accuracy on; where columns are split, a list of each party's.
+    engine
+        "kernel" (compiled), "numpy", or by problem size ("auto"). They agree to rounding.
+    record_every
+        Measure and record every so many rounds (and at the end).
+    measure_training
+        Record the objective on the private rows. A simulation may look; a deployment may not.
+    ledgers
+        `Proven` only: a folder with one ledger file per client, made on first use with this run's budget. What is
+        spent there stays spent: later runs on the same data draw on the same budgets, and a client that has none
+        left stays silent. One synced write per answer. Or ledgers that are open already, with what this run has
+        spent on preparing the data, which the noise then makes up for; they are closed at the end.
+    resume
+        Go on from this checkpoint of the same run.
+    after_round
+        Called with a checkpoint after every round.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sottovoce as sv
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, size=(2000, 2))
+    >>> y = np.where(X[:, 0] > X[:, 1], 1, -1)
+    >>> fed = sv.Federation.from_arrays(X, y, groups=rng.integers(0, 4, size=2000), row_bound=1.0)
+    >>> goal = sv.Objective(sv.Logistic(), sv.L2(1e-3))
+    >>> privacy = sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0)
+    >>> result = sv.train(sv.DPADMM(rho=0.1), fed, goal, rounds=20, privacy=privacy, seed=0, test=(X, y))
+    >>> bool(result.history["test_accuracy"][-1] > 0.9)
+    True
+    >>> result.guarantee.short
+    '1 (δ=1e-05) per record, server sees all messages, simulated noise'
+    """
+    check.whole("train", rounds=rounds, record_every=record_every)
+    task = Task(algorithm, objective, privacy, participation, rounds, engine)
+    lasting = ledgers is not None and not isinstance(ledgers, MemoryLedger)
+    if resume is not None:
+        check.of_kind("train", "resume", resume, Checkpoint, "load_checkpoint(...)")
+        seed = _seed_to_resume(resume, seed, privacy, lasting)
+    streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
+    run = new_run() if resume is None else same_run(resume.clients.get("ledger.run"))
+    clients = local_clients(
+        task, federation, streams, test, Path(ledgers) if isinstance(ledgers, str) else ledgers, run
+    )
+    clients.measure_training = measure_training
+    if resume is not None:
+        clients.restore(algorithm, resume.clients)
+    try:
+        outcome = loop.train(
+            algorithm,
+            clients,
+            rounds=rounds,
+            penalty=objective.penalty,
+            participation=participation,
+            streams=streams,
+            resume=resume,
+            record_every=record_every,
+            after_round=after_round,
+        )
+        config = describe(task, federation, getattr(clients.exact, "engine", engine))
+        stated = {} if seed is None else {"seed": seed}
+        config["run"] |= {"rounds": rounds, **stated, "runs": runs or 0, "record_every": record_every}
+        result = clients.result(outcome, config, lasting)
+        if clients.ledger is not None:
+            clients.ledger.finished()  # all rounds are done: kept answers are not needed any more
+        return result
+    finally:
+        clients.close()
+
+
+def _seed_to_resume(resume: Checkpoint, seed: int | None, privacy: PrivacyMode, ledgers: bool) -> int | None:
+    """A resumed run must go on with the noise it had: rounds after the checkpoint may have been answered already."""
+    drawn = seed is None and resume.seed is None
+    if privacy.budget is not None and (privacy.secret_noise or drawn) and not ledgers:
+        raise NoGuarantee(
+            "train: a run with secure noise, or without a stated seed, cannot be resumed from memory: answers given "
+            "after the checkpoint would go uncounted. Keep ledgers=FOLDER, where they stay counted, or start anew"
+        )
+    if seed is None or resume.seed is None:
+        return resume.seed if seed is None else seed
+    check.require(seed == resume.seed, "train", "resume needs the seed of the run")
+    return seed

@@ -1,0 +1,242 @@
+"""Files that are written whole or not at all, and read with bounds on their size."""
+
+import errno
+import io
+import json
+import os
+import secrets
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
+
+_LARGEST = 8 * 2**30  # bytes of arrays that are read from one file
+
+
+class StoreError(SottovoceError):
+    """Something could not be written or read; what was there before is as it was."""
+
+
+@contextmanager
+def reserved(path: str | Path, numbered: bool = False) -> Iterator[Path]:
+    """Hold a folder's name while a run is under way: made now, and gone again if the run leaves nothing in it.
+
+    An existing folder must be empty; with `numbered`, a taken name gets a number instead, so that runs started at
+    the same moment do not meet. To find out here that nothing can be written is better than after an hour.
+    """
+    path = Path(path)
+    with disk(path):
+        made = [folder for folder in path.parents if not folder.exists()]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stem, number = path.name, 1
+        while True:
+            try:
+                path.mkdir()
+                made.insert(0, path)
+                break
+            except FileExistsError:
+                if not numbered:
+                    _must_be_free(path)
+                    break
+                number += 1
+                path = path.with_name(f"{stem}-{number}")
+    try:
+        yield path
+    except BaseException:
+        with suppress(OSError):  # the first that is not empty ends it
+            for folder in made:
+                folder.rmdir()
+        raise
+
+
+@contextmanager
+def new_folder(path: str | Path) -> Iterator[Path]:
+    """A folder to fill, which takes the name `path` when it is complete and never otherwise."""
+    path = Path(path)
+    with disk(path):
+        _must_be_free(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
+        folder.mkdir()
+        try:
+            yield folder
+            for inside, _, _ in os.walk(folder):
+                sync_folder(Path(inside))
+            os.rename(folder, path)  # onto an empty folder at most: another run's files cannot be lost
+            sync_folder(path.parent)
+        except BaseException:
+            _discard(folder)
+            raise
+
+
+def _must_be_free(path: Path) -> None:
+    free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    check.require(free, str(path), "exists and is not an empty folder; choose another one")
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """A JSON file inside a `new_folder`."""
+    write_content(path, json_bytes(value))
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """An .npz file inside a `new_folder`."""
+    write_content(path, npz_bytes(arrays))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """A file in an existing or new folder: all of it, or what was there before."""
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_content(path, content)
+
+
+def replace_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """An .npz file in an existing or new folder: all of it, or what was there before."""
+    replace_file(path, npz_bytes(arrays))
+
+
+def replace_content(path: Path, content: bytes) -> None:
+    """Write a file next to `path`, then put it in its place."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        write_content(part, content)
+        os.replace(part, path)
+        sync_folder(path.parent)
+    except BaseException:
+        _discard(part)
+        raise
+
+
+def write_content(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """A rename is durable once its folder is."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _discard(path: Path) -> None:
+    with suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+@contextmanager
+def disk(path: Path) -> Iterator[None]:
+    """Say what the operating system refused in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, SottovoceError):
+            raise
+        advice = {
+            errno.ENOSPC: "free some space, or choose another folder",
+            errno.EDQUOT: "free some space, or choose another folder",
+            errno.ENOTEMPTY: "choose another folder",
+            errno.EEXIST: "choose another folder",
+        }.get(error.errno or 0, "choose a folder you may write to")
+        reason = (error.strerror or str(error)).lower()
+        raise StoreError(
+            f"{path}: cannot be written ({reason}); nothing was left half written. Try: {advice}"
+        ) from None
+
+
+# -------------------------------------------------------------------------------------------------- what files contain
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def finite(value: Any) -> Any:
+    """Infinite and undefined numbers as null: JSON has no word for them."""
+    if isinstance(value, Mapping):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        value = json.loads(read_text(path))
+    except ValueError as error:
+        raise InvalidInput(f"{path}: must be JSON ({error})") from None
+    check.require(isinstance(value, dict), str(path), "must hold an object")
+    return value
+
+
+def read_text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise MissingData(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
+    return check.utf8(str(path), content, "text")
+
+
+def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    sink = io.BytesIO()
+    np.savez(sink, **arrays)  # type: ignore[arg-type]
+    return sink.getvalue()
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file. Nothing in it is executed, and no array is larger than the file itself."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            total = sum(member.file_size for member in members)
+            stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
+            check.require(
+                stored and total <= _LARGEST, str(path), f"must hold at most {_LARGEST} bytes, not compressed"
+            )
+            for member in members:
+                with archive.open(member) as file:
+                    _check_header(file, member.file_size, f"{path}, {member.filename}")
+        with np.load(path, allow_pickle=False) as loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except FileNotFoundError:
+        raise MissingData(f"{path}: there is no such file") from None
+    except InvalidInput:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        pass  # what they say may quote the file's content, and would stay in the context of an error raised here
+    raise InvalidInput(f"{path}: must be a whole .npz file of plain arrays")
+
+
+def _check_header(file: Any, size: int, where: str) -> None:
+    """An array's header must not promise more than the file holds: memory is reserved by what it says."""
+    version = np.lib.format.read_magic(file)
+    check.require(version in ((1, 0), (2, 0)), where, "must be an array of format 1.0 or 2.0", version)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    count = 1
+    for length in shape:
+        count *= length
+    check.require(not dtype.hasobject, where, "must be plain numbers or text", str(dtype))
+    check.require(file.tell() + count * dtype.itemsize == size, where, f"must fill its {size} bytes exactly", shape)
+
+
+def write_page(path: Path, text: str) -> None:
+    """One file of its own, in place of an older one of this name: all of it or nothing."""
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_content(path, text.encode())

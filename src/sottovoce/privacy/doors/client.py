@@ -1,0 +1,136 @@
+"""The proven door for whole clients: exact answers stay with the client, and every upload is noisy."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core import check, codec
+from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
+from sottovoce.core.contract import Noise, Oracle
+from sottovoce.core.random.streams import Purpose
+from sottovoce.ledger.memory import LedgerError
+from sottovoce.privacy import discrete_noise as mechanisms
+from sottovoce.privacy.doors.proven import ProvenDoor
+from sottovoce.privacy.doors.releases import Question, Sealed, Visit, places_of, quietly
+from sottovoce.privacy.modes import Proven
+
+
+@dataclass(kw_only=True)
+class ClientDoor(ProvenDoor):
+    """Exact answers that stay with the client; every upload is clipped around a public centre, charged and noised.
+
+    Given past releases, a release is a mixture over hidden states of Gaussians around points within `clip` of the
+    centre; any two such points are at most 2·clip apart, and mixtures do not widen that. So whatever hidden state an
+    algorithm keeps, replacing a client's whole data set moves the release by at most 2·clip.
+    """
+
+    privacy: Proven  # type: ignore[assignment]
+    _ledger_error: Exception | None = field(default=None, init=False)  # what a ledger refused in this round
+
+    def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
+        if centre is None:
+            raise NoGuarantee(
+                "Proven(unit='client') needs a public centre: this algorithm released a value without one"
+            )
+        if question.number >= self.asks.releases:
+            raise InvalidInput(f"release: this algorithm declared {self.asks.releases} a round and asked for one more")
+        question = replace(question, asked=(centre,))
+        try:
+            moved = self.answered(
+                question,
+                lambda: mechanisms.clip_rows(u - centre, self.privacy.clip),
+                lambda moved: self._noised(moved, question),
+            )
+        except (BudgetSpent, LedgerError) as error:
+            self._ledger_error = error
+            raise
+        return centre + moved  # not before the noise: see `prox_steps`
+
+    def _noised(self, moved: np.ndarray, question: Question) -> np.ndarray:
+        if self.privacy.noise == "seeded":
+            scale = self.events[0].noise_multiplier * 2 * self.privacy.clip
+            return self.noisy(moved, scale, Purpose.NOISE, question)
+        grid = mechanisms.to_grid(moved, self.privacy.clip)
+        scale = self.events[0].noise_multiplier * 2 * mechanisms.GRID_BOUND
+        return self.intercept(mechanisms.from_grid(mechanisms.noised("gaussian", scale, grid), self.privacy.clip))
+
+    def take_part(self, visit: Visit) -> tuple[Any, Any]:
+        """One round whose outcome has one form, whatever the data: the declared releases, and finite states.
+
+        The algorithm works with exact numbers here, and what it does with them could fail, or leave a state that fails
+        in the next round: an observer would see it, for free. So the round is first played on answers that are public
+        (zeros); whatever that raises, it raises for every data set, and which releases make up the upload is decided
+        there. If the true round then fails, it is tried client by client, so that no client's failure shows in
+        another's upload; of one that fails alone, what is still to be released is public, charged and noised like any
+        other, and so is its state. A state that is not finite is replaced by the public one too.
+        """
+        rehearsal, self._ledger_error = _Rehearsal(), None
+        public_after, public_up = visit.play(visit.start(), _public_answers(visit.oracle, visit.zeros), rehearsal)
+        places, releases, promised = rehearsal.places(public_up), visit.releases, rehearsal.released
+        within = len(promised) <= self.asks.releases
+        check.require(within, "release", f"at most {self.asks.releases} a round were declared", len(promised))
+        releases.shapes = [np.shape(u) for u, _ in promised]
+        after = None
+        with quietly():
+            try:
+                played, _ = visit.play(visit.before, visit.oracle, releases)
+                after = _finite(played, public_after) if len(releases) == len(promised) else None
+            except Exception as error:
+                if error is self._ledger_error:
+                    raise  # a ledger raised it, not what an algorithm does with exact numbers
+                after = None
+            if after is None and visit.clients > 1:
+                return self._one_by_one(visit)
+            for u, centre in promised[len(releases) :]:
+                releases(u, centre=centre)
+        return public_after if after is None else after, releases.message(type(public_up), places)
+
+    def _one_by_one(self, visit: Visit) -> tuple[Any, Any]:
+        """The round of each client by itself; what was released of it before, stays released."""
+        rounds = []
+        for place in range(visit.clients):
+            alone = visit.alone(place)
+            alone.releases.before = visit.releases.of_client(place)
+            rounds.append(self.take_part(alone))
+        after, up = zip(*rounds, strict=True)
+        return codec.stacked(after), codec.stacked(up)
+
+
+class _Rehearsal:
+    """Stands in for `release` where all numbers are public: keeps what is released, and charges nothing."""
+
+    def __init__(self) -> None:
+        self.released: list[tuple[np.ndarray, np.ndarray | None]] = []
+        self._given: list[np.ndarray] = []
+
+    def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | None = None) -> np.ndarray:
+        self.released.append((u, centre))
+        self._given.append(Sealed(u).given)
+        return self._given[-1]
+
+    def places(self, upload: Any) -> dict[str, int]:
+        return places_of(upload, self._given)
+
+
+def _public_answers(oracle: Oracle, zeros: np.ndarray) -> Oracle:
+    """The same oracle, but for its answers: they are what anybody could say."""
+    return replace(
+        oracle,
+        grad=lambda w: zeros,
+        argmin=lambda centre, *_, **__: zeros + centre,
+        prox_steps=lambda start, spec: zeros + start,
+        descent=lambda start, spec: zeros + start,
+    )
+
+
+def _finite(states: Any, instead: Any) -> Any:
+    """The states, those of a client with a number that is not finite replaced whole."""
+    arrays, others = codec.to_arrays(states), codec.to_arrays(instead)
+    alike = all(array.shape == others[name].shape for name, array in arrays.items())
+    check.require(alike, "client", "states must have one shape, whatever the data")
+    fine = [np.isfinite(array).all(axis=-1, keepdims=True) for array in arrays.values()]
+    if all(each.all() for each in fine):
+        return states
+    good = np.logical_and.reduce(np.broadcast_arrays(*fine))
+    return type(states)(**{name: np.where(good, array, others[name]) for name, array in arrays.items()})

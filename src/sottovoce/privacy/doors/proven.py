@@ -1,0 +1,98 @@
+"""What all proven doors share: every answer is clipped, charged to the ledger, noised and only then given.
+
+Whatever an algorithm makes of an answer is post-processing, so a badly written algorithm can be useless but not leaky.
+
+The order is the same for every answer: afford (refuse before anything is computed), compute, charge, noise, reply. From
+the first exact number on there is one way on: nothing that depends on data raises, warns or takes another path.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from sottovoce.core.check import BudgetSpent
+from sottovoce.core.contract import Part
+from sottovoce.privacy.doors.base import Door
+from sottovoce.privacy.doors.releases import Question, quietly
+from sottovoce.privacy.events import Event
+from sottovoce.privacy.modes import Proven, ProvenColumns
+
+
+class Ledger(Protocol):
+    """What a proven door asks before it answers (`ledger/memory.py`, `ledger/owner_ledgers.py`)."""
+
+    def charge(self, event: Event, clients: Any, active: Any, round: int, question: int) -> None: ...
+    def afford(self, event: Event, answers: int, clients: Any, round: int | None) -> np.ndarray: ...
+    def kept(self, round: int, question: int, clients: Any, active: Any) -> np.ndarray | None: ...
+    def keep(self, round: int, question: int, clients: Any, active: Any, answer: np.ndarray) -> None: ...
+
+
+@dataclass(kw_only=True)
+class ProvenDoor(Door):
+    """What all proven doors share: a budget, a kind of event for each part, and constants that never look at data."""
+
+    privacy: Proven | ProvenColumns
+    events: tuple[Event, ...]  # what an answer of each part is; clients of other sizes differ in their batches alone
+    ledger: Ledger
+
+    def event_of(self, part: Part) -> Event:
+        """What an answer of this part is. Where whole clients are hidden, all uploads are alike."""
+        return self.events[self.asks.parts.index(part) if len(self.events) > 1 else 0]
+
+    def answered(
+        self, question: Question, compute: Callable[[], np.ndarray], finish: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """The one way to an answer: `compute` looks at data, `finish` clips and adds noise.
+
+        An answer that this run gave to this question before (it was interrupted and goes on) is sent again as it was,
+        without a look at data. Everything else is new: paid for, and with noise of its own.
+        """
+        named = (question.k, question.number, question.local, question.active)
+        before = self.ledger.kept(*named)
+        if before is not None:
+            return self.intercept(before)
+        self.must_afford(question)
+        with quietly():
+            try:
+                exact = compute()
+            except Exception:
+                self.charge(question)  # nothing was given; but trying again must not be free
+                raise
+            self.charge(question)
+            answer = finish(exact)
+        self.ledger.keep(*named, answer)
+        return answer
+
+    def must_afford(self, question: Question) -> None:
+        """Refuse, before anything is computed, what the budget does not hold."""
+        for event, places in self.charged(question.local, question.part):
+            able = self.ledger.afford(event, 1, question.local[places], None)
+            if (question.active[..., places] & ~able).any():
+                raise BudgetSpent("Oracle: a client's privacy budget does not hold this answer; nothing was computed")
+
+    def charge(self, question: Question) -> None:
+        for event, places in self.charged(question.local, question.part):
+            active = question.active[..., places]
+            self.ledger.charge(event, question.local[places], active, question.k, question.number)
+
+    def able(self, local: np.ndarray, k: int) -> np.ndarray:
+        able, part = np.ones(self.shape(len(local)), dtype=bool), self.part_at(k)
+        answers = self.privacy.costs(self.asks, part)
+        for event, places in self.charged(local, part) if answers else ():
+            able[..., places] = self.ledger.afford(event, answers, local[places], k)
+        return able
+
+    def charged(self, local: np.ndarray, part: Part) -> list[tuple[Event, slice | np.ndarray]]:
+        """What an answer of these clients is, and whose: one event for all, if batches are not unequal shares."""
+        return [(self.event_of(part), slice(None))]
+
+    def longest(self, local: np.ndarray) -> np.ndarray | float:
+        return np.inf if self.row_bound is None else self.row_bound
+
+    def smoothness(self, local: np.ndarray) -> np.ndarray:
+        return self.curvature_bound(local) * self.exact.weights[local] * self.exact.sizes[local][:, None]
+
+    def strong_convexity(self, local: np.ndarray) -> np.ndarray:
+        return np.zeros_like(self.exact.weights[local])

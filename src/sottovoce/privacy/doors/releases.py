@@ -1,0 +1,151 @@
+"""The exit of a door: what an algorithm releases in a round, and the upload that is made of it."""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from sottovoce.core import check, codec
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Noise, Part
+
+
+@dataclass(frozen=True)
+class Question:
+    """Who is asked what.
+
+    Parameters
+    ----------
+    local
+        The clients' places on this machine.
+    active
+        In which runs they are asked: (runs?, clients) of bool.
+    k, number
+        The round, and which question of that round it is.
+    part
+        What was declared for this round.
+    asked
+        What noise and batches are bound to of what is asked: arrays with a client axis, the last but one.
+    """
+
+    local: np.ndarray
+    active: np.ndarray
+    k: int
+    number: int
+    part: Part = Part()  # noqa: RUF009 (frozen)
+    asked: tuple[np.ndarray, ...] = ()
+
+
+class Exit(Protocol):
+    """What `Releases` needs of a door."""
+
+    def release(
+        self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question
+    ) -> np.ndarray: ...
+
+
+class Sealed:
+    """Numbers in bytes that nobody can change, and an array over them to give away.
+
+    Whoever has that array cannot write into it, and whatever they do to the array object itself changes nothing here.
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._bytes, self._shape = np.ascontiguousarray(array, dtype=np.float64).tobytes(), np.shape(array)
+        self.given = self.again()
+
+    def again(self) -> np.ndarray:
+        """Another array over the same bytes."""
+        return np.frombuffer(self._bytes).reshape(self._shape)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """No warning of what is computed inside: it would depend on private numbers."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One round of some clients: what an algorithm's client half is called with, once or, to be safe, twice."""
+
+    before: Any  # the clients' states
+    clients: int
+    start: Callable[[], Any]  # makes the states that they begin with: they are public
+    oracle: Any
+    releases: "Releases"
+    zeros: np.ndarray  # (runs?, clients, dim)
+    play: Callable[[Any, Any, Any], tuple[Any, Any]]  # play(states, oracle, release) -> (new states, upload)
+    alone: Callable[[int], "Visit"]  # the same round of the client at this place alone
+
+
+@dataclass
+class Releases:
+    """The exit of one round, and a record of what went through it: uploads are made from what is kept here."""
+
+    door: Exit
+    local: np.ndarray
+    active: np.ndarray
+    k: int
+    public: Sequence[Sealed] = ()
+    shapes: Sequence[tuple[int, ...]] | None = None  # of what may be released, one after the other, where that is fixed
+    before: Sequence[np.ndarray] = ()  # what was released in a first try of this round: it is not released again
+
+    def __post_init__(self) -> None:
+        self._kept: list[Sealed] = []
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | None = None) -> np.ndarray:
+        """The value to upload in place of `u`: read-only, so that it stays what was released."""
+        place = len(self._kept)
+        if self.shapes is not None and (place >= len(self.shapes) or np.shape(u) != self.shapes[place]):
+            raise InvalidInput("release: this algorithm releases other arrays for some data sets than for others")
+        if place < len(self.before):
+            released = self.before[place]
+        else:
+            question = Question(self.local, self.active, self.k, place)
+            released = self.door.release(u, noise, self._public_centre(centre), question)
+        self._kept.append(Sealed(released))
+        return self._kept[-1].given
+
+    def of_client(self, place: int) -> list[np.ndarray]:
+        """What was released so far of one client."""
+        return [kept.again()[..., place : place + 1, :] for kept in self._kept]
+
+    def sealed(self, upload: Any) -> Any:
+        """The upload, made of the kept bytes; refuses a field that did not come out of `release`."""
+        return self.message(type(upload), places_of(upload, [kept.given for kept in self._kept]))
+
+    def message(self, kind: type[Any], places: Mapping[str, int]) -> Any:
+        """A message whose fields are what these calls of `release` gave, whatever its class does when it is made."""
+        arrays = {name: self._kept[place].again() for name, place in places.items()}
+        made = kind(**arrays)
+        changed = [name for name, array in arrays.items() if getattr(made, name) is not array]
+        check.require(not changed, "upload", "a message must keep its fields as they are given", ", ".join(changed))
+        return made
+
+    def _public_centre(self, centre: np.ndarray | None) -> np.ndarray | None:
+        if centre is None:
+            return None
+        for public in self.public:
+            if centre is public.given:
+                return public.again()
+        raise InvalidInput("release: the centre must be public: a field of the broadcast as it came, or site.zeros")
+
+
+def places_of(upload: Any, released: Sequence[np.ndarray]) -> dict[str, int]:
+    """Which of the released arrays each field of an upload is; refuses a field that is none of them."""
+    found = {}
+    for name, array in codec.to_arrays(upload).items():
+        place = next((j for j, given in enumerate(released) if given is array), None)
+        if place is None:
+            raise InvalidInput(f"upload: field {name!r} did not pass through site.release; nothing was sent")
+        found[name] = place
+    return found
