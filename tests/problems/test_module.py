@@ -284,12 +284,13 @@ def _argmin_door(goal: sv.Objective, federation: sv.Federation, privacy: Proven)
     from sottovoce.core.contract import Asks
     from sottovoce.core.random.streams import Streams
     from sottovoce.ledger.memory import Budget, MemoryLedger
+    from sottovoce.privacy.calibration import plan_rows
     from sottovoce.privacy.doors import open_door
-    from sottovoce.privacy.doors.record import plan
 
     asks = Asks.every_round(kind="argmin")
     rows = goal.oracle(federation.X, federation.y, federation.offsets)
-    event, ledger = plan(privacy, asks, 2, federation.sizes), MemoryLedger(Budget(1.0, 1e-3), (federation.n,))
+    events = plan_rows(privacy, asks, 2, federation.sizes, None, None, None)
+    ledger = MemoryLedger(Budget(1.0, 1e-3), (federation.n,))
     open_door(privacy, events, ledger, rows, asks, key=SharedNoise(Streams(0, None)), clients=np.arange(federation.n))
 
 

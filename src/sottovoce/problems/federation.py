@@ -183,12 +183,13 @@ class Federation(FederatedData):
         check.require(
             len(names) == len(clients), "Federation", f"needs one name per client ({len(clients)})", len(names)
         )
+        pairs: list[tuple[AnyArray, AnyArray]] = []
         for name, pair in zip(names, clients, strict=True):
-            fits = isinstance(pair, tuple | list) and len(pair) == 2
-            check.require(fits, "Federation", f"client {check.shown(name)} must be a pair (X, y)")
-        pairs = [(check.any_array("Federation", "X", X), check.any_array("Federation", "y", y)) for X, y in clients]
-        for name, (X, y) in zip(names, pairs, strict=True):
             who = f"client {check.shown(name)}"
+            fits = isinstance(pair, tuple | list) and len(pair) == 2
+            check.require(fits, "Federation", f"{who} must be a pair (X, y)")
+            X, y = check.any_array("Federation", "X", pair[0]), check.any_array("Federation", "y", pair[1])
+            pairs.append((X, y))
             check.require(X.ndim == 2 and y.ndim == 1, who, "X must have 2 axes and y one", (X.shape, y.shape))
             check.require(len(X) > 0, "Federation", f"{who} has no rows", hint="Leave it out")
             check.require(len(X) == len(y), "Federation", f"{who}: X and y must be equally long", (len(X), len(y)))

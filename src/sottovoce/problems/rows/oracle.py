@@ -123,8 +123,8 @@ class Rows(StoredRows):
     ) -> Floats:
         """Minimiser of f_i(w) + <linear, w> + ridge/2 |w|^2 + rho/2 |w - centre|^2, (..., clients, dim).
 
-        The Euclidean norm of the gradient is at most `tol` at every answer (`certificate` computes it), or this raises
-        an error. With `last_steps` it never raises.
+        The Euclidean norm of the gradient is at most `tol` at every answer, or this raises an error. With
+        `last_steps` it never raises.
 
         Parameters
         ----------
@@ -144,19 +144,6 @@ class Rows(StoredRows):
         require(bool(np.all(np.asarray(tol) > 0.0)), "Rows.argmin", "tol must be > 0", tol)
         problems = self._subproblems(centre, rho, linear, ridge, clients, row_cap)
         return problems.solve(centre if start is None else start, tol, last_steps)
-
-    def certificate(
-        self,
-        w: Floats,
-        centre: Floats,
-        rho: ArrayLike,
-        linear: ArrayLike = 0.0,
-        ridge: float = 0.0,
-        clients: ArrayLike | None = None,
-        row_cap: float | None = None,
-    ) -> Floats:
-        """Euclidean norm of the gradient of `argmin`'s objective at `w`, (..., clients)."""
-        return self._subproblems(centre, rho, linear, ridge, clients, row_cap).gradient_norms(w)
 
     def clipped_examples(self, w: Floats, client: int, clip: float, norm: int = 2) -> Floats:
         """Gradient of each row of one client, clipped as in `gradient` but neither summed nor weighted: (rows, dim)."""
