@@ -1,4 +1,5 @@
-# Five commands, each doing all of its own set-up: `make demo`, `make test`, `make docs`, `make bench`, `make mutants`.
+# Six commands, each doing all of its own set-up: `make demo`, `make test`, `make docs`, `make bench`, `make mutants`,
+# `make wheel`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,13 +7,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= auto
 TORCH ?=
 MACHINES ?=
+TRIAL := build/trial
 # Reports are looked at in Chromium. Only root on Debian gets it unasked; elsewhere those tests skip and say so.
 BROWSER := for name in chromium chromium-browser google-chrome chrome; do command -v $$name >/dev/null && exit 0; done; \
 	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { apt-get update -qq; \
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1 \
 	|| echo "No Chromium here: tests that open a report in a browser will skip."
 
-.PHONY: demo test bench mutants docs clean
+.PHONY: demo test bench mutants docs wheel clean
 
 demo: $(VENV)/.demo-ready
 	@$(BIN)/sottovoce demo
@@ -34,6 +36,16 @@ mutants: $(VENV)/.test-ready
 # Into site/, without a network and with warnings as errors; runs every example of the gallery, as one test does too.
 docs: $(VENV)/.docs-ready
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Builds the source archive and, from it, the wheel, into dist/; then tries the wheel in an empty environment.
+wheel:
+	rm -rf dist $(TRIAL)
+	$(PYTHON) -m venv $(TRIAL)/builder && $(TRIAL)/builder/bin/python -m pip install --quiet build
+	$(TRIAL)/builder/bin/python -m build --outdir dist
+	$(PYTHON) -m venv $(TRIAL)/empty
+	PIP_CONSTRAINT=constraints.txt $(TRIAL)/empty/bin/python -m pip install --quiet dist/*.whl
+	cd $(TRIAL) && unset PYTHONPATH && empty/bin/sottovoce --version && empty/bin/sottovoce demo --quiet && \
+	empty/bin/sottovoce run $(CURDIR)/examples/adult.toml --quiet --out run && empty/bin/sottovoce verify run --quiet
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -63,4 +75,4 @@ $(VENV)/.machines-ready: $(VENV)/.test-ready
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis runs site
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis runs site dist build

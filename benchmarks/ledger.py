@@ -12,8 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget, MemoryLedger, fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy.events import Event
 
 EVENT = Event("gaussian", 1000.0)

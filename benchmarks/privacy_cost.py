@@ -17,8 +17,9 @@ import sottovoce as sv
 from sottovoce.algorithms import DPSGD
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Purpose, Streams
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget, fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.privacy import accounting
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.events import Event

@@ -14,7 +14,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.algorithms import DPSGD
 from sottovoce.problems import data as datasets
 
 adult = datasets.load("adult")
@@ -45,13 +44,13 @@ def accuracy(algorithm, privacy, owners=100, rounds=50):
 # it. The step follows from what is public: rows have length 1, so the curvature of the logistic loss is at most 1/4.
 # DP-ADMM's guess of the model's length, `c_w`, does not: 100 was tried here too, and did worse at ε = 1.
 
-methods = {"noisy gradient descent": DPSGD(step=7.6), "DP-ADMM": sv.DPADMM(rho=0.1, c_w=1000.0)}
+methods = {"noisy gradient descent": sv.DPSGD(step=7.6), "DP-ADMM": sv.DPADMM(rho=0.1, c_w=1000.0)}
 epsilons = [0.1, 0.3, 1.0, 3.0, 10.0]
 bought = {
     name: np.array([accuracy(method, sv.Proven(epsilon=eps, delta=1e-5, clip=1.0)) for eps in epsilons])
     for name, method in methods.items()
 }
-exact = accuracy(DPSGD(step=7.6), sv.NoPrivacy()).mean()
+exact = accuracy(sv.DPSGD(step=7.6), sv.NoPrivacy()).mean()
 
 # %%
 # Then the owners: the same 40 000 people in other hands, at ε = 1. Every owner adds noise of its own, because it trusts
@@ -59,7 +58,7 @@ exact = accuracy(DPSGD(step=7.6), sv.NoPrivacy()).mean()
 # only √n of it: all in all √n times the noise of one curator who holds everything.
 
 hands = [1, 10, 100, 1000]
-spread = np.array([accuracy(DPSGD(step=7.6), sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0), n) for n in hands])
+spread = np.array([accuracy(sv.DPSGD(step=7.6), sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0), n) for n in hands])
 for n, scores in zip(hands, spread, strict=True):
     print(f"{n:5} owners of {len(y) // n:6} people: {scores.mean():.1%}")
 

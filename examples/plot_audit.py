@@ -17,7 +17,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.algorithms import DPSGD
 from sottovoce.algorithms.dp_sgd import Client, Down, Up
 from sottovoce.auditing.audit import audit, worst_case
 from sottovoce.core.contract import Noise, Site
@@ -26,7 +25,7 @@ CLAIM, DELTA = 1.0, 1e-5
 
 
 @dataclass(frozen=True)
-class Hurried(DPSGD):
+class Hurried(sv.DPSGD):
     """Gradient descent with the noise of the textbook, read in a hurry."""
 
     name: ClassVar[str] = "hurried"
@@ -51,7 +50,7 @@ assert finding.refuted
 # %%
 # The same with the noise that the library makes for the same promise. `Proven` counts the rounds and the factor of two.
 
-right = worst_case(DPSGD(), sv.Proven(CLAIM, DELTA, clip=1.0), rounds=10, clients=1)
+right = worst_case(sv.DPSGD(), sv.Proven(CLAIM, DELTA, clip=1.0), rounds=10, clients=1)
 print(audit(right, runs=500))
 
 # %%

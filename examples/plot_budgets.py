@@ -16,9 +16,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.algorithms import DPSGD
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget, fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(4400, 6))  # made up, and few: with 8000 rows the months hardly differ in accuracy
@@ -42,7 +42,7 @@ goal = sv.Objective(sv.Logistic(), sv.L2(1e-3))
 spent, scores, stopped = [np.zeros(3)], [], ""
 for month in range(60):
     result = sv.train(
-        DPSGD(step=4.0), fed, goal, rounds=4, privacy=sv.Proven(epsilon=0.4, delta=1e-5, clip=1.0), seed=month,
+        sv.DPSGD(step=4.0), fed, goal, rounds=4, privacy=sv.Proven(epsilon=0.4, delta=1e-5, clip=1.0), seed=month,
         test=(X[test], y[test]), measure_training=False, engine="numpy", ledgers=folder,
     )  # fmt: skip
     if result.rounds < 4:

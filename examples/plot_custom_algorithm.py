@@ -17,7 +17,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.algorithms import DPSGD
 from sottovoce.auditing.audit import audit, worst_case
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Site
 
@@ -86,7 +85,7 @@ histories = {
         method, fed, goal, rounds=40, privacy=sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0), seed=0, runs=20,
         test=(X[:2000], y[:2000]), measure_training=False, engine="numpy",
     ).history
-    for name, method in {"sign vote": SignVote(), "noisy gradient descent": DPSGD(step=4.0)}.items()
+    for name, method in {"sign vote": SignVote(), "noisy gradient descent": sv.DPSGD(step=4.0)}.items()
 }  # fmt: skip
 
 # %%

@@ -19,7 +19,6 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import sottovoce as sv
-from sottovoce.algorithms import DPSGD
 from sottovoce.problems import data as datasets
 
 heart = datasets.load("heart")
@@ -62,7 +61,9 @@ def together(test, epsilon, scale):
     share = 1 if scale == "mean" else len(fed.y) / fed.n  # a sum over patients is this much larger than a mean
     goal = sv.Objective(sv.Logistic(), sv.L2(1e-3 * share), scale=scale)
     privacy = sv.Proven(epsilon=epsilon, delta=1e-4, clip=1.0)
-    result = sv.train(DPSGD(step=4.0 / share), fed, goal, rounds=20, privacy=privacy, seed=0, runs=10, engine="numpy")
+    result = sv.train(
+        sv.DPSGD(step=4.0 / share), fed, goal, rounds=20, privacy=privacy, seed=0, runs=10, engine="numpy"
+    )
     return np.mean(result.predict(X[test]) == y[test], axis=-1), result.guarantee
 
 

@@ -15,7 +15,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.algorithms import ADMMSharing
 from sottovoce.problems import data as datasets
 
 adult = datasets.load("adult")
@@ -44,9 +43,9 @@ goal = sv.Objective(sv.Logistic(), sv.L2(1e-4))
 tests = columns(X_test)
 plain = {"privacy": sv.NoPrivacy(), "rounds": 40, "seed": 0, "measure_training": False}
 histories = {
-    "bank alone": sv.train(ADMMSharing(), parties.alone(0), goal, test=(tests[:1], y_test), **plain).history,
-    "shop alone": sv.train(ADMMSharing(), parties.alone(1), goal, test=(tests[1:], y_test), **plain).history,
-    "both": sv.train(ADMMSharing(), parties, goal, test=(tests, y_test), **plain).history,
+    "bank alone": sv.train(sv.ADMMSharing(), parties.alone(0), goal, test=(tests[:1], y_test), **plain).history,
+    "shop alone": sv.train(sv.ADMMSharing(), parties.alone(1), goal, test=(tests[1:], y_test), **plain).history,
+    "both": sv.train(sv.ADMMSharing(), parties, goal, test=(tests, y_test), **plain).history,
 }
 for name, history in histories.items():
     print(f"{name}: {history['test_accuracy'][-1]:.1%}")
@@ -60,7 +59,7 @@ for name, history in histories.items():
 # checked](../papers.md)).
 
 epsilons = [3, 10, 30, 100, 300, 1000]
-sharing, ridge = ADMMSharing(rho=0.5 / parties.samples), sv.Objective(sv.Logistic(), sv.L2(1e-3))
+sharing, ridge = sv.ADMMSharing(rho=0.5 / parties.samples), sv.Objective(sv.Logistic(), sv.L2(1e-3))
 
 
 def private(epsilon, seed):

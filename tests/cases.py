@@ -1,9 +1,6 @@
-"""One row per algorithm: what the checks in `algorithms/test_contract.py` and `algorithms/test_optimum.py` run on.
+"""One row per algorithm: what the checks in `tests/algorithms/` run on."""
 
-A row holds an instance tuned for the small problems below, and declares what the method does not promise.
-"""
-
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -16,6 +13,7 @@ from sottovoce.algorithms import (
     FDML,
     LED,
     PVP,
+    SCAFFOLD,
     TAMUNA,
     ADMMSharing,
     DPFedAvg,
@@ -37,40 +35,153 @@ from sottovoce.problems.losses import Logistic, Squared
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L1, L2, Penalty
 from sottovoce.problems.vertical import VerticalFederation
+from tests.centralised import (
+    SIZE,
+    Script,
+    admm,
+    averaged_proximal_gradient,
+    douglas_rachford,
+    every_second,
+    linearised_admm,
+    peaceman_rachford,
+    primal_dual,
+    proximal_gradient,
+    proximal_point,
+    shrinking_steps,
+    soft_penalty,
+)
 
 
 @dataclass(frozen=True)
 class Case:
+    """One method: tuned for the small problems below, with what it does not promise.
+
+    Parameters
+    ----------
+    algorithm
+        With parameters that reach the optimum of `small` when there is no noise.
+    rounds, tolerance
+        How many rounds that takes, and how near the optimum the model is then, in every coordinate.
+    smooth_only
+        Why the method refuses a penalty that is not smooth, if it does.
+    one_client
+        What the method is with one client: a plain program (`centralised.py`) for each of these settings. Where
+        columns are split there is none.
+    """
+
     algorithm: Method
-    rounds: int = 1500  # enough to reach the optimum on `small`
-    tolerance: float = 1e-10  # in the parameters, noise off
-    smooth_only: str = ""  # why the method refuses a penalty that is not smooth, if it does
+    rounds: int = 1500
+    tolerance: float = 1e-10
+    smooth_only: str = ""
+    one_client: dict[Method, Script] = field(default_factory=dict)
 
 
 ARG_MIN = 1e-8  # arg-mins are solved to |gradient| <= 1e-9, whatever the number of rounds
 NO_PROX = "its limit is where the mean gradient vanishes: a prox after several local steps would move it"
+LINEAR_EPM: dict[str, Any] = {"eta": 0.2, "lam": 0.0, "mu": 0.8, "c": 0.0, "alpha": 1.0, "k0": 4}
 
 CASES = {
     case.algorithm.name: case
     for case in (
-        Case(ADMM(rho=0.3), rounds=250, tolerance=ARG_MIN),
-        Case(PVP(rho=0.3), rounds=250, tolerance=ARG_MIN),
-        Case(DVP(rho=0.3), rounds=250, tolerance=ARG_MIN),
-        Case(DPADMM(rho=0.3, penalty_at="server")),
-        Case(DPSGD(step=1.0)),
-        Case(FedAvg(step=1.0)),
-        Case(FedProx(step=3.0), rounds=400),
-        Case(DPFedAvg(step=3.0, local_steps=1), rounds=400),
-        Case(SFedAvg(step=10.0, local_steps=1, by_size=False), rounds=1800),
-        Case(SFedProx(step=10.0, local_steps=1, inner=1, by_size=False), rounds=1800),
-        Case(FedEPM(eta=0.2, lam=0.0, mu=0.8, c=0.0, alpha=1.0, k0=4), rounds=400),
-        Case(FedPLT(rho=8.0, step=1.5), rounds=400),
-        Case(FedSPDDP(rho=0.3, gamma=0.6, local_steps=3), rounds=500),
-        Case(FedPD(eta=3.0, local_steps=5, step=1.2), rounds=300),
-        Case(FedLin(step=1.0, local_steps=3), rounds=300, smooth_only=NO_PROX),
-        Case(LED(step=1.0, local_steps=3), rounds=300, smooth_only=NO_PROX),
-        Case(TAMUNA(step=1.0, local_steps=3), rounds=300, smooth_only=NO_PROX),
-        Case(FiveGCS(tau=0.3, local_steps=5, step=1.2), rounds=300),
+        Case(ADMM(rho=0.3), 250, ARG_MIN, one_client={ADMM(rho=0.3): lambda p: admm(p, 0.3)}),
+        Case(PVP(rho=0.3), 250, ARG_MIN, one_client={PVP(rho=0.3): lambda p: admm(p, 0.3)}),
+        Case(DVP(rho=0.3), 250, ARG_MIN, one_client={DVP(rho=0.3): lambda p: admm(p, 0.3)}),
+        Case(
+            DPADMM(rho=0.3, penalty_at="server"),
+            one_client={DPADMM(rho=0.3, penalty_at="server"): lambda p: linearised_admm(p, 0.3, 0.25)},
+        ),
+        Case(DPSGD(step=1.0), one_client={DPSGD(step=0.7): lambda p: proximal_gradient(p, 0.7)}),
+        Case(FedAvg(step=1.0), one_client={FedAvg(step=0.7, local_steps=3): lambda p: proximal_point(p, 0.7, 3)}),
+        Case(
+            FedProx(step=3.0),
+            rounds=400,
+            one_client={FedProx(step=0.7, local_steps=3, pull=0.4): lambda p: proximal_point(p, 0.7, 3, 0.4)},
+        ),
+        Case(
+            DPFedAvg(step=3.0, local_steps=1),
+            rounds=400,
+            one_client={DPFedAvg(step=0.7, local_steps=3): lambda p: proximal_point(p, 0.7, 3)},
+        ),
+        Case(
+            SFedAvg(step=10.0, local_steps=1, by_size=False),
+            rounds=1800,
+            one_client={
+                SFedAvg(step=2.0, local_steps=3, by_size=False): lambda p: shrinking_steps(p, 2.0, 3),
+                SFedAvg(step=0.05, local_steps=3): lambda p: shrinking_steps(p, 0.05 * SIZE, 3),
+            },
+        ),
+        Case(
+            SFedProx(step=10.0, local_steps=1, inner=1, by_size=False),
+            rounds=1800,
+            one_client={
+                SFedProx(step=1.0, local_steps=3, pull=0.4, by_size=False): lambda p: shrinking_steps(
+                    p, 1.0, 3, 3, 0.4
+                ),
+                SFedProx(step=0.02, local_steps=3, pull=0.4): lambda p: shrinking_steps(p, 0.02 * SIZE, 3, 3, 0.4),
+            },
+        ),
+        Case(
+            FedEPM(**LINEAR_EPM),
+            rounds=400,
+            one_client={
+                FedEPM(**LINEAR_EPM): lambda p: soft_penalty(p, 0.2, 0.8, 4),
+                FedEPM(**LINEAR_EPM, variant="P"): lambda p: soft_penalty(p, 0.2, 0.8, 4),
+            },
+        ),
+        Case(
+            FedPLT(rho=8.0, step=1.5),
+            rounds=400,
+            one_client={
+                FedPLT(rho=2.0, local_steps=4, step=1.1): lambda p: peaceman_rachford(p, 2.0, 4, 1.1),
+                FedPLT(rho=2.0, local_steps=4, step=1.1, variant="B"): lambda p: peaceman_rachford(p, 2.0, 4, 1.1),
+            },
+        ),
+        Case(
+            FedSPDDP(rho=0.3, gamma=0.6, local_steps=3),
+            rounds=500,
+            one_client={
+                FedSPDDP(rho=0.3, gamma=0.6, local_steps=3): lambda p: averaged_proximal_gradient(p, 0.3, 0.6, 3),
+                FedSPDDP(rho=0.3, gamma=0.6, local_steps=3, variant="P"): lambda p: averaged_proximal_gradient(
+                    p, 0.3, 0.6, 3, from_mean=True
+                ),
+            },
+        ),
+        Case(
+            FedPD(eta=3.0, local_steps=5, step=1.2),
+            rounds=300,
+            one_client={FedPD(eta=2.0, local_steps=4, step=1.1): lambda p: douglas_rachford(p, 2.0, 4, 1.1)},
+        ),
+        Case(
+            FedLin(step=1.0, local_steps=3),
+            rounds=300,
+            smooth_only=NO_PROX,
+            one_client={FedLin(step=0.7, local_steps=3): lambda p: every_second(proximal_point(p, 0.7, 3))},
+        ),
+        Case(
+            SCAFFOLD(step=1.0, local_steps=3),
+            rounds=300,
+            smooth_only=NO_PROX,
+            one_client={SCAFFOLD(step=0.7, local_steps=3): lambda p: proximal_point(p, 0.7, 3)},
+        ),
+        Case(
+            LED(step=1.0, local_steps=3),
+            rounds=300,
+            smooth_only=NO_PROX,
+            one_client={LED(step=0.7, local_steps=3): lambda p: proximal_point(p, 0.7, 3)},
+        ),
+        Case(
+            TAMUNA(step=1.0, local_steps=3),
+            rounds=300,
+            smooth_only=NO_PROX,
+            one_client={TAMUNA(step=0.7, local_steps=1): lambda p: proximal_point(p, 0.7, 1)},
+        ),
+        Case(
+            FiveGCS(tau=0.3, local_steps=5, step=1.2),
+            rounds=300,
+            one_client={
+                FiveGCS(tau=0.4, gamma=1.5, local_steps=4, step=1.1): lambda p: primal_dual(p, 0.4, 1.5, 4, 1.1)
+            },
+        ),
     )
 }
 

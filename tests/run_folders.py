@@ -13,8 +13,8 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms import ADMMSharing, FedSPDDP
 from sottovoce.experiment.tables import to_toml
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget
 
 GOAL = sv.Objective(sv.Logistic(), sv.L2(0.1))
 PROVEN = sv.Proven(epsilon=1.0, delta=1e-3, clip=1.0)

@@ -1,47 +1,49 @@
 """Local solvers: how a client approximately minimises its own smooth, strongly convex problem d within a round.
 
-An algorithm hands over the gradient of d, a start and the moduli of d; what comes back is the last iterate. Each step
-asks for one gradient. A solver that works on random batches only says how large they are (`batch`): the oracle draws
-them, once the algorithm has declared `Asks(answers=solver.answers, batch=solver.batch)`.
+An algorithm gives the gradient of d, a start and the moduli of d, and gets back the last iterate. Each step asks for
+one gradient. A solver for random batches only says how large they are (`batch`): the oracle draws them, because the
+algorithm has declared `Asks.every_round(solver.answers, batch=solver.batch)`.
 
 A number that differs between clients is a sequence indexed by client number, or an (n, 1) array for the clients at
-hand. A solver of one's own is a subclass with one method, `advance`, or a frozen dataclass with `solve`, `answers` and
+hand. To add a solver, write a subclass with one method, `advance`, or a frozen dataclass with `solve`, `answers` and
 `batch`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Array
 from sottovoce.core.random.streams import Draw
 
+LocalSteps = Literal["gradient", "accelerated"]  # what most methods with local steps offer
 Real = float | Sequence[float] | Array
 Whole = int | Sequence[int] | Array
 
 
 @dataclass(frozen=True)
 class Local:
-    """What a solver knows of the local problem d besides its gradient: moduli, random numbers, client numbers."""
+    """What a solver knows about the local problem d besides its gradient: moduli, random numbers, client numbers."""
 
     strong: Array | float
     smooth: Array | float
     rng: Draw | None
     who: Array | None
 
-    def pick(self, value: Any) -> Any:
-        """The rows of the clients at hand of a number that may differ between clients."""
+    def pick(self, value: Real) -> Array | float:
+        """A number that may differ between clients, for the clients at hand."""
         if not isinstance(value, Sequence):
             return value
         if self.who is None:
-            raise InvalidInput("Solver: numbers per client need solve(..., who=site.who)")
+            raise InvalidInput("Solver: one number per client needs solve(..., who=site.who)")
         last = int(self.who.max())
-        check.require(last < len(value), "Solver", f"needs one number per client (client {last} is here)", len(value))
+        check.require(last < len(value), "Solver", f"needs one number for each of {last + 1} clients", len(value))
         return np.asarray(value)[self.who][:, None]
 
 
@@ -73,7 +75,7 @@ class Solver(ABC):
         rng: Draw | None = None,
         who: Array | None = None,
     ) -> Array:
-        """The last iterate. A client with fewer steps than others rests at its own last one (and is still asked).
+        """The last iterate. A client with fewer steps than others stays at its own last iterate, but is still asked.
 
         Parameters
         ----------
@@ -96,7 +98,7 @@ class Solver(ABC):
 
     @abstractmethod
     def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:
-        """One step from `w`, where the gradient is `g`: the next point, and what to remember (at first: the start)."""
+        """One step from `w`, where the gradient is `g`: the next point and the next `memory` (at first: the start)."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,8 @@ class Stochastic(Gradient):
 class Noisy(Gradient):
     """Gradient descent that adds Gaussian noise of deviation `noise_std` to every coordinate after every step.
 
-    For reproducing what papers do. It promises nothing by itself: in `Proven` mode the oracle's answers are noisy
-    already, and this noise comes on top.
+    It reproduces what papers do, and promises no privacy by itself: in `Proven` mode the oracle's answers are noisy
+    already, and this noise is added to theirs.
     """
 
     noise_std: Real = 0.0
@@ -162,7 +164,7 @@ class Noisy(Gradient):
 class Accelerated(Solver):
     """Nesterov's method with constant momentum (√κ−1)/(√κ+1), κ = smooth/strong, restarted in every round.
 
-    What is returned is the extrapolated point, as Fed-PLT (12) does.
+    It returns the extrapolated point, as Fed-PLT (12) does.
     """
 
     name: ClassVar[str] = "accelerated"
@@ -175,7 +177,7 @@ class Accelerated(Solver):
 
 @dataclass(frozen=True)
 class PerAgent(Solver):
-    """Each client its own rule: `solvers[i]` is client i's. One gradient call a step serves all: one `batch`."""
+    """A solver for each client: `solvers[i]` for client i. All share one `batch`, as one gradient call serves them."""
 
     solvers: tuple[Solver, ...] = ()
     steps: Whole = field(init=False)
@@ -185,31 +187,30 @@ class PerAgent(Solver):
 
     def __post_init__(self) -> None:
         check.require(len(self.solvers) > 0, "PerAgent", "needs one solver per client", self.solvers)
-        alone = all(isinstance(solver.steps, int) for solver in self.solvers)
-        check.require(alone, "PerAgent", "each solver must have one number of steps of its own")
+        single = all(isinstance(solver.steps, int) for solver in self.solvers)
+        check.require(single, "PerAgent", "steps of each solver must be one number")
         batches = sorted({solver.batch for solver in self.solvers})
-        hint = "It is declared once for all, as privacy noise is calibrated from it: give all the same"
-        rule = f"all solvers must have the same batch, got {batches}"
-        check.require(len(batches) == 1, "PerAgent", rule, hint=hint)
+        hint = "Privacy noise is calibrated from the batch, which is declared once for all clients: give all the same"
+        check.require(len(batches) == 1, "PerAgent", f"all solvers must have the same batch, got {batches}", hint=hint)
         object.__setattr__(self, "steps", tuple(solver.steps for solver in self.solvers))
         object.__setattr__(self, "batch", batches[0])
 
     def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:
-        # Every rule moves every row and each client keeps its own: random numbers are drawn in the same order whoever
-        # is at hand, so a client alone gets what it gets among the others.
-        new, kept, w = w, memory, np.broadcast_to(w, g.shape)
-        for rule in (rule for i, rule in enumerate(self.solvers) if rule not in self.solvers[:i]):
-            mine = local.pick([solver == rule for solver in self.solvers])
-            moved, remembered = rule.advance(w, memory, g, local)
-            new, kept = np.where(mine, moved, new), np.where(mine, remembered, kept)
-        return new, kept
+        # Every solver moves every row, and each client keeps the row of its own solver. So random numbers are drawn in
+        # the same order for any set of clients, and a client alone computes what it computes among the others.
+        new, new_memory, w = w, memory, np.broadcast_to(w, g.shape)
+        for solver in (solver for i, solver in enumerate(self.solvers) if solver not in self.solvers[:i]):
+            uses_it = local.pick([each == solver for each in self.solvers])
+            moved, remembered = solver.advance(w, memory, g, local)
+            new, new_memory = np.where(uses_it, moved, new), np.where(uses_it, remembered, new_memory)
+        return new, new_memory
 
 
 SOLVERS: dict[str, type[Solver]] = {solver.name: solver for solver in (Gradient, Accelerated, Stochastic, Noisy)}
 
 
 def make(solver: str | Solver, steps: Whole, **options: Any) -> Solver:
-    """The solver of this name with its options (None: left out), or `solver` itself if it is one already."""
+    """The solver of this name with those options that are not None; or `solver` itself if it is an object."""
     if not isinstance(solver, str):
         return solver
     kind = SOLVERS[check.one_of("Solver", "solver", solver, SOLVERS)]
@@ -219,13 +220,13 @@ def make(solver: str | Solver, steps: Whole, **options: Any) -> Solver:
     return kind(steps, **given)
 
 
-def _each(value: Any) -> list[Any]:
+def _each(value: ArrayLike) -> list[float]:
     return np.ravel(value).tolist()
 
 
-def _finite(smooth: Array | float, solver: Solver, way_out: str) -> Array | float:
+def _finite(smooth: Array | float, solver: Solver, instead: str) -> Array | float:
     if np.isfinite(smooth).all():
         return smooth
     raise InvalidInput(
-        f"{type(solver).__name__}: the step needs a public bound on row lengths ({check.ROW_BOUND}), or give {way_out}"
+        f"{type(solver).__name__}: the step needs a public bound on row lengths ({check.ROW_BOUND}), or give {instead}"
     )

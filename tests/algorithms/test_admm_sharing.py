@@ -14,7 +14,7 @@ from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import KOfN
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.parties import labels_of
+from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import NoPrivacy
 from sottovoce.problems.federation import Federation
@@ -214,9 +214,9 @@ def test_lyapunov_falls_to_zero_at_the_optimum() -> None:
     kept: list[Checkpoint] = []
     train(ADMMSharing(), federation, goal, rounds=200, record_every=200, after_round=kept.append, **PLAIN)
     place = assemble(ADMMSharing(), federation, goal, NoPrivacy(), KOfN(1), 5, _streams(), None, "numpy")
-    labels = labels_of(federation, goal)
+    labels = LocalParties.labels_of(federation, goal)
     first, last = (
-        float(lyapunov(c.server, _models(c, federation, goal), place.rows, labels, goal.penalty))
+        float(lyapunov(c.server, _models(c, federation, goal), place.exact, labels, goal.penalty))
         for c in (kept[1], kept[-1])
     )
     assert first > 1e-3
@@ -226,7 +226,7 @@ def test_lyapunov_falls_to_zero_at_the_optimum() -> None:
 def _models(checkpoint: Checkpoint, federation: VerticalFederation, goal: Objective) -> np.ndarray:
     place: Any = assemble(ADMMSharing(), federation, goal, NoPrivacy(), KOfN(1), 5, _streams(), None, "numpy")
     target, rho = (checkpoint.clients[f"client.{name}"] for name in ("target", "rho"))
-    return place.rows.fit(target, rho, np.arange(federation.n))
+    return place.exact.fit(target, rho, np.arange(federation.n))
 
 
 def test_balancing_moves_rho_towards_equal_residuals() -> None:
@@ -298,7 +298,7 @@ def test_the_rule_for_rho_holds_for_losses_that_are_not_convex_too() -> None:
     goal = Objective(Sigmoid(), L2(0.01))
     federation = VerticalFederation.from_columns(X, y, SPLITS[5])
     down = _down(ADMMSharing(), federation, goal)
-    assert meets_assumption(down.rho, labels_of(federation, goal)).all()
+    assert meets_assumption(down.rho, LocalParties.labels_of(federation, goal)).all()
     assert down.weight.item() == 2.5
 
 

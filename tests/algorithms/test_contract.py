@@ -14,16 +14,10 @@ from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.experiment.local import LocalClients
-from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.train import train
 from sottovoce.ledger.memory import MemoryLedger
-from sottovoce.privacy.doors import open_door
-from sottovoce.privacy.doors.party import bounded, open_parties
 from sottovoce.privacy.modes import NoPrivacy, Proven
-from sottovoce.privacy.noise_key import NoiseKey, parts_digests, rows_digests
-from sottovoce.problems.columns import Columns
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.rows import Rows
 from tests.cases import CASES, EVERY, MODES, VERTICAL, Method, all_modes, data, goal, noisy_modes, small, variants
 from tests.local import assemble
 
@@ -43,7 +37,7 @@ def run(name: str, mode: str, federation: Federation | None = None, **options: A
 def simulator(name: str, mode: str, engine: str = "numpy") -> LocalClients:
     algorithm = EVERY[name].algorithm
     parts = (algorithm, data(name), goal(), all_modes(algorithm)[mode], Everyone(), 6, Streams(11), None, engine)
-    assembled = assemble(*parts)  # type: ignore[arg-type]
+    assembled = assemble(*parts)
     assembled.start(algorithm)
     return assembled
 
@@ -77,7 +71,7 @@ def test_resume_equals_uninterrupted(name: str, mode: str, participation: Any) -
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_inputs_are_not_mutated(name: str, mode: str) -> None:
     federation = data(name)
-    before = [part.copy() for own in federation.data() for part in own]
+    before = [part.copy() for arrays in federation.data() for part in arrays]
     algorithm = EVERY[name].algorithm
     server_step = type(algorithm).server
 
@@ -89,7 +83,7 @@ def test_inputs_are_not_mutated(name: str, mode: str) -> None:
     with frozen_arrays(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(algorithm), "server", frozen_server)
         run(name, mode, federation)
-    after = [part for own in federation.data() for part in own]
+    after = [part for arrays in federation.data() for part in arrays]
     assert all(np.array_equal(x, y) for x, y in zip(before, after, strict=True))
 
 
@@ -104,11 +98,10 @@ def test_renumbering_clients_renumbers_the_result(name: str) -> None:
     kept: list[Checkpoint] = []
     one = run(name, "none", federation, after_round=kept.append)
     other = run(name, "none", shuffled, after_round=kept.append)
-    exact = (
-        EVERY[name].algorithm.asks().only.kind == "gradient"
-    )  # an arg-min is solved to a certificate, not to rounding
+    exact = EVERY[name].algorithm.asks().only.kind == "gradient"  # arg-mins are solved to a certificate only
     np.testing.assert_allclose(one.model, other.model, rtol=0, atol=1e-11 if exact else 1e-7)
-    for field, states in kept[5].clients.items():
+    for field in (field for field in kept[5].clients if field.startswith("client.")):
+        states = kept[5].clients[field]
         np.testing.assert_allclose(states[order], kept[11].clients[field], rtol=0, atol=1e-11 if exact else 1e-7)
 
 
@@ -138,7 +131,7 @@ ENGINES = [(*case, engine) for case in MODES for engine in ("numpy", "kernel") i
 def test_one_client_alone_equals_its_row_bit_for_bit(name: str, mode: str, engine: str) -> None:
     algorithm, together = EVERY[name].algorithm, simulator(name, mode, engine)
     for i in (0, 3, 5):
-        alone = _alone(together, i, engine)
+        alone = _alone(together, i)
         alone.start(algorithm)
         fresh = simulator(name, mode, engine)
         for k in (1, 2, 3):
@@ -151,31 +144,14 @@ def test_one_client_alone_equals_its_row_bit_for_bit(name: str, mode: str, engin
             assert same(codec.rows(stacked.up, np.array([i])), single.up)
 
 
-def _alone(together: LocalClients, i: int, engine: str) -> LocalClients:
-    """The same client on a machine of its own: only its rows, its own ledger, its number in the federation."""
-    federation, door = together.federation, together.door
-    if isinstance(together, LocalParties):
-        return _party_alone(together, i)
-    a, b = federation.offsets[i : i + 2]
-    mine = Federation.from_clients([(federation.X[a:b], federation.y[a:b])], row_bound=federation.row_bound)
-    rows = Rows(mine.X, mine.y, mine.offsets, together.objective.loss, together.objective.scale, engine)
+def _alone(together: LocalClients, i: int) -> LocalClients:
+    """The same client on a machine of its own: only its data, its own ledger, its number in the federation."""
+    whole, labels = together.federation, together.labels
+    single = whole.alone(i) if labels else Federation.from_clients([whole.data()[i]], row_bound=whole.row_bound)
     ledger = MemoryLedger(together.ledger.budget, (1,)) if isinstance(together.ledger, MemoryLedger) else None
-    privacy, event = getattr(door, "privacy", NoPrivacy()), getattr(door, "event", None)
-    key = NoiseKey(door.key.streams, rows_digests(rows.X, rows.y, rows.offsets))
-    rest = {"key": key, "clients": np.array([i]), "row_bound": federation.row_bound}
-    own = open_door(privacy, event, ledger, rows, door.asks, **rest)
-    return LocalClients(mine, together.objective, rows, own, together.streams, ledger, None)
-
-
-def _party_alone(together: LocalParties, i: int) -> LocalParties:
-    """The same party on a machine of its own: only its columns, its own ledger, its number in the federation."""
-    door, mine = together.door, together.federation.alone(i)
-    privacy, event = getattr(door, "privacy", NoPrivacy()), getattr(door, "event", None)
-    ledger = MemoryLedger(together.ledger.budget, (1,)) if isinstance(together.ledger, MemoryLedger) else None
-    exact = Columns(bounded(mine.parts, privacy), together.objective.penalty)
-    key = NoiseKey(door.key.streams, parts_digests(mine.parts))
-    own = open_parties(privacy, event, ledger, exact, door.asks, key=key, clients=np.array([i]))
-    return LocalParties(mine, together.objective, exact, own, together.streams, ledger, None, labels=together.labels)
+    events = getattr(together.door, "events", ())
+    rest: dict[str, Any] = {"clients": np.array([i]), "labels": labels}
+    return type(together).of(together.task, single, ledger, together.streams, events, **rest)
 
 
 @pytest.mark.parametrize(("name", "mode"), MODES)
@@ -227,7 +203,7 @@ def hub(place: LocalClients, answered: np.ndarray | None = None) -> Any:
     answered = np.zeros(place.n, dtype=bool) if answered is None else answered
     draw = Draw(place.streams, np.array([0xFFFFFFFF]), 1)
     labels, zeros = getattr(place, "labels", None), np.zeros((1, place.dim))
-    return Hub(place.n, place.objective.penalty, draw, 1, answered[:, None], zeros, labels)
+    return Hub(place.n, place.task.objective.penalty, draw, 1, answered[:, None], zeros, labels)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.train import train
-from sottovoce.privacy import claims
+from sottovoce.privacy import paper_noise
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Squared
@@ -93,8 +93,8 @@ def test_the_coordinator_takes_the_prox_of_lemma_6(penalty: Any) -> None:
         def cost(t: float, column: int = j) -> float:
             return float(6 * penalty.value(np.array([t])) + ((t - z[:, column]) ** 2).sum() / (2 * rho))
 
-        found: Any = minimize_scalar(cost, bounds=(low, high), method="bounded", options={"xatol": 1e-10})
-        assert y[j] == pytest.approx(found.x, abs=1e-6)
+        minimum: Any = minimize_scalar(cost, bounds=(low, high), method="bounded", options={"xatol": 1e-10})
+        assert y[j] == pytest.approx(minimum.x, abs=1e-6)
 
 
 def test_much_local_training_is_peaceman_rachford_splitting() -> None:
@@ -107,7 +107,7 @@ def test_much_local_training_is_peaceman_rachford_splitting() -> None:
     y = z[4].mean(axis=0)
     v = 2 * y - z[4]
     np.testing.assert_allclose(z[5], 2 * here.f.argmin(v, 1 / 4.0, ridge=0.05) - v, atol=1e-7)
-    smooth = float(simulator.rows.smoothness().max()) + 0.05
+    smooth = float(simulator.exact.smoothness().max()) + 0.05
     zeta = contraction(algorithm.local_solver, 4.0, 0.05, smooth).zeta
     shrinks = [np.linalg.norm(z[k + 1] - z[-1]) / np.linalg.norm(z[k] - z[-1]) for k in range(10)]
     assert 0.2 < max(shrinks) <= zeta < 1
@@ -142,14 +142,14 @@ def test_a_box_holds_in_every_round() -> None:
     kept: list[Checkpoint] = []
     model = run(FedPLT(rho=8.0, solver=Accelerated(3)), objective, rounds=150, after_round=kept.append).model
     assert all((np.abs(checkpoint.server.y) <= 0.3).all() for checkpoint in kept)
-    rows = place(FedPLT(), objective).rows
+    rows = place(FedPLT(), objective).exact
 
     def cost(w: np.ndarray) -> tuple[float, np.ndarray]:
         point = np.tile(w, (6, 1))
         return float(rows.value(w[None]).mean()), rows.gradient(point).mean(axis=0)
 
-    found = minimize(cost, np.zeros(4), jac=True, method="L-BFGS-B", bounds=[(-0.3, 0.3)] * 4, tol=1e-15).x
-    np.testing.assert_allclose(model, found, atol=1e-7)
+    minimum = minimize(cost, np.zeros(4), jac=True, method="L-BFGS-B", bounds=[(-0.3, 0.3)] * 4, tol=1e-15).x
+    np.testing.assert_allclose(model, minimum, atol=1e-7)
 
 
 def test_stochastic_gradients_average_to_the_full_one() -> None:
@@ -210,15 +210,15 @@ def measured(rho: float = paper.RHO, datasets: int = DATASETS, **options: Any) -
 
 def test_rates_of_table_ii() -> None:
     """0.56 (paper: 0.531) and, with half of the agents, 0.77 (0.761); exact in the end; and the committed ones."""
-    found = []
+    errors_of_runs = []
     for seed in range(DATASETS):
         strong, smooth = paper.moduli(paper.data(seed))
         algorithm = FedPLT(rho=paper.RHO, strong=strong, smooth=smooth)
-        found.append(paper.errors(seed, algorithm, until=5e-14)[:, 0])
-    everyone, half = np.array([paper.rate(error) for error in found]), measured(active=5)
+        errors_of_runs.append(paper.errors(seed, algorithm, until=5e-14)[:, 0])
+    everyone, half = np.array([paper.rate(error) for error in errors_of_runs]), measured(active=5)
     assert everyone.mean() == pytest.approx(0.56, abs=0.03)
     assert half.mean() == pytest.approx(0.77, abs=0.02)
-    assert max(error[-1] for error in found) < 1e-12
+    assert max(error[-1] for error in errors_of_runs) < 1e-12
     first_runs = committed("table-3").where(run=0)
     np.testing.assert_allclose(first_runs.where(active=10)["rate"], everyone, atol=1e-5)
     np.testing.assert_allclose(first_runs.where(active=5)["rate"], half, atol=1e-5)
@@ -278,13 +278,13 @@ def test_the_factor_bounds_every_quadratic_and_is_nearly_met(rho: float, steps: 
     rng, strong, smooth = np.random.default_rng(4), 0.5, 10.0
     step = 2 / (strong + smooth + 2 / rho)
     bound = float(rates(Gradient(steps), rho, strong, smooth).max())
-    found = [
+    factors = [
         np.abs(np.linalg.eigvals(linear_round(random_hessians(rng, strong, smooth), rho, step, steps))).max()
         for _ in range(40)
     ]
     alike = np.stack([random_hessians(rng, strong, smooth, 1, 3)[0]] * 4)
     worst = np.abs(np.linalg.eigvals(linear_round(alike, rho, step, steps))).max()
-    assert max(*found, worst) <= bound + 1e-9
+    assert max(*factors, worst) <= bound + 1e-9
     assert worst > bound - 0.05 or bound > 1
 
 
@@ -400,7 +400,7 @@ def test_published_noise_is_that_of_proposition_4(horizon: int) -> None:
     here = site(algorithm, goal(), claim)
     problem = algorithm.local_problem(here)
     tau, gamma = problem.tau, problem.step
-    promised = claims.fed_plt_epsilon(
+    promised = paper_noise.fed_plt_epsilon(
         2 * here.f.gradient_bound, tau, here.f.size, 0.05, gamma, horizon or 10**12, 4, 1e-4
     )
     np.testing.assert_allclose(promised, 2.0)
@@ -417,7 +417,7 @@ def test_published_noise_enters_every_step_and_the_start() -> None:
     run(algorithm, objective, federation, rounds=1, runs=4000, privacy=claim, after_round=kept.append)
     x = kept[0].clients["client.x"][..., 0]
     strong, keep = 1.2, 1 - 0.1 * (1.2 + 1.0)  # f_i = t²/2 + 0.2 t²/2
-    tau = np.asarray(claims.fed_plt_tau(3.0, 1e-3, 100.0, np.array([10, 5]), strong, 0.1, 10**12, 2))
+    tau = np.asarray(paper_noise.fed_plt_tau(3.0, 1e-3, 100.0, np.array([10, 5]), strong, 0.1, 10**12, 2))
     np.testing.assert_allclose(x.var(axis=0), tau**2 * (2 / strong * keep**4 + 2 * 0.1 * (1 + keep**2)), rtol=0.1)
 
 

@@ -74,8 +74,8 @@ def test_ens_is_the_minimiser(m: int, penalty: Penalty | None) -> None:
     for lam, eta, among in ((0.0, 1.0, None), (0.5, 1.0, None), (0.3, 2.0, keep), (30.0, 0.5, None), (0.25, 0.5, keep)):
         everyone = np.ones_like(keep) if among is None else among
         # Rows left out must not count, whatever stands in them.
-        found = elastic_mean(a if among is None else np.where(keep, a, np.nan), lam, eta, penalty, among)
-        np.testing.assert_allclose(found, bisection(a, lam, eta, everyone, penalty), rtol=0, atol=1e-12)
+        mean = elastic_mean(a if among is None else np.where(keep, a, np.nan), lam, eta, penalty, among)
+        np.testing.assert_allclose(mean, bisection(a, lam, eta, everyone, penalty), rtol=0, atol=1e-12)
 
 
 def test_ens_special_cases() -> None:
@@ -112,7 +112,7 @@ def test_a_step_is_the_arg_min_it_claims_to_be(seed: int, variant: Any) -> None:
     rng = np.random.default_rng(seed)
     states, w = rng.normal(size=(6, 4)), rng.normal(size=(1, 4))
     lam, eta, alpha, c, k = 0.2, 0.3, 1.1, 0.4, 4
-    found = one_round(FedEPM(eta, lam, 0.8, c, alpha, k0=1, variant=variant), states, w, k)
+    uploads = one_round(FedEPM(eta, lam, 0.8, c, alpha, k0=1, variant=variant), states, w, k)
     g = gradient(w[0])
     mu = 0.8 * (1 + c * np.square(states - w).sum(axis=-1)) * alpha**k
     for i, j in np.ndindex(6, 4):
@@ -122,17 +122,17 @@ def test_a_step_is_the_arg_min_it_claims_to_be(seed: int, variant: Any) -> None:
             return g[i, j] * away + mu[i] / 2 * (x - states[i, j]) ** 2 + lam * abs(away) + eta / 2 * away**2
 
         best: Any = minimize_scalar(surrogate, bounds=(-9, 9), method="bounded", options={"xatol": 1e-10})
-        assert surrogate(float(found[i, j])) <= best.fun + 1e-15
-        assert found[i, j] == pytest.approx(best.x, abs=1e-6)
+        assert surrogate(float(uploads[i, j])) <= best.fun + 1e-15
+        assert uploads[i, j] == pytest.approx(best.x, abs=1e-6)
 
 
 @pytest.mark.parametrize("variant", ["G", "P"])
 def test_local_steps_follow_one_gradient(variant: Any) -> None:
     rng = np.random.default_rng(5)
     states, w = rng.normal(size=(6, 4)), rng.normal(size=(1, 4))
-    found = one_round(exact(variant=variant), states, w, 3)
+    uploads = one_round(exact(variant=variant), states, w, 3)
     kept = 0.8**4  # (mu/(eta + mu))^k0
-    np.testing.assert_allclose(found, w + kept * (states - w) - STEP * gradient(w[0]), atol=1e-14)
+    np.testing.assert_allclose(uploads, w + kept * (states - w) - STEP * gradient(w[0]), atol=1e-14)
 
 
 def plain_fedepm(algorithm: FedEPM, masks: list[np.ndarray]) -> np.ndarray:
@@ -196,8 +196,8 @@ def test_penalties_that_the_server_handles(penalty: Penalty, lam: float) -> None
 def test_the_optimum_of_summed_losses() -> None:
     """There f_i is steeper the more records a client has, and so is mu if it is left out: a long way round, if any."""
     objective = goal(scale="sum")
-    found = fit(FedEPM(eta=2.0, lam=0.0, c=0.0, alpha=1.0, k0=4), objective=objective, rounds=600).model
-    np.testing.assert_allclose(found, optimum(small(), objective), atol=1e-10)
+    model = fit(FedEPM(eta=2.0, lam=0.0, c=0.0, alpha=1.0, k0=4), objective=objective, rounds=600).model
+    np.testing.assert_allclose(model, optimum(small(), objective), atol=1e-10)
 
 
 @pytest.mark.parametrize("lam_over_eta", [0.05, 0.5])
@@ -205,8 +205,8 @@ def test_the_papers_penalty_comes_near(lam_over_eta: float) -> None:
     """lam = eta/2 with eta of section VII, and with the default one."""
     best = optimum(small(), goal())
     for eta in (FedEPM.as_in_paper(6, 1.0).eta, FedEPM.eta):
-        found = fit(FedEPM(eta, lam_over_eta * eta, alpha=1.0, c=0.0), rounds=200).model
-        assert np.linalg.norm(found - best) < 1e-2 * np.linalg.norm(best)
+        model = fit(FedEPM(eta, lam_over_eta * eta, alpha=1.0, c=0.0), rounds=200).model
+        assert np.linalg.norm(model - best) < 1e-2 * np.linalg.norm(best)
 
 
 def test_a_large_penalty_never_leaves_the_start() -> None:
@@ -398,8 +398,8 @@ def test_simulator_is_asked_once_a_round(monkeypatch: pytest.MonkeyPatch) -> Non
     plain = LocalClients.start
 
     def start(self: LocalClients, algorithm: Any) -> None:
-        gradient_of = self.rows.gradient
-        self.rows.gradient = lambda *given: asked.append(1) or gradient_of(*given)  # type: ignore[method-assign]
+        gradient_of = self.exact.gradient
+        self.exact.gradient = lambda *given: asked.append(1) or gradient_of(*given)
         plain(self, algorithm)
 
     monkeypatch.setattr(LocalClients, "start", start)

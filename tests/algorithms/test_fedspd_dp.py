@@ -78,8 +78,8 @@ def lagrangian_argmin(
     high, low = (penalty.high, -penalty.low) if isinstance(penalty, Box) else (None, None)
     bounds = [(0, high)] * DIM + [(0, low)] * DIM
     start = np.concatenate([np.maximum(x_0, 0), np.maximum(-x_0, 0)])
-    found = minimize(value, start, jac=True, bounds=bounds, options={"ftol": 1e-16, "gtol": 1e-11, "maxiter": 5000})
-    return found.x[:DIM] - found.x[DIM:]
+    minimum = minimize(value, start, jac=True, bounds=bounds, options={"ftol": 1e-16, "gtol": 1e-11, "maxiter": 5000})
+    return minimum.x[:DIM] - minimum.x[DIM:]
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=lambda penalty: penalty.name)

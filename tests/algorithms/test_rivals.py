@@ -146,9 +146,9 @@ def test_fedlin_as_printed(solver: Any) -> None:
     x, models = np.zeros(4), []
     for _ in range(3):
         models.append(x)  # the first exchange leaves the model where it is
-        own = np.array([slope(client, x) for client in who])
-        mean = own.mean(axis=0)
-        x = np.mean([descend(who[i], x, rule, linear=mean - own[i]) for i in range(6)], axis=0)
+        gradients = np.array([slope(client, x) for client in who])
+        mean = gradients.mean(axis=0)
+        x = np.mean([descend(who[i], x, rule, linear=mean - gradients[i]) for i in range(6)], axis=0)
         models.append(x)
     same_models(algorithm, seen, models)
 
@@ -340,7 +340,7 @@ def test_fedlin_names_the_phase() -> None:
 def test_fedlin_alone_in_its_second_phase(mode: str) -> None:
     """The contract check of the same name sees a method's first round only."""
     algorithm, together = CASES["fedlin"].algorithm, contract.simulator("fedlin", mode)
-    alone = contract._alone(together, 3, "numpy")
+    alone = contract._alone(together, 3)
     alone.start(algorithm)
     for k in (1, 2):
         here = dataclasses.replace(contract.hub(together), k=k)
@@ -380,8 +380,8 @@ def test_refusals() -> None:
         (FiveGCS, {"tau": -1.0}, "tau"),
         (FiveGCS, {"gamma": 0.0}, "gamma"),
     ]
-    for kind, options, said in wrong:
-        with pytest.raises(InvalidInput, match=said):
+    for kind, options, field in wrong:
+        with pytest.raises(InvalidInput, match=field):
             kind(**options)
     for kind in (FedLin, LED, TAMUNA):
         with pytest.raises(InvalidInput, match=rf"{kind.__name__}: needs a smooth penalty.*got L1"):

@@ -15,7 +15,7 @@ import pytest
 from sottovoce.core import codec
 from sottovoce.core.participation import Everyone, KOfN, Participation, Schedule
 from sottovoce.core.shapes import declared
-from sottovoce.experiment.local import train
+from sottovoce.experiment.train import train
 from tests.cases import EVERY, Method, all_modes, data, goal, variants
 
 ROUNDS = 8

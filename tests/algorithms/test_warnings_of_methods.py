@@ -50,9 +50,9 @@ def off(algorithm: Any, participation: Participation, federation: Federation) ->
 @pytest.mark.parametrize("algorithm", LEARNERS, ids=lambda algorithm: algorithm.name)
 @pytest.mark.parametrize("who", APART)
 def test_a_warning_where_clients_do_not_meet(algorithm: Any, who: str) -> None:
-    with pytest.warns(MissesOptimum, match=r"the 6 clients do not all meet.*KOfN\(2\), or use FedPD") as said:
+    with pytest.warns(MissesOptimum, match=r"the 6 clients are not all linked.*KOfN\(2\), or use FedPD") as warned:
         distance = off(algorithm, APART[who], small())
-    assert len(said) == 1
+    assert len(warned) == 1
     assert distance > 1e-3  # and it is right to warn: a thousand times what those who meet are off
 
 

@@ -16,8 +16,8 @@ from sottovoce.algorithms import DPADMM, DPSGD, PVP, ADMMSharing, FedPLT, FedSPD
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.train import train
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget
 from sottovoce.privacy.modes import NoPrivacy, Proven
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic, Squared
@@ -237,7 +237,7 @@ def test_neighbouring_columns_do_not_share_noise(unit: str) -> None:
     noise = []
     for data in (usual, other):
         simulator = place(COLUMN_UNITS[unit], federation=data)
-        exact = simulator.rows.predict(simulator.rows.fit(target, rho, np.arange(6)), np.arange(6))
+        exact = simulator.exact.predict(simulator.exact.fit(target, rho, np.arange(6)), np.arange(6))
         noise.append((ask(simulator, target, 1, 0.3) - exact)[2])
     assert not noise_cancels(noise[1] - noise[0], 0.0 * noise[0], noise[0]), "both answers have the same noise"
 

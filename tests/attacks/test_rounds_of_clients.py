@@ -110,7 +110,7 @@ def test_which_releases_are_uploaded_does_not_depend_on_data() -> None:
     algorithm = Picks()
     for sign in (1.0, -1.0):
         made = place(algorithm)
-        made.rows.y[:] = sign * np.abs(made.rows.y)
+        made.exact.y[:] = sign * np.abs(made.exact.y)
         up, _ = first_round(made, algorithm, Down(np.zeros((1, made.dim))))
         assert not np.array_equal(up.a, up.b)
 

@@ -17,7 +17,7 @@ from sottovoce.core.contract import Descent, Site
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.train import train
-from sottovoce.ledger.memory import LedgerError
+from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy.noise_key import NoiseKey
 from tests.cases import COLUMN_UNITS, goal, small, small_columns
 from tests.local import assemble

@@ -9,15 +9,15 @@ import pytest
 
 from sottovoce.algorithms import DPADMM, DPSGD, FedEPM, FedPLT, FedSPDDP
 from sottovoce.auditing import papers as audit_papers
-from sottovoce.auditing import statistics as audit_statistics
+from sottovoce.auditing import score as audit_score
 from sottovoce.auditing.audit import Game, audit, shown
 from sottovoce.auditing.neighbours import Linear, Neighbours, canary, own_record
 from sottovoce.auditing.papers import PROVEN, proven_game, proven_variants
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.clipping import clip_rows
 from sottovoce.core.random.streams import Purpose
 from sottovoce.experiment.local import LocalClients
-from sottovoce.privacy import claims
-from sottovoce.privacy import discrete_noise as mechanisms
+from sottovoce.privacy import paper_noise
 from sottovoce.privacy.accounting import gaussian_epsilon
 from sottovoce.privacy.doors.party import ProvenPartyDoor
 from sottovoce.privacy.doors.record import RecordDoor
@@ -67,7 +67,7 @@ def test_runs_that_a_bound_is_taken_on_share_no_noise(stopped_after: float, monk
     learns from their difference, and none of the others, however many were played."""
     learnt_from: list[tuple[np.ndarray, np.ndarray]] = []
     monkeypatch.setattr(
-        audit_statistics, "epsilon_from_seen", lambda one, other, *_: learnt_from.append((one, other)) or 0.0
+        audit_score, "epsilon_from_seen", lambda one, other, *_: learnt_from.append((one, other)) or 0.0
     )
     monkeypatch.setattr("sottovoce.auditing.game.IN_CACHE", 4000)
     same = canary(1, 20, 2)
@@ -120,12 +120,14 @@ class DeviationForVariance(RecordDoor):
 
 class ClipAfterSum(RecordDoor):
     def exact_gradient(self, w: Any, question: Any, clip: Any, norm: int = 2) -> np.ndarray:
-        return mechanisms.clip_rows(super().exact_gradient(w, question, None), clip)
+        return clip_rows(super().exact_gradient(w, question, None), clip)
 
 
 class NoiseTwice(RecordDoor):
-    def seeded(self, exact: np.ndarray, purpose: Purpose, question: Any, *more: Any, **named: Any) -> np.ndarray:
-        return super().seeded(exact, purpose, replace(question, k=(question.k + 1) // 2), *more, **named)
+    def seeded(
+        self, exact: np.ndarray, scale: Any, purpose: Purpose, question: Any, *more: Any, **named: Any
+    ) -> np.ndarray:
+        return super().seeded(exact, scale, purpose, replace(question, k=(question.k + 1) // 2), *more, **named)
 
 
 class Smuggler(RecordDoor):
@@ -267,7 +269,7 @@ def test_dp_admm_stands_as_corrected_and_falls_as_printed() -> None:
     method, privacy = DPADMM(rho=0.1, c_w=89.0), Published(0.2, 1e-3)
     neighbours, objective = canary(1, 40, 8), Objective(Linear(bend=0.25), L2(1e-6))
     corrected = audit(Game(method, neighbours, objective, privacy, 10, engine="numpy"))
-    true = exact_epsilon(claims.dp_admm_exact_mu(10, 0.2, 1e-3), 1e-3)
+    true = exact_epsilon(paper_noise.dp_admm_exact_mu(10, 0.2, 1e-3), 1e-3)
     assert corrected.comparisons[0].lower == pytest.approx(true, rel=1e-6)
     assert not corrected.refuted
     printed = audit_papers.MatrixNormalDPADMM(rho=0.1, c_w=89.0)

@@ -11,19 +11,17 @@ import pytest
 from sottovoce.algorithms import ADMM, ALGORITHMS, DPADMM, DPSGD, ADMMSharing, FedEPM, FedPLT, FedSPDDP
 from sottovoce.auditing import promise as audit_promise
 from sottovoce.auditing.audit import audit
-from sottovoce.auditing.checks import noise_and_charges
+from sottovoce.auditing.checks import crowd_of, noise_and_charges
 from sottovoce.auditing.finding import Check
 from sottovoce.auditing.game import Game, columns_promise, worst_case
 from sottovoce.auditing.paths import PATHS, USUAL, examine, paths_of
-from sottovoce.auditing.scenes import crowd_of
-from sottovoce.core.contract import VerticalAlgorithm
-from sottovoce.experiment import local as simulate
+from sottovoce.auditing.second_accountant import second_epsilon
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
-from sottovoce.privacy import accounting
+from sottovoce.privacy import accounting, calibration
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import local_steps as local_runs
-from sottovoce.privacy.doors import record as proven
+from sottovoce.privacy.doors import client
 from sottovoce.privacy.doors.base import Door
 from sottovoce.privacy.doors.record import RecordDoor
 from sottovoce.privacy.modes import Proven, ProvenColumns, Published
@@ -37,7 +35,7 @@ METHODS = [name for name, kind in ALGORITHMS.items() if "proven" in kind.modes]
 
 
 def game_of(method: Any, rounds: int = 4, privacy: Any = None) -> Game:
-    usual = columns_promise(1.0, 1e-5, "record") if isinstance(method, VerticalAlgorithm) else PROMISE
+    usual = columns_promise(1.0, 1e-5, "record") if method.layout == "columns" else PROMISE
     return worst_case(method, privacy or usual, rounds)
 
 
@@ -165,7 +163,7 @@ def doubled(rows: Any, keep: np.ndarray) -> np.ndarray:
 
 
 def one_round_less() -> Any:
-    plain = simulate.plan
+    plain = calibration.plan_rows
     return lambda privacy, asks, rounds, *more: plain(privacy, asks, rounds - 1, *more)
 
 
@@ -186,10 +184,10 @@ def every_other_answer() -> Any:
 
 def unbound(part: str) -> Any:
     """A key that leaves out the answer, or the rows."""
-    plain = NoiseKey._about
+    plain = NoiseKey.binding
 
-    def broken(self: Any, local: np.ndarray, exact: Any) -> Any:
-        about = np.array(plain(self, local, exact))
+    def broken(self: Any, local: np.ndarray, arrays: Any) -> Any:
+        about = np.array(plain(self, local, arrays))
         about[..., {"answer": slice(0, 2), "rows": slice(2, 4)}[part]] = 0
         return about
 
@@ -229,7 +227,7 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
         "noise of different coordinates",
     ),
     "uniform noise": (
-        Door, "noisy", noisy(lambda z, *_: math.sqrt(3) * np.tanh(z / 0.9)), SGD, "plain", "law of the noise",
+        Door, "noisy", noisy(lambda z, *_: math.sqrt(3) * np.tanh(z / 0.9)), SGD, "plain", "distribution of the noise",
     ),
     "reused over rounds": (
         Door, "noisy", noisy(Kept(lambda q: q.number)), SGD, "plain", "noise of different rounds and questions",
@@ -263,7 +261,7 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     "charge skipped": (MemoryLedger, "charge", lambda *_: None, SGD, "plain", "answers charged"),
     "every other answer charged": (MemoryLedger, "charge", every_other_answer(), LOCAL, "plain", "answers charged"),
     "refused one answer too late": (MemoryLedger, "_left", one_more(), SGD, "plain", "epsilon by a second accountant"),
-    "off by one round": (simulate, "plan", one_round_less(), SGD, "plain", "noise that the code states"),
+    "off by one round": (calibration, "plan_rows", one_round_less(), SGD, "plain", "noise that the code states"),
     "epsilon printed too small": (
         accounting, "epsilon", half_of(accounting.epsilon), SGD, "plain", "epsilon that is printed",
     ),
@@ -282,17 +280,17 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
         mechanisms, "from_grid", lambda numbers, clip: numbers * (clip / 2**24) + 1e-9, SGD, "secure", "low bits",
     ),
     "uploads not clipped": (
-        mechanisms, "clip_rows", lambda vectors, bound: vectors, SGD, "client", "what one record (or unit) changes",
+        client, "clip_rows", lambda vectors, bound: vectors, SGD, "client", "what one record (or unit) changes",
     ),
     "ledger files not written": (OwnerLedgers, "_charge_one", lambda *_: None, SGD, "ledgers", "answers charged"),
     "noise not bound to the answer": (
-        NoiseKey, "_about", unbound("answer"), SGD, "seeds", "noise for another answer about the same rows",
+        NoiseKey, "binding", unbound("answer"), SGD, "seeds", "noise for another answer about the same rows",
     ),
     "noise not bound to the rows": (
-        NoiseKey, "_about", unbound("rows"), SGD, "seeds", "noise for the same answer about other rows",
+        NoiseKey, "binding", unbound("rows"), SGD, "seeds", "noise for the same answer about other rows",
     ),
     "bound on rows left out of charges": (
-        proven, "bound_in_force", lambda *_: 0.0, LOCAL, "variants", "bound on rows that a charge names",
+        calibration, "bound_in_force", lambda *_: 0.0, LOCAL, "variants", "bound on rows that a charge names",
     ),
     "spent budget forgotten": (MemoryLedger, "restore", forgetful(), SGD, "resume", "answers charged over both halves"),
 }  # fmt: skip
@@ -308,13 +306,12 @@ def test_a_planted_bug_is_refuted(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_more_noise_than_promised_is_suspicious(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = simulate.plan
+    plain = calibration.plan_rows
 
     def generous(*given: Any) -> Any:
-        event = plain(*given)
-        return replace(event, noise_multiplier=1.01 * event.noise_multiplier)
+        return tuple(replace(event, noise_multiplier=1.01 * event.noise_multiplier) for event in plain(*given))
 
-    monkeypatch.setattr(simulate, "plan", generous)
+    monkeypatch.setattr(calibration, "plan_rows", generous)
     stated = [one for one in examine(game_of(DPSGD()), ["plain"]) if one.name == "noise that the code states"]
     assert [one.verdict for one in stated] == ["suspicious"]
 
@@ -352,7 +349,8 @@ def test_promised_noise_is_calibrated_noise(epsilon: float, delta: float) -> Non
         mine = audit_promise.Promised(mechanism, "replace-one", "full", 30, epsilon, delta)
         kind: Any = mechanism
         assert mine.multiplier == pytest.approx(accounting.calibrate(epsilon, delta, 30, mechanism=kind), rel=1e-9)
-        assert mine.epsilon_of(mine.multiplier or 0.0, 30) == pytest.approx(epsilon, rel=5e-4)
+        cost = second_epsilon({mine.event(mine.multiplier or 0.0): 30}, delta)
+        assert cost == pytest.approx(epsilon, rel=5e-4)
 
 
 @pytest.mark.parametrize(("sampling", "relation"), [("poisson", "add-remove"), ("fixed-size", "replace-one")])
@@ -360,12 +358,13 @@ def test_the_second_accountant_agrees_about_batches(sampling: Any, relation: Any
     drawn: Any = {"rate": 0.2} if sampling == "poisson" else {"batch": 2, "size": 10}
     noise = accounting.calibrate(1.0, 1e-5, 20, sampling=sampling, relation=relation, **drawn)
     promise = audit_promise.Promised("gaussian", relation, sampling, 20, 1.0, 1e-5)
-    assert promise.epsilon_of(noise, 20, 0.2, 10) == pytest.approx(1.0, rel=5e-4)
-    assert promise.epsilon_of(noise, 21, 0.2, 10) > 1.02
+    event = promise.event(noise, 0.2, 10)
+    assert second_epsilon({event: 20}, 1e-5) == pytest.approx(1.0, rel=5e-4)
+    assert second_epsilon({event: 21}, 1e-5) > 1.02
 
 
 def test_promised_counts_the_model_and_the_participations() -> None:
     columns = ProvenColumns(1.0, 1e-5, "party", bound=1.0)
-    assert audit_promise.promised(columns, ADMMSharing().asks(), 4).answers == 5
+    assert [one.answers for one in audit_promise.promised(columns, ADMMSharing().asks(), 4)] == [5]
     short = replace(PROMISE, participations=3)
-    assert audit_promise.promised(short, FedSPDDP(local_steps=2).asks(), 10).answers == 6
+    assert [one.answers for one in audit_promise.promised(short, FedSPDDP(local_steps=2).asks(), 10)] == [6]

@@ -11,12 +11,11 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from sottovoce.auditing import batches as audit_batches
-from sottovoce.auditing import draws as audit_draws
-from sottovoce.auditing import gaussian as audit_gaussian
+from sottovoce.auditing import exact as audit_exact
 from sottovoce.auditing import noise as audit_noise
 from sottovoce.auditing import promise as audit_promise
 from sottovoce.auditing import ratio as audit_ratio
-from sottovoce.auditing import statistics as stats
+from sottovoce.auditing import score as stats
 from sottovoce.auditing.membership import curve
 from sottovoce.auditing.one_run import epsilon_from_one_run
 from sottovoce.auditing.tape import Made
@@ -168,18 +167,18 @@ def test_distance_of_two_gaussians() -> None:
     rng = np.random.default_rng(5)
     columns, shift = rng.standard_normal((9, 4)), rng.standard_normal(4)
     true = math.sqrt(shift @ np.linalg.solve(columns.T @ columns, shift))
-    assert audit_gaussian.distance(shift, columns) == pytest.approx(true)
+    assert audit_exact.distance(shift, columns) == pytest.approx(true)
     twice = np.concatenate([columns, columns[:, :1]], axis=1)  # the first number is sent again
-    assert audit_gaussian.distance(np.append(shift, shift[0]), twice) == pytest.approx(true)
-    assert audit_gaussian.distance(np.append(shift, shift[0] + 1), twice) == math.inf
-    assert audit_gaussian.distance(np.append(shift, 1.0), np.pad(columns, ((0, 0), (0, 1)))) == math.inf
-    assert audit_gaussian.distance(np.zeros(4), columns) == 0.0
+    assert audit_exact.distance(np.append(shift, shift[0]), twice) == pytest.approx(true)
+    assert audit_exact.distance(np.append(shift, shift[0] + 1), twice) == math.inf
+    assert audit_exact.distance(np.append(shift, 1.0), np.pad(columns, ((0, 0), (0, 1)))) == math.inf
+    assert audit_exact.distance(np.zeros(4), columns) == 0.0
     flat = columns.copy()
     flat[:, 3] = 0.0
-    assert audit_gaussian.same_support(np.zeros(4), columns, 2 * columns)
-    assert not audit_gaussian.same_support(np.zeros(4), columns, flat)
-    assert audit_gaussian.same_support(np.array([1.0, 0, 0, 0]), flat, flat[::-1])
-    assert not audit_gaussian.same_support(np.array([0.0, 0, 0, 1]), flat, flat)
+    assert audit_exact.same_support(np.zeros(4), columns, 2 * columns)
+    assert not audit_exact.same_support(np.zeros(4), columns, flat)
+    assert audit_exact.same_support(np.array([1.0, 0, 0, 0]), flat, flat[::-1])
+    assert not audit_exact.same_support(np.array([0.0, 0, 0, 1]), flat, flat)
 
 
 def test_tails_of_coins_and_noise() -> None:
@@ -230,7 +229,7 @@ def test_honest_noise_looks_bad_as_seldom_as_stated(kind: str) -> None:
     rng, bad = np.random.default_rng(5), {}
     for _ in range(200):
         z = honest(rng, kind)
-        for one in audit_noise.look(z, rng.standard_normal((6, 1, 4, 3)), kind):
+        for one in audit_noise.of_noise(z, rng.standard_normal((6, 1, 4, 3)), kind):
             bad[one.name] = bad.get(one.name, 0) + (one.p < 0.05)
     assert max(bad.values()) <= 200 * 0.05 + 4 * math.sqrt(200 * 0.05 * 0.95)
     assert len(bad) == 11
@@ -241,7 +240,7 @@ WRONG: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "size of the noise, per client and coordinate": lambda z: z * np.where(np.arange(3) == 1, 0.3, 1.0),
     "size of the noise, per question": lambda z: z * np.where(np.arange(5) == 2, 0.3, 1.0)[:, None, None],
     "mean of the noise": lambda z: z + 1.5,
-    "law of the noise": np.abs,
+    "distribution of the noise": np.abs,
     "noise used more than once": lambda z: np.concatenate([z[:-1], -z[:1]]),
     "noise of different runs": lambda z: np.concatenate([z.reshape(2, -1, 4, 3), -z.reshape(2, -1, 4, 3)]),
     "noise of different rounds and questions": lambda z: z[:, [0, 1, 2, 3, 1]],
@@ -254,7 +253,7 @@ WRONG: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_each_test_sees_what_it_is_for(name: str, kind: str) -> None:
     z = WRONG[name](honest(np.random.default_rng(1), kind, runs=30))
-    found = {one.name: one.p for one in audit_noise.look(z, np.ones((1, 1, 1, 1)), kind)}
+    found = {one.name: one.p for one in audit_noise.of_noise(z, np.ones((1, 1, 1, 1)), kind)}
     assert found[name] < 1e-6
 
 
@@ -277,7 +276,7 @@ def drawn_batches(rng: np.random.Generator, fixed: bool, shape: tuple[int, ...] 
 def test_honest_batches_look_bad_as_seldom_as_stated(fixed: bool) -> None:
     rng, bad = np.random.default_rng(6), {}
     for _ in range(200):
-        for one in audit_draws.look(drawn_batches(rng, fixed), 0.2, fixed):
+        for one in audit_noise.of_batches(drawn_batches(rng, fixed), 0.2, fixed):
             bad[one.name] = bad.get(one.name, 0) + (one.p < 0.05)
     assert max(bad.values()) <= 200 * 0.05 + 4 * math.sqrt(200 * 0.05 * 0.95)
     assert len(bad) == 5
@@ -297,13 +296,13 @@ def test_honest_batches_look_bad_as_seldom_as_stated(fixed: bool) -> None:
 def test_wrong_batches_are_seen(fixed: bool, name: str, wrong: Callable[[np.ndarray], np.ndarray]) -> None:
     shape = (20, 40 if "runs" in name else 6, 2, 10)
     drawn = wrong(drawn_batches(np.random.default_rng(3), fixed, shape))
-    assert {one.name: one.p for one in audit_draws.look(drawn, 0.2, fixed)}[name] < 1e-6
+    assert {one.name: one.p for one in audit_noise.of_batches(drawn, 0.2, fixed)}[name] < 1e-6
 
 
 def test_sizes_of_batches_are_told_apart() -> None:
     rng = np.random.default_rng(4)
-    assert audit_draws.sizes(drawn_batches(rng, True), 0.2, fixed=False).p < 1e-9
-    assert audit_draws.sizes(drawn_batches(rng, False), 0.2, fixed=True).p == 0.0
+    assert audit_noise.sizes(drawn_batches(rng, True), 0.2, fixed=False).p < 1e-9
+    assert audit_noise.sizes(drawn_batches(rng, False), 0.2, fixed=True).p == 0.0
 
 
 def test_promised_sensitivities_are_the_librarys() -> None:

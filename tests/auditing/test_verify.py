@@ -17,11 +17,12 @@ from scipy.special import ndtr
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD, PVP, ADMMSharing, FedAvg, FedPLT, FedSPDDP
 from sottovoce.auditing import verify_charges
-from sottovoce.auditing.verify import BROKEN, VERIFIED, WORD, Verification, verify
+from sottovoce.auditing.verify import BROKEN, VERIFIED, WORD, Verdict, verify
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.core.participation import KOfN
 from sottovoce.deploy.server import serve
-from sottovoce.ledger.charges import Charges, Kept, Stated
+from sottovoce.ledger.charges import Charges
+from sottovoce.ledger.histories import Kept, Stated
 from tests.deployments import (
     COLUMNS as PARTIES,
 )
@@ -85,7 +86,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return float(brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 1e-3, 100.0, xtol=1e-14))  # type: ignore[arg-type]
 
 
-def broken(found: Verification) -> list[str]:
+def broken(found: Verdict) -> list[str]:
     return [f"{one.about}: {one.words}" for one in found.checks if one.status == BROKEN]
 
 

@@ -572,7 +572,7 @@ def test_secure_noise_spends_what_the_simulator_spends(machines: Machines) -> No
         assert "round 2 of 2 done" in said, said
         runs[name] = spent(machines, machines.experiment)
     for name, counts in runs.items():
-        event = made[name].event(np.ones(3))
+        (event,) = made[name].plan(np.ones(3))
         models = name == "admm-sharing"
         expected = 2 * made[name].task.algorithm.asks().only.answers + models
         assert counts == [Counter({event: expected})] * 3

@@ -12,6 +12,7 @@ from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.server import serve
 from sottovoce.experiment import run_file, tables
+from sottovoce.experiment.run_file import TABLES
 from tests.deployments import NAME, LocalPost
 from tests.experiment.test_experiment import write_csv
 
@@ -52,7 +53,7 @@ def test_clients_of_their_own_train_what_the_file_says(tmp_path: Path, text: str
     monkeypatch.chdir(tmp_path)
     said = CliRunner().invoke(app, ["app", "study", "--config", "run.toml", "--nodes", "nodes", "--out", "run"])
     assert said.exit_code == 0, said.output
-    made = Deployment.build(tables.read_tables(tmp_path / "study" / "sottovoce_app" / "run.toml"), "run.toml")
+    made = Deployment.build(tables.read_tables(tmp_path / "study" / "sottovoce_app" / "run.toml", TABLES), "run.toml")
     files = [tmp_path / "nodes" / str(client) / "node.toml" for client in range(len(made.clients.names))]
     assert [Node(file).name for file in files] == list(made.clients.names)
     result = serve(made, NAME, LocalPost(files), tmp_path / "run")

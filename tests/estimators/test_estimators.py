@@ -1,7 +1,9 @@
-"""The scikit-learn face: estimators to scikit-learn, the right optimum, and a guarantee that says what it omits."""
+"""Estimators: scikit-learn accepts them, they reach the right optimum, and guarantees say what they leave out."""
 
+import inspect
 import itertools
 import pickle
+import re
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +37,7 @@ THREE = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 0.8])]
 OWNER = np.array(["north", "south", "west"])[RNG.integers(0, 3, size=400)]
 QUICK: dict[str, Any] = {"rounds": 5, "engine": "numpy", "random_state": 0, "delta": 1e-4}
 EXACT: dict[str, Any] = {"algorithm": "admm", "privacy": "none", "rounds": 150, "engine": "numpy"}
+COLUMNS = sv.ProvenColumns(50.0, 1e-5, unit="record", bound=20.0, row_bound=2.0, score_bound=1.0)
 DECLARED: dict[str, Any] = {"classes": ["no", "yes"], "earlier_steps": "public"}
 
 
@@ -69,9 +72,9 @@ def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
 @pytest.mark.parametrize(
     ("estimator", "why"),
     [
-        # what a record, a column and a party cost differs by orders of magnitude: nobody can choose for the user
-        (sv.VerticalClassifier(), "privacy must be said"),
-        # ranges that were not stated would have to be read off the private rows
+        # a record, a column and a party differ in cost by orders of magnitude: nobody can choose for the user
+        (sv.VerticalClassifier(), "privacy must be stated"),
+        # ranges that were not stated would have to be read from the private rows
         (sv.PublicScaler(), "ranges must be stated"),
         # an epsilon of 0.1 does not find ranges in the checks' 10 to 200 rows: it refuses rather than guess
         (sv.PrivateScaler(), "noise would drown the counts"),
@@ -85,6 +88,27 @@ def test_defaults_that_scikit_learn_cannot_check(estimator: Any, why: str) -> No
     for error in failed:
         chain = (error, error.__cause__, error.__context__)
         assert any(why in str(each) for each in chain), repr(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "positional"),
+    [
+        (sv.FederatedClassifier, ["algorithm"]),
+        (sv.FederatedRegressor, ["algorithm"]),
+        (sv.VerticalClassifier, ["parties", "algorithm"]),
+        (sv.PublicScaler, ["ranges"]),
+        (sv.PrivateScaler, ["epsilon", "delta"]),
+        (sv.RowClipper, ["bound"]),
+    ],
+)
+def test_every_parameter_is_explained(kind: Any, positional: list[str]) -> None:
+    parameters = inspect.signature(kind).parameters
+    assert [name for name, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD] == positional
+    assert set(kind().get_params()) == parameters.keys()
+    shared = sv.FederatedClassifier if kind is sv.FederatedRegressor else kind  # whose docstring refers to the other
+    text = f"{kind.__doc__}{shared.__doc__}"
+    explained = {name for line in re.findall(r"^    (\w+(?:, \w+)*)$", text, re.M) for name in line.split(", ")}
+    assert parameters.keys() <= explained
 
 
 # ------------------------------------------------------------------------------------------------ the right optimum
@@ -171,7 +195,7 @@ def test_the_budget_is_what_was_asked_for() -> None:
 def test_it_says_what_is_not_covered() -> None:
     model = sv.FederatedClassifier(**QUICK).fit(X, Y)
     text = str(model.guarantee_)
-    for words in ("read off the private labels", "before it came here", "groups was not given"):
+    for words in ("read off the private labels", "before fit, which is not known here", "groups was not given"):
         assert words in text
         assert any(words in sentence for sentence in model.guarantee_.not_covered)
     assert text.endswith(".")
@@ -442,12 +466,13 @@ def test_groups_reach_fit(routing: bool) -> None:
             assert [len(one.guarantee_.epsilon_of_client) for one in found["estimator"]] == [2, 2, 2]
             pipeline.fit(X, Y, privatescaler__groups=OWNER, federatedclassifier__groups=OWNER)
     assert len(pipeline[0].guarantee_.epsilon_of_client) == len(pipeline[-1].guarantee_.epsilon_of_client) == 3
-    assert "before it came here" in str(pipeline[-1].guarantee_)  # it cannot see the scaler in front of it
+    assert "before fit, which is not known" in str(pipeline[-1].guarantee_)  # it cannot see the scaler before it
 
 
 def test_clones_have_the_parameters() -> None:
     model = sv.FederatedClassifier(ADMM(rho=0.7), prepare=[sv.PublicScaler((0, 1)), RowClipper()], penalty=sv.L1(0.1))
     copy = copy_of(model)
+    assert isinstance(model.prepare, list)
     assert copy.algorithm == ADMM(rho=0.7)
     assert copy.prepare[0].ranges == (0, 1)
     assert copy.prepare[0] is not model.prepare[0]
@@ -527,12 +552,14 @@ def refused(**options: Any) -> sv.FederatedClassifier:
     [
         ({"algorithm": "dpadmm"}, "FederatedClassifier: unknown algorithm 'dpadmm'. Did you mean 'dp-admm'?"),
         ({"privacy": "prven"}, "Did you mean 'proven'?"),
+        ({"privacy": 1.0}, "privacy must be an object such as Proven(epsilon=1.0, delta=1e-5, clip=1.0), got 1.0"),
+        ({"privacy": COLUMNS}, "privacy must be for rows of many owners, such as Proven(epsilon=1.0"),
         ({"penalty": 0.1}, "penalty must be an object"),
         ({"loss": "squared"}, "unknown loss 'squared'. Known: logistic, softmax"),
         ({"loss": Softmax(5)}, "loss must fit 2 classes"),
         ({"prepare": StandardScaler()}, "prepare takes PublicScaler, PrivateScaler and RowClipper"),
         ({"prepare": [sv.PrivateScaler(), RowClipper(), sv.PrivateScaler()]}, "one PrivateScaler at most, got 2"),
-        ({"privacy": "none", "prepare": sv.PrivateScaler()}, "PrivateScaler is for privacy 'proven'"),
+        ({"privacy": "none", "prepare": sv.PrivateScaler()}, "PrivateScaler needs privacy 'proven'"),
         ({"prepare": sv.PrivateScaler(0.1)}, "noise would drown the counts"),
         ({"privacy": "none", "ledgers": "folder"}, "ledgers are for privacy 'proven'"),
         ({"row_bound": 0.1}, "row_bound promises that no row is longer"),
@@ -585,7 +612,7 @@ def test_wrong_data() -> None:
         sv.VerticalClassifier(privacy="none").fit(X, Y, groups=OWNER)
     with pytest.raises(InvalidInput, match=r"y must hold the label of each row, got text\. Give .* frame\['label'\]"):
         model.fit(X, "ill")
-    with pytest.raises(InvalidInput, match=r"y must hold numbers, and row 0 holds text \(400 such rows\)\. Make"):
+    with pytest.raises(InvalidInput, match=r"y must hold numbers, and row 0 holds text \(400 such rows\)\. Convert"):
         sv.FederatedRegressor(**QUICK).fit(X, Y)
     with pytest.raises(InvalidInput, match="y_range must be"):
         sv.FederatedRegressor(y_range=(1, 0), **QUICK).fit(X, SCORE)
@@ -664,7 +691,6 @@ def test_what_is_not_stated_of_sizes_is_said_whatever_the_rows_hold() -> None:
 
 # ---------------------------------------------------------------------------------------------------- columns split
 
-RECORD = sv.ProvenColumns(50.0, 1e-5, unit="record", bound=20.0, row_bound=2.0, score_bound=1.0)
 PARTIES = {"bank": [2, 0], "shop": [1]}
 
 
@@ -682,7 +708,7 @@ def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=["age", "height", "weight"])
     model = sv.VerticalClassifier(
         {"bank": ["weight", "age"], "shop": ["height"]},
-        privacy=RECORD,
+        privacy=COLUMNS,
         rounds=5,
         penalty=sv.L2(1.0),
         holder="shop",
@@ -701,12 +727,12 @@ def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"privacy": None}, "privacy must be said: ProvenColumns(epsilon=1.0"),
-        ({"privacy": sv.Proven(1.0, 1e-5, 1.0)}, "privacy must be said: ProvenColumns(epsilon=1.0"),
+        ({"privacy": None}, "privacy must be stated: ProvenColumns(epsilon=1.0"),
+        ({"privacy": sv.Proven(1.0, 1e-5, 1.0)}, "privacy must be stated: ProvenColumns(epsilon=1.0"),
         ({"parties": [1, 1]}, "parties must add up to the 3 columns of X"),
         (
             {"parties": {"a": [0, 1], "b": [1, 2]}},
-            "each of the 3 columns of X must be one party's, and 1 is held twice",
+            "each of the 3 columns of X must belong to one party, and 1 is held twice",
         ),
         (
             {"parties": {"a": ["age"], "b": [1, 2]}},

@@ -1,4 +1,4 @@
-"""Preparation that does not leak: what is read, what it costs, and that ranges are made of noisy counts alone."""
+"""Scalers do not leak: what they read, what that costs, and that ranges are made of noisy counts alone."""
 
 import dataclasses
 import math
@@ -15,7 +15,8 @@ from sottovoce.algorithms import DPSGD
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.random.streams import Streams
 from sottovoce.estimators.scalers import RowClipper
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.noise_key import SharedNoise

@@ -1,4 +1,4 @@
-"""Tables as they come: what is wrong with one is said by its place, never by its entries."""
+"""Errors about a table name the place of a wrong entry, never the entry itself."""
 
 import datetime
 import re

@@ -74,7 +74,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
 
     for name in ("fsync", "replace", "rename", "unlink"):
         monkeypatch.setattr(os, name, counted(getattr(os, name)))
-    monkeypatch.setattr(store, "_discard", lambda path: None)
+    monkeypatch.setattr(whole_files, "_discard", lambda path: None)
 
 
 # -------------------------------------------------------------------------------------------------------- finished runs
@@ -97,7 +97,7 @@ def test_a_saved_run_is_read_back_as_it_was(tmp_path: Path, runs: int) -> None:
 
 def test_every_file_says_what_it_should(tmp_path: Path, todo: Experiment) -> None:
     result = todo.train()
-    path = save(result, tmp_path / "run", figure=True)
+    path = save(result, tmp_path / "run", plot.of_run(result))
     assert (path / store.FIGURE).read_bytes().startswith(b"\x89PNG")
     assert (path / store.GUARANTEE_TEXT).read_text() == f"{result.guarantee}\n"
     assert json.loads((path / store.GUARANTEE).read_text())["epsilon"] == result.guarantee.epsilon
@@ -276,7 +276,7 @@ def interrupted(todo: Experiment, path: Path, at: int) -> Checkpoints:
 
 
 def checkpoint_of(todo: Experiment, path: Path) -> Checkpoint:
-    return load_checkpoint(path, todo.algorithm, todo.data().federation, todo.objective, todo.described())
+    return load_checkpoint(path, todo.task, todo.data().federation, todo.described())
 
 
 def resumed(path: Path) -> Result:

@@ -21,11 +21,11 @@ from sottovoce.deploy.node import Node
 from sottovoce.deploy.reported_charges import charged, shown_by
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.saved import load_result
-from sottovoce.ledger.charges import MOST_CHARACTERS, Counted, Kept, Stated, pack_rows, unpack_rows
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget
+from sottovoce.ledger.histories import MOST_CHARACTERS, Counted, Kept, Stated, pack_rows, unpack_rows
 from sottovoce.privacy import accounting
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.privacy.guarantee import Guarantee, Statement, state_guarantee, words
 from sottovoce.privacy.theorems import NOT_KEPT
 from tests.auditing.test_verify import broken, gaussian_epsilon, gaussian_mu
@@ -158,15 +158,37 @@ def test_a_ledger_of_the_first_format_goes_on(hospital: Path) -> None:
         spent = {(event.mechanism, event.noise_multiplier, event.row_bound): n for event, n in ledger.spent().items()}
         assert spent == {("gaussian", 20.0, None): 3, ("discrete-gaussian", 30.0, None): 1}
         assert ledger.epsilon() == pytest.approx(0.3461553598, rel=1e-9)  # as the first format had it
-        assert [row.kind for row in rows] == ["opened", *["charge"] * 3, "budget", "charge", "format"]
+        assert [row.kind for row in rows] == ["opened", *["charge"] * 3, "budget", "charge", "format", "format"]
+        assert [row.details for row in rows[6:]] == ['{"version":2}', '{"version":3}']
         event = Event("gaussian", 20.0, row_bound=3.0)
         left = ledger.remaining(event)
         ledger.charge(event, run="2f" * 16, round=1, question=0, purpose="training")
         assert ledger.remaining(event) == left - 1
         assert ledger.epsilon() > 0.3461553598
     with FileLedger.open(hospital) as ledger:  # not again: it is of the new format now
-        assert [row.kind for row in ledger.rows()[6:]] == ["format", "charge"]
-        assert ledger.rows()[:7] == rows
+        assert [row.kind for row in ledger.rows()[6:]] == ["format", "format", "charge"]
+        assert ledger.rows()[:8] == rows
+
+
+def test_a_ledger_of_the_second_format_goes_on(tmp_path: Path) -> None:
+    """Its discrete noise costs what it did, by zCDP; new answers keep their grid and cost less."""
+    for name in ("hospital.ledger", "hospital.ledger.head"):
+        shutil.copy(OLD.with_name("format-2") / name, tmp_path / name)
+    with FileLedger.open(tmp_path / "hospital.ledger", owner="hospital", dataset="ab" * 32) as ledger:
+        assert [row.kind for row in ledger.rows()] == ["opened", *["charge"] * 4, "format"]
+        old = Event("discrete-gaussian", 30.0)
+        assert ledger.spent() == {Event("gaussian", 20.0, row_bound=3.0): 2, old: 2}
+        assert ledger.epsilon() == pytest.approx(0.3147978310635619, rel=1e-12)
+        assert ledger.remaining(old) == 188
+        event = GridEvent("discrete-gaussian", 30.0, sensitivity=2**25, coordinates=104)
+        ledger.charge(event, run="2f" * 16, round=1, question=0, purpose="training")
+        kept, packed = Kept.of(ledger.rows()), pack_rows(ledger.rows())
+    assert kept.withheld == 0
+    assert kept.fault() == ""
+    assert kept.spent()[event] == 1
+    assert unpack_rows(packed) == kept
+    hidden = [row._replace(details=None, event={}) if row.sequence == 2 else row for row in kept.rows]
+    assert "only charges of the first format" in Kept(tuple(hidden)).fault()
 
 
 def test_a_crash_while_a_ledger_is_brought_up_to_date(hospital: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +200,7 @@ def test_a_crash_while_a_ledger_is_brought_up_to_date(hospital: Path, monkeypatc
         with pytest.raises(KeyboardInterrupt):
             FileLedger.open(hospital)
     with FileLedger.open(hospital) as ledger:
-        assert [row.kind for row in ledger.rows()].count("format") == 1
+        assert [row.kind for row in ledger.rows()].count("format") == 2
         assert sum(ledger.spent().values()) == 4
 
 
@@ -287,8 +309,7 @@ def test_a_server_takes_a_client_at_its_word_where_it_shows_nothing_that_fits(tm
     remote.serve(made, NAME, LocalPost(files), tmp_path / "run")
     status = Node(files[0]).status()
     assert isinstance(status, Status)
-    event = made.event(np.array([2, 2, 2]))
-    assert event is not None
+    (event,) = made.plan(np.array([2, 2, 2]))
 
     def seen(**changes: Any) -> Any:
         told = replace(status, **changes)
@@ -300,7 +321,7 @@ def test_a_server_takes_a_client_at_its_word_where_it_shows_nothing_that_fits(tm
         history = seen(**changes).of(0)
         assert isinstance(history, Stated)
         assert history.epsilon == changes.get("epsilon", status.epsilon)
-    said = state_guarantee(SECURE, "dp-admm", 3, shown_by(seen(charges="nonsense"), 1e-3, "gradient"))
+    said = state_guarantee(SECURE, "dp-admm", 3, shown_by(seen(charges="nonsense"), 1e-3, ("gradient",)))
     assert "1 owners showed no ledger" in said.text
 
 

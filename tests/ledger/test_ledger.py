@@ -25,8 +25,10 @@ from hypothesis import strategies as st
 from sottovoce.core.check import BudgetSpent, InvalidInput, MissingData
 from sottovoce.ledger import chain as ledger_chain
 from sottovoce.ledger import store as ledger_store
+from sottovoce.ledger.budget import AlreadyCharged, Budget, LedgerError, Receipt
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import AlreadyCharged, Budget, LedgerError, MemoryLedger, Receipt, fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import accounting
 from sottovoce.privacy.events import Event
 
@@ -649,8 +651,8 @@ def test_a_ledger_is_never_made_over_another(path: Path) -> None:
 def test_a_newer_version_says_that_it_is_newer(path: Path) -> None:
     make(path)
     with raw(path) as connection:
-        connection.execute("PRAGMA user_version = 3")
-    with pytest.raises(LedgerError, match="of version 3"):
+        connection.execute("PRAGMA user_version = 4")
+    with pytest.raises(LedgerError, match="of version 4"):
         FileLedger.open(path)
 
 

@@ -13,9 +13,9 @@ from sottovoce.algorithms import DPSGD
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import KOfN
 from sottovoce.core.round import Checkpoint
+from sottovoce.ledger.budget import Budget, LedgerError
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.kept_answers import KeptAnswers
-from sottovoce.ledger.memory import Budget, LedgerError
 from sottovoce.problems.rows import Rows
 from tests.cases import goal, small
 

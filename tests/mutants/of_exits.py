@@ -65,7 +65,7 @@ MUTANTS = (
         "torn-record-joined",
         "A kept answer that a crash cut short is joined to the next one.",
         "ledger/kept_answers.py",
-        "os.truncate(path, whole)  # what follows was cut short: the next record must not join it",
+        "os.truncate(path, length)  # what follows was cut short: the next record must not join it",
         "os.truncate(path, path.stat().st_size)",
         near("attacks/test_rounds_of_clients", "crash"),
         blind="no process dies in its game",

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from sottovoce.core import check
-from sottovoce.privacy import accounting
 from sottovoce.privacy.accounting import (
     accountant_name,
     affordable,
@@ -20,6 +19,7 @@ from sottovoce.privacy.accounting import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
+    renyi,
     table,
 )
 from sottovoce.privacy.events import Event
@@ -165,20 +165,20 @@ def test_examples_of_the_privacy_notes():
 @pytest.mark.parametrize(("noise", "batch"), [(0.7, 10), (2.0, 10), (6.0, 10), (4.0, 250)])
 def test_fixed_size_curve_is_that_of_dp_accounting(noise, batch):
     orders = [2, 3, 4.5, 8, 20, 40]
-    where = [int(np.argmin(abs(accounting._ORDERS - order))) for order in orders]
+    where = [int(np.argmin(abs(renyi.ORDERS - order))) for order in orders]
     event = dp_accounting.SampledWithoutReplacementDpEvent(326, batch, dp_accounting.GaussianDpEvent(noise))
     theirs = rdp.RdpAccountant(orders, REPLACE).compose(event).rdp
     without_sampling = np.array(orders) / (2 * noise**2)
     assert (theirs > without_sampling).any() == (batch == 250)  # their bound does not notice
-    ours = accounting._renyi(Event("gaussian", noise, "fixed-size", batch=batch, size=326))[where]
+    ours = renyi.renyi_curve(Event("gaussian", noise, "fixed-size", batch=batch, size=326))[where]
     np.testing.assert_allclose(ours, np.minimum(theirs, without_sampling), rtol=1e-9)
 
 
 def test_fixed_size_curve_keeps_its_digits_under_large_noise():
     # For large noise only the term of order 2 is left: 4 q² binomial(order, 2) (exp(1/noise²) - 1)/(order - 1).
-    noise, whole = 1e6, accounting._ORDERS % 1 == 0
-    expected = 2 * (10 / 326) ** 2 * accounting._ORDERS[whole] / noise**2
-    np.testing.assert_allclose(accounting._renyi(make("fixed-size", noise))[whole], expected, rtol=1e-5)
+    noise, whole = 1e6, renyi.ORDERS % 1 == 0
+    expected = 2 * (10 / 326) ** 2 * renyi.ORDERS[whole] / noise**2
+    np.testing.assert_allclose(renyi.renyi_curve(make("fixed-size", noise))[whole], expected, rtol=1e-5)
 
 
 def renyi_divergence(p, q, order: int) -> float:
@@ -203,11 +203,11 @@ def mixture(rate: float, mean: float, noise: float):
 @pytest.mark.parametrize("order", [2, 3, 5])
 @pytest.mark.parametrize("noise", [1.0, 3.0])
 def test_renyi_curves_against_quadrature(order, noise):
-    at = int(np.argmin(abs(accounting._ORDERS - order)))
-    poisson = accounting._renyi(Event("gaussian", noise, "poisson", "add-remove", 0.1))[at]
+    at = int(np.argmin(abs(renyi.ORDERS - order)))
+    poisson = renyi.renyi_curve(Event("gaussian", noise, "poisson", "add-remove", 0.1))[at]
     exact = renyi_divergence(mixture(0.1, 1, noise), mixture(0.0, 1, noise), order)
     assert poisson == pytest.approx(exact, rel=1e-7)
-    fixed = accounting._renyi(Event("gaussian", noise, "fixed-size", batch=1, size=10))[at]
+    fixed = renyi.renyi_curve(Event("gaussian", noise, "fixed-size", batch=1, size=10))[at]
     # Replace +1/2 by -1/2 while all other records are 0: one of the pairs the bound must cover.
     assert fixed >= renyi_divergence(mixture(0.1, 0.5, noise), mixture(0.1, -0.5, noise), order)
 

@@ -101,7 +101,7 @@ def test_noise_is_for_two_minimisers_and_for_what_solvers_leave() -> None:
     np.testing.assert_allclose(sensitivity, 2 * 0.5 / small().sizes[:, None] / 0.35, rtol=1e-7)
     assert (sensitivity >= (1.0 / small().sizes[:, None] + 2 * ARGMIN_TOL) / 0.35).all()
     assert (
-        certificate(place.rows, exact, np.zeros((1, 4)), 0.3, ridge=0.05, row_cap=0.5 * (1 - 2.0**-50)) <= 1e-9
+        certificate(place.exact, exact, np.zeros((1, 4)), 0.3, ridge=0.05, row_cap=0.5 * (1 - 2.0**-50)) <= 1e-9
     ).all()
 
 

@@ -14,12 +14,12 @@ from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.contract import Asks, Site
 from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.random.streams import Streams
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import accounting
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.doors import open_door
 from sottovoce.privacy.doors.base import Door
-from sottovoce.privacy.doors.record import plan
 from sottovoce.privacy.doors.releases import Sealed
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.noise_key import SharedNoise
@@ -38,10 +38,11 @@ def door(
     """A door to one client whose noise is next to nothing, so that an answer shows what the noise would cover."""
     rows = Rows(X, y, [0, len(y)], loss, "mean", "numpy")
     asks = asks or Asks.every_round()
-    event = dataclasses.replace(plan(privacy, asks, 1, rows.sizes), noise_multiplier=noise)
+    (event,) = privacy.plan(asks, 1, rows.sizes)
+    events = (dataclasses.replace(event, noise_multiplier=noise),)
     ledger = MemoryLedger(Budget(1e300, privacy.delta), (1,))
     ledger.charge = lambda *_: None  # type: ignore[method-assign]
-    return open_door(privacy, event, ledger, rows, asks, key=SharedNoise(Streams(0)), clients=ZERO)
+    return open_door(privacy, events, ledger, rows, asks, key=SharedNoise(Streams(0)), clients=ZERO)
 
 
 records = st.tuples(
@@ -281,7 +282,7 @@ def test_who_is_asked_less_spends_less() -> None:
         sv.DPADMM(), small(), goal(), rounds=8, privacy=sv.Proven(1.0, 1e-4, 1.0), participation=KOfN(3), seed=4
     )
     spent = np.array(result.guarantee.epsilon_of_client)
-    event = plan(sv.Proven(1.0, 1e-4, 1.0), Asks.every_round(), 8, small().sizes)
+    (event,) = sv.Proven(1.0, 1e-4, 1.0).plan(Asks.every_round(), 8, small().sizes)
     possible = [accounting.epsilon({event: n}, 1e-4) for n in range(9)]
     assert np.ptp(spent) > 0
     assert all(min(abs(value - p) for p in possible) < 1e-9 for value in spent)
@@ -305,7 +306,7 @@ def test_the_ledger_refuses_before_the_answer() -> None:
         place.site(np.arange(6), np.ones(6, dtype=bool), k).f.grad(np.zeros((1, 4)))
     given: list[np.ndarray] = []
     place.door.intercept = lambda answer, *_: given.append(answer) or answer
-    place.door.exact.gradient = lambda *_: given.append(np.zeros(0))  # type: ignore[method-assign]
+    place.door.exact.gradient = lambda *_: given.append(np.zeros(0))
     with pytest.raises(BudgetSpent, match="budget does not hold this answer; nothing was computed"):
         place.site(np.arange(6), np.ones(6, dtype=bool), 3).f.grad(np.zeros((1, 4)))
     assert given == []
@@ -331,7 +332,7 @@ def test_a_look_at_data_that_fails_is_charged_all_the_same() -> None:
     def failing(*_: Any) -> np.ndarray:
         raise MemoryError
 
-    place.door.exact.gradient = failing  # type: ignore[method-assign]
+    place.door.exact.gradient = failing
     for k, refused in ((1, MemoryError), (2, MemoryError), (3, BudgetSpent)):
         with pytest.raises(refused):
             place.site(np.arange(6), np.ones(6, dtype=bool), k).f.grad(np.zeros((1, 4)))
@@ -391,17 +392,18 @@ def test_client_level_noise_has_the_stated_deviation() -> None:
 def test_batches_follow_the_relation() -> None:
     sizes = small().sizes
     removed = sv.Proven(1.0, 1e-4, 1.0, relation="add-remove")
-    poisson, full = plan(removed, Asks.every_round(batch=0.3), 20, sizes), plan(removed, Asks.every_round(), 20, sizes)
+    (poisson,) = removed.plan(Asks.every_round(batch=0.3), 20, sizes)
+    (full,) = removed.plan(Asks.every_round(), 20, sizes)
     assert poisson == Event("gaussian", poisson.noise_multiplier, "poisson", "add-remove", 0.3)
     assert poisson.noise_multiplier < full.noise_multiplier
-    fixed = plan(sv.Proven(1.0, 1e-4, 1.0), Asks.every_round(batch=2), 20, sizes)
+    (fixed,) = sv.Proven(1.0, 1e-4, 1.0).plan(Asks.every_round(batch=2), 20, sizes)
     assert (fixed.sampling, fixed.batch, fixed.size) == (
         "fixed-size",
         2,
         3,
     )  # the smallest client's share is the largest
     with pytest.raises(NoGuarantee, match="no proof for discrete-gaussian noise on random batches"):
-        plan(sv.Proven(1.0, 1e-4, 1.0, noise="secure"), Asks.every_round(batch=2), 20, sizes)
+        sv.Proven(1.0, 1e-4, 1.0, noise="secure").plan(Asks.every_round(batch=2), 20, sizes)
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
@@ -439,14 +441,16 @@ def test_batches_have_the_stated_law(relation: Any, batch: float) -> None:
     place = assemble(DPSGD(batch=batch), small(), goal(), sv.Proven(1.0, 1e-4, 1.0, relation=relation), Everyone(), 3,
                      Streams(0, runs), None, "numpy")  # fmt: skip
     seen: list[np.ndarray] = []
-    plain = place.rows.gradient
-    place.rows.gradient = lambda w, c, clip, norm, keep: seen.append(keep) or plain(w, c, clip, norm, keep)  # type: ignore[method-assign,assignment]
+    plain = place.exact.gradient
+    place.exact.gradient = lambda w, c, clip, norm, keep: seen.append(keep) or plain(w, c, clip, norm, keep)
     answers = place.site(np.arange(6), np.ones((runs, 6), dtype=bool), 1).f.grad(np.zeros((1, 4)))
-    rates = place.door.rates[:, 0]
+    rates = place.door.rates(batch)[:, 0]
     np.testing.assert_allclose(seen[0].mean(axis=0), np.repeat(rates, sizes), atol=5 * 0.5 / np.sqrt(runs))
     door: Any = place.door
     one = (2 if relation == "replace-one" else 1) * 1.0 / sizes / rates  # a drawn record counts 1/rate times
-    np.testing.assert_allclose(door.noise_std(np.arange(6))[:, 0], door.events[0].noise_multiplier * one, rtol=1e-9)
+    np.testing.assert_allclose(
+        door.noise_std(np.arange(6), door.asks.only)[:, 0], door.events[0].noise_multiplier * one, rtol=1e-9
+    )
     counts = np.add.reduceat(seen[0], place.federation.offsets[:-1], axis=1)
     assert (relation == "add-remove") != bool((counts == np.rint(rates * sizes)).all())
     exact = plain(np.zeros((1, 4)), None, 1.0)

@@ -9,11 +9,14 @@ import pytest
 
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD
-from sottovoce.core.participation import Everyone
+from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.random.streams import Purpose, Streams
-from sottovoce.experiment.task import row_key
+from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.task import Task
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.memory import MemoryLedger
+from sottovoce.privacy.events import Event
 from sottovoce.privacy.noise_key import NoiseKey, SharedNoise, rows_digests
-from sottovoce.problems.rows import Rows
 from tests.cases import goal
 
 WHO = np.array([0, 1, 2])
@@ -76,18 +79,27 @@ def test_a_digest_is_of_every_bit_of_a_clients_own_rows() -> None:
 
 def test_a_key_holds_every_setting_that_answers_depend_on() -> None:
     X, y = np.array([[0.5, 0.1], [-0.2, 0.4]]), np.array([1.0, -1.0])
-    rows = Rows(X, y, [0, 2], goal().loss, "mean", "numpy")
-    compiled = Rows(X, y, [0, 2], goal().loss, "mean", "kernel")
-    told: dict[str, Any] = {
-        "rows": rows, "row_bound": 1.0, "algorithm": DPSGD(), "objective": goal(),
-        "privacy": sv.Proven(1.0, 1e-5, 1.0), "participation": Everyone(), "rounds": 3, "event": None,
-    }  # fmt: skip
-    changes: list[dict[str, Any]] = [
-        {}, {"rows": compiled}, {"row_bound": 2.0}, {"row_bound": None}, {"algorithm": DPSGD(step=0.5)},
-        {"objective": sv.Objective(goal().loss, sv.L2(7.0))}, {"privacy": sv.Proven(1.0, 1e-6, 1.0)}, {"rounds": 4},
-    ]  # fmt: skip
-    seeds = {row_key(Streams(0), **(told | change)).streams.seed for change in changes}
-    assert len(seeds) == len(changes)
+    task = Task(DPSGD(), goal(), sv.Proven(1.0, 1e-5, 1.0), Everyone(), 3, "numpy")
+
+    def seed(task: Task = task, row_bound: float | None = 1.0, noise: float = 1.0) -> int:
+        federation = sv.Federation.from_clients([(X, y)], row_bound=row_bound)
+        events, ledger = (Event("gaussian", noise),), MemoryLedger(Budget(1.0, 1e-5), (1,))
+        return LocalClients.of(task, federation, ledger, Streams(0), events).door.key.streams.seed
+
+    seeds = [
+        seed(),
+        seed(row_bound=2.0),
+        seed(row_bound=None),
+        seed(noise=2.0),
+        seed(replace(task, engine="kernel")),
+        seed(replace(task, algorithm=DPSGD(step=0.5))),
+        seed(replace(task, objective=sv.Objective(goal().loss, sv.L2(7.0)))),
+        seed(replace(task, privacy=sv.Proven(1.0, 1e-6, 1.0))),
+        seed(replace(task, participation=KOfN(1))),
+        seed(replace(task, rounds=4)),
+    ]
+    assert len(set(seeds)) == len(seeds)
+    assert seed() == seeds[0]
 
 
 @pytest.mark.parametrize("exact", [EXACT, 2 * EXACT])

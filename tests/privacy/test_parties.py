@@ -16,10 +16,10 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.label_flips import OtherFlips
 from sottovoce.experiment.publishable import released
 from sottovoce.experiment.train import train
-from sottovoce.ledger.memory import LedgerError
+from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy import accounting, sensitivity
 from sottovoce.privacy import discrete_noise as mechanisms
-from sottovoce.privacy.doors.party import OutOfRange, bounded, check_parties
+from sottovoce.privacy.doors.party import OutOfRange, bounded
 from sottovoce.privacy.labels import randomised_labels
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
@@ -72,8 +72,8 @@ def test_noise_has_the_size_of_the_sensitivity(unit: str) -> None:
     simulator = place(privacy, runs=runs)
     target = np.random.default_rng(0).normal(size=(6, 40))
     answers = ask(simulator, target, 1, rho)
-    exact = simulator.rows.predict(simulator.rows.fit(target, np.full((6, 1), rho), np.arange(6)), np.arange(6))
-    noise = accounting.calibrate(20.0, 1e-3, 5, relation=simulator.door.event.relation)  # four rounds and a model
+    exact = simulator.exact.predict(simulator.exact.fit(target, np.full((6, 1), rho), np.arange(6)), np.arange(6))
+    noise = accounting.calibrate(20.0, 1e-3, 5, relation=simulator.door.events[0].relation)  # four rounds and a model
     mu = goal().penalty.strong / rho
     change = {
         "proven, party": sensitivity.party_scores(target),
@@ -161,7 +161,7 @@ def test_what_is_not_declared_is_not_answered() -> None:
 def test_targets_are_projected_and_data_clipped() -> None:
     privacy = replace(RECORD, bound=1.0, row_bound=0.2)
     simulator = place(privacy)
-    assert max(float(np.linalg.norm(party.D, axis=1).max()) for party in simulator.rows.parties) <= 0.2
+    assert max(float(np.linalg.norm(party.D, axis=1).max()) for party in simulator.exact.parties) <= 0.2
     kept = Kept(target=np.full((6, 40), 50.0), rho=np.ones((6, 1)))
     small_target = Kept(target=mechanisms.clip_rows(np.full((6, 40), 50.0), 1.0), rho=np.ones((6, 1)))
     np.testing.assert_array_equal(
@@ -202,7 +202,7 @@ def test_model_noise_has_the_size_of_its_sensitivity(unit: str) -> None:
     target, rho = np.random.default_rng(0).normal(size=(6, 40)), np.full((6, 1), 0.3)
     stacked = Kept(target=np.broadcast_to(target, (runs, 6, 40)), rho=np.broadcast_to(rho, (runs, 6, 1)))
     noisy = simulator.door.models(stacked, np.arange(6), 4)
-    exact, mu = simulator.rows.fit(target, rho, np.arange(6)), goal().penalty.strong / 0.3
+    exact, mu = simulator.exact.fit(target, rho, np.arange(6)), goal().penalty.strong / 0.3
     change = sensitivity.record_model(target, mu, 3.0) if "record" in unit else sensitivity.party_model(target, mu)
     standard = (noisy - exact) / (simulator.door.events[0].noise_multiplier * change)
     assert standard.std() == pytest.approx(1.0, abs=0.02)
@@ -313,8 +313,8 @@ def test_a_penalty_of_someone_else_is_no_ridge() -> None:
     object.__setattr__(hidden, "prox", lambda v, step: v)
     for penalty in (Mine(0.05), hidden):
         with pytest.raises(NoGuarantee, match="variant 'ridge' is proven for an L2 penalty"):
-            check_parties(RECORD, ADMMSharing().asks(), penalty)
-    check_parties(RECORD, ADMMSharing().asks(), L2(0.05))
+            RECORD.check(ADMMSharing().asks(), penalty)
+    RECORD.check(ADMMSharing().asks(), L2(0.05))
 
 
 # -------------------------------------------------------------------------------------------------- what a result says

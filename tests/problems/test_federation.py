@@ -4,7 +4,7 @@ from scipy.sparse import csr_array
 
 import sottovoce as sv
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.ledger.memory import fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.losses import Softmax
 from tests.cases import goal, small
 
@@ -115,7 +115,7 @@ class Frame:
         (lambda: sv.Published(epsilon=float("nan")), "Published: epsilon must be > 0, got nan"),
         (lambda: sv.DPADMM(rho=0), "DPADMM: rho must be > 0, got 0"),
         (lambda: sv.DPADMM(rho=-1.0), "DPADMM: rho must be > 0, got -1.0"),
-        (lambda: sv.DPADMM(theorem=5), "theorem must be 'auto', 3 or 4, got 5"),  # type: ignore[arg-type]
+        (lambda: sv.DPADMM(theorem=5), "unknown theorem 5. Known: auto, 3, 4"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_input_is_one_clear_sentence(make, message: str) -> None:
@@ -239,9 +239,9 @@ def test_rows_and_columns_answer_the_same_questions() -> None:
 def test_tables_hold_sizes_and_bounds() -> None:
     rows, columns = by_rows(), by_columns()
     sizes = {"clients": 3, "rows": 6, "columns": 2, "smallest_client": 1, "largest_client": 3}
-    assert rows.described() == {"source": "arrays", **sizes, "row_bound": 16.0}
-    assert rows.in_float32().described() == {"source": "arrays", **sizes, "stored": "float32", "row_bound": 16.0}
-    assert columns.described() == {"source": "arrays", "rows": 6, "split": [1, 1], "holder": 1}
+    assert rows.to_table() == {"source": "arrays", **sizes, "row_bound": 16.0}
+    assert rows.in_float32().to_table() == {"source": "arrays", **sizes, "stored": "float32", "row_bound": 16.0}
+    assert columns.to_table() == {"source": "arrays", "rows": 6, "split": [1, 1], "holder": 1}
     assert rows.clients_table() == {"names": ["a", "b", "c"], "columns": 2, "row_bound": 16.0}
     assert columns.clients_table() == {"names": ["bank", "shop"], "split": [1, 1], "samples": 6, "holder": "shop"}
     assert (rows.model_parts(), columns.model_parts()) == ({}, {"widths": (1, 1)})
@@ -259,8 +259,8 @@ def test_data_of_each_owner(sparse: bool) -> None:
     assert [len(y) for _, y in columns.data()] == [0, 6]
     np.testing.assert_array_equal(np.hstack([part for part, _ in columns.dense_data()]), X)
     changed = sv.VerticalFederation.from_arrays([X[:, :1], X[:, 1:] + np.eye(6)[:, :1]], Y, holder=1)
-    assert fingerprint(*columns.arrays()) != fingerprint(*changed.arrays())
-    assert fingerprint(*rows.arrays()) == fingerprint(rows.X, rows.y, rows.offsets)
+    assert fingerprint(*columns.fingerprint_arrays()) != fingerprint(*changed.fingerprint_arrays())
+    assert fingerprint(*rows.fingerprint_arrays()) == fingerprint(rows.X, rows.y, rows.offsets)
 
 
 def test_one_name_per_client() -> None:

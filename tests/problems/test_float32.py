@@ -8,7 +8,7 @@ import pytest
 import sottovoce as sv
 from sottovoce.algorithms import FedAvg
 from sottovoce.core.check import InvalidInput
-from sottovoce.ledger.memory import LedgerError
+from sottovoce.ledger.budget import LedgerError
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.rows import Rows
 

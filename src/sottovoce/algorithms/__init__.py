@@ -1,4 +1,5 @@
-"""One paper, one file. `ALGORITHMS` maps a name to its class: the command line, the tests and the docs read it."""
+"""One paper, one file. An algorithm that is imported here is known by its name, everywhere: `ALGORITHMS`."""
+# ruff: noqa: F401
 
 from sottovoce.algorithms.admm import ADMM, DVP, PVP
 from sottovoce.algorithms.admm_sharing import ADMMSharing
@@ -13,32 +14,16 @@ from sottovoce.algorithms.fedpd import FedPD
 from sottovoce.algorithms.fedspd_dp import FedSPDDP
 from sottovoce.algorithms.fivegcs import FiveGCS
 from sottovoce.algorithms.led import LED
+from sottovoce.algorithms.moments import Moments
+from sottovoce.algorithms.moments_then_gradients import MomentsThenGradients
+from sottovoce.algorithms.noisy_gd import NoisyGD
+from sottovoce.algorithms.scaffold import SCAFFOLD
 from sottovoce.algorithms.sfedavg import SFedAvg, SFedProx
 from sottovoce.algorithms.tamuna import TAMUNA
-from sottovoce.core.contract import Method
+from sottovoce.core.contract import Algorithm, Method
 
 ALGORITHMS: dict[str, type[Method]] = {
-    algorithm.name: algorithm
-    for algorithm in (
-        ADMM,
-        PVP,
-        DVP,
-        DPADMM,
-        DPSGD,
-        FedAvg,
-        FedProx,
-        DPFedAvg,
-        SFedAvg,
-        SFedProx,
-        FedEPM,
-        FedPLT,
-        FedSPDDP,
-        FedPD,
-        FedLin,
-        LED,
-        TAMUNA,
-        FiveGCS,
-        ADMMSharing,
-        FDML,
-    )
+    kind.name: kind
+    for kind in [*vars().values()]
+    if isinstance(kind, type) and issubclass(kind, Algorithm) and kind is not Algorithm
 }

@@ -13,15 +13,15 @@ Privacy" (2020); DVP is from its reference [17]. Equation numbers are that paper
 Departures from the paper
 -------------------------
 * The dual step (line 8) needs w^k, so a client takes it when the next broadcast brings w^k.
-* A client uploads v_i = w̃_i − γ_i/ρ in place of w̃_i and γ_i: the server needs no more (line 6), and one vector is
-  half the bytes. The client reads w̃_i back from what it released, so both sides hold the same value.
-* A client that does not answer counts with its last message. The paper has everyone in every round.
-* A regulariser that is not smooth is handled by the server, w = prox_{r/ρ}(mean v_i): a client's arg-min then stays
-  smooth. The paper leaves open how it solves Algorithm 1 for the l1 norm.
-* σ of PVP is printed with its square root over too much; read 2 c_1 √(2 ln(1.25/δ)) / ((λ/n + ρ) m_i ε).
-* DVP is only cited: γ_i is perturbed by the Gaussian mechanism for the sensitivity 2 c_1/m_i of the gradient, and
-  the exact arg-min is released. No proof is claimed for it.
-* `Proven`: the arg-min itself comes out of the oracle with noise; nothing is added afterwards.
+* A client uploads v_i = w̃_i − γ_i/ρ instead of w̃_i and γ_i: the server needs no more (line 6), and one vector is
+  half the bytes. The client computes w̃_i back from what it released, so both sides have the same value.
+* If a client does not answer, its last message counts. In the paper everyone answers in every round.
+* The server handles a regulariser that is not smooth, w = prox_{r/ρ}(mean v_i), so that a client's arg-min stays
+  smooth. The paper does not say how it solves Algorithm 1 for the l1 norm.
+* The square root in PVP's σ is printed too long; it should be 2 c_1 √(2 ln(1.25/δ)) / ((λ/n + ρ) m_i ε).
+* The paper only cites DVP: here γ_i is perturbed by the Gaussian mechanism for the sensitivity 2 c_1/m_i of the
+  gradient, and the exact arg-min is released. No proof is claimed for it.
+* `Proven`: the oracle returns the arg-min with noise; nothing is added afterwards.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.algorithms.published import gaussian_std, gradient_change
-from sottovoce.core import check
+from sottovoce.core.check import Positive
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Noise, Penalty, Site
 
 
@@ -58,9 +58,9 @@ class Up:
 
 @dataclass(frozen=True)
 class ADMM(Algorithm[Server, Client, Down, Up]):
-    """Algorithm 1: the arg-min of the augmented Lagrangian, exactly."""
+    """Algorithm 1: the exact arg-min of the augmented Lagrangian."""
 
-    rho: float = 0.1
+    rho: Positive = 0.1
 
     name: ClassVar[str] = "admm"
     summary: ClassVar[str] = "consensus ADMM with exact local arg-mins"
@@ -68,9 +68,6 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        check.positive(type(self).__name__, rho=self.rho)
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="argmin")
@@ -103,7 +100,7 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
         return penalty.smooth
 
     def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
-        """argmin f_i(w) + (λ/n) R(w) − ⟨γ_i, w⟩ + ρ/2 |w − centre|² (6), and the noise a paper would add to it."""
+        """argmin f_i(w) + (λ/n) R(w) − ⟨γ_i, w⟩ + ρ/2 |w − centre|² (6), and the noise that a paper adds to it."""
         return self.argmin(w, centre, gamma, site), None
 
     def argmin(self, start: Array, centre: Array, gamma: Array, site: Site) -> Array:

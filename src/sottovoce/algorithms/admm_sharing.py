@@ -3,47 +3,48 @@
 "Learning Privately over Distributed Features: An ADMM Sharing Approach", Algorithm 1 and its private form (16).
 
     symbol          here                      meaning
-    D_m, x_m        behind `site.f`           a party's columns and its part of the model: they never leave
+    D_m, x_m        behind `site.f`           a party's columns and its part of the model, which it never sends
     D_m x_m         Up.r, Client.r, Server.r  a party's scores, one value per sample
     z, y            Server.z, .y, Down.y      the auxiliary scores and the dual variable
     Σ_k D_k x_k − z Down.excess
     ρ               rho, Server.rho           penalty parameter
     l, L            hub.labels                data term, Lipschitz constant of its gradient
     λ R_m           penalty                   each party's share of the regulariser
-    b_1             b1                        bound on |x|, |y|, |z| (Assumption 2); Published noise alone uses it
-    C, σ            `claims.sharing_*`        Lemma 1, Theorem 3
+    b_1             b1                        bound on |x|, |y|, |z| (Assumption 2); only Published noise uses it
+    C, σ            `paper_noise.sharing_*`   Lemma 1, Theorem 3
 
 Departures from the paper
 -------------------------
-* (1) is printed with and without 1/N. Here `Objective.scale` says which: "mean" puts 1/N before the sum, so L = its
-  curvature / N and rho is N times smaller than for "sum".
-* Parallel updates. Lemma 3 has its sign the wrong way round: the left side of (21) is |Σ δ_m|² − Σ |δ_m|², up to
-  (M − 1) Σ |δ_m|², and Lemma 4 then drops the factor ρ/2. So Assumption 1.2(b) does not give Theorem 1: with equal
-  columns in every party the plain iteration diverges for L/ρ > 2/(3M − 4). The cure is a proximal term ρ τ/2 |D_m (x −
-  x_m^t)|² in (6), which needs the released D_m x_m^t only and turns the target into (ρ u + ρ τ D_m x_m^t)/(ρ + ρ τ).
-  With c = 1 + τ the x-step changes the Lagrangian by at most ρ/2 (|Σ δ_m|² − 2c Σ |δ_m|²) <= ρ/2 (M − 2c) Σ |δ_m|², so
-  c >= M/2 and 1.2(c) make it fall: the rest of the proof goes through, for non-convex l too. For convex l c >= M is
-  enough for any ρ > 0 (proximal ADMM with a positive matrix). `proximal="auto"` takes the smaller one that applies;
-  for one or two parties and ρ from the rule it is 0, the paper's (6).
-* `rho="auto"` is 2L for convex l: it meets 1.2(c), ρ γ(ρ) > 2L² and ρ >= L, where γ(ρ) = ρ. If l + κ/2 |·|² is convex
-  and l is not, it is 2L + κ, as γ(ρ) = ρ − κ. `balance` lets residual balancing move it during the first rounds.
-* All parties use what was released, their own scores included, in (6): (16) does so for the others' only. Then a
-  target is public, and a party's model follows from it.
-* A party that does not answer counts with its last scores. The paper has everyone in every round.
-* `Published` noise needs D'D to be invertible; on a party that has not full column rank it spares the null space.
+* (1) is printed with and without 1/N. Here `Objective.scale` decides: "mean" puts 1/N before the sum, so L is the
+  loss's curvature / N, and rho is N times smaller than for "sum".
+* Parallel updates. Lemma 3 has the wrong sign: the left side of (21) is |Σ δ_m|² − Σ |δ_m|², which can be as large as
+  (M − 1) Σ |δ_m|², and Lemma 4 then drops the factor ρ/2. So Theorem 1 does not follow from Assumption 1.2(b): with
+  equal columns in every party the plain iteration diverges for L/ρ > 2/(3M − 4). A proximal term ρ τ/2 |D_m (x −
+  x_m^t)|² in (6) repairs it. It needs only the released D_m x_m^t and turns the target into (ρ u + ρ τ D_m x_m^t)/(ρ +
+  ρ τ). With c = 1 + τ the x-step changes the Lagrangian by at most ρ/2 (|Σ δ_m|² − 2c Σ |δ_m|²) <= ρ/2 (M − 2c) Σ
+  |δ_m|², so c >= M/2 and 1.2(c) make it fall, and the rest of the proof holds, for non-convex l too. For convex l,
+  c >= M is enough for any ρ > 0 (proximal ADMM with a positive matrix). `proximal="auto"` takes the smaller τ that
+  applies; for one or two parties and ρ from the rule that is 0, the paper's (6).
+* `rho="auto"` is 2L for convex l: it satisfies 1.2(c), ρ γ(ρ) > 2L² and ρ >= L, where γ(ρ) = ρ. If l is not convex but
+  l + κ/2 |·|² is, it is 2L + κ, as γ(ρ) = ρ − κ. With `balance`, residual balancing changes ρ in the first rounds.
+* In (6) a party uses released scores, also its own: in (16) only those of the others are released ones. So the target
+  is public, and a party's model is a function of it.
+* If a party does not answer, its last scores count. In the paper everyone answers in every round.
+* `Published` noise needs D'D to be invertible. If a party's columns are linearly dependent, directions in the null
+  space get no noise.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from sottovoce.algorithms.admm_sharing_rules import BALANCE_EVERY, balanced, first_rho, proximal_weight
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import InvalidInput, NonNegative, Positive, WholeOrZero
 from sottovoce.core.contract import Array, Asks, Hub, Kept, LabelOracle, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
-from sottovoce.privacy import claims
+from sottovoce.privacy import paper_noise
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,15 @@ class Server:
     z: Array
     y: Array
     rho: Array
-    primal: Array  # |Σ r − z|, and what it is measured against
-    dual: Array  # the parties' residuals, before D_m' is applied to them
-    size: Array  # of Σ r and y: what the residuals are measured against
+    primal: Array  # primal residual |Σ r − z|
+    dual: Array  # largest dual residual of a party, without the factor D_m'
+    size: Array  # length of Σ r or y, whichever is larger: residuals are relative to it
 
 
 @dataclass(frozen=True)
 class Client:
-    r: Array  # its own released scores
-    target: Array  # what its model was last fitted to, with which weight, noise and in which round
+    r: Array  # its released scores
+    target: Array  # what its model was last fitted to, and with which weight and noise and in which round
     rho: Array
     noise: Array
     k: Array
@@ -89,20 +90,20 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     rho
         Penalty parameter. "auto": 2L (more if l is not convex), from public numbers alone.
     proximal
-        τ, the proximal term's weight in units of ρ. "auto": as much as makes parallel updates safe, 0 if none is.
+        τ, the proximal term's weight in units of ρ. "auto": the least that makes parallel updates safe.
     balance
-        For so many rounds, every fifth one may double or halve ρ when one residual is ten times the other.
+        In the first so many rounds, every fifth round doubles or halves ρ if one residual is ten times the other.
     tol
-        Stop when both residuals, relative to what they are made of, are at most this. 0: never.
+        Stop when both residuals, relative to scores and duals, are at most this. 0: never.
     b1
         `Published` only: the bound on |x|, |y| and |z| that Lemma 1 assumes.
     """
 
     rho: float | Literal["auto"] = "auto"
     proximal: float | Literal["auto"] = "auto"
-    balance: int = 0
-    tol: float = 0.0
-    b1: float = 1.0
+    balance: WholeOrZero = 0
+    tol: NonNegative = 0.0
+    b1: Positive = 1.0
 
     name: ClassVar[str] = "admm-sharing"
     summary: ClassVar[str] = "columns split between parties: ADMM on the sum of their scores"
@@ -111,14 +112,11 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
-        who = type(self).__name__
+        super().__post_init__()
         if self.rho != "auto":
-            check.positive(who, rho=self.rho)
+            check.positive("ADMMSharing", rho=self.rho)
         if self.proximal != "auto":
-            check.non_negative(who, proximal=self.proximal)
-        check.whole(who, at_least=0, balance=self.balance)
-        check.non_negative(who, tol=self.tol)
-        check.positive(who, b1=self.b1)
+            check.non_negative("ADMMSharing", proximal=self.proximal)
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="fit")
@@ -153,7 +151,7 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
         total = _total(r)
         z = labels.prox(total + server.y / rho, rho)  # (7)
         y = server.y + rho * (total - z)  # (8)
-        # Stationarity of (6) at the new point, D_m'(y + …) being what is left of it.
+        # What is left of the optimality condition of (6) at the new point, without the factor D_m'.
         moved, weight = r - server.r, 1.0 + self.tau(rho, hub)
         left = rho * (weight * moved - _total(moved) + (z - server.z))
         primal, dual = _norm(total - z), _norm(left).max(axis=-2, keepdims=True)
@@ -177,20 +175,19 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     def tau(self, rho: Array, hub: Hub) -> Array:
         return proximal_weight(self.proximal, rho, hub.n, _labels(hub))
 
-    def noise(self, down: Down, site: Site) -> Any:
-        """σ of Theorem 3, by which `Published` scales its noise; 0 in the other modes."""
+    def noise(self, down: Down, site: Site) -> Array | float:
+        """σ of Theorem 3, the scale of `Published` noise; 0 in the other modes."""
         if site.claim is None:
             return np.zeros((1, 1))
         if not site.penalty.smooth:
             raise InvalidInput("ADMMSharing: Lemma 1 needs a penalty with a second derivative; use L2, or another mode")
         rho, parties = down.rho * down.weight, down.parties
         c = 3 / (site.f.width * rho) * (site.penalty.curvature + (1 + parties * rho) * self.b1)  # Lemma 1, λ c_1 as one
-        return claims.sharing_sigma(c, site.claim.epsilon, site.claim.delta)  # Theorem 3
+        return paper_noise.sharing_sigma(c, site.claim.epsilon, site.claim.delta)  # Theorem 3
 
 
 def _labels(hub: Hub) -> LabelOracle:
-    if hub.labels is None:
-        raise InvalidInput("ADMMSharing: needs columns split between parties; give train a VerticalFederation")
+    assert hub.labels is not None
     return hub.labels
 
 

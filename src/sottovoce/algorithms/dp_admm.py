@@ -17,14 +17,14 @@ Huang, Hu, Guo, Chan-Tin and Gong, "DP-ADMM: ADMM-based Distributed Learning wit
 Departures from the paper
 -------------------------
 * Those of `admm.py`: order of the dual step, one uploaded vector, clients that do not answer.
-* "MN(0, σ²I, σ²I)" has entry variance σ⁴ if read as a matrix normal; entries are N(0, σ²), as Theorem 1 needs.
-* (29) and (34) hold the noise through 2c_1√(2 ln(1.25/δ))/(m_i ε), which is the noise σ_{i,k}(ρ+1/η) seen at the
-  gradient. Written with that number they also serve `Proven` noise, and the noise-free case.
-* c_w is |w*| from non-private training in the paper; here the user states a guess, which costs no privacy.
-* c_2 is infinite for l2; Theorem 3 is then read on the ball |w| <= c_w. It only sets a step size.
-* `penalty_at="server"` replaces the subgradient of R in (10a) by the server's prox: exact for l1, and the only way
+* Read as a matrix normal, "MN(0, σ²I, σ²I)" has entries of variance σ⁴; here they are N(0, σ²), as Theorem 1 needs.
+* (29) and (34) contain the noise as 2c_1√(2 ln(1.25/δ))/(m_i ε), which is the noise σ_{i,k}(ρ+1/η) on the gradient.
+  Written with that number, they can be used for `Proven` noise too, and without noise.
+* In the paper c_w is |w*| from non-private training; here the user states a guess, which costs no privacy.
+* c_2 is infinite for l2; then Theorem 3 is used on the ball |w| <= c_w. It only sets a step size.
+* `penalty_at="server"` replaces the subgradient of R in (10a) by the server's prox: exact for l1, and the only choice
   for box and ball. "client" is the paper's (38a), (39a).
-* For scale "sum" a record's weight is 1 instead of 1/m_i, in (14), (29) and (34) alike.
+* For scale "sum" a record's weight is 1 instead of 1/m_i, in (14), (29) and (34).
 """
 
 from dataclasses import dataclass
@@ -34,8 +34,7 @@ import numpy as np
 
 from sottovoce.algorithms.admm import ADMM
 from sottovoce.algorithms.published import gaussian_std, gradient_change
-from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import InvalidInput, Positive
 from sottovoce.core.contract import Array, Asks, Mode, Noise, Penalty, Site
 
 
@@ -48,7 +47,7 @@ class DPADMM(ADMM):
     rho
         Penalty parameter.
     c_w
-        Guess of the norm of the optimal model: scales the step where there is noise or no smoothness.
+        Guess of the norm of the optimal model. It scales the step if there is noise, or no smoothness.
     theorem
         Which step size: 3 (convex, (29)) or 4 (convex and smooth, (34)). "auto": 4 if the penalty is smooth and a
         bound on the curvature is known, which in `Proven` mode needs a promised `row_bound`.
@@ -66,7 +65,7 @@ class DPADMM(ADMM):
     sottovoce.core.check.InvalidInput: DPADMM: rho must be > 0, got -1.0
     """
 
-    c_w: float = 10.0
+    c_w: Positive = 10.0
     theorem: Literal["auto", 3, 4] = "auto"
     penalty_at: Literal["client", "server"] = "client"
 
@@ -74,13 +73,6 @@ class DPADMM(ADMM):
     summary: ClassVar[str] = "ADMM on a first-order approximation with noisy, shrinking steps"
     paper: ClassVar[str] = "Huang et al. 2020, Algorithm 3"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check.positive("DPADMM", c_w=self.c_w)
-        known = self.theorem in ("auto", 3, 4)
-        check.require(known, "DPADMM", f"theorem must be 'auto', 3 or 4, got {check.shown(self.theorem)}")
-        check.one_of("DPADMM", "penalty_at", self.penalty_at, ("client", "server"))
 
     def asks(self) -> Asks:
         return Asks.every_round()
@@ -94,13 +86,13 @@ class DPADMM(ADMM):
         return self.penalty_at == "client"
 
     def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
-        eta, regular = self.step(site), site.penalty.subgradient(w) if self.at_client(site.penalty) else 0.0
+        eta, of_penalty = self.step(site), site.penalty.subgradient(w) if self.at_client(site.penalty) else 0.0
         curvature = self.rho + 1 / eta
-        new = (-site.f.grad(w) - regular + gamma + self.rho * centre + w / eta) / curvature  # (10a) by (12a)
+        new = (-site.f.grad(w) - of_penalty + gamma + self.rho * centre + w / eta) / curvature  # (10a) by (12a)
         return new, Noise("gaussian", self.gradient_std(site) / curvature)  # (10b), (14)
 
     def gradient_std(self, site: Site) -> Array:
-        """Standard deviation of the noise, seen at the gradient: σ_{i,k} (ρ + 1/η)."""
+        """Standard deviation of the noise on the gradient: σ_{i,k} (ρ + 1/η)."""
         return site.f.noise_std if site.claim is None else gaussian_std(gradient_change(site), site.claim)  # (14)
 
     def step(self, site: Site) -> Array:

@@ -1,4 +1,4 @@
-"""Noisy (clipped) gradient descent: the yardstick every other method is held against.
+"""Noisy (clipped) gradient descent: the baseline for every other method.
 
 Abadi et al., "Deep Learning with Differential Privacy" (2016), with each client adding its own noise, as Huang et al.
 (2020) compare with it (learning rate 0.1, sampling ratio 1).
@@ -11,16 +11,16 @@ Abadi et al., "Deep Learning with Differential Privacy" (2016), with each client
 
 Departures from the paper
 -------------------------
-* The penalty is public: the server applies its prox. For l2 the limit is the same as with its gradient.
-* `Published` noise is the classical Gaussian mechanism per round on the full local gradient, without amplification,
-  whatever `batch` is.
+* The penalty is public, so the server applies its prox. For l2 the limit is the same as with its gradient.
+* `Published` noise is the classical Gaussian mechanism on the full local gradient of a round. It is the same for every
+  `batch`: no amplification by sampling is claimed.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from sottovoce.algorithms.published import gaussian_std, gradient_change
-from sottovoce.core import check
+from sottovoce.core.check import NonNegative, Positive
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, Site
 
 
@@ -48,18 +48,14 @@ class Up:
 class DPSGD(Algorithm[Server, Client, Down, Up]):
     """w ← prox(w − step · mean of the clients' noisy gradients)."""
 
-    step: float = 0.1
-    batch: float = 0
+    step: Positive = 0.1
+    batch: NonNegative = 0
 
     name: ClassVar[str] = "dp-sgd"
     summary: ClassVar[str] = "noisy clipped (proximal) gradient descent"
     paper: ClassVar[str] = "Abadi et al. 2016"
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        check.positive("DPSGD", step=self.step)
-        check.non_negative("DPSGD", batch=self.batch)
 
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)

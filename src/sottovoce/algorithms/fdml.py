@@ -1,7 +1,7 @@
-"""FDML: stochastic gradients over distributed features, the rival of ADMM sharing.
+"""FDML: stochastic gradients over distributed features. The ADMM sharing paper compares with it.
 
 Hu, Niu, Yang and Zhou, "FDML: A Collaborative Machine Learning Framework for Distributed Features" (2019), for linear
-models and in step with each other, as the ADMM sharing paper compares with it.
+models and with parties that wait for each other, as in the ADMM sharing paper.
 
     symbol   here              meaning
     x_m      Client.x          a party's part of the model
@@ -11,11 +11,12 @@ models and in step with each other, as the ADMM sharing paper compares with it.
 
 Departures from the paper
 -------------------------
-* One exchange per minibatch: the slopes of a minibatch travel with the numbers of the next one. The iterates are those
-  of synchronous minibatch SGD; the paper lets parties run ahead of each other.
-* An epoch is samples // batch rounds, over samples in an order drawn anew; what does not fill a batch is left out.
-* The penalty enters by its prox. A start at zero; the ADMM sharing paper starts this rival at random numbers.
-* The paper's noise is not offered: it comes with no statement of what it promises.
+* One exchange per minibatch: the slopes of a minibatch are sent together with the numbers of the next one. The
+  iterates are those of synchronous minibatch SGD; in the paper parties may run ahead of each other.
+* An epoch is samples // batch rounds, over the samples in a new random order. A last part that does not fill a batch is
+  left out.
+* The penalty is applied by its prox. The start is zero; the ADMM sharing paper starts this method at random numbers.
+* The paper's noise is not offered: the paper does not say what it promises.
 """
 
 from dataclasses import dataclass
@@ -23,8 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import NonNegative, Positive, Whole
 from sottovoce.core.contract import Array, Asks, Hub, Kept, Mode, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
 
@@ -33,9 +33,9 @@ from sottovoce.core.shapes import widths
 class Server:
     order: Array  # of the samples in this epoch
     rows: Array  # the next minibatch
-    before: Array  # the one before it, and its slopes
-    slope: Array
-    scores: Array  # last known, of every sample
+    before: Array  # the minibatch before it
+    slope: Array  # and its slopes
+    scores: Array  # of every sample, as last known
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
         The rate of epoch e = 0, 1, ... is step / (1 + decay · e).
     """
 
-    step: float = 0.1
-    batch: int = 64
-    decay: float = 0.0
+    step: Positive = 0.1
+    batch: Whole = 64
+    decay: NonNegative = 0.0
 
     name: ClassVar[str] = "fdml"
     summary: ClassVar[str] = "columns split between parties: minibatch gradients of their summed scores"
@@ -81,11 +81,6 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
 
-    def __post_init__(self) -> None:
-        check.positive("FDML", step=self.step)
-        check.whole("FDML", batch=self.batch)
-        check.non_negative("FDML", decay=self.decay)
-
     def asks(self) -> Asks:
         return Asks.every_round(answers=2, kind="scores")
 
@@ -93,8 +88,7 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
         return max(1, samples // self.batch)
 
     def init_server(self, hub: Hub) -> Server:
-        if hub.labels is None:
-            raise InvalidInput("FDML: needs columns split between parties; give train a VerticalFederation")
+        assert hub.labels is not None
         order = self._shuffled(hub)
         nothing = hub.zeros[..., : min(self.batch, hub.labels.samples)].copy()
         return Server(order, order[..., : nothing.shape[-1]], nothing, nothing, hub.zeros.copy())

@@ -9,31 +9,31 @@ Bastianello, Liu and Johansson, "Enhancing Privacy in Federated Learning through
     v_{i,k}      v                        2y − z_i, the centre of the local problem d (9)
     ρ, N_e, γ    rho, local_steps, step   parameters
     λ̲, λ̄         .strong, .smooth         strong convexity and smoothness of f_i (`fed_plt_local.py`)
-    h            n · penalty              the objective is (1/n) Σ f_i + r here, so prox_{ρh/N} is that of ρ r
+    h            n · penalty              here the objective is (1/n) Σ f_i + r, so prox_{ρh/N} is the prox of ρ r
     L/q          2·gradient_bound·weight  sensitivity of a gradient (Assumption 3)
     τ            .tau                     published noise (`fed_plt_local.py`)
     χ, ζ, S, σ   `fed_plt_rates.py`       contraction
 
 Departures from the paper
 -------------------------
-* The model is y, not x_{i,K}: the coordinator has it, and with h ≠ 0 only y takes the values that h asks for (zeros of
+* The model is y, not x_{i,K}: the coordinator has it, and with h ≠ 0 only y takes the values that h enforces (zeros of
   l1, bounds of a box). Rounds are k = 0..K−1.
-* The step interval is γ < 2/(λ̄+1/ρ), printed with λ̲. (12) is read with the moduli of d, λ̲+1/ρ and λ̄+1/ρ: as printed
-  it diverges.
+* The step interval is γ < 2/(λ̄+1/ρ); it is printed with λ̲. In (12) the moduli are those of d, λ̲+1/ρ and λ̄+1/ρ: as
+  printed it diverges.
 * SGD divides by the batch size, not by q.
 * Each agent uses its own moduli (Remark 1), unless common ones are given: `strong`, `smooth`.
-* Agents may have solvers of their own (Remark 1, `PerAgent`), but for the batch: it is declared once for all (`Asks`),
-  as privacy noise is calibrated from it. So not one agent on all its records and another on a part of them.
+* Agents may have different solvers (Remark 1, `PerAgent`), but not different batches: the batch is declared once for
+  all (`Asks`), because privacy noise is calibrated from it.
 * S has 1/(1+ρλ̲) where the paper has 1/(λ̲+1/ρ): see `fed_plt_rates.py`.
-* `Published`: each gradient step adds √(2γ) N(0, τ²I), with τ from Proposition 4 and Lemma 5 for the *whole run*; its
-  limit for K → ∞, unless `horizon` tells K. The paper's start x_{i,0} ~ N(0, 2τ²/λ̲ I) is kept; z_{i,0} = 0.
-* `Proven`: Proposition 4 is not true where the coordinator sees z. Variant "A" has noise in every gradient and counts
-  each of them, for any solver. Variant "B" counts the end of a round, since inner iterates stay hidden: less noise, for
-  gradient steps on all records.
+* `Published`: each gradient step adds √(2γ) N(0, τ²I), with τ from Proposition 4 and Lemma 5 for the *whole run*: for
+  `horizon` rounds, or in the limit K → ∞. The start is the paper's, x_{i,0} ~ N(0, 2τ²/λ̲ I); z_{i,0} = 0.
+* `Proven`: Proposition 4 is not true if the coordinator sees z. Variant "A" adds noise to every gradient and counts
+  each of them; it works with any solver. Variant "B" counts only the end of a round, since inner iterates stay hidden:
+  it needs less noise, and gradient steps on all records.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -41,7 +41,7 @@ from sottovoce import solvers
 from sottovoce.algorithms.fed_plt_local import LocalProblem
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import InvalidInput, NonNegative, Positive, Whole, WholeOrZero
 from sottovoce.core.contract import Algorithm, Array, Asks, Descent, Hub, Penalty, Site
 from sottovoce.problems.penalties import NoPenalty
 from sottovoce.solvers import Gradient, Solver
@@ -80,31 +80,32 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
     rho
         Penalty parameter; `fed_plt_rates.best_rho` finds a good one.
     solver
-        "gradient", "accelerated" or "stochastic", made from the next three; or a solver (`sottovoce.solvers`), with its
-        own numbers, e.g. one for each agent.
+        "gradient", "accelerated" or "stochastic", made from the next three parameters; or a solver object
+        (`sottovoce.solvers`), which has its own, e.g. one solver for each agent.
     local_steps, step, batch
-        Steps a round, N_e; step size γ (None: 2/(λ̲+λ̄+2/ρ), in `Proven` mode with public bounds for the moduli); records
-        drawn for each (a share of them if < 1; 0: all).
+        Steps a round, N_e; step size γ (None: 2/(λ̲+λ̄+2/ρ), in `Proven` mode with public bounds on the moduli); records
+        drawn for each step (a share of them if < 1; 0: all).
     strong, smooth
-        Moduli λ̲, λ̄ that all agents use. None: each its own.
+        Moduli λ̲, λ̄ that all agents use. None: each uses its own.
     penalty_at
-        Where the regulariser is: "client" in f_i by its gradient, "server" as h by its prox; "auto": client if smooth.
+        Who handles the regulariser: the "client" as part of f_i, by its gradient; or the "server" as h, by its prox.
+        "auto": the client if it is smooth.
     variant
-        How `Proven` noise is counted: "A" for every gradient, "B" for every round.
+        What `Proven` counts: "A" every gradient, "B" every round.
     horizon
         Number of rounds K that the `Published` noise is for. 0: any number.
     """
 
-    rho: float = 1.0
+    rho: Positive = 1.0
     solver: str | Solver = "gradient"
-    local_steps: int = LOCAL_STEPS
-    step: float | None = None
-    batch: float = 0
-    strong: float | None = None
-    smooth: float | None = None
+    local_steps: Whole = LOCAL_STEPS
+    step: Positive | None = None
+    batch: NonNegative = 0
+    strong: NonNegative | None = None
+    smooth: NonNegative | None = None
     penalty_at: Literal["auto", "client", "server"] = "auto"
     variant: Literal["A", "B"] = "A"
-    horizon: int = 0
+    horizon: WholeOrZero = 0
 
     name: ClassVar[str] = "fed-plt"
     summary: ClassVar[str] = "Peaceman-Rachford splitting with inexact local training"
@@ -113,16 +114,10 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
     up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
-        check.positive("FedPLT", rho=self.rho)
-        check.one_of("FedPLT", "penalty_at", self.penalty_at, ("auto", "client", "server"))
-        check.one_of("FedPLT", "variant", self.variant, ("A", "B"))
-        check.whole("FedPLT", at_least=0, horizon=self.horizon)
-        for name, value in (("strong", self.strong), ("smooth", self.smooth)):
-            if value is not None:
-                check.non_negative("FedPLT", **{name: value})
+        super().__post_init__()
         if not isinstance(self.solver, str):
             free = self.step is None and self.batch == 0 and self.local_steps == LOCAL_STEPS
-            check.require(free, "FedPLT", "local_steps, step and batch go with a solver's name; this one has its own")
+            check.require(free, "FedPLT", "local_steps, step and batch go with a solver's name; an object has its own")
         solver = self.local_solver
         if self.variant == "B":
             plain = type(solver) is Gradient and isinstance(solver.steps, int) and solver.batch == 0
@@ -142,9 +137,9 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         if not in_f.smooth:
             raise InvalidInput(f"FedPLT: {kind} has no gradient to train with; use penalty_at='server', its prox")
         if self.variant == "B" and in_f.strong != in_f.curvature:
-            raise InvalidInput(f"FedPLT: variant 'B' knows ridge terms only, not {kind}; use penalty_at='server'")
+            raise InvalidInput(f"FedPLT: variant 'B' needs a ridge such as L2, got {kind}; use penalty_at='server'")
 
-    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
+    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, object]:
         if 0 < self.horizon < rounds:
             return {"unmet": (f"its noise is for {self.horizon} rounds (horizon), and {rounds} were done",)}
         return {}

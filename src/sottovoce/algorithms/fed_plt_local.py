@@ -9,7 +9,7 @@ from sottovoce import solvers
 from sottovoce.algorithms.fed_plt_rates import DoesNotContract, rates
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Array, Site
-from sottovoce.privacy import claims
+from sottovoce.privacy import paper_noise
 from sottovoce.solvers import Gradient, Noisy, Solver
 
 FOREVER = 10**12  # rounds: the K of Proposition 4's limit
@@ -47,7 +47,9 @@ class LocalProblem:
         if not np.all(np.asarray(self.strong) > 0):
             raise InvalidInput("FedPLT: Proposition 4 needs strongly convex f_i: add a ridge, L2(...), at the clients")
         steps = (self.step, self.horizon or FOREVER, solver.steps)
-        return claims.fed_plt_tau(claim.epsilon, claim.delta, 2 * f.gradient_bound, 1 / f.weight, self.strong, *steps)
+        return paper_noise.fed_plt_tau(
+            claim.epsilon, claim.delta, 2 * f.gradient_bound, 1 / f.weight, self.strong, *steps
+        )
 
     def start(self) -> Array:
         """x_{i,0}: zero, and in `Published` mode random."""

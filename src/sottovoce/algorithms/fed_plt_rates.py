@@ -1,20 +1,20 @@
-"""How fast Fed-PLT contracts, what that says of its parameters, and good values for them.
+"""How fast Fed-PLT contracts, and good values for its parameters.
 
-Two answers, both from the moduli λ̲, λ̄ of the f_i alone.
+There are two bounds, both from the moduli λ̲, λ̄ of the f_i alone.
 
-`contraction` is the paper's: Propositions 1-3 with their slips mended. The minimiser of d moves by at most
-1/(1+ρλ̲) = (1/ρ)/(λ̲+1/ρ) times what its centre moves, so that is what stands in S. And S ≥ 0 need not have norm < 1:
-a spectral radius < 1 is enough, because with Perron vectors u, v of S and the weights D² = diag(u/v) the norm
-|D S D⁻¹| *is* the spectral radius; Proposition 2 then holds with it, in the norm that weighs x and z by D.
+`contraction` is the paper's: Propositions 1-3, corrected. The minimiser of d moves by at most 1/(1+ρλ̲) =
+(1/ρ)/(λ̲+1/ρ) times what its centre moves, so S contains that number. And S ≥ 0 need not have norm < 1: a spectral
+radius < 1 is enough, because with Perron vectors u, v of S and the weights D² = diag(u/v) the norm |D S D⁻¹| *is* the
+spectral radius. Proposition 2 then holds with it, in the norm that weighs x and z by D.
 
-`rates` is sharper: a bound for quadratic f_i, nearly met, and for others near the optimum. Where f_i has curvature λ,
-local training leaves a(λ) of the distance to the minimiser of d, v = refl(z) is no farther from its fixed point than z,
-and
+`rates` is sharper. It holds for quadratic f_i, where it is nearly reached, and for others near the optimum. Where f_i
+has curvature λ, local training leaves a(λ) of the distance to the minimiser of d, v = refl(z) is no farther from its
+fixed point than z, and
 
     (x, z)⁺ = [[a, b], [2a, 2b−1]] (x, v),      b = (1−a)/(1+ρλ).
 
-So a round contracts by the largest norm of this matrix over λ̲ ≤ λ ≤ λ̄, whatever weight ω is put on x: the least over ω
-is taken. Agents that are active with probability p contract by √(1−p+pr²) in mean.
+So a round contracts by the largest norm of this matrix over λ̲ ≤ λ ≤ λ̄. That holds for every weight ω on x, so the
+least over ω is taken. If agents are active with probability p, the contraction in mean is √(1−p+pr²).
 """
 
 from collections.abc import Iterable
@@ -27,6 +27,8 @@ from sottovoce import solvers
 from sottovoce.core import check
 from sottovoce.core.contract import Array
 from sottovoce.solvers import Accelerated, Solver
+
+Number = Array | float  # one for all rows, or (n, 1)
 
 
 class DoesNotContract(UserWarning):
@@ -43,12 +45,12 @@ class Contraction:
 
     @property
     def factor(self) -> float:
-        """Spectral radius of S: below one, Fed-PLT contracts by it (for any f_i with these moduli)."""
+        """Spectral radius of S. If it is below one, Fed-PLT contracts by it, for any f_i with these moduli."""
         return float(np.abs(np.linalg.eigvals(self.matrix)).max())
 
     @property
     def norm(self) -> float:
-        """|S|: below one, it contracts by that in the plain norm of (x, z), as Proposition 1 says."""
+        """|S|. If it is below one, Fed-PLT contracts by it in the plain norm of (x, z), as in Proposition 1."""
         return float(np.linalg.norm(self.matrix, 2))
 
     def sigma(self, p: float = 1.0) -> float:
@@ -71,15 +73,18 @@ def contraction(solver: Solver, rho: float, strong: float, smooth: float) -> Con
 
 
 def in_mean(factor: float, p: float) -> float:
-    """√(1 − p + p factor²): a contraction of which each agent takes part with probability `p` (Lemma 4)."""
+    """√(1 − p + p factor²): contraction in mean if each agent takes part with probability `p` (Lemma 4)."""
     check.require(0 < p <= 1, "in_mean", "p must lie in (0, 1]", p)
     return float(np.sqrt(1 - p + p * factor**2))
 
 
-def rates(solver: Solver, rho: Any, strong: Any, smooth: Any, who: Array | None = None, points: int = 257) -> Array:
-    """The factor of a round for each row of (rho, strong, smooth), numbers or (n, 1); that of Fed-PLT is their largest.
+def rates(
+    solver: Solver, rho: Number, strong: Number, smooth: Number, who: Array | None = None, points: int = 257
+) -> Array:
+    """The factor of a round for each row of (rho, strong, smooth), which are numbers or (n, 1).
 
-    `who` are the rows' client numbers, for solvers that differ between clients; `points` of curvature are tried.
+    The factor of Fed-PLT is the largest. `who` are the client numbers of the rows, for solvers that differ between
+    clients. The curvature is tried at so many `points`.
     """
     rho, low, high = np.broadcast_arrays(*(np.atleast_2d(np.asarray(x, dtype=float)) for x in (rho, strong, smooth)))
     lam = low + (high - low) * np.linspace(0, 1, points)
@@ -94,27 +99,27 @@ def rates(solver: Solver, rho: Any, strong: Any, smooth: Any, who: Array | None 
             return np.sqrt(largest / 2).max(axis=-1, keepdims=True)
 
         least, most = np.full(low.shape, -20.0), np.full(low.shape, 10.0)
-        for _ in range(40):  # a norm of this kind is convex in the logarithm of the weight: search by thirds
+        for _ in range(40):  # the norm is convex in the logarithm of the weight: search by thirds
             third = (most - least) / 3
             lower = norm(least + third) < norm(most - third)
             least, most = np.where(lower, least, least + third), np.where(lower, most - third, most)
-        found = norm(least)[:, 0]
-    return np.where(np.isfinite(found), found, np.inf)
+        factors = norm(least)[:, 0]
+    return np.where(np.isfinite(factors), factors, np.inf)
 
 
 def best_rho(
     strong: float, smooth: float, solver: str | Solver = "gradient", local_steps: int = 10
 ) -> tuple[float, float]:
-    """The ρ of the least factor a round, and that factor. (1/√(λ̲λ̄) is best for exact local training.)"""
+    """The ρ with the smallest factor a round, and that factor. For exact local training the best ρ is 1/√(λ̲λ̄)."""
     _check(1.0, strong, smooth)
     check.positive("best_rho", strong=strong)
     local = solvers.make(solver, local_steps)
     low, high, rho, factor = np.log(0.01 / smooth), np.log(100 / strong), 1.0, np.inf
-    for _ in range(4):  # the factor may have several valleys: look everywhere first, then closer
+    for _ in range(4):  # the factor may have several local minima: search everywhere first, then more closely
         tried = np.exp(np.linspace(low, high, 41))
-        found = rates(local, tried[:, None], strong, smooth, points=65)
-        best, width = int(np.argmin(found)), (high - low) / 20
-        rho, factor = float(tried[best]), float(found[best])
+        factors = rates(local, tried[:, None], strong, smooth, points=65)
+        best, width = int(np.argmin(factors)), (high - low) / 20
+        rho, factor = float(tried[best]), float(factors[best])
         low, high = np.log(rho) - width, np.log(rho) + width
     return rho, factor
 
@@ -126,7 +131,7 @@ def best_parameters(
     local_steps: Iterable[int] = range(1, 51),
     gradient_cost: float = 0.0,
 ) -> tuple[float, int, float]:
-    """(ρ, N_e, factor) of the least time to a given accuracy, if a round takes 1 + gradient_cost·N_e."""
+    """(ρ, N_e, factor) with the shortest time to a given accuracy, if a round takes time 1 + gradient_cost·N_e."""
     check.non_negative("best_parameters", gradient_cost=gradient_cost)
     tried = [(steps, *best_rho(strong, smooth, solver, steps)) for steps in local_steps]
     steps, rho, factor = min(tried, key=lambda one: np.log(one[2]) / (1 + gradient_cost * one[0]))
@@ -134,7 +139,7 @@ def best_parameters(
 
 
 class _Silence:
-    """Random numbers for a solver that adds noise: none."""
+    """Stands for random numbers, for a solver that adds noise: here it adds none."""
 
     def normal(self, count: int) -> float:
         return 0.0
@@ -143,8 +148,8 @@ class _Silence:
         return 0.5
 
 
-def _left_over(solver: Solver, curvature: Array, strong: Any, smooth: Any, who: Array | None = None) -> Array:
-    """a(λ): what the solver leaves of a unit error, one coordinate for each curvature of d."""
+def _left_over(solver: Solver, curvature: Array, strong: Number, smooth: Number, who: Array | None = None) -> Array:
+    """a(λ): what the solver leaves of an error of one, with one coordinate for each curvature of d."""
     silence: Any = _Silence()
     return solver.solve(lambda w: curvature * w, np.ones_like(curvature), strong, smooth, silence, who)
 

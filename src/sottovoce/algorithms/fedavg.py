@@ -31,7 +31,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from sottovoce.core import check
+from sottovoce.core.check import NonNegative, Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Site
 
 
@@ -72,10 +72,10 @@ class FedAvg(Algorithm[Server, Client, Down, Up]):
         The mean is over those who just "uploaded", or over the last messages of those "drawn" next.
     """
 
-    step: float = 0.1
-    local_steps: int = 1
-    batch: float = 0
-    pull: float = 0.0
+    step: Positive = 0.1
+    local_steps: Whole = 1
+    batch: NonNegative = 0
+    pull: NonNegative = 0.0
     over: Literal["uploaded", "drawn"] = "uploaded"
 
     name: ClassVar[str] = "fedavg"
@@ -84,13 +84,6 @@ class FedAvg(Algorithm[Server, Client, Down, Up]):
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        who = type(self).__name__
-        check.positive(who, step=self.step)
-        check.whole(who, local_steps=self.local_steps)
-        check.non_negative(who, batch=self.batch, pull=self.pull)
-        check.one_of(who, "over", self.over, ("uploaded", "drawn"))
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps, batch=self.batch)
@@ -134,7 +127,7 @@ class FedAvg(Algorithm[Server, Client, Down, Up]):
 class FedProx(FedAvg):
     """FedAvg with a proximal term."""
 
-    pull: float = 0.1
+    pull: NonNegative = 0.1
 
     name: ClassVar[str] = "fedprox"
     summary: ClassVar[str] = "FedAvg with a proximal term in the local steps"
@@ -145,7 +138,7 @@ class FedProx(FedAvg):
 class DPFedAvg(FedAvg):
     """FedAvg with the fields of a client-level run, to be used with ``Proven(unit="client")``."""
 
-    local_steps: int = 5
+    local_steps: Whole = 5
 
     name: ClassVar[str] = "dp-fedavg"
     summary: ClassVar[str] = "FedAvg for client-level privacy: clipped, noisy uploads under Proven(unit='client')"

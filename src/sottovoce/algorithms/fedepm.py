@@ -1,4 +1,4 @@
-"""FedEPM: clients are held together by an elastic net around the global model, not by equality or duals.
+"""FedEPM: an elastic-net penalty keeps local models near the global one, without constraints or dual variables.
 
 Zhou and Li, "Exact Penalty Method for Federated Learning" (2022), Algorithms 1 and 2.
 
@@ -13,40 +13,41 @@ Zhou and Li, "Exact Penalty Method for Federated Learning" (2022), Algorithms 1 
     d_i                f.size                   records of a client
     m, n               hub.n, f.dim             number of clients, of coordinates
 
-The server sorts the clients' messages, so this method does not go together with secure aggregation.
+The server sorts the clients' messages, so this method cannot be used with secure aggregation.
 
 Departures from the paper
 -------------------------
-* (13), (15): the sign before λ/η is +, and "let s* satisfy" may have no solution, for the minimiser can sit on a data
-  point: `elastic_mean` is exact in all cases.
-* A penalty r that is not smooth belongs to w: it joins the sum that the server minimises in (19), exactly.
-* ⌊k/k_0⌋ is the ceiling; k runs over the whole training, and a client goes on from its own last w_i.
-* (20): as printed, μ does not know how many records a client has. The paper's figures need μ/d_i in the step (not in
-  the noise): `by_size`. `FedEPM.as_in_paper` has that and the constants of section VII. Where μ_i differ (by size, by
-  c, or for scale "sum"), w first follows Σ f_i/μ_i, and turns to the optimum only within some μ/(η k_0) rounds.
+* (13), (15): the sign before λ/η is +, and "let s* satisfy" may have no solution, because the minimiser can be one of
+  the data points. `elastic_mean` is exact in all cases.
+* A penalty r that is not smooth is a penalty on w: it is part of the sum that the server minimises in (19), exactly.
+* ⌊k/k_0⌋ is the ceiling; k counts the steps of the whole training, and a client continues from its own last w_i.
+* (20): as printed, μ does not depend on how many records a client has. The paper's figures need μ/d_i in the step (not
+  in the noise): `by_size`. `FedEPM.as_in_paper` has that and the constants of section VII. If the μ_i differ (by size,
+  by c, or for scale "sum"), w first follows Σ f_i/μ_i, and approaches the optimum only after some μ/(η k_0) rounds.
 * μ_{i,0} = 0.05 and η of about 1e-5 suit the paper's features (columns of length one). Here μ_{i,0} is, unless given,
-  k_0 times a bound on the smoothness of f_i, so that k_0 steps along one gradient add up to one that descends; and η is
-  0.01, for rows of length about one.
-* λ: "exact" holds for the minimisers of (7), but the iteration rests at any point that all clients share and where
-  every |∇f_i|_∞ <= λ, the start included. With λ = 0 and α = 1 it reaches the optimum; with λ > 0 it comes near it,
-  if λ is small next to the gradients. α > 1 shortens the steps for ever.
+  k_0 times a bound on the smoothness of f_i, so that k_0 steps along one gradient are together one step that descends.
+  The default of η is 0.01, for rows of length about one.
+* λ: "exact" holds for the minimisers of (7), but the iteration also stops at any point that all clients share and where
+  every |∇f_i|_∞ <= λ; the start can be such a point. With λ = 0 and α = 1 it reaches the optimum. With λ > 0 it comes
+  near it, if λ is small compared with the gradients. With α > 1 the steps become shorter for ever.
 * (25) integrates to 2: the noise is Lap(ν) with density exp(−|x|/ν)/2ν. (27) takes the largest change over the
-  neighbours of the data at hand: here 2√n times the bound on one record's gradient, over d_i. z_i^0 = 0 has no noise.
+  neighbours of the actual data: here it is 2√n times the bound on one record's gradient, over d_i. z_i^0 = 0 has no
+  noise.
 * The stopping rule of section VII reads f on private data. Here it reads past models: see `tolerance`.
-* `Proven`: the paper's noise counts one of the k_0 steps and forgets that w_i is never noisy. Variant "G" has noise in
-  the one gradient of a round, and everything else as it is. Variant "P" has noise on w_i at the end of a round; the
-  next one starts from what was sent, with |w_i − w| in μ taken once, there.
+* `Proven`: the paper's noise counts only one of the k_0 steps, and ignores that w_i itself is never noisy. Variant "G"
+  adds noise to the one gradient of a round and changes nothing else. Variant "P" adds noise to w_i at the end of a
+  round, and the next round starts from what was sent, where it also computes the |w_i − w| of μ, once.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from sottovoce.algorithms.fedepm_steps import ALPHA, C, elastic_mean, first_mu, growing_mu, laplace_noise
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Penalty, ProxSteps, Site
 from sottovoce.problems.penalties import L1, NoPenalty, shrink
 
@@ -90,27 +91,27 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
     by_size
         Whether a client divides mu in its steps by the number of its records.
     over
-        Whose last messages make the model (19): those of "all", as in the paper, or of those who just "uploaded",
-        which misses the optimum unless everyone takes part.
+        Whose last messages the model (19) is computed from: those of "all" clients, as in the paper, or of those who
+        just "uploaded", which misses the optimum unless everyone takes part.
     noise
         The published noise: equation 27, from a bound on gradients, or 39, from a client's own gradient.
     variant
-        Where `Proven` has its noise: in the gradient ("G") or on the end of a round ("P").
+        Where `Proven` adds noise: to the gradient ("G") or to the end of a round ("P").
     tolerance
         Stop when the last four models differ by less than this share of the last one's length. 0: never.
     """
 
-    eta: float = 0.01
-    lam: float | None = None
-    mu: float | None = None
-    c: float = C
-    alpha: float = ALPHA
-    k0: int = 12
+    eta: Positive = 0.01
+    lam: NonNegative | None = None
+    mu: Positive | None = None
+    c: NonNegative = C
+    alpha: Annotated[float, Interval(1, closed=("low",))] = ALPHA
+    k0: Whole = 12
     by_size: bool = False
     over: Literal["all", "uploaded"] = "all"
     noise: Literal[27, 39] = 39
     variant: Literal["G", "P"] = "G"
-    tolerance: float = 0.0
+    tolerance: NonNegative = 0.0
 
     name: ClassVar[str] = "fedepm"
     summary: ClassVar[str] = "elastic-net penalty between models, several local steps along one gradient"
@@ -119,16 +120,8 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
     up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
-        check.positive("FedEPM", eta=self.eta)
-        check.non_negative("FedEPM", lam=self.lam or 0.0, c=self.c, tolerance=self.tolerance)
-        if self.mu is not None:
-            check.positive("FedEPM", mu=self.mu)
-        check.require(self.alpha >= 1, "FedEPM", "alpha must be >= 1", self.alpha)
-        check.whole("FedEPM", k0=self.k0)
+        super().__post_init__()
         check.require(self.mu is not None or not self.by_size, "FedEPM", "by_size needs mu: give a number")
-        check.one_of("FedEPM", "over", self.over, ("all", "uploaded"))
-        check.require(self.noise in (27, 39), "FedEPM", f"noise must be 27 or 39, got {check.shown(self.noise)}")
-        check.one_of("FedEPM", "variant", self.variant, ("G", "P"))
 
     @classmethod
     def as_in_paper(cls, clients: int, share: float, **fields: Any) -> "FedEPM":
@@ -175,7 +168,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         """Variant "P": the same round from a w_i that was released; in `Proven` mode its end is noisy."""
         start, away = self.first_mu(site), state.w - down.w
         first = growing_mu(start, self.c, self.alpha, (site.k - 1) * self.k0 + 1, away) / self.share(site)
-        pulls = first * self.alpha ** np.arange(self.k0).reshape(-1, *(1,) * first.ndim)  # |w_i − w| stays what it was
+        pulls = first * self.alpha ** np.arange(self.k0).reshape(-1, *(1,) * first.ndim)  # with |w_i − w| of the start
         h = L1(self.threshold) if self.threshold > 0 else NoPenalty()
         push = -site.penalty.by_gradient.subgradient(down.w)
         steps = ProxSteps(pulls, self.eta + pulls, push, down.w, h, fresh=False, at=down.w)

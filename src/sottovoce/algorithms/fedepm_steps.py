@@ -11,7 +11,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Array, Noise, Penalty, Site
-from sottovoce.privacy import claims
+from sottovoce.privacy import paper_noise
 
 C, ALPHA = 1e-8, 1.001  # how μ grows: c and α of section VII
 
@@ -19,12 +19,13 @@ C, ALPHA = 1e-8, 1.001  # how μ grows: c and α of section VII
 def elastic_mean(a: Array, lam: float, eta: float, penalty: Penalty | None = None, among: Array | None = None) -> Array:
     """argmin over w of Σ_i (λ|a_i − w|_1 + η/2 |a_i − w|²) + m r(w), exactly: (..., m, n) to (..., 1, n).
 
-    Where s of the m numbers a_i lie above w and none at w, the condition for a minimum is w = w(s), with
+    If s of the m numbers a_i are above w and none is equal to it, the condition for a minimum is w = w(s), with
     w(s) = prox_{r/η}(mean + (λ/η)(2s/m − 1)). In general the minimiser is the median of a_1..a_m, w(0)..w(m): let s of
-    the a_i lie above it and t at it; then w(0)..w(s) and m − s of the a_i are at most it, m + 1 numbers together, and
-    so are the w(s+t)..w(m) and s + t of the a_i at least it. That needs r to be a sum over coordinates, or λ = 0.
+    the a_i be above it and t equal to it. Then w(0)..w(s) and m − s of the a_i are at most it, which is m + 1 numbers;
+    and w(s+t)..w(m) and s + t of the a_i are at least it, which is m + 1 numbers too. That needs r to be a sum over
+    coordinates, or λ = 0.
 
-    `among` (..., m, 1) of bool leaves rows out.
+    `among` (..., m, 1) of bool says which rows count. None: all of them.
     """
     rows = a.shape[-2]
     if among is None:
@@ -32,14 +33,14 @@ def elastic_mean(a: Array, lam: float, eta: float, penalty: Penalty | None = Non
     else:
         m = among.sum(axis=-2, keepdims=True)
         mean = np.where(among, a, 0.0).sum(axis=-2, keepdims=True) / np.maximum(m, 1)
-        # Rows left out become as many numbers above everything as below, which moves no median.
+        # A row that does not count becomes one number above all others and one below, which does not move the median.
         a = np.sort(np.where(among, a, np.inf), axis=-2)
     s = np.arange(rows + 1)[:, None] - (rows - m)
     w = mean + lam / eta * (2 * s / np.maximum(m, 1) - 1)  # (15)
     w = w if penalty is None else penalty.prox(w, 1 / eta)
     w = w if among is None else np.where(s < 0, -np.inf, w)
-    # Both lists are sorted. Of any i of the one and rows + 1 − i of the other, all counted from below, the larger of
-    # the two last is at least the median; and for some i it is the median.
+    # Both lists are sorted. Take the i smallest of one and the rows + 1 − i smallest of the other: the largest of these
+    # is at least the median, and for some i it is the median.
     return np.minimum(w[..., -1:, :], np.maximum(a, w[..., -2::-1, :]).min(axis=-2, keepdims=True))
 
 
@@ -56,7 +57,7 @@ def first_mu(k0: int, site: Site) -> Array:
 
 
 def growing_mu(start: Array | float, c: float, alpha: float, k: int, away: Array) -> Array:
-    """μ_{i,k} of (20), where `away` is w_i − w. Its growth ends at 1e60: steps are 0 by then."""
+    """μ_{i,k} of (20), where `away` is w_i − w. It grows by at most 1e60: steps are 0 by then."""
     return start * (1 + c * np.vecdot(away, away)[..., None]) * exp(min(k * log(alpha), 138.0))
 
 
@@ -66,6 +67,6 @@ def laplace_noise(equation: Literal[27, 39], g: Array, mu: Array | float, site: 
         return None
     if equation == 39:
         size = np.abs(g).sum(axis=-1, keepdims=True)
-        return Noise("laplace", claims.fedepm_practical_scale(size, site.claim.epsilon, mu))
+        return Noise("laplace", paper_noise.fedepm_practical_scale(size, site.claim.epsilon, mu))
     change = 2 * sqrt(site.f.dim) * site.f.gradient_bound * site.f.weight  # at least (26)
-    return Noise("laplace", claims.fedepm_scale(change, site.claim.epsilon, mu))
+    return Noise("laplace", paper_noise.fedepm_scale(change, site.claim.epsilon, mu))

@@ -1,4 +1,4 @@
-"""FedLin: local gradient steps, each corrected by the difference between the clients' gradients and one's own.
+"""FedLin: local gradient steps, each corrected by the difference between the mean gradient and the client's own.
 
 Mitra, Jaafar, Pappas and Hassani, "Linear Convergence in Federated Learning: Tackling Client Heterogeneity and Sparse
 Gradients" (NeurIPS 2021), Algorithm 1 without sparsification.
@@ -18,31 +18,32 @@ The method, one round of the paper. Numbers at line ends below are these, not th
     client i    (3)  x_{i,0} = x̄;  x_{i,ℓ+1} ← x_{i,ℓ} − η (∇f_i(x_{i,ℓ}) − ∇f_i(x̄) + g), ℓ = 0..H−1;  sends x_{i,H}
     server      (4)  x̄ ← mean of the x_{i,H}
 
-One round of the paper is two exchanges, and so two rounds of the loop: `rounds=2*T` for T rounds. In the odd ones the
-server asks for gradients at x̄ (phase 0), in the even ones for local steps (phase 1); the model moves in the even ones.
+One round of the paper is two exchanges, so it takes two rounds of the loop: `rounds=2*T` for T rounds. In odd rounds
+the server asks for gradients at x̄ (phase 0), in even rounds for local steps (phase 1). The model moves in even rounds.
 
 Departures from the paper
 -------------------------
-* The public penalty is not part of what clients send: its gradient is added where they step, which is the same.
-* `Proven`: the declared number of answers is that of the longer phase, for every exchange. So noise is calibrated for
-  2·H answers a round of the paper where H + 1 are charged; `Proven(participations=T*(H+1)/H)`, rounded up, plans for
+* The public penalty is not part of what clients send. Its gradient is added in their steps, which gives the same.
+* `Proven`: the number of answers of the longer phase is declared for every exchange. So noise is calibrated for 2·H
+  answers per round of the paper, while H + 1 are charged. `Proven(participations=T*(H+1)/H)`, rounded up, plans for
   what T rounds of the paper really cost.
 * A client that missed the first exchange corrects with its last gradient, and the server averages the last gradients
-  of all; of one that never took part in a first exchange, zero, and the limit is wrong. The paper has everyone in every
-  round.
-* "accelerated": Nesterov's momentum on the same gradients, restarted every round, as Bastianello et al. (Fed-PLT,
-  section VII) do.
+  of all. For a client that never took part in a first exchange that is zero, and the limit is wrong. In the paper
+  everyone takes part in every round.
+* "accelerated": Nesterov's momentum on the same gradients, restarted every round, as in Bastianello et al. (Fed-PLT,
+  section VII).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
-from sottovoce import solvers
 from sottovoce.algorithms.corrected_steps import needs_smooth, one_step_for_all
+from sottovoce.core.check import Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.shapes import DIM, widths
+from sottovoce.solvers import LocalSteps, Solver
 
 ASK_GRADIENT, ASK_STEPS = 0.0, 1.0
 
@@ -61,7 +62,7 @@ class Client:
 @dataclass(frozen=True)
 class Down:
     x: Array
-    g: Array = widths(0, DIM)  # no coordinates in phase 0, where nobody needs it
+    g: Array = widths(0, DIM)  # no coordinates in phase 0, which does not need it
     phase: Array = widths(1)
 
 
@@ -84,9 +85,9 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
         "gradient" or "accelerated".
     """
 
-    step: float = 0.1
-    local_steps: int = 10
-    solver: Literal["gradient", "accelerated"] = "gradient"
+    step: Positive = 0.1
+    local_steps: Whole = 10
+    solver: LocalSteps = "gradient"
 
     name: ClassVar[str] = "fedlin"
     summary: ClassVar[str] = "local steps corrected by the mean gradient; two exchanges a round"
@@ -95,11 +96,9 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
 
-    def __post_init__(self) -> None:
-        self.local_solver()
-
-    def local_solver(self) -> solvers.Solver:
-        return one_step_for_all("FedLin", self.solver, self.local_steps, self.step)
+    @property
+    def local_solver(self) -> Solver:
+        return one_step_for_all(self.solver, self.local_steps, self.step)
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)
@@ -127,7 +126,7 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
             return site.f.grad(w) - state.g + down.g + site.penalty.subgradient(w)  # of (3)
 
         strong = site.f.strong_convexity() + site.penalty.strong
-        w = self.local_solver().solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (3)
+        w = self.local_solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (3)
         return state, Up(site.release(w, centre=down.x))
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:

@@ -21,20 +21,22 @@ The method, one round. Numbers at line ends below are these, not the paper's:
 Departures from the paper
 -------------------------
 * No rounds are skipped (p = 0 in the paper): skipping leaves an error that does not fade.
-* With full participation and exact local problems this is Douglas-Rachford splitting, so a penalty that is not smooth
-  has its exact place at the server: x_0 = prox_{ηr}(mean of the messages). The paper has smooth objectives only.
-* A client that does not answer counts with its last message. The paper has everyone in every round.
-* Accelerated local steps and full gradients, as Bastianello et al. (Fed-PLT, section VII) measure it.
+* With full participation and exact local problems this is Douglas-Rachford splitting, so the server can handle a
+  penalty that is not smooth exactly: x_0 = prox_{ηr}(mean of the messages). The paper has smooth objectives only.
+* If a client does not answer, its last message counts. In the paper everyone answers in every round.
+* Local steps use full gradients and can be accelerated, as in Bastianello et al. (Fed-PLT, section VII).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from sottovoce import solvers
 from sottovoce.core import check
+from sottovoce.core.check import Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Site
+from sottovoce.solvers import LocalSteps, Solver
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,13 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
         "gradient" or "accelerated".
     step
         Step of "gradient". None: 2/(strong + smooth), from the moduli of each client's local problem; in `Proven` mode
-        from public bounds on them, so that noise of 0 there is another step than no privacy.
+        from public bounds on them, so the step is another one than without privacy, even if the noise is tiny.
     """
 
-    eta: float = 1.0
-    local_steps: int = 10
-    solver: Literal["gradient", "accelerated"] = "gradient"
-    step: float | None = None
+    eta: Positive = 1.0
+    local_steps: Whole = 10
+    solver: LocalSteps = "gradient"
+    step: Positive | None = None
 
     name: ClassVar[str] = "fedpd"
     summary: ClassVar[str] = "federated primal-dual method: local steps on an augmented Lagrangian"
@@ -89,11 +91,12 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
     up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
-        check.positive("FedPD", eta=self.eta)
-        check.one_of("FedPD", "solver", self.solver, ("gradient", "accelerated"))
-        self.local_solver()
+        super().__post_init__()
+        fits = self.step is None or self.solver == "gradient"
+        check.require(fits, "FedPD", "step goes with solver='gradient'", self.step)
 
-    def local_solver(self) -> solvers.Solver:
+    @property
+    def local_solver(self) -> Solver:
         return solvers.make(self.solver, self.local_steps, step=self.step)
 
     def asks(self) -> Asks:
@@ -115,7 +118,7 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
             return f.grad(x) + r.subgradient(x) + state.lam + (x - down.c) / eta  # ∇L_i
 
         strong, smooth = f.strong_convexity() + r.strong + 1 / eta, f.smoothness() + r.curvature + 1 / eta
-        x = self.local_solver().solve(gradient, state.x, strong, smooth, site.rng, site.who)  # (1)
+        x = self.local_solver.solve(gradient, state.x, strong, smooth, site.rng, site.who)  # (1)
         lam = state.lam + (x - down.c) / eta  # (2)
         return Client(x, lam), Up(site.release(x + eta * lam, centre=down.c))  # (3)
 

@@ -7,44 +7,43 @@ Li, Wang, Chang and Chi, "Federated Stochastic Primal-dual Learning with Differe
     x_i^{t,Q}, λ_i    Client.x, Client.lam     last inner iterate, dual variable of x_i = x_0
     x_i^t             mean                     average of a round's inner iterates (13b)
     ỹ_i               Up.y, Server.y           noisy x_i − λ_i/ρ; the server keeps everyone's last one
-    R_i               penalty                  regulariser: every client has the whole of it, and takes its prox
+    R_i               penalty                  regulariser: every client takes the prox of the whole of it
     ρ, γ_i^t          rho, inverse_step(site)  penalty parameter, inverse step size (26)
     Q, b              local_steps, batch       inner steps a round, records in a batch
     p_i               client_rate              chance that a client takes part in a round
     G, d              f.gradient_bound, f.dim  bound on |∇f_i|, number of coordinates
     d_X, d_λ, φ       d_x, d_lambda, phi       diameters of the primal and dual domain, deviation of one gradient
-    σ_{i,t}           claims.fedspd_sigma      published noise (20)
+    σ_{i,t}           paper_noise.fedspd_sigma published noise (20)
     q_i, ε̄, ε         .sampling                chance that a record is drawn (22), total loss (21), loss of a round (36)
 
 Departures from the paper
 -------------------------
-* Inner iterates are x^{t,0}, .., x^{t,Q} with x^{t,0} = x^{t−1,Q}; (13b) is the mean of the Q that a round makes. The
-  printed indices are shifted by one. (9a) lacks the 1/N that line 5 has.
-* γ: (26)-(27) as printed, though (69) drops a Q² of (20), and with the numbers of section V (K = 20, ε = 1) their
-  condition ρ >= √γ fails from the second round on. Without noise its term goes; `Proven` noise counts as part of a
-  gradient's variance, φ²/b, in variant "P" as if it were there (a step size, no more). A constant `gamma` is what
-  reaches the optimum.
-* Every inner step draws a new batch, without replacement, where (22) takes the batches of a round to be disjoint. Of
-  sampling with replacement there is the claim alone (`replacement`), for it leaks more, not less, than Remark 2 says:
-  a record that is drawn twice counts twice. A run is told that it breaks that claim.
-* For scale "sum" G bounds m_i records' gradients together: m_i times as much.
+* Inner iterates are x^{t,0}, .., x^{t,Q} with x^{t,0} = x^{t−1,Q}; (13b) is the mean of the Q new iterates of a round.
+  The printed indices are shifted by one. (9a) lacks the 1/N that line 5 has.
+* γ is (26)-(27) as printed, although (69) drops a Q² of (20), and with the numbers of section V (K = 20, ε = 1) their
+  condition ρ >= √γ fails from the second round on. Without noise, the term of the noise is left out. `Proven` noise
+  counts as part of a gradient's variance, φ²/b; so it does in variant "P", although no gradient is noisy there, as it
+  only sets a step size. Only a constant `gamma` reaches the optimum.
+* Every inner step draws a new batch without replacement, while (22) assumes that the batches of a round are disjoint.
+  Sampling with replacement is not offered, only its claim (`replacement`), because it leaks more than Remark 2 says,
+  not less: a record that is drawn twice counts twice. A run with that setting is reported to break the claim.
+* For scale "sum" G bounds the gradients of m_i records together: m_i times as much.
 * A constraint (box, ball) holds for the clients' x_i, and for x_0 only in the limit: the model is x_0 projected.
-* `Proven`: the paper's noise does not protect hidden x_i and λ_i. Variant "G" has noise in every gradient instead, and
-  everything else as it is. Variant "P" has noise on x_i^t, and x_i and λ_i go on from what was released:
+* `Proven`: the paper's noise does not protect the hidden x_i and λ_i. Variant "G" adds noise to every gradient instead,
+  and changes nothing else. Variant "P" adds noise to x_i^t, and x_i and λ_i continue from what was released:
   x_i^{t+1,0} = x̃_i^t, λ_i^t = λ_i^{t−1} − ρ(x̃_i^t − x_0^t). Both are functions of ỹ_i = 2x̃_i^t − λ_i^{t−1}/ρ − x_0^t.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from sottovoce.algorithms.fedspd_claims import Sampling
 from sottovoce.algorithms.published import needs_paper_variant
-from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, ProxSteps, Site
-from sottovoce.privacy import claims
+from sottovoce.privacy import paper_noise
 from sottovoce.privacy.batches import batch_rates
 
 
@@ -79,31 +78,31 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     rho
         Penalty parameter.
     gamma
-        Inverse step size. None: the growing one of (26), from the constants below. Constant ones should exceed half
-        the smoothness of f.
+        Inverse step size. None: it grows as in (26), from the constants below. A constant should exceed half the
+        smoothness of f.
     local_steps
         Inner steps a round, Q.
     batch
         Records each of them draws: a number, a share of them if < 1, or 0 for all.
     client_rate
-        Chance p that a client takes part in a round, K/N for K of N. Used in (26), (21) and (36) only: who takes part
-        is not decided here.
+        Chance p that a client takes part in a round, K/N for K of N. It is used in (26), (21) and (36) only, and does
+        not decide who takes part.
     d_x, d_lambda, phi
         Constants of (26)-(27).
     replacement
         Whether the paper's claim (22) is read for batches drawn with replacement. Batches are drawn without it.
     variant
-        Where `Proven` noise is: "G" in every gradient, "P" on the average of a round. `Published` is the paper: "G".
+        Where `Proven` adds noise: "G" to every gradient, "P" to the average of a round. `Published` needs "G".
     """
 
-    rho: float = 20.0
-    gamma: float | None = None
-    local_steps: int = 5
-    batch: float = 0
-    client_rate: float = 1.0
-    d_x: float = 1.0
-    d_lambda: float = 1.0
-    phi: float = 1.0
+    rho: Positive = 20.0
+    gamma: Positive | None = None
+    local_steps: Whole = 5
+    batch: NonNegative = 0
+    client_rate: Annotated[float, Interval(0, 1, closed=("high",))] = 1.0
+    d_x: Positive = 1.0
+    d_lambda: Positive = 1.0
+    phi: NonNegative = 1.0
     replacement: bool = False
     variant: Literal["G", "P"] = "G"
 
@@ -112,15 +111,6 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     paper: ClassVar[str] = "Li et al. 2022"
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        check.positive("FedSPDDP", rho=self.rho, d_x=self.d_x, d_lambda=self.d_lambda)
-        if self.gamma is not None:
-            check.positive("FedSPDDP", gamma=self.gamma)
-        check.whole("FedSPDDP", local_steps=self.local_steps)
-        check.non_negative("FedSPDDP", batch=self.batch, phi=self.phi)
-        check.require(0 < self.client_rate <= 1, "FedSPDDP", "client_rate must lie in (0, 1]", self.client_rate)
-        check.one_of("FedSPDDP", "variant", self.variant, ("G", "P"))
 
     def asks(self) -> Asks:
         if self.variant == "P":
@@ -132,7 +122,7 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         """What the paper's claims depend on."""
         return Sampling(self.local_steps, self.batch, self.client_rate, self.replacement)
 
-    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
+    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, object]:
         return self.sampling.terms(sizes)
 
     def init_server(self, hub: Hub) -> Server:
@@ -162,7 +152,7 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     def client_from_release(
         self, state: Client, down: Down, site: Site, gamma: Array | float, push: Array
     ) -> tuple[Client, Up]:
-        """Variant "P": the same round, but the client remembers nothing that it did not send."""
+        """Variant "P": the same round, but the client remembers only what it sent."""
         steps = self.local_steps
         mean = site.f.prox_steps(
             state.x, ProxSteps([gamma] * steps, [self.rho + gamma] * steps, push, 0.0, site.penalty, average=True)
@@ -194,16 +184,18 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         variance = self.phi**2 / drawn + site.f.dim * site.f.noise_std**2
         spread = slope**2 + 2 * self.d_lambda**2 + 2 * variance
         if site.claim is not None:
-            factor = claims.gaussian_factor(site.claim.epsilon, site.claim.delta)  # √(2 ln(1.25/δ))/ε
+            factor = paper_noise.gaussian_factor(site.claim.epsilon, site.claim.delta)  # √(2 ln(1.25/δ))/ε
             noise = slope * factor / max(self.local_steps - 1, 1)
             spread = spread + 8 * self.rho * site.f.dim * noise**2  # (27), (29)
         return 2 * np.sqrt(self.local_steps * self.client_rate * spread * site.k) / self.d_x  # (26)
 
     def noise(self, site: Site, gamma: Array | float) -> Noise | None:
-        """What the paper adds to y_i."""
+        """The noise that the paper adds to y_i."""
         if site.claim is None:
             return None
-        per_slope = claims.fedspd_sigma(1.0, self.rho, gamma, self.local_steps, site.claim.epsilon, site.claim.delta)
+        per_slope = paper_noise.fedspd_sigma(
+            1.0, self.rho, gamma, self.local_steps, site.claim.epsilon, site.claim.delta
+        )
         return Noise("gaussian", self.slope(site) * per_slope)  # (20)
 
     def slope(self, site: Site) -> Array:

@@ -27,22 +27,24 @@ In the code the server begins a round at (4) and ends it with the next x̂, (1).
 
 Departures from the paper
 -------------------------
-* u_i and τ are M times the paper's: f is not divided by the number M of clients, which a client need not know then.
-* The paper splits (μ/2)|x|² off a strongly convex objective and gives it to the server, as x̂ = (x − γv)/(1 + γμ). That
+* u_i and τ are M times the paper's: f is not divided by the number M of clients, so a client need not know M.
+* The paper splits (μ/2)|x|² off a strongly convex objective and lets the server handle it, x̂ = (x − γv)/(1 + γμ). That
   is the prox of γ(μ/2)|x|². Here it is the prox of the public penalty: the same for L2(μ), and exact for any other.
-* M/C counts those who answered, in every round anew.
-* Accelerated local steps: the paper allows any solver that satisfies its descent inequality, and proves it for
-  gradient steps.
+* In M/C, C is the number of clients that answered in this round.
+* Local steps can be accelerated: the paper allows any solver that satisfies its descent inequality, and proves that
+  gradient steps do.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from sottovoce import solvers
 from sottovoce.core import check
+from sottovoce.core.check import Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Site
+from sottovoce.solvers import LocalSteps, Solver
 
 
 @dataclass(frozen=True)
@@ -75,21 +77,21 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     tau
         Dual step; the curvature that a local problem gains.
     gamma
-        Primal step. The theory needs gamma <= 1/tau, which is what None stands for.
+        Primal step; the theory needs gamma <= 1/tau. None: 1/tau.
     local_steps
-        Gradients a round on the local problem; one more is asked at its end.
+        Gradients a round on the local problem; one more is asked for at its end.
     solver
         "gradient" or "accelerated".
     step
         Step of "gradient". None: 2/(strong + smooth), from the moduli of each client's local problem; in `Proven` mode
-        from public bounds on them, so that noise of 0 there is another step than no privacy.
+        from public bounds on them, so the step is another one than without privacy, even if the noise is tiny.
     """
 
-    tau: float = 1.0
-    gamma: float | None = None
-    local_steps: int = 10
-    solver: Literal["gradient", "accelerated"] = "gradient"
-    step: float | None = None
+    tau: Positive = 1.0
+    gamma: Positive | None = None
+    local_steps: Whole = 10
+    solver: LocalSteps = "gradient"
+    step: Positive | None = None
 
     name: ClassVar[str] = "5gcs"
     summary: ClassVar[str] = "primal-dual method with client sampling and local dual steps"
@@ -99,13 +101,12 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
-        check.positive("FiveGCS", tau=self.tau)
-        if self.gamma is not None:
-            check.positive("FiveGCS", gamma=self.gamma)
-        check.one_of("FiveGCS", "solver", self.solver, ("gradient", "accelerated"))
-        self.local_solver()
+        super().__post_init__()
+        fits = self.step is None or self.solver == "gradient"
+        check.require(fits, "FiveGCS", "step goes with solver='gradient'", self.step)
 
-    def local_solver(self) -> solvers.Solver:
+    @property
+    def local_solver(self) -> Solver:
         return solvers.make(self.solver, self.local_steps, step=self.step)
 
     def asks(self) -> Asks:
@@ -125,7 +126,7 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
             return site.f.grad(y) + self.tau * (y - down.x) - state.u  # ∇ψ_i
 
         strong, smooth = site.f.strong_convexity() + self.tau, site.f.smoothness() + self.tau
-        y = self.local_solver().solve(gradient, down.x, strong, smooth, site.rng, site.who)  # (2)
+        y = self.local_solver.solve(gradient, down.x, strong, smooth, site.rng, site.who)  # (2)
         u = site.release(site.f.grad(y), centre=site.zeros)  # (3)
         return Client(u), Up(u)
 

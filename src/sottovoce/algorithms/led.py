@@ -1,4 +1,4 @@
-"""LED: local exact diffusion. Local gradient steps with a correction that learns each client's drift.
+"""LED, local exact diffusion: local gradient steps with a correction that learns how far each client drifts.
 
 Alghunaim, "Local Exact-Diffusion for Decentralized Optimization and Learning", IEEE TAC 69 (2024), Algorithm 1, with a
 server in place of a network (W = 11ᵀ/N).
@@ -19,32 +19,33 @@ The method, one round. Numbers at line ends below are these, not the paper's:
 Departures from the paper
 -------------------------
 * The dual step (3) needs the new x, so a client takes it when the next broadcast brings x.
-* The paper has everyone in every round. Here the mean is over those who answered, and a client that was not asked for
-  a while is told which mean its last φ_i went into (`Down.met`): the y_i then still add up to zero, without which the
-  limit would be wrong. One that answers alone meets no mean but its own and learns nothing: all must meet, at least by
-  way of others, or the limit is wrong too (`corrected_steps.py`; there is a warning). There is no theory for it; TAMUNA
-  is LED with β = 1/τ, a random τ, and a theory.
-* "accelerated": Nesterov's momentum on the gradients ∇f_i + (β/α) y_i, restarted every round, as Bastianello et al.
-  (Fed-PLT, section VII) do.
+* In the paper everyone takes part in every round. Here the mean is over those who answered. A client that was not asked
+  for some rounds is sent the mean that its last φ_i went into (`Down.met`): so the y_i still add up to zero, without
+  which the limit would be wrong. A client that answers alone learns nothing, because the mean is its own φ_i. So all
+  clients must be linked by rounds that they take part in together, or the limit is wrong too; there is a warning
+  (`corrected_steps.py`). There is no theory for partial participation. TAMUNA is LED with β = 1/τ, a random τ, and a
+  theory.
+* "accelerated": Nesterov's momentum on the gradients ∇f_i + (β/α) y_i, restarted every round, as in Bastianello et al.
+  (Fed-PLT, section VII).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
-from sottovoce import solvers
 from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, one_step_for_all, reach
-from sottovoce.core import check
+from sottovoce.core.check import Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import DIM, widths
+from sottovoce.solvers import LocalSteps, Solver
 
 
 @dataclass(frozen=True)
 class Server:
     x: Array
-    met: Array  # the x that each client's last message went into
+    met: Array  # the mean x that each client's last message went into
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Client:
 @dataclass(frozen=True)
 class Down:
     x: Array
-    met: Array = widths(0, DIM)  # to each client its own; no coordinates if it is x for everyone
+    met: Array = widths(0, DIM)  # one for each client; no coordinates if all are x
 
 
 @dataclass(frozen=True)
@@ -73,19 +74,18 @@ class LED(Algorithm[Server, Client, Down, Up]):
     step
         Step size, the same for all clients.
     beta
-        Dual step. None: one over what a constant gradient of one moves in `local_steps` unit steps, which is as many,
-        and with momentum at most local_steps (local_steps + 3)/2. More than about twice that
-        can diverge.
+        Dual step; more than about twice the default can diverge. None: 1/local_steps, and with momentum
+        2/(local_steps (local_steps + 3)) (`corrected_steps.reach`).
     local_steps
         Gradients a round.
     solver
         "gradient" or "accelerated".
     """
 
-    step: float = 0.1
-    beta: float | None = None
-    local_steps: int = 10
-    solver: Literal["gradient", "accelerated"] = "gradient"
+    step: Positive = 0.1
+    beta: Positive | None = None
+    local_steps: Whole = 10
+    solver: LocalSteps = "gradient"
 
     name: ClassVar[str] = "led"
     summary: ClassVar[str] = "local exact diffusion: local steps with a learnt drift correction"
@@ -94,13 +94,9 @@ class LED(Algorithm[Server, Client, Down, Up]):
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
 
-    def __post_init__(self) -> None:
-        if self.beta is not None:
-            check.positive("LED", beta=self.beta)
-        self.local_solver()
-
-    def local_solver(self) -> solvers.Solver:
-        return one_step_for_all("LED", self.solver, self.local_steps, self.step)
+    @property
+    def local_solver(self) -> Solver:
+        return one_step_for_all(self.solver, self.local_steps, self.step)
 
     @property
     def dual_step(self) -> float:
@@ -132,7 +128,7 @@ class LED(Algorithm[Server, Client, Down, Up]):
             return site.f.grad(phi) + site.penalty.subgradient(phi) + pull  # of (1)
 
         strong = site.f.strong_convexity() + site.penalty.strong
-        phi = self.local_solver().solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (1)
+        phi = self.local_solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (1)
         phi = site.release(phi, centre=down.x)
         return Client(phi, y), Up(phi)
 

@@ -27,8 +27,7 @@ from typing import ClassVar
 
 from sottovoce.algorithms.fedavg import Client, Down, FedAvg, Up
 from sottovoce.algorithms.fedepm_steps import ALPHA, C, growing_mu, laplace_noise
-from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import InvalidInput, NonNegative, Positive, Whole
 from sottovoce.core.contract import Asks, Mode, Penalty, Site
 
 
@@ -46,21 +45,16 @@ class SFedAvg(FedAvg):
         μ_{i,0} of the published noise (39).
     """
 
-    step: float = 2.0
-    local_steps: int = 12
-    inner: int = 1
+    step: Positive = 2.0
+    local_steps: Whole = 12
+    inner: Whole = 1
     by_size: bool = True
-    mu: float = 0.05
+    mu: Positive = 0.05
 
     name: ClassVar[str] = "sfedavg"
     summary: ClassVar[str] = "secured FedAvg: shrinking local steps, noisy upload"
     paper: ClassVar[str] = "Zhou and Li 2022, Algorithm 3"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check.whole(type(self).__name__, inner=self.inner)
-        check.positive(type(self).__name__, mu=self.mu)
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps * self.inner, batch=self.batch)
@@ -96,8 +90,8 @@ class SFedAvg(FedAvg):
 class SFedProx(SFedAvg):
     """Algorithm 3 with (36), solved by Algorithm 4."""
 
-    pull: float = 1e-5
-    inner: int = 3
+    pull: NonNegative = 1e-5
+    inner: Whole = 3
 
     name: ClassVar[str] = "sfedprox"
     summary: ClassVar[str] = "secured FedProx: shrinking local steps, noisy upload"

@@ -21,30 +21,31 @@ The method, one round. Numbers at line ends below are these, not the paper's:
 
 Departures from the paper
 -------------------------
-* L is drawn by the server and sent. It is cut at `most_steps`, the number of answers a privacy budget must be
-  calibrated for; the limit stays exact, since at the optimum no number of steps moves anything.
-* A client needs the x̄ of the round it took part in for its h_i, and may not be asked again for long. The server has
-  all that h_i is made of, so it keeps the h_i and sends them along: one vector more down, no state at the client.
-* χ is given as a share of n(c−1)/(c(n−1)), the largest that the theory allows, with c counted anew in every round.
-  For c = 1 that is zero, and nothing is learnt of h_i: the paper asks for c >= 2. Among other rounds such a one does no
-  harm; but if clients do not all meet, at least by way of others, the limit is not the optimum (`corrected_steps.py`;
-  there is a warning).
-* With several runs at once each has its own L. All are asked (and charged) as often as the longest of them.
-* "accelerated": Nesterov's momentum on the gradients ∇f_i − h_i, restarted every round, as Bastianello et al. (Fed-PLT,
-  section VII) do.
+* The server draws L and sends it. L is at most `most_steps`, the number of answers that a privacy budget must be
+  calibrated for. The limit stays exact, since at the optimum no step moves anything.
+* For its h_i a client needs the x̄ of the round it took part in, and it may not be asked again for a long time. The
+  server knows all that h_i is computed from, so it keeps the h_i and sends them: one more vector down, and a client
+  remembers nothing.
+* χ is given as a share of n(c−1)/(c(n−1)), the largest that the theory allows, with c of the current round. For c = 1
+  that is zero, and nothing is learnt about h_i: the paper requires c >= 2. Some rounds with c = 1 do no harm; but all
+  clients must be linked by rounds that they take part in together, or the limit is not the optimum; there is a warning
+  (`corrected_steps.py`).
+* With several runs at once each has its own L. All are asked, and charged, as often as the longest of them.
+* "accelerated": Nesterov's momentum on the gradients ∇f_i − h_i, restarted every round, as in Bastianello et al.
+  (Fed-PLT, section VII).
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from sottovoce import solvers
 from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, one_step_for_all, reach
-from sottovoce.core import check
+from sottovoce.core.check import Interval, Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import widths
+from sottovoce.solvers import LocalSteps, Solver
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Client:
 @dataclass(frozen=True)
 class Down:
     x: Array
-    h: Array  # to each client its own
+    h: Array  # one for each client
     steps: Array = widths(1)
 
 
@@ -81,18 +82,18 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
     local_steps
         Mean number of local steps, 1/p.
     most_steps
-        Where the random number of them is cut. None: three times the mean, which one round in twenty exceeds.
+        The largest number of them. None: three times the mean, which one round in twenty would exceed.
     chi
         χ, as a share of the largest that the theory allows: 0 < chi <= 1.
     solver
         "gradient" or "accelerated".
     """
 
-    step: float = 0.1
-    local_steps: int = 10
-    most_steps: int | None = None
-    chi: float = 1.0
-    solver: Literal["gradient", "accelerated"] = "gradient"
+    step: Positive = 0.1
+    local_steps: Whole = 10
+    most_steps: Whole | None = None
+    chi: Annotated[float, Interval(0, 1, closed=("high",))] = 1.0
+    solver: LocalSteps = "gradient"
 
     name: ClassVar[str] = "tamuna"
     summary: ClassVar[str] = "random numbers of corrected local steps, partial participation"
@@ -101,14 +102,9 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
 
-    def __post_init__(self) -> None:
-        if self.most_steps is not None:
-            check.whole("TAMUNA", most_steps=self.most_steps)
-        check.require(0 < self.chi <= 1, "TAMUNA", "chi must lie in (0, 1]", self.chi)
-        self.local_solver()
-
-    def local_solver(self) -> solvers.Solver:
-        return one_step_for_all("TAMUNA", self.solver, self.local_steps, self.step)
+    @property
+    def local_solver(self) -> Solver:
+        return one_step_for_all(self.solver, self.local_steps, self.step)
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.most_steps or 3 * self.local_steps)
@@ -134,14 +130,14 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
         def gradient(w: Array) -> Array:
             return site.f.grad(w) + site.penalty.subgradient(w) - down.h  # of (2)
 
-        solver = replace(self.local_solver(), steps=np.rint(down.steps).astype(int))
+        solver = replace(self.local_solver, steps=np.rint(down.steps).astype(int))
         strong = site.f.strong_convexity() + site.penalty.strong
         w = solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (2)
         return state, Up(site.release(w, centre=down.x))
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         n, c = hub.n, np.maximum(hub.answered.sum(axis=-2, keepdims=True), 1)
-        # Momentum moves a client farther along a constant gradient; the dual step is shorter by as much, as in LED.
+        # With momentum a constant gradient moves a client farther, so the dual step is shorter by as much, as in LED.
         eta = self.chi * n * (c - 1) / (c * max(n - 1, 1)) / reach(self.solver, self.local_steps)  # pχ
         x = hub.if_any(hub.mean(up.w), server.x)  # (3)
         return Server(x, hub.fresh(server.h + eta / self.step * (x - up.w), server.h))  # (4)

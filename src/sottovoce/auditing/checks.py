@@ -1,37 +1,38 @@
-"""Checks of the true code against what is promised: its noise, its clipping, its batches, and what it charged.
+"""Checks of the true code against its promise: noise, clipping, batches, and what was charged.
 
-Each is a row: what was seen, what is promised, a verdict. Expectations are the audit's own (`audit_expect.py`,
-`auditing/promise.py`). Tests that rest on chance share out `FALSE_ALARM`, the chance that an honest library is
-called a liar by any of them in one audit.
+Each check says what was seen, what is promised, and a verdict. The audit computes what it expects by itself
+(`expected.py`, `promise.py`). Tests that depend on chance share `FALSE_ALARM`, the probability that an audit accuses an
+honest library.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sottovoce.auditing import draws as audit_draws
-from sottovoce.auditing import noise as audit_noise
-from sottovoce.auditing import promise as audit_promise
-from sottovoce.auditing.expected import World
-from sottovoce.auditing.finding import Check
-from sottovoce.auditing.game import Game, Player
-from sottovoce.auditing.noise import Outcome
-from sottovoce.auditing.record import Answer, Recorder
-from sottovoce.auditing.scenes import one_by_one
+from sottovoce.auditing import noise as tests
+from sottovoce.auditing.expected import Expected, World
+from sottovoce.auditing.finding import Check, Conclusion
+from sottovoce.auditing.game import Game, Player, relation_of
+from sottovoce.auditing.neighbours import LONG, RIDGE, Linear, crowd, one_by_one, random_columns
+from sottovoce.auditing.second_accountant import second_epsilon
+from sottovoce.auditing.tape import MODEL, Answer, Recorder
 from sottovoce.core.random.streams import Streams
-from sottovoce.privacy.modes import ProvenColumns, Published
-from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.core.round import Checkpoint
+from sottovoce.privacy.events import Event
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.penalties import L2
 
 FALSE_ALARM = 1e-6  # of all tests of one audit together
-TESTS = 1000  # that share it out: no audit makes more
-NUMBERS = 40_000  # of noise that one look takes
-CLOSE = 1e-6  # relative: two computations of the same noise agree better than this
-ACCOUNTANTS = 1e-3  # relative: so do two accountants on the same answers
-EXACT = 1e-9  # relative: a bound is enforced to the last digits
-GRID = 2.0**24  # steps in a clip norm on the grid of secure noise
+TESTS = 1000  # that share it: no audit makes more
+NUMBERS = 40_000  # of noise that are enough for a test
+CLOSE = 1e-6  # relative: two computations of the same noise differ by less
+ACCOUNTANTS = 1e-3  # relative: two accountants on the same answers differ by less
+EXACT = 1e-9  # relative: bounds are enforced to the last digits
+GRID = 2.0**24  # steps of the grid of secure noise in a clip norm
+HUGE = 1e20  # length of a row whose square is too large for single precision
 
 
 @dataclass(frozen=True)
@@ -41,191 +42,230 @@ class Noise:
     z: np.ndarray
     exact: np.ndarray
     kind: str
-    stated: np.ndarray | None  # the door's own scale over the sensitivity, where it says one
+    stated: np.ndarray | None  # the door's own scale, divided by the promised one, where both are known
 
 
-def world_of(game: Game, side: int = 0) -> World:
-    federation = (game.neighbours.first, game.neighbours.second)[side]
-    return World(federation, game.objective, game.privacy, game.algorithm.asks())
+def passed(path: str, name: str, seen: str, promised: str, holds: bool) -> Check:
+    return Check(path, name, seen, promised, "not refuted" if holds else "refuted")
 
 
-def runs_for(game: Game) -> int:
-    """As many as make noise enough, and no more than a few where every number is a slow one."""
-    if getattr(game.privacy, "noise", "seeded") == "secure":
-        return 3
-    asks = game.algorithm.asks()
-    federation: Any = game.neighbours.first
-    width = federation.samples if isinstance(federation, VerticalFederation) else federation.X.shape[1]
-    wanted = NUMBERS // (game.rounds * asks.only.answers * federation.n * width)
-    return int(min(max(wanted, 4), 16 if asks.only.kind == "argmin" else 64))
+def judged(outcomes: Sequence[tests.Outcome], path: str) -> list[Check]:
+    """Refuted if honest noise would look like this in fewer than one of a billion tests."""
+    limit = FALSE_ALARM / TESTS
+    return [passed(path, one.name, one.seen, one.promised, one.p >= limit) for one in outcomes]
+
+
+# ----------------------------------------------------------------------------------------------------------- playing
+
+
+def crowd_of(game: Game, dtype: type = np.float64) -> Game:
+    """The same promise on rows of very different lengths, one of which differs as much as the relation allows."""
+    privacy: Any = game.privacy
+    if game.algorithm.layout == "columns":
+        if privacy.budget is None:
+            return game
+        return replace(game, neighbours=random_columns(privacy.unit), objective=RIDGE)
+    length = _longest(game)
+    bound = length * (1 + 1e-6)  # rows are rounded where they are stored in single precision
+    features = game.width // game.objective.loss.outputs
+    neighbours = crowd(length, bound, features, relation_of(privacy), privacy.promise == "client", dtype)
+    return replace(game, neighbours=neighbours, objective=Objective(Linear(bend=1 / bound**2), L2(0.1)))
+
+
+def _longest(game: Game) -> float:
+    if game.privacy.budget is None or "descent" in game.asks.kinds:
+        return 1.0  # a promise bounds rows here, not clipping
+    if game.privacy.promise == "client":
+        return LONG
+    return 10.0 if "argmin" in game.asks.kinds else HUGE  # a solver compares values of the loss
 
 
 def player_of(game: Game, seed: int, side: int = 0) -> Player:
-    """With noise of its own, as the true code would draw it under this seed."""
-    runs = runs_for(game)
+    """A player with the noise that the true code draws under this seed, and enough runs to test it."""
+    if game.privacy.secret_noise:
+        runs = 3  # drawing it is slow
+    else:
+        wanted = NUMBERS // (game.questions * game.neighbours.first.n * game.width)
+        runs = min(max(wanted, 4), 16 if "argmin" in game.asks.kinds else 64)
     return Player(game, side, runs, streams=Streams(seed, runs))
 
 
-def watched(player: Player, rounds: int | None = None, **how: Any) -> Recorder:
-    """One play, heard."""
+def heard(
+    player: Player,
+    rounds: int | None = None,
+    resume: Checkpoint | None = None,
+    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+) -> list[Answer]:
+    """All answers of one play."""
     recorder = Recorder()
     recorder.listen(player.place)
-    player.run(tape=recorder.tape, rounds=rounds, **how)
-    return recorder
+    player.run(tape=recorder.tape, rounds=rounds, resume=resume, after_round=after_round)
+    return recorder.answers
 
 
-@np.errstate(all="ignore")  # noise where there should be none is infinitely large, and found to be
-def standardised(world: World, answers: Sequence[Answer], multiplier: float | None) -> dict[str, Noise]:
-    """The noise of each kind of question. Without a multiplier the one that the door states is taken."""
-    found: dict[str, list[tuple[np.ndarray, np.ndarray, str, np.ndarray | None]]] = {}
-    for answer in answers:
-        wanted = world.expect(answer)
-        if wanted is None:
-            continue
+def expected(world: World, answers: Sequence[Answer]) -> list[tuple[Answer, Expected]]:
+    """The answers that have noise, with what they should be."""
+    pairs = ((answer, world.expect(answer)) for answer in answers)
+    return [(answer, wanted) for answer, wanted in pairs if wanted is not None]
+
+
+@np.errstate(all="ignore")  # where there should be no noise but is some, it is infinitely large
+def standardised(world: World, answers: Sequence[Answer]) -> dict[str, Noise]:
+    """The noise of each kind of question, divided by the promised scale, or by the stated one where batches are
+    drawn."""
+    noise: dict[str, list[Noise]] = {}
+    for answer, wanted in expected(world, answers):
         given = _with_runs(answer.given - wanted.public)
         exact = np.broadcast_to(_with_runs(wanted.exact), given.shape)
         if not np.any(wanted.sensitivity) and np.array_equal(given, exact):
             continue  # no data can change this answer, and it has no noise
-        stated = None if answer.made is None else _with_runs(answer.made.scale / wanted.sensitivity)
-        factor = multiplier if multiplier is not None else stated
+        factor, stated = world.multiplier(answer), None
+        if answer.made is not None:
+            stated = _with_runs(answer.made.scale / wanted.sensitivity)
+            factor, stated = (stated, None) if factor is None else (factor, stated / factor)
         assert factor is not None
         scale = np.broadcast_to(factor * _with_runs(wanted.sensitivity), (*given.shape[:-1], 1))
-        many = found.setdefault(answer.kind, [])
-        if many and many[0][0].shape != given.shape:
-            continue  # some clients fell silent before the others: `charges` looks at that
-        many.append(((given - exact) / scale, exact / scale, wanted.kind, stated))
-    return {
-        kind: Noise(
-            np.stack([one[0] for one in many], axis=1),
-            np.stack([one[1] for one in many], axis=1),
-            many[0][2],
-            _together([one[3] for one in many]),
-        )
-        for kind, many in found.items()
-    }
+        alike = noise.setdefault(answer.kind, [])
+        if not alike or alike[0].z.shape == given.shape:  # others: some clients stopped earlier, see `charges`
+            alike.append(Noise((given - exact) / scale, exact / scale, wanted.kind, stated))
+    return {kind: _together(alike) for kind, alike in noise.items()}
 
 
-def _together(stated: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    known = [np.ravel(one) for one in stated if one is not None]
-    return np.concatenate(known) if len(known) == len(stated) else None
+def _together(alike: Sequence[Noise]) -> Noise:
+    stated = [np.ravel(one.stated) for one in alike if one.stated is not None]
+    return Noise(
+        np.stack([one.z for one in alike], axis=1),
+        np.stack([one.exact for one in alike], axis=1),
+        alike[0].kind,
+        np.concatenate(stated) if len(stated) == len(alike) else None,
+    )
 
 
-def _with_runs(array: Any) -> np.ndarray:
+def _with_runs(array: np.ndarray) -> np.ndarray:
     array = np.atleast_2d(array)
     return array if array.ndim == 3 else array[None]
-
-
-@np.errstate(all="ignore")
-def looked_at(noise: Noise, path: str) -> list[Check]:
-    return judged(audit_noise.look(noise.z, noise.exact, noise.kind), path)
-
-
-def judged(outcomes: Sequence[Outcome], path: str) -> list[Check]:
-    """Refuted where honest noise would look like this in fewer than one of a billion looks."""
-    limit = FALSE_ALARM / TESTS
-    return [
-        Check(path, one.name, one.seen, one.promised, "refuted" if one.p < limit else "not refuted") for one in outcomes
-    ]
-
-
-def passed(path: str, name: str, seen: str, promised: str, holds: bool, fails: Any = "refuted") -> Check:
-    return Check(path, name, seen, promised, "not refuted" if holds else fails)
 
 
 # ----------------------------------------------------------------------------------------- noise and what was charged
 
 
 def noise_and_charges(game: Game, path: str, seed: int, player: Player | None = None) -> list[Check]:
-    """Play, asking for twice the rounds that were planned; look at all noise, and at all that was charged."""
-    proven = not isinstance(game.privacy, Published)
-    asked = game.rounds + (min(game.rounds, 50) if proven else 0)
-    player = player or player_of(game, seed)
-    recorder = watched(player, asked)
-    promise = audit_promise.promised(game.privacy, game.algorithm.asks(), game.rounds) if proven else None
-    multiplier = 1.0 if promise is None else promise.multiplier
-    world = world_of(game)
-    found = standardised(world, recorder.answers, multiplier)
-    checks = [] if promise is None else charges(player, recorder, promise, world, path)
-    for kind, noise in found.items():
-        where = path if len(found) == 1 else f"{path}, {kind}"
-        if noise.stated is not None and multiplier is not None:
-            ratio = noise.stated / multiplier
-            seen = f"{ratio.min():.6g} to {ratio.max():.6g} times it"
-            low, high = ratio.min() > 1 - CLOSE, ratio.max() < 1 + 1e-4
-            verdict = "not refuted" if low and high else "suspicious" if low else "refuted"
+    """Play, asking for twice the planned rounds; check all noise and all charges."""
+    proven = game.privacy.budget is not None
+    player, world = player or player_of(game, seed), World.of(game)
+    answers = heard(player, game.rounds + (min(game.rounds, 50) if proven else 0))
+    checks = charges(player, answers, world, path) if proven else []
+    noise = standardised(world, answers)
+    for kind, of_kind in noise.items():
+        where = path if len(noise) == 1 else f"{path}, {kind}"
+        if of_kind.stated is not None:
+            low, high = float(of_kind.stated.min()), float(of_kind.stated.max())
+            verdict: Conclusion = "refuted" if low <= 1 - CLOSE else "suspicious" if high >= 1 + 1e-4 else "not refuted"
+            seen = f"{low:.6g} to {high:.6g} times it"
             checks.append(Check(where, "noise that the code states", seen, "as promised (1)", verdict))
-        checks += looked_at(noise, where)
-    if getattr(game.privacy, "noise", "seeded") == "secure":
-        checks.append(on_grid(world, recorder.answers, path))
-    if not found:  # a paper's noise may join inside local steps, where only the method itself sees it
-        elsewhere = "suspicious" if proven else "not refuted"
-        checks.append(Check(path, "noise", "none on answers or uploads", "noise somewhere", elsewhere))
+        with np.errstate(all="ignore"):
+            checks += judged(tests.of_noise(of_kind.z, of_kind.exact, of_kind.kind), where)
+    if game.privacy.secret_noise:
+        checks.append(on_grid(world, answers, path))
+    if not noise:  # a paper's noise may be added inside local steps, where only the method itself sees it
+        verdict = "suspicious" if proven else "not refuted"
+        checks.append(Check(path, "noise", "none on answers or uploads", "noise somewhere", verdict))
     return checks
 
 
-def charges(
-    player: Player, recorder: Recorder, promise: audit_promise.Promised, world: World, path: str
-) -> list[Check]:
-    """What was answered, what the ledger says was, and what a second accountant makes of it."""
-    counts = np.zeros(player.place.n, dtype=np.int64)
-    for answer in recorder.answers:
-        if world.expect(answer) is not None:
-            counts[answer.local] += 1
-    ledger: Any = player.place.ledger
-    spent = [ledger.spent(client) for client in range(player.place.n)]
-    charged = np.array([sum(events.values()) for events in spent])
-    checks = [
-        passed(path, "answers charged", _span(charged), f"{_span(counts)}: all given", bool((charged == counts).all())),
-        passed(
-            path, "answers given when asked for more", _span(counts), f"at most {promise.answers}",
-            int(counts.max()) <= promise.answers or promise.sampling != "full",
-        ),
-    ]  # fmt: skip
-    events = {event for one in spent for event in one}
+def charges(player: Player, answers: Sequence[Answer], world: World, path: str) -> list[Check]:
+    """What was answered, what the ledger says was answered, and what it costs by a second accountant."""
+    promises, place = world.promises, player.place
+    assert place.ledger is not None
+    given = np.zeros((len(promises), place.n), dtype=np.int64)
+    for answer, _ in expected(world, answers):
+        given[world.number_of(answer), answer.local] += 1
+    spent = [place.ledger.spent(client) for client in range(place.n)]
+    events = list(dict.fromkeys(event for charged in spent for event in charged))
     kinds = {(event.mechanism, event.relation, event.sampling) for event in events}
-    wanted = (promise.mechanism, promise.relation, promise.sampling)
-    checks.append(passed(path, "kind of what is charged", _words(kinds), _words({wanted}), kinds <= {wanted}))
-    bounds, bound = {event.row_bound for event in events}, world.row_bound
-    told = ", ".join(f"{one}" for one in bounds) or "nothing"
-    checks.append(passed(path, "bound on rows that a charge names", told, f"{bound:g}", bounds <= {bound}))
-    stated = min((event.noise_multiplier for event in events), default=math.inf)
-    seen = _seen_multiplier(world, recorder.answers, stated)
-    rates = world.rate(np.arange(player.place.n))[:, 0] if promise.sampling != "full" else np.ones(1)
-    worst = int(np.argmax(rates))
-    size = int(world.federation.sizes[worst]) if promise.sampling != "full" else 1
-    for event in events if promise.sampling != "full" else ():
+    wanted = {(promise.mechanism, promise.relation, promise.sampling) for promise in promises}
+    bounds, allowed = {event.row_bound for event in events}, set(world.row_bounds)
+    limits = [promise.answers if promise.sampling == "full" else math.inf for promise in promises]
+    charged, total = np.array([sum(one.values()) for one in spent]), given.sum(axis=0)
+    all_charged = _charged_as_planned(place.door.events, spent, given)
+    most, within = sum(promise.answers for promise in promises), bool((given.max(axis=1) <= limits).all())
+    named, rests_on = ", ".join(map(str, bounds)) or "nothing", ", ".join(f"{bound:g}" for bound in sorted(allowed))
+    return [
+        passed(path, "answers charged", _span(charged), f"{_span(total)}: all given", all_charged),
+        passed(path, "answers given when asked for more", _span(total), f"at most {most}", within),
+        passed(path, "kind of what is charged", _words(kinds), _words(wanted), kinds <= wanted),
+        passed(path, "bound on rows that a charge names", named, rests_on, bounds <= allowed),
+        *_shares_drawn(events, world, path),
+        *_cost(player, answers, world, given, events, path),
+    ]
+
+
+def _charged_as_planned(planned: Sequence[Event], spent: Sequence[dict[Event, int]], given: np.ndarray) -> bool:
+    """Whether each client was charged for the answers of each part, as what they were planned to be."""
+    names = [_name(event) for event in planned]
+    counts = np.zeros((len(names) + 1, len(spent)), dtype=np.int64)  # the last row: charges that nobody planned
+    for client, charged in enumerate(spent):
+        for event, count in charged.items():
+            counts[names.index(_name(event)) if _name(event) in names else -1, client] += count
+    for name, answers in zip(names, given, strict=True):
+        counts[names.index(name)] -= answers
+    return not counts.any()
+
+
+def _name(event: Event) -> tuple[float, float | None]:
+    """What the events of one part have in common: clients of other sizes draw other shares of their records."""
+    return event.noise_multiplier, event.row_bound
+
+
+def _shares_drawn(events: Sequence[Event], world: World, path: str) -> list[Check]:
+    """Whether every charge for a batch names the share of records that its client draws."""
+    if all(promise.sampling == "full" for promise in world.promises):
+        return []
+    rates, checks = world.rate(np.arange(world.federation.n), world.asks.batch)[:, 0], []
+    for event in events:
         rate = event.rate if event.sampling == "poisson" else event.batch / max(event.size, 1)
         holds = bool(np.any(np.isclose(rate, rates, rtol=1e-9)))
-        checks.append(passed(path, "share drawn, as charged", f"{rate:.4g}", f"{rates[worst]:.4g}", holds))
-    epsilon = promise.epsilon_of(min(stated, seen), int(counts.max()), float(rates[worst]), size)
-    holds = epsilon <= promise.epsilon * (1 + ACCOUNTANTS)
-    checks.append(passed(path, "epsilon by a second accountant", f"{epsilon:.4f}", f"{promise.epsilon:g}", holds))
-    epsilons, _ = player.place.spent()
-    printed = 0.0 if epsilons is None else float(np.max(epsilons))
-    name, least = "epsilon that is printed", epsilon * (1 - ACCOUNTANTS)
-    checks.append(passed(path, name, f"{printed:.4f}", f"at least {least:.4f}", printed >= least))
+        checks.append(passed(path, "share drawn, as charged", f"{rate:.4g}", f"{rates.max():.4g}", holds))
     return checks
 
 
-def _seen_multiplier(world: World, answers: Sequence[Answer], stated: float) -> float:
-    """The least noise over sensitivity that the door says it adds; what is charged, where it does not say."""
-    least = stated
-    for answer in answers:
-        wanted = world.expect(answer)
-        if wanted is not None and answer.made is not None and np.all(wanted.sensitivity > 0):
-            least = min(least, float(np.min(answer.made.scale / wanted.sensitivity)))
-    return least
+def _cost(
+    player: Player, answers: Sequence[Answer], world: World, given: np.ndarray, events: Sequence[Event], path: str
+) -> list[Check]:
+    """What the given answers cost by a second accountant, with the least noise that was charged or stated."""
+    spent: dict[Event, int] = {}
+    for number, (promise, planned) in enumerate(zip(world.promises, player.place.door.events, strict=True)):
+        multipliers = [event.noise_multiplier for event in events if _name(event) == _name(planned)]
+        multipliers += _stated_multipliers(world, answers, number)
+        batch = world.asks.parts[number].batch if promise.sampling != "full" else 0.0
+        rates = world.rate(np.arange(player.place.n), batch)[:, 0]
+        size = int(world.federation.sizes[np.argmax(rates)])
+        event = promise.event(min(multipliers, default=math.inf), float(rates.max()), size)
+        spent[event] = spent.get(event, 0) + int(given[number].max())
+    budget, epsilon = world.promises[0].epsilon, second_epsilon(spent, world.promises[0].delta)
+    epsilons, _ = player.place.spent()
+    printed, least = 0.0 if epsilons is None else float(np.max(epsilons)), epsilon * (1 - ACCOUNTANTS)
+    within = epsilon <= budget * (1 + ACCOUNTANTS)
+    return [
+        passed(path, "epsilon by a second accountant", f"{epsilon:.4f}", f"{budget:g}", within),
+        passed(path, "epsilon that is printed", f"{printed:.4f}", f"at least {least:.4f}", printed >= least),
+    ]
+
+
+def _stated_multipliers(world: World, answers: Sequence[Answer], number: int) -> list[float]:
+    """The noise, divided by the sensitivity, that the door says it adds to the answers of this part."""
+    return [
+        float(np.min(answer.made.scale / wanted.sensitivity))
+        for answer, wanted in expected(world, answers)
+        if world.number_of(answer) == number and answer.made is not None and np.all(wanted.sensitivity > 0)
+    ]
 
 
 def on_grid(world: World, answers: Sequence[Answer], path: str) -> Check:
     """Low bits: secure answers lie on a grid that does not depend on the data."""
     worst = 0.0
-    for answer in answers:
-        wanted = world.expect(answer)
-        if wanted is None:
-            continue
-        privacy, columns = world.privacy, isinstance(world.privacy, ProvenColumns)
-        bound = privacy.model_bound if answer.kind == "model" else privacy.bound if columns else privacy.clip
+    for answer, wanted in expected(world, answers):
+        bound = world.privacy.model_bound if answer.kind == MODEL else world.privacy.cut[1]
         weight = world.weight(answer.local) if answer.kind == "gradient" else 1.0
         steps = (answer.given - wanted.public) / (bound * weight / GRID)
         worst = max(worst, float(np.abs(steps - np.rint(steps)).max()))
@@ -245,32 +285,28 @@ def _words(kinds: set[tuple[str, ...]]) -> str:
 
 
 def clipping(game: Game, path: str, seed: int) -> list[Check]:
-    """How far the exact answers of two neighbours are apart, at the same points and over the same batches."""
-    runs, streams = 2, Streams(seed, 2)
-    players = [Player(game, side, runs) for side in (0, 1)]
-    first = Recorder()
-    first.listen(players[0].place)
-    players[0].play(streams, tape=first.tape)
-    second = Recorder(forced=first.tape.answers)
-    second.listen(players[1].place)
-    players[1].play(streams, tape=second.tape)
-    world, largest, strays = world_of(game), 0.0, 0.0
-    order = world.norm
-    for one, other in zip(first.answers, second.answers, strict=True):
+    """How much the exact answers of two neighbours differ, at the same points and over the same batches."""
+    recorders: list[Recorder] = []
+    for side in (0, 1):
+        player, recorder = Player(game, side, 2), Recorder(recorders[0].tape.answers if recorders else None)
+        recorder.listen(player.place)
+        player.play(Streams(seed, 2), tape=recorder.tape)
+        recorders.append(recorder)
+    world, client = World.of(game), game.neighbours.client
+    largest, elsewhere = 0.0, 0.0
+    for one, other in zip(*(recorder.answers for recorder in recorders), strict=True):
         wanted = world.expect(one)
         if wanted is None or one.made is None or other.made is None:
             continue
-        moved = np.linalg.norm(one.made.exact - other.made.exact, ord=order, axis=-1, keepdims=True)
+        moved = np.linalg.norm(one.made.exact - other.made.exact, ord=world.norm, axis=-1, keepdims=True)
         bound = np.broadcast_to(wanted.sensitivity, moved.shape)
         ratio = np.where(moved > 0, moved / np.where(bound > 0, bound, 1e-300), 0.0)
-        client = game.neighbours.client
         largest = max(largest, float(ratio[..., client, :].max()))
-        strays = max(strays, float(np.delete(ratio, client, axis=-2).max(initial=0.0)))
-    seen, finite = f"{largest:.6g} times the bound", math.isfinite(largest) and math.isfinite(strays)
-    holds = finite and largest <= 1 + EXACT
+        elsewhere = max(elsewhere, float(np.delete(ratio, client, axis=-2).max(initial=0.0)))
+    seen, finite = f"{largest:.6g} times the bound", math.isfinite(largest) and math.isfinite(elsewhere)
     return [
-        passed(path, "what one record (or unit) changes", seen, "at most 1", holds),
-        passed(path, "what it changes at other clients", f"{strays:.3g}", "0", finite and strays == 0.0),
+        passed(path, "what one record (or unit) changes", seen, "at most 1", finite and largest <= 1 + EXACT),
+        passed(path, "what it changes at other clients", f"{elsewhere:.3g}", "0", finite and elsewhere == 0.0),
     ]
 
 
@@ -279,24 +315,22 @@ def clipping(game: Game, path: str, seed: int) -> list[Check]:
 
 def batches(game: Game, path: str, seed: int) -> list[Check]:
     """Which records were drawn, seen in exact gradients of records that have a coordinate each."""
-    game = one_by_one(game)
-    world = world_of(game)
-    rate = float(world.rate(np.arange(1))[0, 0])
-    recorder = watched(player_of(game, seed))
-    exact = [
+    game = replace(game, neighbours=one_by_one(), objective=Objective(Linear(), L2(0.1)))
+    world, first = World.of(game), np.arange(1)
+    rate = float(world.rate(first, game.asks.batch)[0, 0])
+    gradients = [
         _with_runs(answer.given if answer.made is None else answer.made.exact)
-        for answer in recorder.answers
+        for answer in heard(player_of(game, seed))
         if answer.kind == "gradient"
     ]
-    table = np.stack(exact, axis=1)
+    table = np.stack(gradients, axis=1)
     drawn = table != 0
     clip = getattr(game.privacy, "clip", None)
-    one = min(1.0, math.inf if clip is None else clip) * float(world.weight(np.arange(1))[0, 0]) / rate
+    one = min(1.0, math.inf if clip is None else clip) * float(world.weight(first)[0, 0]) / rate
     sizes = np.abs(table[drawn])
     holds = bool(len(sizes)) and bool(np.allclose(sizes, one, rtol=EXACT, atol=0))
     seen = f"{sizes.min(initial=math.inf):.6g} to {sizes.max(initial=0):.6g}"
-    fixed = getattr(game.privacy, "relation", "replace-one") == "replace-one"
     return [
         passed(path, "what a drawn record counts for", seen, f"{one:.6g}", holds),
-        *judged(audit_draws.look(drawn, rate, fixed), path),
+        *judged(tests.of_batches(drawn, rate, relation_of(game.privacy) == "replace-one"), path),
     ]

@@ -1,4 +1,4 @@
-"""What an audit found: numbers against claims, checks against promises, and one verdict."""
+"""What an audit found: bounds next to claims, checks next to promises, and one verdict."""
 
 import math
 from collections.abc import Callable
@@ -7,40 +7,37 @@ from typing import Any, Literal
 
 from sottovoce.auditing.game import Game
 from sottovoce.privacy import claims
-from sottovoce.privacy.modes import Published
 
-FAR_BELOW = 0.5  # of the claim: no honest method is below in a game that is made to show all
-SETTLED = 3  # rounds: before, a method may not have asked for all that it has paid for
-ROUNDING = 1e-6  # relative: budgets are used up to the last digit, and an exact value is one of many roundings
-Kind = Literal["exact", "computed", "ratio", "score", "guesses"]
+FAR_BELOW = 0.5  # of the claim: in a game that shows everything, no honest method stays below this
+SETTLED = 3  # rounds: in shorter runs a method may not have asked for everything that it has paid for
+ROUNDING = 1e-6  # relative: budgets are used up to the last digit, and an exact value is rounded
+Statistic = Literal["exact", "computed", "ratio", "score", "guesses"]
+Conclusion = Literal["refuted", "suspicious", "not refuted"]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One claim against what was found."""
+    """One claim next to what was found."""
 
     what: str
     claimed: float
     delta: float
-    lower: float  # epsilon is at least this
+    lower: float  # a lower bound on epsilon
 
     @property
     def refuted(self) -> bool:
         return self.lower > self.claimed * (1 + ROUNDING)
 
 
-Verdict = Literal["refuted", "suspicious", "not refuted"]
-
-
 @dataclass(frozen=True)
 class Check:
-    """One look at how the true code does what it promises."""
+    """One check that the true code does what it promises."""
 
     path: str  # which way through the code, such as "float32 rows"
     name: str
     seen: str
     promised: str
-    verdict: Verdict
+    verdict: Conclusion
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Finding:
 
     method: str
     mode: str
-    statistic: Kind
+    statistic: Statistic
     evidence: str
     neighbours: str
     runs: int
@@ -57,12 +54,12 @@ class Finding:
     comparisons: tuple[Comparison, ...]
     seconds: float
     interrupted: bool = False
-    tight: bool = False  # whether an honest mechanism would give away nearly all that was promised
+    tight: bool = False  # whether an honest mechanism would reveal nearly everything that was promised
     checks: tuple[Check, ...] = ()
 
     @property
     def worst(self) -> Comparison:
-        """The comparison that says most against the claim."""
+        """The comparison with the strongest evidence against its claim."""
         return max(self.comparisons, key=lambda one: one.lower / one.claimed if one.claimed else math.inf)
 
     @property
@@ -71,11 +68,11 @@ class Finding:
 
     @property
     def far_below(self) -> bool:
-        """Whether messages give away so much less than promised that something must have gone wrong unnoticed."""
+        """Whether messages reveal so much less than promised that there must be an error somewhere."""
         return self.tight and self.worst.lower < FAR_BELOW * self.worst.claimed
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Conclusion:
         if self.refuted:
             return "refuted"
         doubtful = self.far_below or any(one.verdict == "suspicious" for one in self.checks)
@@ -109,31 +106,31 @@ class Finding:
         """What this can and cannot show."""
         if any(one.refuted for one in self.comparisons):
             return (
-                "A data set and its neighbour were found that messages tell apart better than the claim allows. That "
-                "settles the claim; it says nothing about the damage on typical data."
+                "The audit found two neighbouring data sets whose messages differ more than the claim allows. The "
+                "claim is false; how much typical data reveal is another question."
             )
         if self.refuted:
-            return "What the code did is not what is promised, so the proof behind the promise does not apply to it."
+            return "The code does not do what is promised, so the proof behind the promise does not apply to it."
         if self.verdict == "suspicious":
-            return "Nothing was found that breaks the claim, but what was seen is not what an honest mechanism shows."
+            return "Nothing breaks the claim, but an honest mechanism would look different."
         return (
             "This attack found nothing against the claim. That proves nothing: another data set or a better attack may "
-            "show more. What holds is what is proven."
+            "show more. Only a proof can show that a claim holds."
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        mine = {**asdict(self), "verdict": self.verdict, "far_below": self.far_below, "meaning": self.meaning}
-        mine["comparisons"] = [
+        values = {**asdict(self), "verdict": self.verdict, "far_below": self.far_below, "meaning": self.meaning}
+        values["comparisons"] = [
             asdict(one) | {"lower": one.lower if math.isfinite(one.lower) else "infinite", "refuted": one.refuted}
             for one in self.comparisons
         ]
-        return mine
+        return values
 
     def _suspicion(self) -> str:
         return (
-            f"The messages give away {shown(self.worst.lower)} where {self.worst.claimed:.4g} is promised, and this "
-            "data set would show nearly all of it: noise may be reused, or one error hides another: SUSPICIOUS."
+            f"The messages reveal {shown(self.worst.lower)} where {self.worst.claimed:.4g} is promised, although this "
+            "data set would show nearly all of it: noise may be reused, or one error may hide another: SUSPICIOUS."
         )
 
     def _checked(self) -> str:
@@ -145,7 +142,7 @@ class Finding:
     def _played(self) -> str:
         text = f"{self.runs} run{'s' if self.runs > 1 else ''} in {self.seconds:.1f} s"
         if self.statistic in ("exact", "computed"):
-            text += ", to check that the law is the one computed from"
+            text += ", to check the distribution that the number was computed from"
         return f"Interrupted after {text}." if self.interrupted else f"Played: {text}."
 
 
@@ -160,65 +157,54 @@ def shown(epsilon: float) -> str:
 # -------------------------------------------------------------------------------------------- what is claimed
 
 
-def compare(
-    game: Game, bound: Callable[[Any, float], float | None], last_only: bool | None = False
-) -> list[Comparison] | None:
-    """The claims about this game next to `bound(values, delta)`: of the whole run, and of single uploads.
+def conclude(
+    game: Game,
+    statistic: Statistic,
+    evidence: str,
+    runs: int,
+    bound: Callable[[slice, float], float | None],
+    uploads: Literal["all", "last", "none"] = "none",
+    confidence: float = 1.0,
+    interrupted: bool = False,
+) -> Finding | None:
+    """Compare the claims about this game with `bound(values, delta)`, of the whole run and of single uploads.
 
-    Of single uploads the worst is taken, or the last (`last_only`), or none (None). None if a bound has no formula.
+    `uploads` says which single uploads are compared, where a claim is about each of them; the worst is reported. None
+    if there is no formula for a bound.
     """
-    epsilon, delta, of_each = claimed(game)
+    epsilon, delta, claim_of_each = claimed(game)
     whole = bound(slice(None), delta)
     if whole is None:
         return None
-    found = [Comparison(f"all {game.rounds} rounds", epsilon, delta, whole)]
-    if of_each and last_only is not None and isinstance(game.privacy, Published):
-        single = game.privacy.delta if not _claim_is_pure(game) else 0.0
-        uploads = range(game.rounds - 1 if last_only else 0, game.rounds)
-        each = [(bound(slice(k, k + 1), single) or 0.0, k + 1) for k in uploads]
-        worst, k = max(each)
-        found.append(Comparison(f"upload {k}, given those before", game.privacy.epsilon, single, worst))
-    return found
+    comparisons = [Comparison(f"all {game.rounds} rounds", epsilon, delta, whole)]
+    if claim_of_each is not None and uploads != "none":
+        of_one, delta = claim_of_each
+        numbers = range(game.rounds - 1 if uploads == "last" else 0, game.rounds)
+        worst, k = max((bound(slice(k, k + 1), delta) or 0.0, k + 1) for k in numbers)
+        comparisons.append(Comparison(f"upload {k}, given those before", of_one, delta, worst))
+    mode, neighbours = game.privacy.mode, game.neighbours
+    tight = statistic == "exact" and mode == "proven" and game.claim is None and neighbours.worst
+    tight = tight and game.rounds >= SETTLED
+    return Finding(
+        game.algorithm.name, mode, statistic, evidence, neighbours.words, runs, confidence, tuple(comparisons), 0.0,
+        interrupted, tight,
+    )  # fmt: skip
 
 
-def claimed(game: Game) -> tuple[float, float, bool]:
-    """(epsilon, delta) of the whole run, and whether each upload has a claim of its own.
+def claimed(game: Game) -> tuple[float, float, tuple[float, float] | None]:
+    """(epsilon, delta) of the whole run, and the (epsilon, delta) of each upload if there is a claim about it.
 
-    A paper that states no total is held to what follows from its rounds: their epsilons and deltas add up.
+    If a paper states no total, the total that follows from its rounds counts: epsilons and deltas are added.
     """
-    privacy = game.privacy
-    if game.claim is not None or not isinstance(privacy, Published):
-        epsilon, delta = game.claim or (privacy.epsilon, privacy.delta)
-        return epsilon, delta, False
+    privacy, stated = game.privacy, game.claim or game.privacy.budget
+    if stated is not None:
+        return *stated, None
     claim = claims.CLAIMS.get(game.algorithm.name)
-    delta = 0.0 if _claim_is_pure(game) else privacy.delta
+    delta = 0.0 if claim is not None and claim.pure else privacy.delta
     terms = game.algorithm.claim_terms(game.neighbours.first.sizes, game.rounds)
     rates = {name: terms[name] for name in ("data_rate", "client_rate") if name in terms}
     total = None if claim is None else claim.total(claims.Asked(privacy.epsilon, delta, game.rounds, **rates))
-    single = claim is None or claim.span == "per round"
+    of_each = (privacy.epsilon, delta) if claim is None or claim.span == "per round" else None
     if total is None:
-        return game.rounds * privacy.epsilon, min(game.rounds * delta, 0.5), single
-    return float(total[0]), float(total[1]), single
-
-
-def _claim_is_pure(game: Game) -> bool:
-    claim = claims.CLAIMS.get(game.algorithm.name)
-    return claim is not None and claim.pure
-
-
-def finding(
-    game: Game,
-    statistic: Kind,
-    evidence: str,
-    runs: int,
-    confidence: float,
-    comparisons: list[Comparison],
-    interrupted: bool = False,
-) -> Finding:
-    found = tuple(comparisons)
-    name, words = game.algorithm.name, game.neighbours.words
-    proven = game.privacy.mode == "proven" and game.claim is None
-    tight = statistic == "exact" and proven and game.neighbours.worst and game.rounds >= SETTLED
-    return Finding(
-        name, game.privacy.mode, statistic, evidence, words, runs, confidence, found, 0.0, interrupted, tight
-    )
+        return game.rounds * privacy.epsilon, min(game.rounds * delta, 0.5), of_each
+    return float(total[0]), float(total[1]), of_each

@@ -1,102 +1,123 @@
-"""The distinguishing game: which two laws are to be told apart, and how the true code is played.
+"""The distinguishing game: which two data sets an observer has to tell apart, and how the true code is run on them.
 
-The noise of both sides is dealt by the audit, so that two neighbours can be compared under one noise.
+The audit supplies the noise of both sides, so that two neighbouring data sets can be compared under the same noise.
 """
 
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from sottovoce.algorithms.fed_plt_rates import DoesNotContract
-from sottovoce.auditing.neighbours import LONG, Linear, Neighbours, canary, columns, worst_columns
+from sottovoce.auditing.neighbours import LONG, RIDGE, Linear, Neighbours, canary, columns, worst_columns
 from sottovoce.auditing.tape import Tape
 from sottovoce.core import check, codec
 from sottovoce.core import round as loop
-from sottovoce.core.contract import Algorithm, VerticalAlgorithm
+from sottovoce.core.contract import Asks, Method
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.local import LocalClients
-from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import local_clients
 from sottovoce.privacy.modes import Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
-from sottovoce.problems.losses import Logistic, Squared
+from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
-from sottovoce.problems.vertical import VerticalFederation
 
-IN_CACHE = 2**16  # numbers in a message of all clients, and records, of the runs that are played at once
-KERNEL_PAYS_FROM = 20_000  # gradients in a play: below, nobody waits for a compiler
+IN_CACHE = 2**16  # most numbers (messages of all clients, and records) in the runs that are played together
+KERNEL_PAYS_FROM = 20_000  # answers: with fewer, compiling takes longer than it saves
+Promise = Published | Proven | ProvenColumns
 Progress = Callable[[str, int, int], None]
+Hear = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], None]
 
 
-def silent(what: str, done: int, of: int) -> None: ...
+def silent(what: str, done: int, of: int) -> None:
+    """Show no progress."""
+
+
+def deaf(down: Mapping[str, np.ndarray], up: Mapping[str, np.ndarray]) -> None:
+    """Listen to no message."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many runs to play, with which seed, for which confidence, and whom to tell about the progress."""
+
+    runs: int = 20_000
+    seed: int = 0
+    confidence: float = 0.95
+    progress: Progress = silent
 
 
 @dataclass(frozen=True)
 class Game:
-    """Which two laws are to be told apart.
+    """What is run, and on which two data sets.
 
     Parameters
     ----------
     algorithm, objective, privacy, rounds
-        What is run, with everyone taking part in each round (the observer knows who does).
+        What is run. Everyone takes part in each round, and the observer knows that.
     neighbours
-        On which data.
+        The two data sets.
     claim
         The (epsilon, delta) that is claimed for the whole run, if not the one that follows from `privacy`.
     batches_known
-        Whether the observer knows which records were drawn. No guarantee with random batches is for that case.
+        Whether the observer knows which records were drawn. No guarantee with random batches covers that case.
     tamper
-        Called with each simulator before it plays: how a broken mechanism is put in its place.
+        Called with the clients before they play: how tests put a broken mechanism in place.
     """
 
-    algorithm: Algorithm[Any, Any, Any, Any]
+    algorithm: Method
     neighbours: Neighbours
     objective: Objective
-    privacy: Published | Proven | ProvenColumns
+    privacy: Promise
     rounds: int
     claim: tuple[float, float] | None = None
     batches_known: bool = False
     engine: Engine = "auto"
-    tamper: Callable[[LocalClients], None] = lambda place: None
+    tamper: Callable[[LocalClients], None] = lambda clients: None
 
     def __post_init__(self) -> None:
         check.whole("audit", rounds=self.rounds)
-        promises = isinstance(self.privacy, Published | Proven | ProvenColumns)
+        promises = self.privacy.mode != "none"
         check.require(promises, "audit", "needs a mode that promises something: published or proven", self.privacy)
 
     @property
+    def asks(self) -> Asks:
+        return self.algorithm.asks()
+
+    @property
+    def questions(self) -> int:
+        """Number of questions to each client in one run."""
+        return sum(part.rounds(self.rounds) * part.answers for part in self.asks.parts)
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates of a model, or of the scores where columns are split."""
+        return self.neighbours.first.message_size(self.objective.loss)
+
+    @property
     def at_once(self) -> int:
-        """Runs played together, so that a message of them all stays in cache."""
+        """Number of runs played together, so that one message of all of them stays in cache."""
         federation = self.neighbours.first
-        if isinstance(federation, VerticalFederation):
-            return max(1, min(2048, IN_CACHE // ((federation.n + 1) * federation.samples)))
-        dim = federation.X.shape[1] * self.objective.loss.outputs
-        return max(1, min(2048, IN_CACHE // (federation.n * dim + len(federation.X))))
+        return max(1, min(2048, IN_CACHE // (federation.n * self.width + len(federation.y))))
 
     @property
     def secret_batches(self) -> bool:
-        return self.algorithm.asks().batch > 0 and not self.batches_known
+        return self.asks.batch > 0 and not self.batches_known
 
 
 def worst_case(
-    method: Algorithm[Any, Any, Any, Any],
-    privacy: Published | Proven | ProvenColumns,
-    rounds: int,
-    clients: int = 10,
-    records: int = 10,
-    features: int = 5,
+    method: Method, privacy: Any, rounds: int, clients: int = 10, records: int = 10, features: int = 5
 ) -> Game:
-    """The game of a method against the canary that its promise is for: one record, or all of a client.
+    """The game of a method on the data set that reveals most: one record differs, or all records of a client.
 
-    Rows are as long as the clip norm, and whole clients are made to move so far that every upload is clipped. Split
-    columns have canaries of their own shape.
+    Rows are as long as the clip norm. To hide whole clients, rows are so long that every upload is clipped. Split
+    columns have worst cases of their own.
 
     Examples
     --------
@@ -106,24 +127,24 @@ def worst_case(
     >>> game.neighbours.words
     'worst-case canary: one record of 10 x 10, turned into the opposite, 5 features'
     """
-    if isinstance(privacy, ProvenColumns):
-        goal = Objective(Squared(), L2(2.0), scale="sum")  # rho = 2 by its rule, so lam/rho = 1
-        return Game(method, worst_columns(privacy, mu=1.0), goal, privacy, rounds)
-    if isinstance(method, VerticalAlgorithm):
-        return Game(method, columns(), Objective(Logistic(), L2(1.0)), privacy, rounds)
-    whole = getattr(privacy, "unit", "record") == "client"
+    if method.layout == "columns":
+        if privacy.budget is None:
+            return Game(method, columns(), Objective(Logistic(), L2(1.0)), privacy, rounds)
+        return Game(method, worst_columns(privacy, mu=1.0), RIDGE, privacy, rounds)
+    whole = privacy.promise == "client"
     length = max(1.0, getattr(privacy, "clip", None) or 1.0) * (LONG if whole else 1.0)
-    relation: Any = getattr(privacy, "relation", "replace-one")
-    neighbours = canary(clients, records, features, relation, whole, length)
+    neighbours = canary(clients, records, features, relation_of(privacy), whole, length)
     return Game(method, neighbours, Objective(Linear(bend=1 / length**2), L2(0.1)), privacy, rounds)
 
 
-def columns_promise(epsilon: float, delta: float, unit: Any) -> ProvenColumns:
-    """The ridge variant for this unit, with bounds that `worst_columns` comes near to."""
-    bounds: dict[str, dict[str, Any]] = {
-        "column": {"column_bound": 2.0},
-        "record": {"row_bound": 0.1, "score_bound": 0.045},
-    }
+def relation_of(privacy: Any) -> Literal["replace-one", "add-remove"]:
+    """How neighbours differ. A published method is held to the relation of its paper, which replaces a record."""
+    return getattr(privacy, "relation", "replace-one")
+
+
+def columns_promise(epsilon: float, delta: float, unit: Literal["party", "column", "record"]) -> ProvenColumns:
+    """The ridge variant for this unit, with bounds that `worst_columns` nearly reaches."""
+    bounds: dict[str, Any] = {"column": {"column_bound": 2.0}, "record": {"row_bound": 0.1, "score_bound": 0.045}}
     return ProvenColumns(epsilon, delta, unit, bound=1.0, **bounds.get(unit, {}))
 
 
@@ -131,16 +152,16 @@ def columns_promise(epsilon: float, delta: float, unit: Any) -> ProvenColumns:
 
 
 class Player:
-    """The true code on one of the two data sets, `runs` at a time; set up once, dealt new random numbers each time.
+    """The true code on one of the two data sets, set up once and played with new random numbers each time.
 
     Parameters
     ----------
     runs
-        Played together; None for a single one, without an axis of runs.
+        Runs played together; None for a single one, without an axis of runs.
     in_all
         Runs to be played over time, if more than once.
     streams
-        The random numbers it is set up with, and plays with where it is dealt no others.
+        The random numbers of the set-up, and of plays that are given no others.
     ledgers
         A folder for the owners' ledger files.
     """
@@ -154,35 +175,30 @@ class Player:
         streams: Streams | None = None,
         ledgers: Path | None = None,
     ) -> None:
-        federation = (game.neighbours.first, game.neighbours.second)[side]
         self.game, self.streams = game, streams or Streams(0, runs)
-        answers = max(runs or 1, in_all) * game.rounds * game.algorithm.asks().only.answers
+        answers = max(runs or 1, in_all) * game.questions
         engine: Engine = "kernel" if game.engine == "auto" and answers >= KERNEL_PAYS_FROM else game.engine
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", check.PrivacyWarning)  # of a delta that is large for so few records
+            warnings.simplefilter("ignore", check.PrivacyWarning)  # about a delta that is large for so few records
             task = Task(game.algorithm, game.objective, game.privacy, Everyone(), game.rounds, engine)
-            self.place = local_clients(task, federation, self.streams, ledgers=ledgers)
+            self.place = local_clients(task, game.neighbours.side(side), self.streams, ledgers=ledgers)
         game.tamper(self.place)
         self.place.measure_training = False
         self._unspent = None if self.place.ledger is None else self.place.ledger.state()
 
-    def play(
-        self,
-        streams: Streams,
-        hear: Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], None] = lambda down, up: None,
-        tape: Tape | None = None,
-        coins: Streams | None = None,
-    ) -> None:
-        """One play of all runs with noise dealt by the audit, the same on both sides. `hear` gets every broadcast and
-        what came back; `coins` are the clients' own."""
+    def play(self, streams: Streams, hear: Hear = deaf, tape: Tape | None = None, coins: Streams | None = None) -> None:
+        """Play all runs once with noise from the audit, the same on both sides.
+
+        `hear` gets every broadcast with the uploads that answer it; `coins` are the clients' other random numbers.
+        """
         place = self.place
-        deal(place, streams)
+        place.door.key = SharedNoise(streams.derived("door"))  # whatever the settings and the rows are
         place.streams = coins or streams
         if place.ledger is not None:
             place.ledger.restore(self._unspent or {})
         plain = type(place).exchange
 
-        def listening(method: Any, down: Any, active: np.ndarray, k: int) -> Any:
+        def listening(method: Method, down: Any, active: np.ndarray, k: int) -> loop.Exchange | None:
             exchange = plain(place, method, down, active, k)
             if exchange is not None and exchange.up is not None:
                 hear(codec.to_arrays(down), codec.to_arrays(exchange.up))
@@ -198,14 +214,15 @@ class Player:
         rounds: int | None = None,
         resume: loop.Checkpoint | None = None,
         after_round: Callable[[loop.Checkpoint], None] = lambda checkpoint: None,
-    ) -> loop.Outcome:
-        """One play as it stands: with the noise of the true code, if none was dealt."""
-        game, place, rounds = self.game, self.place, rounds or self.game.rounds
+    ) -> None:
+        """Play once as it stands: with the noise of the true code, unless `play` replaced it."""
+        game, rounds = self.game, rounds or self.game.rounds
+        place: Any = self.place
         place.door.intercept = tape or (lambda answer, *made_of: answer)
         if resume is not None:
             place.restore(game.algorithm, resume.clients)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DoesNotContract)  # whether it converges is not asked here
+            warnings.simplefilter("ignore", DoesNotContract)  # convergence does not matter here
             outcome = loop.train(
                 game.algorithm,
                 place,
@@ -217,23 +234,41 @@ class Player:
                 resume=resume,
                 after_round=after_round,
             )
-        if isinstance(place, LocalParties) and place.ledger is not None:
+        if place.layout == "columns" and place.ledger is not None:
             place.models(outcome.rounds)  # for prediction: one more answer
-        return outcome
 
 
-def deal(place: LocalClients, streams: Streams) -> None:
-    """Make `streams` the noise and the batches of this simulator, whatever its settings and its rows are."""
-    place.door.key = SharedNoise(streams.derived("door"))
+def in_turns(play: Callable[[int, int], bool], at_once: int, runs: int, progress: Progress) -> tuple[int, bool]:
+    """Play both sides in turn until `runs` are played: (how many were, whether the user interrupted).
+
+    (0, False) as soon as `play(side, turn)` says that it cannot.
+    """
+    played = 0
+    try:
+        for turn in range(-(-runs // (2 * at_once))):
+            for side in (0, 1):
+                if not play(side, turn):
+                    return 0, False
+            played += 2 * at_once
+            progress("runs", min(played, runs), runs)
+    except KeyboardInterrupt:
+        if played == 0:
+            raise
+        return played, True
+    return played, False
 
 
 def streams_of(seed: int, what: str, runs: int) -> Streams:
+    """Random numbers for `runs` runs; other words give unrelated ones."""
     return replace(Streams(seed).derived(what), runs=runs)
 
 
 @dataclass
 class Heard:
-    """Everything that crossed the wire, as one row of numbers a run; or of one client alone, along some directions."""
+    """Everything that was sent, as one row of numbers for each run.
+
+    `client`: only what this client sent or received. `directions`: only its part along these directions.
+    """
 
     runs: int
     client: int | None = None

@@ -1,5 +1,10 @@
-"""Neighbouring data sets to be told apart: worst-case canaries for linear models, or records of one's own."""
+"""Neighbouring data sets that an audit runs on.
 
+The game is played on worst-case canaries for linear models, or on a record of one's own. Noise, clipping and batches
+are checked on rows that are far too long for a bound, and on records with a coordinate each.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,21 +15,25 @@ from sottovoce.core.derived import derived
 from sottovoce.core.vouched import vouch
 from sottovoce.privacy.modes import ProvenColumns
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.losses import Loss
+from sottovoce.problems.losses import Loss, Squared
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.penalties import L2
 from sottovoce.problems.vertical import VerticalFederation
 
 FAR = 1e6  # label of a canary: so far from any margin that most losses are a straight line there
-LONG = 1e6  # row of a canary whose every step is to be too long
+LONG = 1e6  # length of a canary's row, if every step is to be too long
+ONE_BY_ONE = 10  # records of a client whose batches are checked
+RIDGE = Objective(Squared(), L2(2.0), scale="sum")  # for split columns: rho = 2 by its rule, so lam/rho = 1
 Relation = Literal["replace-one", "add-remove"]
 
 
 @vouch
 @dataclass(frozen=True)
 class Linear(Loss):
-    """The loss of canaries: -width * margin for labels above 0, width * margin for those below.
+    """The loss of canaries: -width * margin for labels above 0, width * margin for labels below.
 
-    It has no curvature, so every bound on it is true: `bend` is the one that is stated, where a paper's constants are
-    for another loss.
+    It has no curvature, so every bound on its curvature is true. `bend` is the bound that is stated: the constants of
+    some papers are for another loss.
     """
 
     width: check.Positive = 1.0
@@ -60,11 +69,20 @@ class Linear(Loss):
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Two data sets that differ in one record of `client` (or in all of it), and how: `row` is the record's row,
-    None where columns are split.
+    """Two data sets that differ in one record of `client`, or in all its records.
 
-    `alone`: all other records are blank, and the record is its client's first. `worst`: made so that what is given
-    away is all that a promise allows, or nearly.
+    Parameters
+    ----------
+    first, second, client
+        The two data sets, and whose data differ.
+    row
+        The row of the record that differs; None where columns are split, or several records differ.
+    words
+        What differs, for a reader.
+    alone
+        Whether all other records are blank, and the record is the first one of its client.
+    worst
+        Whether everything that a promise allows to be revealed, or nearly, is revealed.
     """
 
     first: Federation | VerticalFederation
@@ -74,6 +92,12 @@ class Neighbours:
     words: str
     alone: bool = False
     worst: bool = False
+
+    def side(self, number: int) -> Federation | VerticalFederation:
+        return self.second if number else self.first
+
+
+# --------------------------------------------------------------------------------------------------- for the game
 
 
 def canary(
@@ -86,53 +110,43 @@ def canary(
 ) -> Neighbours:
     """One record with a constant gradient among empty ones; its neighbour has the opposite gradient, or none.
 
-    The row is long in every norm at once: all its entries are equal. To be used with the loss `Linear`.
+    All entries of the row are equal, so that it is long in every norm. To be used with the loss `Linear`.
     """
     check.whole("audit", clients=clients, records=records, features=features)
     X, y = np.zeros((clients * records, features)), np.zeros(clients * records)
     changed = slice(0, records if whole_client else 1)
     row = np.full(features, length / np.sqrt(features))
     X[changed], y[changed] = row, FAR * max(1.0, length) ** 2
-    other_X, other_y = X.copy(), y.copy()
-    if relation == "add-remove":
-        other_X[changed], other_y[changed] = 0.0, 0.0
-    else:
-        other_y[changed] = -y[changed]
-    offsets = np.arange(clients + 1) * records
-    names = tuple(str(i) for i in range(clients))
-    bound = length * (1 + 1e-12)
+    first, second = _pair(X, y, clients, changed, relation, length * (1 + 1e-12))
     what = "all records of a client" if whole_client else "one record"
     how = "left blank" if relation == "add-remove" else "turned into the opposite"
-    return Neighbours(
-        Federation(X, y, offsets, names, bound), Federation(other_X, other_y, offsets, names, bound), 0, row,
-        f"worst-case canary: {what} of {clients} x {records}, {how}, {features} features",
-        alone=not whole_client, worst=True,
-    )  # fmt: skip
+    words = f"worst-case canary: {what} of {clients} x {records}, {how}, {features} features"
+    return Neighbours(first, second, 0, row, words, alone=not whole_client, worst=True)
 
 
 def columns(entries: int = 5) -> Neighbours:
-    """Two parties; one entry of one column of the first differs, rows having norm 1 in both data sets."""
+    """Two parties; one entry of one column of the first differs, and rows have norm 1 in both data sets."""
     low, high = np.radians(5), np.radians(-35)
     D = np.eye(entries + 1, entries, -1)
     D[:3, :2] = [[np.cos(low), np.sin(low)], [np.cos(high), np.sin(high)], [np.sqrt(0.75), 0.5]]
     other = D.copy()
     other[2, 1] = -0.5
     y = np.where(np.arange(len(D)) % 2 == 0, 1.0, -1.0)
-    first, second = (VerticalFederation.from_arrays([part, np.ones((len(D), 1))], y) for part in (D, other))
-    return Neighbours(first, second, 0, None, "two parties, one entry of one column of the first changed")
+    words = "two parties, one entry of one column of the first changed"
+    return _parties((D, other), [np.ones((len(D), 1))], y, words)
 
 
 def worst_columns(privacy: ProvenColumns, mu: float) -> Neighbours:
-    """One party whose scores move as far as a promise allows for, or nearly, in every round but the first: its target
-    is 0, whatever the data.
+    """One party whose scores move as far as a promise allows, or nearly, in every round but the first (there the target
+    is 0, whatever the data).
 
-    `mu`: the weight of the ridge penalty, divided by rho. Labels are so far away that targets have their direction
+    `mu`: the weight of the ridge penalty, divided by rho. Labels are so far away that targets point in their direction
     whatever the noise was. To be used with squared loss.
     """
-    if privacy.variant == "clip":  # scores and model, once clipped, are nearly the opposite of the neighbour's
+    if privacy.variant == "clip":  # once clipped, scores and model are nearly the opposite of the neighbour's
         D, y, what = np.array([[0.01], [1.0]]), np.array([1.0, 0.0]), "columns nearly across the target, to either side"
         other = D * [[-1.0], [1.0]]
-    elif privacy.unit == "record":  # all others' model is as long as it can be; one score is at its one end or other
+    elif privacy.unit == "record":  # the model of all others is as long as it can be; one score is at one end or other
         assert privacy.row_bound is not None
         samples = 1 + round(mu / privacy.row_bound**2)
         D, y = np.full((samples, 1), privacy.row_bound), np.ones(samples)
@@ -141,8 +155,7 @@ def worst_columns(privacy: ProvenColumns, mu: float) -> Neighbours:
     else:  # the target itself, or nothing
         D = np.array([[LONG if privacy.column_bound is None else privacy.column_bound]])
         other, y, what = np.zeros((1, 1)), np.ones(1), "a column along the target, or none"
-    first, second = (VerticalFederation.from_arrays([part], FAR**2 * y) for part in (D, other))
-    return Neighbours(first, second, 0, None, f"worst-case canary: one party, {what}", worst=True)
+    return _parties((D, other), [], FAR**2 * y, f"worst-case canary: one party, {what}", worst=True)
 
 
 def own_record(federation: Federation, loss: Loss, relation: Relation = "replace-one") -> Neighbours:
@@ -162,3 +175,81 @@ def own_record(federation: Federation, loss: Loss, relation: Relation = "replace
     other = replace(federation, X=X, y=y)
     words = f"record {place - int(federation.offsets[client])} of client {federation.names[client]!r}, {how}"
     return Neighbours(federation, other, client, row, words)
+
+
+# ------------------------------------------------------------------------------------------------------ for checks
+
+
+def crowd(
+    length: float, bound: float, features: int, relation: Relation, whole_client: bool, dtype: type, clients: int = 4
+) -> Neighbours:
+    """Rows of very different lengths, up to `length`; one record, or client, differs as much as the relation allows.
+
+    Labels are so far away that gradients are the same everywhere, so every answer has a closed form. The last two
+    clients have the same rows: only their numbers tell them apart.
+    """
+    rng, records = np.random.default_rng(0), 6
+    X = rng.standard_normal((clients * records, features))
+    wanted = np.resize([length, 1.0, 0.3, length**0.5, 0.0, 0.8], len(X))
+    X *= (wanted / np.linalg.norm(X, axis=1))[:, None]
+    y = FAR * max(1.0, length) ** 2 * np.where(rng.random(len(X)) < 0.5, -1.0, 1.0)
+    X[-records:], y[-records:] = X[-2 * records : -records], y[-2 * records : -records]
+    changed = slice(0, records if whole_client else 1)
+    first, second = _pair(X, y, clients, changed, relation, bound, dtype)
+    return Neighbours(first, second, 0, None, f"rows up to {length:g} long")
+
+
+def one_by_one(clients: int = 3) -> Neighbours:
+    """Records with a coordinate each: an exact gradient shows which of them are in a batch. Nothing differs."""
+    X = np.tile(np.eye(ONE_BY_ONE), (clients, 1))
+    rows = _federation(X, np.full(len(X), FAR), clients, 1.0 + 1e-12)
+    return Neighbours(rows, rows, 0, None, "records with a coordinate each")
+
+
+def random_columns(unit: str, samples: int = 12) -> Neighbours:
+    """Two parties with rows and columns longer than the promised bounds; one `unit` of the first party differs."""
+    rng = np.random.default_rng(0)
+    parts = [rng.standard_normal((samples, width)) for width in (3, 2)]
+    other = parts[0].copy()
+    if unit == "record":
+        other[0] = -3 * other[0]
+    elif unit == "column":
+        other[:, 0] = rng.standard_normal(samples)
+    else:
+        other = rng.standard_normal((samples, 3))
+    y = 3.0 * rng.standard_normal(samples)
+    return _parties((parts[0], other), parts[1:], y, "two parties with random columns")
+
+
+# ---------------------------------------------------------------------------------------------------------- making them
+
+
+def _pair(
+    X: np.ndarray,
+    y: np.ndarray,
+    clients: int,
+    changed: slice,
+    relation: Relation,
+    bound: float,
+    dtype: type = np.float64,
+) -> tuple[Federation, Federation]:
+    """These rows, and the same with the changed ones blank or of the opposite label."""
+    other_X, other_y = X.copy(), y.copy()
+    if relation == "add-remove":
+        other_X[changed] = 0.0
+    else:
+        other_y[changed] *= -1.0
+    return _federation(X.astype(dtype), y, clients, bound), _federation(other_X.astype(dtype), other_y, clients, bound)
+
+
+def _federation(X: np.ndarray, y: np.ndarray, clients: int, bound: float) -> Federation:
+    offsets = np.arange(clients + 1) * (len(X) // clients)
+    return Federation(X, y, offsets, tuple(str(client) for client in range(clients)), bound)
+
+
+def _parties(
+    sides: tuple[np.ndarray, np.ndarray], others: Sequence[np.ndarray], y: np.ndarray, words: str, worst: bool = False
+) -> Neighbours:
+    """Data sets that differ in the columns of the first party."""
+    first, second = (VerticalFederation.from_arrays([part, *others], y) for part in sides)
+    return Neighbours(first, second, 0, None, words, worst=worst)

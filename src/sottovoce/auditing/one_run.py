@@ -1,43 +1,139 @@
-"""Auditing with one training run: many canaries, each put in or left out by a coin, and guesses about the coins.
+"""Auditing with one training run: many canaries, each present or absent by a coin, and guesses about the coins.
 
 Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run" (2023), Theorem 5.2 and its appendix. For
-models that are too expensive to be trained thousands of times. The bound is weaker than what many runs give.
+models that are too expensive to train thousands of times. The bound is weaker than the bound from many runs.
 """
 
 import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from sottovoce.auditing.statistics import CONFIDENCE
+from sottovoce.auditing.finding import Finding, conclude
+from sottovoce.auditing.game import Game, Progress, relation_of, silent
+from sottovoce.auditing.neighbours import FAR, Neighbours
+from sottovoce.auditing.score import CONFIDENCE
 from sottovoce.core import check
+from sottovoce.experiment.run_file import Experiment
+from sottovoce.experiment.train import train
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.losses import Loss
+
+SHARES = (1.0, 0.5, 0.25, 0.125)  # of the canaries, on which guesses are made
+
+
+@dataclass(frozen=True, eq=False)
+class Planted:
+    """Rows with canaries among them. Only canary j is not 0 in column `first` + j; `heads` are the coins to guess."""
+
+    federation: Federation
+    heads: np.ndarray
+    first: int
+
+
+def plant(federation: Federation, loss: Loss, canaries: int, blank: bool, seed: int) -> Planted:
+    """Give one more record per canary to the clients in turn. A coin decides its class; with `blank`, its presence.
+
+    Rows of canaries have the largest allowed length.
+    """
+    check.whole("audit", at_least=8, canaries=canaries)
+    rng = np.random.default_rng(seed)
+    heads = rng.random(canaries) < 0.5
+    length = federation.row_bound or float(np.linalg.norm(federation.X, axis=1).max())
+    features = federation.X.shape[1]
+    y = loss.check_labels(federation.y)
+    one, other = (1.0, 0.0) if loss.outputs > 1 else (1.0, -1.0) if loss.classification else (FAR, -FAR)
+    rows, labels = np.zeros((canaries, features + canaries)), np.where(heads, one, other)
+    rows[np.arange(canaries), features + np.arange(canaries)] = length * (1 - 1e-12)
+    if blank:
+        rows[~heads] = 0.0
+        labels[:] = one
+    owner = np.repeat(np.arange(federation.n), federation.sizes)
+    X = np.concatenate([np.pad(federation.X, ((0, 0), (0, canaries))), rows])
+    groups = np.concatenate([owner, np.arange(canaries) % federation.n])
+    planted = Federation.from_arrays(X, np.concatenate([y, labels]), groups)
+    return Planted(replace(planted, names=federation.names, row_bound=federation.row_bound), heads, features)
+
+
+def one_run(
+    experiment: Experiment,
+    canaries: int = 500,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
+    progress: Progress = silent,
+) -> Finding:
+    """Train once with canaries, guess from the final model how each coin fell, and bound epsilon.
+
+    The confidence is shared among several numbers of guesses.
+    """
+    task, settings = experiment.task, experiment.settings
+    privacy: Any = task.privacy
+    federation = experiment.data().federation.as_rows("audit", "one run is audited where rows are split, not columns")
+    check.require(privacy.mode != "none", "audit", "needs a mode that promises something", privacy)
+    per_record = privacy.promise in ("record", "published")
+    check.require(per_record, "audit", "canaries are records: use unit = 'record'", privacy.promise)
+    begun, loss = time.perf_counter(), task.objective.loss
+    planted = plant(federation, loss, canaries, relation_of(privacy) == "add-remove", seed)
+    result = train(
+        task.algorithm,
+        planted.federation,
+        task.objective,
+        rounds=settings.rounds,
+        privacy=privacy,
+        participation=task.participation,
+        seed=seed,
+        engine=settings.engine,
+        record_every=settings.rounds,
+        measure_training=False,
+        after_round=lambda checkpoint: progress("training", checkpoint.k, settings.rounds),
+    )
+    weights = result.model.reshape(loss.outputs, -1)[:, planted.first :]
+    order = np.argsort(weights[1] - weights[0] if loss.outputs > 1 else weights[0])
+
+    def bound(_: slice, delta: float) -> float:
+        of_each = 1 - (1 - confidence) / len(SHARES)
+        bounds = []
+        for share in SHARES:
+            half = max(1, math.floor(canaries * share / 2))
+            right = int(planted.heads[order[-half:]].sum() + (~planted.heads[order[:half]]).sum())
+            bounds.append(epsilon_from_one_run(right, 2 * half, canaries, delta, of_each))
+        return max(bounds)
+
+    # A claim may depend on the number of rows: those that were trained on count.
+    neighbours = Neighbours(planted.federation, planted.federation, 0, None, f"{canaries} canaries in one run")
+    game = Game(task.algorithm, neighbours, task.objective, privacy, settings.rounds)
+    evidence = "the canaries' own coordinates of the final model"
+    finding = conclude(game, "guesses", evidence, 1, bound, confidence=confidence)
+    assert finding is not None
+    return replace(finding, seconds=time.perf_counter() - begun)
 
 
 def epsilon_from_one_run(
     right: int, guesses: int, canaries: int, delta: float, confidence: float = CONFIDENCE
 ) -> float:
-    """A lower bound on epsilon from `right` of `guesses` about `canaries` fair coins that one run was to hide.
+    """A lower bound on epsilon from `right` of `guesses` about `canaries` fair coins that one run should hide.
 
-    At most e^epsilon/(1 + e^epsilon) of the guesses can be right on average, whichever canaries they are made on; for
+    On average at most e^epsilon/(1 + e^epsilon) of the guesses can be right, whichever canaries they are about; for
     delta = 0 this is Clopper and Pearson's bound on that share.
     """
     fits = 0 <= right <= guesses <= canaries
     check.require(fits, "audit", "right <= guesses <= canaries must hold", (right, guesses, canaries))
-    if guesses == 0 or _surprise(right, guesses, canaries, delta, 0.0) > 1 - confidence:
+    error = 1 - confidence
+    if guesses == 0 or _luck(right, guesses, canaries, delta, 0.0) > error:
         return 0.0
     low, high = 0.0, 1.0
-    while _surprise(right, guesses, canaries, delta, high) <= 1 - confidence:
+    while _luck(right, guesses, canaries, delta, high) <= error:
         low, high = high, 2 * high
     while high - low > 1e-6 * high:
         middle = (low + high) / 2
-        if _surprise(right, guesses, canaries, delta, middle) <= 1 - confidence:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if _luck(right, guesses, canaries, delta, middle) <= error else (low, middle)
     return low
 
 
-def _surprise(right: int, guesses: int, canaries: int, delta: float, epsilon: float) -> float:
-    """The largest probability of so many right guesses if the mechanism were (epsilon, delta)-private."""
+def _luck(right: int, guesses: int, canaries: int, delta: float, epsilon: float) -> float:
+    """The largest probability of so many right guesses under an (epsilon, delta)-private mechanism."""
     from scipy.stats import binom
 
     fair = 1 / (1 + math.exp(-epsilon))

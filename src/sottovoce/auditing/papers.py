@@ -9,11 +9,11 @@ import numpy as np
 
 from sottovoce.algorithms import ALGORITHMS, DPADMM, DPSGD, PVP, ADMMSharing, FedEPM, FedPLT, FedSPDDP
 from sottovoce.auditing.audit import audit
-from sottovoce.auditing.finding import Finding, shown
-from sottovoce.auditing.game import Game, Progress, columns_promise, silent, worst_case
+from sottovoce.auditing.finding import Comparison, Finding, shown
+from sottovoce.auditing.game import Game, Progress, Promise, columns_promise, silent, worst_case
 from sottovoce.auditing.neighbours import FAR, Linear, Neighbours, canary, columns
-from sottovoce.core.contract import Algorithm, Array, Noise, Site, VerticalAlgorithm
-from sottovoce.privacy import claims
+from sottovoce.core.contract import Array, Method, Noise, Site
+from sottovoce.privacy import paper_noise
 from sottovoce.privacy.modes import Proven, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic
@@ -28,14 +28,14 @@ class Row:
     method: str
     claim: str
     claimed: float
-    found: float
-    how: str  # "exact", "ratio" or "score"
+    found: float  # a lower bound on epsilon
+    how: str  # as `Finding.statistic`
     runs: int
     seconds: float
 
     @property
     def refuted(self) -> bool:
-        return self.found > self.claimed * (1 + 1e-6)
+        return Comparison(self.claim, self.claimed, 0.0, self.found).refuted
 
     @property
     def verdict(self) -> str:
@@ -61,18 +61,20 @@ class MatrixNormalDPADMM(DPADMM):
 
 # --------------------------------------------------------------------------------------------- what the papers claim
 
+PLAIN = Objective(Linear(), NoPenalty())
+
 
 def fedspd_round() -> Row:
     """Lemma 2: twenty local steps on one record, linear loss."""
-    game = Game(FedSPDDP(rho=20.0, gamma=350.0, local_steps=20), canary(1, 1, 1), _plain(), Published(1.0, 1e-4), 1)
+    game = Game(FedSPDDP(rho=20.0, gamma=350.0, local_steps=20), canary(1, 1, 1), PLAIN, Published(1.0, 1e-4), 1)
     return _row("Lemma 2: one round, Q = 20, one record", audit(game), upload=True)
 
 
 def fedspd_hidden_state() -> Iterator[Row]:
-    """The paper's constants (26) with 162 coordinates and batches of ten, the record in every one of them."""
-    game = Game(FedSPDDP(rho=20.0), canary(1, 10, 162), _plain(), Published(1.0, 1e-4), 100)
+    """The paper's constants (26) with 162 coordinates and batches of ten, each of which holds the record."""
+    game = Game(FedSPDDP(rho=20.0), canary(1, 10, 162), PLAIN, Published(1.0, 1e-4), 100)
     yield _row("(20): the 100th upload, given those before; b = 10", audit(game), upload=True)
-    composed = (claims.moments_total(100, 1.0, 1e-4), 1e-4)
+    composed = (paper_noise.moments_total(100, 1.0, 1e-4), 1e-4)
     yield _row("(20) for 100 rounds, composed; b = 10", audit(replace(game, claim=composed)))
 
 
@@ -80,14 +82,14 @@ def fedspd_theorem_one(runs: int, progress: Progress) -> Row:
     """Theorem 1 with everything as in the paper: T = 100, Q = 5, b = 10 of m = 326, p = 1, total (1, 1e-4)."""
     method, rounds, records = FedSPDDP(rho=20.0, batch=10), 100, 326
     per_round = method.sampling.epsilon(1.0, rounds, [records])
-    game = Game(method, canary(1, records, 162), _plain(), Published(per_round, 1e-4), rounds)
+    game = Game(method, canary(1, records, 162), PLAIN, Published(per_round, 1e-4), rounds)
     return _row("Theorem 1: T = 100, p = 1, b = 10 of 326, secret", audit(game, runs, seed=1, progress=progress))
 
 
 def fedepm_upload() -> Row:
     """Theorem V.1 with the constants of section VII: the first upload of one record."""
     method = FedEPM.as_in_paper(50, 0.5, noise=27, c=0.0)
-    game = Game(method, canary(1, 1, 1), _plain(), Published(0.1), 1)
+    game = Game(method, canary(1, 1, 1), PLAIN, Published(0.1), 1)
     return _row("Theorem V.1: first upload, k0 = 12", audit(game), upload=True)
 
 
@@ -95,14 +97,14 @@ def fedepm_own_gradient() -> Row:
     """(39): a gradient of zero gets no noise. Two opposite records against two equal ones."""
     first, second = (Federation.from_clients([(np.ones((2, 1)), [FAR, y])], row_bound=1.0) for y in (-FAR, FAR))
     pair = Neighbours(first, second, 0, np.ones(1), "two opposite records, or two equal ones")
-    game = Game(FedEPM.as_in_paper(50, 0.5), pair, _plain(), Published(0.1), 1)
+    game = Game(FedEPM.as_in_paper(50, 0.5), pair, PLAIN, Published(0.1), 1)
     return _row("(39): first upload, gradients that cancel", audit(game), upload=True)
 
 
 def fed_plt_transcript(progress: Progress) -> Row:
     """Proposition 4: all messages of 1000 rounds; moduli 0.5 and 0.75, ten local steps, clip norm 1.
 
-    One record: shift and noise both go with 1/q, so that q = 20 gives the same number.
+    One record: shift and noise are both proportional to 1/q, so q = 20 gives the same number.
     """
     method = FedPLT(rho=0.3, strong=0.5, smooth=0.75, horizon=1000)
     game = Game(method, canary(1, 1, 1), Objective(Linear(), L2(0.5)), Published(1.0, 1e-5, clip=1.0), 1000)
@@ -122,7 +124,7 @@ def dp_admm_experiment() -> Iterator[Row]:
 
 
 def sharing_release() -> Row:
-    """Theorem 3: one message. Its noise stays in the column space, which one entry of one column turns."""
+    """Theorem 3: one message. Its noise lies in the column space, which one entry of one column changes."""
     goal = Objective(Logistic(), L2(1.0))
     game = Game(ADMMSharing(), columns(), goal, Published(1.0, 1e-5), 1, claim=(1.0, 1e-5))
     return _row("Theorem 3: one message of one party", audit(game))
@@ -136,20 +138,16 @@ def other_sound_claims() -> Iterator[Row]:
     yield _row("noise on full gradients: 20 rounds", audit(gradients))
 
 
-def _plain() -> Objective:
-    return Objective(Linear(), NoPenalty())
-
-
 # --------------------------------------------------------------------------------------------------- what is proven
 
 PROVEN = Proven(1.0, 1e-5, 1.0)
 
 
-def proven_variants() -> Iterator[tuple[str, Algorithm[Any, Any, Any, Any], Any]]:
+def proven_variants() -> Iterator[tuple[str, Method, Promise]]:
     """Every method that has a proven mode, then the other variants, units, relations and mechanisms."""
-    for name, kind in ALGORITHMS.items():
-        if "proven" in kind.modes and not issubclass(kind, VerticalAlgorithm):
-            yield name, kind(), PROVEN
+    for name, method in ALGORITHMS.items():
+        if "proven" in method.modes and method.layout == "rows":
+            yield name, method(), PROVEN
     yield "fedspd-dp, variant P", FedSPDDP(gamma=2.0, local_steps=3, variant="P"), PROVEN
     yield "fedepm, variant P", FedEPM(variant="P", lam=0.0), PROVEN
     yield "fed-plt, variant B", FedPLT(variant="B", local_steps=5), PROVEN
@@ -164,16 +162,16 @@ def proven_variants() -> Iterator[tuple[str, Algorithm[Any, Any, Any, Any], Any]
     yield "admm-sharing, clipped", ADMMSharing(), clipped
 
 
-def proven_game(method: Algorithm[Any, Any, Any, Any], privacy: Any, rounds: int = 10) -> Game:
-    """The worst-case canary for this promise."""
-    return worst_case(method, privacy, rounds, 1 if method.asks().only.kind == "argmin" else 2, 5, 2)
+def proven_game(method: Method, privacy: Promise, rounds: int = 10) -> Game:
+    """The game on the worst-case canary for this promise."""
+    return worst_case(method, privacy, rounds, 1 if "argmin" in method.asks().kinds else 2, 5, 2)
 
 
 # ---------------------------------------------------------------------------------------------------------- the table
 
 
 def rows(runs: int = 20_000, progress: Progress = silent) -> Iterator[Row]:
-    """Every row, as soon as it is there."""
+    """Every row, one after the other."""
     yield fedspd_round()
     yield from fedspd_hidden_state()
     yield fedspd_theorem_one(runs, progress)
@@ -184,11 +182,11 @@ def rows(runs: int = 20_000, progress: Progress = silent) -> Iterator[Row]:
     yield from dp_admm_experiment()
     yield from other_sound_claims()
     for name, method, privacy in proven_variants():
-        found = audit(proven_game(method, privacy), runs, progress=progress)
-        words = "proven, the whole run" + (f" ({privacy.relation})" if "batches" in name else "")
-        yield replace(_row(words, found), method=name)
+        relation = f" ({getattr(privacy, 'relation', '')})" if "batches" in name else ""
+        finding = audit(proven_game(method, privacy), runs, progress=progress)
+        yield replace(_row(f"proven, the whole run{relation}", finding), method=name)
 
 
-def _row(claim: str, found: Finding, upload: bool = False) -> Row:
-    one = found.comparisons[-1] if upload else found.comparisons[0]
-    return Row(found.method, claim, one.claimed, one.lower, found.statistic, found.runs, found.seconds)
+def _row(claim: str, finding: Finding, upload: bool = False) -> Row:
+    one = finding.comparisons[-1] if upload else finding.comparisons[0]
+    return Row(finding.method, claim, one.claimed, one.lower, finding.statistic, finding.runs, finding.seconds)

@@ -1,4 +1,4 @@
-"""The ways through the code that a user can take, each audited by the same checks."""
+"""The ways through the code that a user can take. The same checks are made on each."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -8,29 +8,27 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from sottovoce.auditing import noise as audit_noise
-from sottovoce.auditing import promise as audit_promise
+from sottovoce.auditing import noise as tests
 from sottovoce.auditing.checks import (
     batches,
     clipping,
+    crowd_of,
+    expected,
+    heard,
     judged,
     noise_and_charges,
     passed,
     player_of,
     standardised,
-    watched,
-    world_of,
 )
+from sottovoce.auditing.expected import World
 from sottovoce.auditing.finding import Check
 from sottovoce.auditing.game import Game, Player, Progress, columns_promise, silent
-from sottovoce.auditing.neighbours import Neighbours
-from sottovoce.auditing.scenes import crowd_of
+from sottovoce.auditing.tape import Answer
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.contract import VerticalAlgorithm
 from sottovoce.core.random.streams import Purpose, Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.privacy.noise_key import NoiseKey
 
 PATHS = {
@@ -46,18 +44,20 @@ PATHS = {
     "poisson": "secret batches, record by record",
     "columns": "every unit and variant where columns are split",
     "ledgers": "owners' ledger files, in a temporary folder",
-    "resume": "going on from a checkpoint",
+    "resume": "resuming from a checkpoint",
     "seeds": "the same seed with other settings, and with other rows",
 }
-USUAL = ("plain", "fixed-size")  # what an audit looks at if it is not told
-FEW_ROUNDS = 4  # where files are written, or noise comes slowly
+USUAL = ("plain", "fixed-size")  # the paths that an audit checks by default
+FEW_ROUNDS = 4  # where files are written, or drawing noise is slow
 Place = tuple[str, Game]
 
 
 def examine(
     game: Game, paths: Sequence[str] = USUAL, seed: int = 0, own_data: bool = False, progress: Progress = silent
 ) -> list[Check]:
-    """Every check on each of these paths that the method has. `own_data`: noise is looked at on the game's own rows.
+    """Make every check on each of these paths that the method has.
+
+    `own_data`: on the path "plain", noise is checked on the rows of the game itself.
 
     Examples
     --------
@@ -74,20 +74,33 @@ def examine(
         check.one_of("audit", "path", name, PATHS)
         progress("checks", done, len(paths))
         if name in _SPECIAL:
-            checks += _SPECIAL[name](game, seed) if isinstance(game.privacy, Proven | ProvenColumns) else []
+            checks += _SPECIAL[name](game, seed) if game.privacy.budget is not None else []
             continue
         for label, place in _places(game, name):
-            checks += _all(place, label, seed, own_data and name == "plain")
+            checks += _all_checks(place, label, seed, own_data and name == "plain")
     return checks
 
 
-def _all(game: Game, path: str, seed: int, own_data: bool) -> list[Check]:
+def paths_of(game: Game) -> list[str]:
+    """The paths that the method of this game has."""
+    return [name for name in PATHS if _has_path(game, name)]
+
+
+def _has_path(game: Game, name: str) -> bool:
+    if name in _SPECIAL:
+        return game.privacy.budget is not None
+    try:
+        return bool(_places(game, name))
+    except (InvalidInput, NoGuarantee):
+        return False
+
+
+def _all_checks(game: Game, path: str, seed: int, own_data: bool) -> list[Check]:
     crowd = crowd_of(game, np.float32 if path == "float32" else np.float64)
     checks = noise_and_charges(game if own_data else crowd, path, seed)
-    if game.privacy.mode == "proven" and getattr(game.privacy, "noise", "seeded") == "seeded":
+    if game.privacy.budget is not None and not game.privacy.secret_noise:
         checks += clipping(crowd, path, seed)
-    asks = game.algorithm.asks()
-    if asks.batch and asks.only.kind == "gradient":
+    if game.asks.batch and game.asks.kinds == ("gradient",):
         checks += batches(game, path, seed)
     return checks
 
@@ -96,231 +109,201 @@ def _all(game: Game, path: str, seed: int, own_data: bool) -> list[Check]:
 
 
 def _places(game: Game, name: str) -> list[Place]:
-    """The game of each place on this path; none where the method has no such path."""
+    """The games to check on this path; none where the method has no such path."""
     if name == "plain":
-        return [("plain", game)]
-    if name == "columns":
-        return _columns(game)
-    if isinstance(game.algorithm, VerticalAlgorithm):
-        return []
+        return [(name, game)]
+    if game.algorithm.layout == "columns":
+        return _columns(game) if name == "columns" and game.privacy.budget is not None else []
     if name == "kernel":
         return [(name, replace(game, engine="kernel"))]
     if name == "float32":
         return [(name, game)]
-    if not isinstance(game.privacy, Proven):
+    if game.privacy.budget is None:
         return []
     if name == "variants":
-        return _variants(game)
-    return _of_promise(game, name, game.privacy)
+        return [(f"variant {method.variant}", replace(game, algorithm=method)) for method in _variants(game.algorithm)]
+    return _of_promise(game, name)
 
 
-def _of_promise(game: Game, name: str, privacy: Proven) -> list[Place]:
-    kind, record = game.algorithm.asks().only.kind, privacy.unit == "record"
-    if name == "secure" and kind == "gradient":
-        few = min(game.rounds, FEW_ROUNDS)
-        return [(name, replace(game, privacy=replace(privacy, noise="secure"), rounds=few, algorithm=_whole(game)))]
-    if name == "client" and privacy.mechanism == "gaussian" and record:
-        return [(name, replace(game, privacy=replace(privacy, unit="client", relation="replace-one")))]
-    if name == "add-remove" and record and privacy.relation == "replace-one":
-        return [(name, replace(game, privacy=replace(privacy, relation="add-remove"), algorithm=_whole(game)))]
-    if name == "laplace" and record and privacy.mechanism == "gaussian" and kind in ("gradient", "prox-steps"):
-        laplace = replace(privacy, mechanism="laplace", delta=0.0)
-        return [(name, replace(game, privacy=laplace, algorithm=_whole(game)))]
-    if name in ("fixed-size", "poisson") and record and kind == "gradient" and _has(game, "batch"):
-        if privacy.mechanism != "gaussian" or privacy.noise == "secure":
-            return []
-        relation: Any = "replace-one" if name == "fixed-size" else "add-remove"
-        method: Any = game.algorithm
-        method = method if method.asks().batch else replace(method, batch=2)
-        return [(name, replace(game, privacy=replace(privacy, relation=relation), algorithm=method))]
-    return []
-
-
-def _variants(game: Game) -> list[Place]:
-    if not _has(game, "variant"):
+def _of_promise(game: Game, name: str) -> list[Place]:
+    """The game with another promise, where there is one."""
+    privacy: Any = game.privacy
+    kinds, record, gaussian = game.asks.kinds, privacy.unit == "record", privacy.mechanism == "gaussian"
+    batched = record and gaussian and not privacy.secret_noise and kinds == ("gradient",) and _has(game, "batch")
+    places = {  # name: whether the method has it, what changes in the promise, and the size of batches
+        "secure": (kinds == ("gradient",), {"noise": "secure"}, 0),
+        "client": (gaussian and record, {"unit": "client", "relation": "replace-one"}, None),
+        "add-remove": (record and privacy.relation == "replace-one", {"relation": "add-remove"}, 0),
+        "laplace": (
+            record and gaussian and kinds in (("gradient",), ("prox-steps",)),
+            {"mechanism": "laplace", "delta": 0.0},
+            0,
+        ),
+        "fixed-size": (batched, {"relation": "replace-one"}, game.asks.batch or 2),
+        "poisson": (batched, {"relation": "add-remove"}, game.asks.batch or 2),
+    }
+    has, changes, batch = places.get(name, (False, {}, None))
+    if not has:
         return []
-    method: Any = game.algorithm
-    places = []
-    for variant in get_args(get_type_hints(type(method))["variant"]):
-        if variant != method.variant:
-            places.append((f"variant {variant}", replace(game, algorithm=replace(method, variant=variant))))
-    return places
-
-
-def _columns(game: Game) -> list[Place]:
-    if not isinstance(game.privacy, ProvenColumns):
-        return []
-    epsilon, delta = game.privacy.epsilon, game.privacy.delta
-    ridge = [columns_promise(epsilon, delta, unit) for unit in ("record", "column", "party")]
-    clipped = replace(ridge[-1], variant="clip", model_bound=1.0)
-    secure = replace(clipped, noise="secure")
-    few = min(game.rounds, FEW_ROUNDS)
-    return [
-        *((f"columns, {one.unit}", replace(game, privacy=one)) for one in ridge),
-        ("columns, clipped", replace(game, privacy=clipped)),
-        ("columns, secure", replace(game, privacy=secure, rounds=few)),
-    ]
+    method: Any = game.algorithm  # batches need one relation and one kind of noise
+    method = method if batch is None or not _has(game, "batch") else replace(method, batch=batch)
+    rounds = min(game.rounds, FEW_ROUNDS) if name == "secure" else game.rounds
+    return [(name, replace(game, privacy=replace(privacy, **changes), algorithm=method, rounds=rounds))]
 
 
 def _has(game: Game, name: str) -> bool:
     return any(field.name == name for field in fields(game.algorithm))
 
 
-def _whole(game: Game) -> Any:
-    """The method without batches, which go with one relation and one noise."""
-    method: Any = game.algorithm
-    return replace(method, batch=0) if _has(game, "batch") else method
+def _variants(method: Any) -> list[Any]:
+    """The method with each other value of its field `variant`."""
+    if not hasattr(method, "variant"):
+        return []
+    names = get_args(get_type_hints(type(method))["variant"])
+    return [replace(method, variant=name) for name in names if name != method.variant]
+
+
+def _columns(game: Game) -> list[Place]:
+    epsilon, delta = game.privacy.epsilon, game.privacy.delta
+    ridge = [columns_promise(epsilon, delta, unit) for unit in ("record", "column", "party")]
+    clipped = replace(ridge[-1], variant="clip", model_bound=1.0)
+    few = min(game.rounds, FEW_ROUNDS)
+    return [
+        *((f"columns, {one.unit}", replace(game, privacy=one)) for one in ridge),
+        ("columns, clipped", replace(game, privacy=clipped)),
+        ("columns, secure", replace(game, privacy=replace(clipped, noise="secure"), rounds=few)),
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------ other checks
 
 
 def _ledgers(game: Game, seed: int) -> list[Check]:
-    """One run on ledger files, and a later one on the same: together they must not answer more than was promised."""
+    """One run on ledger files, and a later run on the same files: together they must not exceed the promise."""
     game, path = crowd_of(replace(game, rounds=min(game.rounds, FEW_ROUNDS))), "ledgers"
     with tempfile.TemporaryDirectory() as folder:
-        world, player = world_of(game), Player(game, 0, None, streams=Streams(seed), ledgers=Path(folder))
+        world, player = World.of(game), Player(game, 0, None, streams=Streams(seed), ledgers=Path(folder))
         try:
             checks = noise_and_charges(game, path, seed, player)
             before = _charged(player)
         finally:
             player.place.close()
-        # Of another length, so that its answers have other noise: all kinds of answer together are to be paid for.
+        # Of another length, so that its answers have other noise: all kinds of answer draw on one budget.
         longer = replace(game, rounds=game.rounds + 1)
         later = Player(longer, 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
         try:
-            heard = watched(later)
+            given = len(expected(world, heard(later)))
             charged = _charged(later)
         finally:
             later.place.close()
-    given = sum(world.expect(answer) is not None for answer in heard.answers)
-    most = audit_promise.promised(game.privacy, game.algorithm.asks(), game.rounds).answers
+    most = sum(promise.answers for promise in world.promises)
     seen, wanted = f"{given} answers more, {charged} charged in all", f"all charged, at most {most}"
     holds = charged <= most and charged - before == given
     return [*checks, passed(path, "a later run on the same ledgers", seen, wanted, holds)]
 
 
 def _charged(player: Player) -> int:
-    """Answers in the ledger of the first client; all clients are asked the same."""
-    ledger: Any = player.place.ledger
-    return sum(ledger.spent(0).values())
+    """Number of answers in the ledger of the first client; all clients are asked the same."""
+    assert player.place.ledger is not None
+    return sum(player.place.ledger.spent(0).values())
 
 
 def _resume(game: Game, seed: int) -> list[Check]:
-    """The rounds after a checkpoint, played twice: the very same answers, or noise that has nothing to do with them."""
+    """Play the rounds after a checkpoint twice: the answers must be identical, or their noise unrelated."""
     game, path = crowd_of(game), "resume"
-    half, kept = game.rounds // 2, []
+    half, kept = game.rounds // 2, list[Checkpoint]()
 
     def keep(checkpoint: Checkpoint) -> None:
         if checkpoint.k == half:
             kept.append(checkpoint)
 
-    first, second = player_of(game, seed), player_of(game, seed)
-    all_of_it = watched(first, after_round=keep)
+    world, second = World.of(game), player_of(game, seed)
+    whole = heard(player_of(game, seed), after_round=keep)
     if not kept:
         return []
-    rest = watched(second, resume=kept[0])
-    before = [answer for answer in all_of_it.answers if answer.k > half]
-    same = len(before) == len(rest.answers) and all(
-        np.array_equal(one.given, other.given) for one, other in zip(before, rest.answers, strict=True)
-    )
-    counts, world = _charged(second), world_of(game)
-    answers = sum(world.expect(answer) is not None for answer in all_of_it.answers)
-    checks = [passed(path, "answers charged over both halves", str(counts), str(answers), counts == answers)]
-    if same:
-        return [*checks, Check(path, "answers after a checkpoint", "the same again", "the same, or new", "not refuted")]
-    return checks + _unrelated(game, path, "noise after a checkpoint", world, (before, world, rest.answers))
+    again = heard(second, resume=kept[0])
+    before = [answer for answer in whole if answer.k > half]
+    charged, given = _charged(second), len(expected(world, whole))
+    checks = [passed(path, "answers charged over both halves", str(charged), str(given), charged == given)]
+    if len(before) == len(again) and all(
+        np.array_equal(one.given, other.given) for one, other in zip(before, again, strict=True)
+    ):
+        return [*checks, passed(path, "answers after a checkpoint", "the same again", "the same, or new", True)]
+    return [*checks, _unrelated(path, "noise after a checkpoint", (world, before), (world, again))]
 
 
 def _seeds(game: Game, seed: int) -> list[Check]:
-    """One seed, another question: no noise in common."""
+    """The same seed for another question: the noise must be unrelated."""
     game, path = crowd_of(game), "seeds"
-    world, first = world_of(game), player_of(game, seed)
-    answers = watched(first).answers
+    first = player_of(game, seed)
+    here = World.of(game), heard(first)
     privacy: Any = game.privacy
-    changed_games = {"epsilon": replace(game, privacy=replace(privacy, epsilon=privacy.epsilon * 1.01))}
-    if not isinstance(game.algorithm, VerticalAlgorithm):
-        changed_games["bound on rows"] = replace(game, neighbours=_with_longer_rows(game.neighbours))
+    changed = {"epsilon": replace(game, privacy=replace(privacy, epsilon=privacy.epsilon * 1.01))}
+    rows = game.algorithm.layout == "rows"
+    if rows:
+        changed["bound on rows"] = replace(game, neighbours=_with_longer_rows(game.neighbours))
     checks = []
-    for name, other in changed_games.items():
-        others = watched(player_of(other, seed)).answers
-        sides = (answers, world_of(other), others)
-        checks += _unrelated(game, path, f"noise under another {name}", world, sides, other)
-    if hasattr(first.place.door, "key"):
-        second = player_of(game, seed, side=1)
-        there = watched(second).answers
-        name = "noise of the client whose rows differ"
-        changed = game.neighbours.client
-        checks += _unrelated(game, path, name, world, (answers, world_of(game, 1), there), client=changed)
-        checks += _bindings(first.place.door.key, second.place.door.key, changed, path, _by_another_engine(game, seed))
-    return checks
+    for name, other in changed.items():
+        there = World.of(other), heard(player_of(other, seed))
+        checks.append(_unrelated(path, f"noise under another {name}", here, there))
+    second, client = player_of(game, seed, side=1), game.neighbours.client
+    there = World.of(game, 1), heard(second)
+    checks.append(_unrelated(path, "noise of the client whose rows differ", here, there, client))
+    keys = [first.place.door.key, second.place.door.key]
+    if rows:
+        engine = "numpy" if first.place.exact.engine == "kernel" else "kernel"
+        keys.append(player_of(replace(game, engine=engine), seed).place.door.key)
+    return checks + _bindings(keys, client, path)
 
 
-def _with_longer_rows(neighbours: Neighbours) -> Neighbours:
+def _with_longer_rows(neighbours: Any) -> Any:
     """The same rows, with a promise that allows longer ones."""
-    sides: tuple[Any, Any] = (neighbours.first, neighbours.second)
-    first, second = (replace(side, row_bound=1.01 * side.row_bound) for side in sides)
+    first, second = (replace(side, row_bound=1.01 * side.row_bound) for side in (neighbours.first, neighbours.second))
     return replace(neighbours, first=first, second=second)
 
 
-def _by_another_engine(game: Game, seed: int) -> NoiseKey | None:
-    """The key of the same game, computed by the other engine; None where there is one engine."""
-    if isinstance(game.algorithm, VerticalAlgorithm):
-        return None
-    engine = "numpy" if player_of(game, seed).place.exact.engine == "kernel" else "kernel"
-    return player_of(replace(game, engine=engine), seed).place.door.key
-
-
-def _bindings(key: NoiseKey, other: NoiseKey, client: int, path: str, engine: NoiseKey | None) -> list[Check]:
-    """One question to the keys of two data sets: each thing that noise is bound to must be enough by itself."""
+def _bindings(keys: Sequence[NoiseKey], client: int, path: str) -> list[Check]:
+    """Ask the keys of two data sets, and of another engine, the same question: each thing that noise is bound to must
+    change it alone."""
     who, exact = np.array([client]), np.zeros((1, 1000))
 
-    def noise(of: NoiseKey, answer: np.ndarray, purpose: Purpose = Purpose.NOISE) -> np.ndarray:
-        return of.noise("gaussian", who, who, 1, purpose, 0, answer).ravel()
+    def noise(key: NoiseKey, answer: np.ndarray, purpose: Purpose = Purpose.NOISE, asked: float = 0.0) -> np.ndarray:
+        return key.noise("gaussian", who, who, 1, purpose, 0, answer, (np.full((1, 1), asked),)).ravel()
 
-    def batch(of: NoiseKey) -> np.ndarray:
-        return of.batch(who, who, np.array([exact.size]), 1, 0).ravel() - 0.5
+    def batch(key: NoiseKey) -> np.ndarray:
+        return key.batch(who, who, np.array([exact.size]), 1, 0).ravel() - 0.5
 
+    key, other = keys[:2]
     pairs = {
         "noise for the same answer about other rows": (noise(key, exact), noise(other, exact)),
         "noise for another answer about the same rows": (noise(key, exact), noise(key, exact + 1.0)),
+        "noise for the same answer to another question": (noise(key, exact), noise(key, exact, asked=1.0)),
         "noise for another purpose": (noise(key, exact), noise(key, exact, Purpose.RELEASE)),
         "batches of the same question about other rows": (batch(key), batch(other)),
     }
-    if engine is not None:
+    for engine in keys[2:]:
         pairs["noise for the same answer by another engine"] = (noise(key, exact), noise(engine, exact))
-    tables = {name: np.stack(pair)[:, None, None, :] for name, pair in pairs.items()}
-    return judged([replace(audit_noise.related(table, "runs"), name=name) for name, table in tables.items()], path)
+    return [_uncorrelated(path, name, *pair) for name, pair in pairs.items()]
 
 
 def _unrelated(
-    game: Game, path: str, name: str, world: Any, pair: tuple[Any, Any, Any], other: Game | None = None,
+    path: str,
+    name: str,
+    here: tuple[World, Sequence[Answer]],
+    there: tuple[World, Sequence[Answer]],
     client: int | None = None,
-) -> list[Check]:  # fmt: skip
-    """Whether the noise of two plays goes together, number by number."""
-    answers, there, others = pair
-    sides = []
-    for one, where, heard in ((game, world, answers), (other or game, there, others)):
-        promise = audit_promise.promised(one.privacy, one.algorithm.asks(), one.rounds)
-        found = standardised(where, heard, promise.multiplier)
-        rows = slice(None) if client is None else slice(client, client + 1)
-        sides.append(np.concatenate([noise.z[:, :, rows].ravel() for noise in found.values()]))
-    table = np.stack(sides)[:, None, None, :]
-    outcome = audit_noise.related(table, "runs")
-    return judged([replace(outcome, name=name)], path)
+) -> Check:
+    """Whether the noise of two plays is unrelated, number by number; of one client, or of all."""
+    clients = slice(None) if client is None else slice(client, client + 1)
+    return _uncorrelated(path, name, *(
+        np.concatenate([noise.z[:, :, clients].ravel() for noise in standardised(*side).values()])
+        for side in (here, there)
+    ))  # fmt: skip
+
+
+def _uncorrelated(path: str, name: str, one: np.ndarray, other: np.ndarray) -> Check:
+    outcome = tests.related(np.stack([one, other])[:, None, None, :], "runs")
+    return judged([replace(outcome, name=name)], path)[0]
 
 
 _SPECIAL: dict[str, Callable[[Game, int], list[Check]]] = {"ledgers": _ledgers, "resume": _resume, "seeds": _seeds}
-
-
-def paths_of(game: Game) -> list[str]:
-    """The paths that this game's method has."""
-    found = []
-    for name in PATHS:
-        try:
-            has = name in _SPECIAL or bool(_places(game, name))
-        except (InvalidInput, NoGuarantee):
-            has = False
-        if has and (name not in _SPECIAL or isinstance(game.privacy, Proven | ProvenColumns)):
-            found.append(name)
-    return found

@@ -1,8 +1,8 @@
 """What is promised, computed a second time: noise, sensitivities and epsilons, from the promise alone.
 
-An audit that asked the code under audit how much noise there should be would believe its errors. So nothing here calls
-`accounting.py`, `local_runs.py`, `sensitivity.py` or a door: noise follows from closed formulas solved with SciPy,
-epsilons from `second_accountant.py`, sensitivities from the proofs.
+If the audit asked the code under audit how much noise there should be, it would believe its errors. So nothing here
+calls `privacy/accounting`, `local_steps.py`, `sensitivity.py` or a door: noise follows from closed formulas solved with
+SciPy, epsilons from `second_accountant.py`, sensitivities from the proofs.
 """
 
 import math
@@ -12,72 +12,82 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.auditing.second_accountant import second_epsilon
-from sottovoce.core.contract import Asks, Descent, ProxSteps
-from sottovoce.privacy.events import Event
+from sottovoce.core.contract import Asks, Descent, Part, ProxSteps
+from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
-SOLVED = 1e-9  # the gradient that is left where a solver stops, as `problems/rows/oracle.py` documents it
+SOLVED = 1e-9  # norm of the gradient where a solver stops, as `problems/rows/oracle.py` documents it
+_RELATIONS: dict[str, Relation] = {  # unit: how neighbours differ, if not by the relation of one record
+    "client": "replace-client",
+    "party": "replace-client",
+    "column": "replace-column",
+}
 
 # ------------------------------------------------------------------------------------------------ noise and epsilon
 
 
 @dataclass(frozen=True)
 class Promised:
-    """What each answer is promised to be, and how many there may be."""
+    """What each answer to one kind of question is promised to be, and how many there may be."""
 
-    mechanism: str  # as `events.Event` names it
-    relation: str
-    sampling: str  # "full", "poisson", "fixed-size"
-    answers: int  # of the whole run
-    epsilon: float
+    mechanism: Mechanism
+    relation: Relation
+    sampling: Sampling
+    answers: int  # in the whole run
+    epsilon: float  # of the whole run, all kinds of question together
     delta: float
+    share: float = 1.0  # of the budget, in mu²
 
     @property
     def multiplier(self) -> float | None:
-        """The noise over the sensitivity that just keeps the promise; None where only `epsilon_of` can tell."""
+        """The least noise, divided by the sensitivity, that keeps the promise; None where batches are drawn."""
         if self.sampling != "full":
             return None
         if self.mechanism == "laplace":
             return self.answers / self.epsilon
+        answers = self.answers / self.share
         if self.mechanism == "gaussian":
-            return math.sqrt(self.answers) / gaussian_mu(self.epsilon, self.delta)
-        return math.sqrt(self.answers / (2 * zcdp_rho(self.epsilon, self.delta)))
+            return math.sqrt(answers) / gaussian_mu(self.epsilon, self.delta)
+        return math.sqrt(answers / (2 * zcdp_rho(self.epsilon, self.delta)))
 
-    def epsilon_of(self, multiplier: float, answers: int, rate: float = 1.0, size: int = 1) -> float:
-        """The epsilon of so many answers with so much noise, by the second accountant."""
-        sampled: dict[str, Any] = {} if self.sampling == "full" or rate == 1 else {"sampling": self.sampling}
-        if sampled and self.sampling == "poisson":
-            sampled["rate"] = rate
-        elif sampled:
-            sampled |= {"batch": round(rate * size), "size": size}
-        event = Event(self.mechanism, multiplier, relation=self.relation, **sampled)  # type: ignore[arg-type]
-        return second_epsilon({event: answers}, self.delta)
+    def event(self, multiplier: float, rate: float = 1.0, size: int = 1) -> Event:
+        """One such answer with so much noise, to a client of `size` records that draws this share of them."""
+        if self.sampling == "full" or rate == 1:
+            return Event(self.mechanism, multiplier, relation=self.relation)
+        if self.sampling == "poisson":
+            return Event(self.mechanism, multiplier, "poisson", self.relation, rate=rate)
+        return Event(self.mechanism, multiplier, "fixed-size", self.relation, batch=round(rate * size), size=size)
 
 
-def promised(privacy: Any, asks: Asks, rounds: int) -> Promised:
-    """What a `Proven` or `ProvenColumns` promise means for every single answer of a run of so many rounds."""
-    secure = privacy.noise == "secure"
-    if isinstance(privacy, ProvenColumns):
-        relation = {"party": "replace-client", "column": "replace-column", "record": "replace-one"}[privacy.unit]
-        mechanism = "discrete-gaussian" if secure else "gaussian"
-        answers = rounds * asks.only.answers + privacy.model
-        return Promised(mechanism, relation, "full", answers, privacy.epsilon, privacy.delta)
-    assert isinstance(privacy, Proven)
-    times = rounds if privacy.participations is None else min(rounds, privacy.participations)
-    mechanism = "discrete-gaussian" if secure and privacy.mechanism == "gaussian" else privacy.mechanism
-    if privacy.unit == "client":
-        return Promised(mechanism, "replace-client", "full", times * asks.releases, privacy.epsilon, privacy.delta)
-    sampling = "full"
-    if asks.only.kind == "descent" and mechanism == "gaussian":
-        mechanism = "gaussian-chain"
-    elif asks.batch and asks.only.kind == "gradient":
-        sampling = "poisson" if privacy.relation == "add-remove" else "fixed-size"
-    return Promised(mechanism, privacy.relation, sampling, times * asks.only.answers, privacy.epsilon, privacy.delta)
+def promised(privacy: Proven | ProvenColumns, asks: Asks, rounds: int) -> tuple[Promised, ...]:
+    """What a promise means for the answers of each part of a run; where whole clients are hidden, for its uploads."""
+    unit, times = privacy.unit, min(rounds, getattr(privacy, "participations", None) or rounds)
+    relation = _RELATIONS.get(unit, getattr(privacy, "relation", "replace-one"))
+    mechanism: Mechanism = getattr(privacy, "mechanism", "gaussian")
+    if privacy.noise == "secure" and mechanism == "gaussian":
+        mechanism = "discrete-gaussian"
+    budget = (privacy.epsilon, privacy.delta)
+    if unit == "client":
+        return (Promised(mechanism, relation, "full", times * asks.releases, *budget),)
+    promises = []
+    for part in asks.parts:
+        answers = min(times, part.rounds(rounds)) * part.answers
+        if part is asks.parts[-1]:
+            answers += getattr(privacy, "model", 0)  # a party's model for prediction, after the last round
+        chain = part.kind == "descent" and mechanism == "gaussian"
+        of_part = ("gaussian-chain" if chain else mechanism, relation, _sampling(part, relation))
+        promises.append(Promised(*of_part, answers, *budget, part.share))
+    return tuple(promises)
+
+
+def _sampling(part: Part, relation: Relation) -> Sampling:
+    if not part.batch or part.kind != "gradient":
+        return "full"
+    return "poisson" if relation == "add-remove" else "fixed-size"
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The mu at which N(0, 1) against N(mu, 1) is just (epsilon, delta)-private."""
+    """The largest mu for which N(0, 1) against N(mu, 1) is (epsilon, delta)-private."""
     return math.exp(_root(lambda log_mu: _log_delta(math.exp(log_mu), epsilon) - math.log(delta), -20.0, 20.0))
 
 
@@ -108,33 +118,33 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 def _root(excess: Callable[[float], float], low: float, high: float) -> float:
     from scipy.optimize import brentq
 
-    found: Any = brentq(excess, low, high, xtol=1e-13)
-    return float(found)
+    root: Any = brentq(excess, low, high, xtol=1e-13)
+    return float(root)
 
 
 def batch_rates(batch: float, sizes: np.ndarray, fixed: bool) -> np.ndarray:
-    """The share of its records that a client draws: `batch` of them, or that share if below 1."""
+    """The share of its records that a client draws: `batch` records, or this share of them if below 1."""
     wanted = [min(batch * size if batch < 1 else batch, size) for size in sizes]
-    return np.array([max(1, round(one)) if fixed else one for one in wanted]) / sizes
+    return np.array([max(1, round(number)) if fixed else number for number in wanted]) / sizes
 
 
 # ------------------------------------------------------------------------------------------------------ sensitivities
 
 
 def gradient_sensitivity(privacy: Proven, weight: np.ndarray, rate: np.ndarray) -> np.ndarray:
-    """2C, or C where a record is left out, times what a record counts for in a mean over the expected batch."""
+    """2C, or C where a record is left out, times the weight of a record in a mean over the expected batch."""
     return (2.0 if privacy.relation == "replace-one" else 1.0) * privacy.clip * weight / rate
 
 
-def argmin_sensitivity(one: np.ndarray, rho: Any, ridge: float) -> np.ndarray:
+def argmin_sensitivity(one: np.ndarray, rho: np.ndarray, ridge: float) -> np.ndarray:
     """Gradients that differ by at most `one` everywhere move the minimiser of a (rho + ridge)-convex function so far,
-    and each of two solvers may be off by a gradient of `SOLVED`."""
-    return (one + 2 * SOLVED) / (np.asarray(rho, dtype=np.float64) + ridge)
+    and each of two solvers may stop at a gradient of norm `SOLVED`."""
+    return (one + 2 * SOLVED) / (rho + ridge)
 
 
 def prox_sensitivity(spec: ProxSteps, one: np.ndarray, most: np.ndarray, absorbed: bool) -> np.ndarray:
-    """From a public start: u <- (keep u + D)/total, D = `one`; from the second step on `most` where the steps do not
-    absorb that they stand at different points."""
+    """From a public start: u <- (keep u + D)/total with D = `one`. From the second step on D = `most`, unless the
+    steps absorb that the two runs are at different points."""
     moved, total_moved = np.zeros_like(one), np.zeros_like(one)
     for j in range(len(spec.keep)):
         moved = (np.asarray(spec.keep[j]) * moved + (one if j == 0 or absorbed else most)) / np.asarray(spec.total[j])
@@ -143,10 +153,10 @@ def prox_sensitivity(spec: ProxSteps, one: np.ndarray, most: np.ndarray, absorbe
 
 
 def chain_deviation(spec: Descent, one: np.ndarray, smooth: np.ndarray) -> np.ndarray:
-    """What the noise on the end of a chain has to be for a multiplier of 1, where gradients do not depend on the point.
+    """The deviation of the noise on the end of a chain, for a multiplier of 1, if gradients are the same everywhere.
 
     The noise of every step is `one` times sqrt((1+c)(1−c^N)/((1−c)(1+c^N))), c being the contraction of a step on the
-    steepest data; the end is the sum of what each step's noise became in the steps after it.
+    steepest data. The noise on the end is the sum of what later steps make of the noise of each step.
     """
     flat = 1 - np.asarray(spec.step) * (spec.ridge + spec.pull)
     steep = 1 - np.asarray(spec.step) * (smooth + spec.ridge + spec.pull)
@@ -156,7 +166,7 @@ def chain_deviation(spec: Descent, one: np.ndarray, smooth: np.ndarray) -> np.nd
 
 
 def scores_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) -> np.ndarray:
-    """How far a party's scores can move, for a target u (projected) and mu = lam/rho."""
+    """How far a party's scores can move, for a projected target u and mu = lam/rho."""
     length = np.sqrt(np.square(u).sum(axis=-1, keepdims=True))
     if privacy.variant == "clip":
         return np.full_like(length, 2 * privacy.bound)
@@ -170,14 +180,14 @@ def scores_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) ->
 
 
 def model_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) -> np.ndarray:
-    """The same of a party's model for prediction."""
+    """How far a party's model for prediction can move."""
     length = np.sqrt(np.square(u).sum(axis=-1, keepdims=True))
     if privacy.variant == "clip":
         return np.full_like(length, 2 * float(privacy.model_bound or 0))
     ball = length / np.sqrt(mu)
-    return (
-        np.minimum(2 * _record_reach(privacy, u, mu, length) / np.sqrt(mu), ball) if privacy.unit == "record" else ball
-    )
+    if privacy.unit != "record":
+        return ball
+    return np.minimum(2 * _record_reach(privacy, u, mu, length) / np.sqrt(mu), ball)
 
 
 def _record_reach(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray, length: np.ndarray) -> np.ndarray:

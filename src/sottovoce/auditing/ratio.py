@@ -1,12 +1,12 @@
-"""How much more likely is what was seen under one data set than under its neighbour?
+"""How much more likely are the messages under one data set than under its neighbour?
 
-Everything an observer sees is a value that is fixed by the past, plus fresh noise of known law. So the likelihood
-ratio of a transcript is the product, value by value, of two noise densities: those around what the algorithm would
-have said on the one data set and on the other, *both given the past that was seen*. Two runs of the true code give
-them: one on the first data set, and one on the second with the same values forced on it.
+Everything an observer sees is a value that is fixed by the past, plus fresh noise of known distribution. So the
+likelihood ratio of a transcript is the product, value by value, of two noise densities: around what the algorithm would
+have sent on the one data set and on the other, *both given the same past*. Two runs of the true code show these values:
+one on the first data set, and one on the second with the messages of the first forced on it.
 
-Where the distance between the two does not depend on the past (a canary of linear loss), nothing needs sampling:
-Gaussian values add up to one Gaussian of mu² = Σ |shift|²/scale², Laplace ones to epsilon = Σ |shift|_1/scale.
+If the distance between the two does not depend on the past (as with a canary of linear loss), no sampling is needed:
+Gaussian values add up to one Gaussian of mu² = Σ |shift|²/scale², Laplace values to epsilon = Σ |shift|_1/scale.
 """
 
 import math
@@ -14,20 +14,125 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sottovoce.auditing.tape import Made
+from sottovoce.auditing.finding import Finding, conclude
+from sottovoce.auditing.game import Game, Heard, Player, Sampling, deaf, in_turns, streams_of
+from sottovoce.auditing.score import epsilon_from_ratios
+from sottovoce.auditing.tape import Made, Tape
+from sottovoce.core.random.streams import Streams
 from sottovoce.privacy.accounting import gaussian_epsilon
 
 CONSTANT = 1e-6  # relative: shifts that differ by less from run to run count as the same
+PILOT, FEW = 64, 16  # runs that show which statistic applies; fewer where each answer needs an iterative solver
+_EVIDENCE = {  # by `PrivacyMode.promise`
+    "record": "every noisy answer about the client's data (more than the server sees)",
+    "columns": "every noisy answer about the party's data, its model for prediction included",
+}
+
+
+def by_ratio(game: Game, sampling: Sampling) -> Finding | None:
+    """A bound from ratios of true densities; None where messages are not values with noise added at the door."""
+    if game.secret_batches:
+        return None
+    sampling.progress("a look first", 0, 0)
+    runs = max(min(FEW if "argmin" in game.asks.kinds else PILOT, game.at_once), 2)
+    table = Table(game, runs)
+    tapes = table.play(0, streams_of(sampling.seed, "pilot", runs))
+    if tapes is None or not table.is_complete(sampling.seed):
+        return None
+    here, there = (tape.all_made for tape in tapes)
+    if not noise_is_as_stated(tapes[0].answers, here):
+        return None
+    kinds = {made.kind for made in here}
+    sizes = shifts(here, there)
+    if sizes is not None and len(kinds) == 1:
+
+        def bound(values: slice, delta: float) -> float | None:
+            return exact_epsilon(min(kinds), sizes[values], delta)
+
+        exact = conclude(game, "exact", table.evidence, 2 * runs, bound, "all")
+        if exact is not None:
+            return exact
+    return _by_sampled_ratio(game, sampling, table.evidence)
+
+
+def _by_sampled_ratio(game: Game, sampling: Sampling, evidence: str) -> Finding | None:
+    at_once = min(game.at_once, max(32, sampling.runs // 2))
+    table = Table(game, at_once, sampling.runs)
+    ratios: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])  # (runs, values) of each side
+
+    def play(side: int, turn: int) -> bool:
+        tapes = table.play(side, streams_of(sampling.seed, f"{side} {turn}", at_once))
+        if tapes is None:
+            return False
+        here, there = tapes
+        values = zip(here.answers, here.all_made, there.all_made, strict=True)
+        ratios[side].append(np.stack([log_ratio(*value) for value in values], axis=1))
+        return True
+
+    played, interrupted = in_turns(play, at_once, sampling.runs, sampling.progress)
+    if not played:
+        return None
+    first, second = (np.concatenate(side) for side in ratios)
+
+    def bound(values: slice, delta: float) -> float:
+        one, other = (side[:, values].sum(axis=1) for side in (first, second))
+        return epsilon_from_ratios(one, other, delta, sampling.confidence)
+
+    return conclude(game, "ratio", evidence, played, bound, "last", sampling.confidence, interrupted)
+
+
+class Table:
+    """Two players; the values that one of them released are forced on the other."""
+
+    def __init__(self, game: Game, runs: int, in_all: int = 0) -> None:
+        self.game, self.runs = game, runs
+        self.players = [Player(game, side, runs, in_all) for side in (0, 1)]
+        self.answers = game.privacy.mode == "proven"  # whether all noisy answers count as seen, or only uploads
+        seen = _EVIDENCE.get(game.privacy.promise, "every upload of the client")
+        self.evidence = f"{seen}, {game.rounds} rounds"
+
+    def play(self, side: int, streams: Streams) -> tuple[Tape, Tape] | None:
+        """The tapes of one side, and of the other with the same values forced; None if the densities are unknown."""
+        client = self.game.neighbours.client
+        here, sent = Tape(client=client), Heard(self.runs)
+        self.players[side].play(streams, sent if self.answers else deaf, here)
+        there, sent_again = Tape(here.answers, client), Heard(self.runs)
+        self.players[1 - side].play(streams, sent_again if self.answers else deaf, there)
+        if not here.made or None in here.made or None in there.made or len(here.made) != len(there.made):
+            return None
+        if self.answers and not np.array_equal(sent.numbers(), sent_again.numbers()):
+            return None  # messages are not functions of the answers: something else carries data
+        return here, there
+
+    def is_complete(self, seed: int) -> bool:
+        """Whether an observer sees nothing besides the noisy values: every upload is one of them, and once they are
+        given, the clients' other random numbers do not matter."""
+        if self.answers:
+            return True
+        client, streams = self.game.neighbours.client, streams_of(seed, "complete", self.runs)
+        tape, sent = Tape(client=client), Heard(self.runs, client)
+        self.players[0].play(streams, sent, tape)
+        again, sent_again = Tape(tape.answers, client), Heard(self.runs, client)
+        self.players[0].play(streams, sent_again, again, coins=streams_of(seed, "other coins", self.runs))
+        values = [value.reshape(len(value), -1) for value in tape.answers]
+        uploads = [part for part in sent.parts if any(np.array_equal(part, value) for value in values)]
+        if len(uploads) < len(values) or not np.array_equal(sent.numbers(), sent_again.numbers()):
+            return False
+        pairs = zip(tape.all_made, again.all_made, strict=True)
+        return all(np.array_equal(one.exact, other.exact) for one, other in pairs)
+
+
+# ------------------------------------------------------------------------------------------------------- densities
 
 
 def log_ratio(seen: np.ndarray, here: Made, there: Made) -> np.ndarray:
     """log density of `seen` (runs, 1, dim) under `here` minus that under `there`, (runs,).
 
-    A scale of 0 is a point: what lies on it is infinitely likelier there than anywhere with noise.
+    A scale of 0 is a single point: a value there is infinitely more likely than under any noise.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        own, other = (_log_density(seen, made) for made in (here, there))
-        return np.where(own == other, 0.0, own - other)  # two points at the same place: no difference
+        first, second = (_log_density(seen, made) for made in (here, there))
+        return np.where(first == second, 0.0, first - second)  # 0 for two points at the same place
 
 
 def _log_density(seen: np.ndarray, made: Made) -> np.ndarray:
@@ -38,10 +143,10 @@ def _log_density(seen: np.ndarray, made: Made) -> np.ndarray:
 
 
 def shifts(here: Sequence[Made], there: Sequence[Made]) -> np.ndarray | None:
-    """How far apart the two stand at each value, in units of its noise; None if that depends on the past.
+    """The distance between the two sides at each value, in units of its noise; None if it depends on the past.
 
-    The L2 norm of the shift for Gaussian noise, its L1 norm for Laplace. Infinite where one side has no noise and
-    the other stands elsewhere or has some.
+    The L2 norm of the shift for Gaussian noise, its L1 norm for Laplace noise. Infinite where one side has no noise
+    and the other has some, or another value.
     """
     sizes = []
     for one, other in zip(here, there, strict=True):
@@ -63,7 +168,7 @@ def shifts(here: Sequence[Made], there: Sequence[Made]) -> np.ndarray | None:
 
 
 def exact_epsilon(kind: str, sizes: np.ndarray, delta: float) -> float | None:
-    """The epsilon at `delta` of values that stand so far apart, all of this kind; None where there is no formula."""
+    """The epsilon at `delta` of values with these distances, all of this kind; None if there is no formula."""
     if np.isinf(sizes).any():
         return math.inf
     if kind == "laplace":
@@ -75,10 +180,10 @@ def exact_epsilon(kind: str, sizes: np.ndarray, delta: float) -> float | None:
 
 
 def noise_is_as_stated(seen: Sequence[np.ndarray], made: Sequence[Made]) -> bool:
-    """Whether the noise that was added has the stated size and is fresh each time, as far as these runs can tell.
+    """Whether the added noise has the stated size and is new each time, as far as these runs can tell.
 
-    A ratio computed from densities trusts them. Noise that is drawn once and used twice, or of another size, would
-    be missed; so it is looked at first, with a false alarm in about one of a million audits.
+    A ratio computed from densities trusts them, and would miss noise of another size, or noise that is used twice. So
+    the noise is checked first, with a false alarm in about one of a million audits.
     """
     pairs = zip(seen, made, strict=True)
     noise = [((x - m.exact) / m.scale).reshape(len(x), -1) for x, m in pairs if np.all(m.scale > 0)]
@@ -89,7 +194,7 @@ def noise_is_as_stated(seen: Sequence[np.ndarray], made: Sequence[Made]) -> bool
     spread = np.abs(drawn).mean() if laplace else np.square(drawn).mean()  # both 1; deviation of one term: 1 or sqrt 2
     if abs(spread - 1) > 6 * math.sqrt((1 if laplace else 2) / drawn.size):
         return False
-    for low in range(0, drawn.shape[1], 2000):  # twice the same number: equal to the last digit or nearly so
+    for low in range(0, drawn.shape[1], 2000):  # the same number twice: equal to the last digit, or nearly
         some = drawn[:, low : low + 2000]
         related = np.abs(np.corrcoef(some, rowvar=False)) if some.shape[1] > 1 else np.eye(1)
         if np.any(related - np.eye(len(related)) > 0.99):

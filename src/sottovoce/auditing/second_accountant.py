@@ -1,6 +1,6 @@
-"""Epsilon computed a second time, by other means than `accounting.py`: what `sottovoce verify` compares with.
+"""Epsilon computed a second time, by other means than `privacy/accounting/`: what `sottovoce verify` compares with.
 
-Nothing of `accounting.py` is used here. Where that one has a closed form or a sum of its own, this one asks
+Nothing of `privacy/accounting/` is used here. Where that one has a closed form or a sum of its own, this one asks
 dp-accounting; where that one asks dp-accounting (Poisson batches), this one composes privacy losses itself.
 
 | events | first | second |
@@ -8,7 +8,8 @@ dp-accounting; where that one asks dp-accounting (Poisson batches), this one com
 | Gaussian, full batch | trade-off in closed form | dp-accounting, privacy loss distribution |
 | Gaussian, Poisson batch | dp-accounting, privacy loss distribution | `compose_losses`, below |
 | Gaussian, fixed-size batch | Rényi moments as integrals | `_by_printed_theorem`, below; dp-accounting, Rényi |
-| discrete Gaussian, Gaussian chain | zCDP in closed form | dp-accounting, Rényi orders around the best one |
+| discrete Gaussian on a known grid | Theorem 2 of `accounting/discrete.py` | the same, `_as_continuous` below |
+| other discrete Gaussian, Gaussian chain | zCDP in closed form | dp-accounting, Rényi orders around the best one |
 | Laplace, randomised response | sum, or zCDP | sum, or dp-accounting's zCDP |
 
 Both take the least of the bounds that apply. Of one kind of answer the two numbers differ by rounding and grids alone:
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.events import Event, GridEvent
 
 TOLERANCE, SAMPLED_TOLERANCE = 1e-5, 1e-2  # relative
 _MOST = 256  # order of a Rényi divergence
@@ -33,8 +34,15 @@ _PURE = ("laplace", "randomized-response")
 
 def second_epsilon(spent: Mapping[Event, int], delta: float) -> float:
     """The epsilon of all these charges together at `delta`."""
-    items = tuple(sorted(((event, count) for event, count in spent.items() if count), key=repr))
-    return _epsilon(items, delta) if items else 0.0
+    slack, kinds = 0.0, list[tuple[Event, int]]()
+    for event, count in spent.items():
+        if count and isinstance(event, GridEvent):
+            continuous, slack_of_one = _as_continuous(event)
+            kinds.append((continuous, count))
+            slack += count * slack_of_one
+        elif count:
+            kinds.append((event, count))
+    return 2 * slack + _epsilon(tuple(sorted(kinds, key=repr)), delta * math.exp(-slack)) if kinds else 0.0
 
 
 def tolerance(spent: Mapping[Event, int]) -> float:
@@ -83,6 +91,29 @@ def _bounds(items: _Items, delta: float) -> Iterator[float]:
             yield _by_printed_theorem(items, delta)
         if max(event.noise_multiplier for event, _ in items) < _CANCELS_FROM:
             yield _by_renyi(items, delta)
+
+
+@lru_cache(maxsize=1024)
+def _as_continuous(event: GridEvent) -> tuple[Event, float]:
+    """Theorem 2 with 50 digits: the Gaussian answer with 64 grid steps² less variance, and the slack of one answer.
+
+    Of the two parts of the slack, b(64) and a sum of h − 1 numbers b(σ² k/(k+1)), each of the latter is at most
+    b(σ²/2); and b = log((1 + θ)/(1 − θ)) <= 3 θ, θ <= 3 exp(−2π² v), as v >= 32.
+    """
+    from decimal import Decimal, localcontext
+
+    with localcontext() as context:
+        context.prec = 50
+        # `scale` is rounded: this is the float that noise is drawn with.
+        variance = Decimal(event.scale) ** 2
+        lost = Decimal(64)
+        deviation = (variance * event.contributors - lost).sqrt()
+        pi_squared = Decimal("9.8696044010893586188344909998761511353136994072407")
+        close = [9 * (-2 * pi_squared * v).exp() for v in (variance / 2, lost)]
+        slack = event.coordinates * ((event.contributors - 1) * close[0] + close[1])
+        multiplier = float(deviation / Decimal(event.sensitivity))
+    batches = {"rate": event.rate, "batch": event.batch, "size": event.size}
+    return Event("gaussian", multiplier, event.sampling, event.relation, **batches), float(slack)
 
 
 def _share(event: Event) -> float:

@@ -1,25 +1,27 @@
-"""Replay: is what a message gives away all accounted for?
+"""Recording what passes a door, and forcing it on another run.
 
-Run an algorithm on data A and keep what the oracle gave out; run it on data B with those same answers forced. Every
-message the server sees must be identical, or something besides the noisy answers carried data.
+Replay asks: do the noisy answers explain everything that a message reveals? Run an algorithm on data A and keep what
+the oracle answered; run it on data B with the same answers forced. Every message to the server must be identical.
+Otherwise something besides the noisy answers carried data.
 
-The other files of this family measure *how much* is given away: `audit_ratio.py` and `audit_gaussian.py` where the
-law of what is seen is known, `audit_statistics.py` from samples, `audit_one_run.py` and `audit_membership.py` from a
-single training run. `auditing/audit.py` plays the game.
+A `Tape` keeps or forces noisy values. A `Recorder` also keeps the questions that they answer.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
+
+from sottovoce.experiment.local import LocalClients
+from sottovoce.privacy.doors.releases import Releases
 
 Data = TypeVar("Data")
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a noisy value was made of: `exact` + noise of this kind and scale, (..., rows, coordinates) and (..., 1)."""
+    """How a noisy value was made: `exact` plus noise of this kind and scale, (..., rows, coordinates) and (..., 1)."""
 
     exact: np.ndarray
     scale: np.ndarray
@@ -27,14 +29,14 @@ class Made:
 
 
 class Tape:
-    """Put in a door's `intercept`: keeps the answers that pass, or replaces them by kept ones.
+    """Put in a door's `intercept`: keeps the answers that pass, or replaces them by the `forced` ones, in order.
 
-    With a `client` it keeps and replaces that client's answers alone; a round must then be everyone's.
+    With a `client` it keeps and replaces only the answers of that client; then everyone must take part in each round.
     """
 
     def __init__(self, forced: Sequence[np.ndarray] | None = None, client: int | None = None) -> None:
         self.answers: list[np.ndarray] = []
-        self.made: list[Made | None] = []  # None where the noise did not join at the door
+        self.made: list[Made | None] = []  # None where noise was not added at the door
         self._forced = None if forced is None else iter(forced)
         self._rows = slice(None) if client is None else slice(client, client + 1)
 
@@ -50,10 +52,94 @@ class Tape:
             self.made.append(Made(exact[..., self._rows, :].copy(), scales[..., self._rows, :].copy(), kind))
         return answer
 
+    @property
+    def all_made(self) -> list[Made]:
+        """How the values were made, of those whose noise was added at the door."""
+        return [made for made in self.made if made is not None]
+
 
 def replays(run: Callable[[Data, Tape], Sequence[np.ndarray]], a: Data, b: Data) -> bool:
-    """Whether `run` sends the same messages on `b` as on `a` when it is given the same answers."""
+    """Whether `run` sends the same messages on `b` as on `a` when it gets the same answers."""
     tape = Tape()
     on_a = run(a, tape)
     on_b = run(b, Tape(tape.answers))
     return len(on_a) == len(on_b) and all(np.array_equal(x, y) for x, y in zip(on_a, on_b, strict=True))
+
+
+# ------------------------------------------------------------------------------------- answers, with their questions
+
+RELEASE, MODEL = "release", "model"
+_ARGUMENTS = {  # kind of answer: names of what is asked, as in `core/contract.py`
+    "gradient": ("w",),
+    "argmin": ("centre", "rho", "linear", "ridge", "start"),
+    "prox-steps": ("start", "spec"),
+    "descent": ("start", "spec"),
+    "fit": ("target", "rho", "noise"),
+    RELEASE: ("u", "noise", "centre"),
+    MODEL: ("kept", "local", "k"),
+}
+_QUESTIONS = {"grad": "gradient", "argmin": "argmin", "prox_steps": "prox-steps", "descent": "descent", "fit": "fit"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer of all clients in all runs."""
+
+    kind: str  # of question, or `RELEASE` for an upload, or `MODEL` for a party's model for prediction
+    k: int
+    asked: dict[str, Any]
+    given: np.ndarray  # (runs?, clients, coordinates)
+    local: np.ndarray
+    made: Made | None  # how the door says it was made; None where noise was added elsewhere
+
+
+@dataclass
+class Recorder:
+    """Listens at the oracles of clients. `forced`: noisy values that replace their own, in order."""
+
+    forced: Sequence[np.ndarray] | None = None
+    answers: list[Answer] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tape = Tape(self.forced)
+
+    def listen(self, place: LocalClients) -> None:
+        """Listen from now on. The tape must be the `intercept` of the door of `place`."""
+        door = place.door
+        plain, models = door.open, getattr(door, "models", None)
+
+        def opened(local: np.ndarray, active: np.ndarray, k: int, public: Sequence[Any] = ()) -> tuple[Any, Releases]:
+            oracle, releases = plain(local, active, k, public)
+            kinds = {name: kind for name, kind in _QUESTIONS.items() if hasattr(oracle, name)}
+            heard = {name: self._heard(getattr(oracle, name), kind, k, local) for name, kind in kinds.items()}
+            values = (getattr(releases, each.name) for each in fields(releases))
+            listening = _HeardReleases(*values, hear=lambda release: self._heard(release, RELEASE, k, local))
+            return replace(oracle, **heard), listening
+
+        door.open = opened
+        if models is not None:
+            door.models = lambda kept, local, k: self._heard(models, MODEL, k, local)(kept, local, k)
+
+    def _heard(self, answer: Callable[..., Any], kind: str, k: int, local: np.ndarray) -> Callable[..., Any]:
+        """`answer`, recorded whenever it is called."""
+
+        def heard(*values: Any, **named: Any) -> Any:
+            before = len(self.tape.made)
+            given = answer(*values, **named)
+            if k > 0 and given is not None:
+                made = self.tape.made[-1] if len(self.tape.made) > before else None
+                asked = dict(zip(_ARGUMENTS[kind], values, strict=False)) | named
+                self.answers.append(Answer(kind, k, asked, np.array(given), np.array(local), made))
+            return given
+
+        return heard
+
+
+@dataclass
+class _HeardReleases(Releases):
+    """The releases of a round, each of which is recorded."""
+
+    hear: Callable[[Callable[..., np.ndarray]], Callable[..., np.ndarray]] = lambda release: release
+
+    def __call__(self, u: np.ndarray, noise: Any = None, centre: np.ndarray | None = None) -> np.ndarray:
+        return self.hear(super().__call__)(u, noise, centre)

@@ -1,16 +1,16 @@
-"""Does a run folder hold together? Checked from its files alone, without trusting the run that wrote them.
+"""Is a run folder consistent? Checked from its files alone, without trusting the run that wrote them.
 
-What can be checked: that no file was changed since the manifest was written; that the charges are whole chains, and
-belong to this config and this model; that they cost the epsilon that is printed, by a second accountant
-(`auditing/second_accountant.py`); that the noise is what the config asks for; and that statement, text, summary and
-model follow from config and charges. What cannot be checked from files rests on somebody's word, and is said to.
+What files can show: no file was changed since the manifest was written; the charges are whole chains, and belong to
+this config and this model; by a second accountant (`second_accountant.py`) they cost the printed epsilon; the noise is
+what the config asks for; statement, text, summary and model follow from config and charges. What files cannot show
+depends on somebody's word, and the verdict says so.
 
-There is no signature in a folder. Whoever rewrites all of it, chains and digests too, makes another folder that holds
-together: keep the digest that is printed (of the manifest) where they cannot write, and compare.
+A folder has no signature. Whoever rewrites all of it, with chains and digests, makes another consistent folder. So keep
+the printed digest (of the manifest) where others cannot write, and compare.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,7 +20,8 @@ from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.experiment import run_file, saved, store, whole_files
 from sottovoce.experiment.result import Result
-from sottovoce.ledger.charges import Charges, Kept, Stated
+from sottovoce.ledger.charges import Charges
+from sottovoce.ledger.histories import Kept, Stated
 from sottovoce.privacy.guarantee import NO_PRIVACY, UNKNOWN, Guarantee, words
 from sottovoce.privacy.theorems import CODE
 
@@ -35,7 +36,7 @@ _UNREADABLE = (SottovoceError, ArithmeticError, ValueError, TypeError, KeyError,
 
 
 class Check(NamedTuple):
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     about: str
     status: Status
@@ -43,19 +44,19 @@ class Check(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verdict:
     """What was found in a run folder.
 
     Parameters
     ----------
     folder
-        Where.
+        The folder.
     checks
-        Everything that was looked at.
+        Everything that was checked.
     guaranteed
-        Whether the run states any guarantee; if not, only its files were checked.
+        Whether the run states a guarantee; if not, only its files were checked.
     digest
-        SHA-256 of the manifest, which names all other files: the folder in one number.
+        SHA-256 of the manifest, which names all other files: the whole folder in one number.
     """
 
     folder: str
@@ -65,30 +66,20 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found that does not hold."""
+        """Whether every check holds."""
         return all(one.status != BROKEN for one in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        told = [one._asdict() for one in self.checks]
         numbers = {"holds": self.holds, "guaranteed": self.guaranteed, "digest": self.digest}
-        return {"folder": self.folder, **numbers, "checks": told}
+        return {"folder": self.folder, **numbers, "checks": [one._asdict() for one in self.checks]}
 
 
-@dataclass(frozen=True)
-class Folder:
-    """A run folder, read."""
-
-    path: Path
-    result: Result
-    seal: dict[str, Any]
-
-
-def verify(path: str | Path) -> Verification:
+def verify(path: str | Path) -> Verdict:
     """Check the run folder at `path`.
 
-    A folder that cannot be verified at all (there is none, it is unfinished, of the first format or of a later one) is
-    refused with an error; what is wrong in one that can is in the list of checks.
+    A folder that cannot be verified at all (it does not exist, is unfinished, or has the first format or a later one)
+    is refused with an error. What is wrong in other folders is in the list of checks.
 
     Examples
     --------
@@ -108,19 +99,21 @@ def verify(path: str | Path) -> Verification:
     checks = [_checked("files", lambda: _files(path))]
     digest = hashlib.sha256((path / store.MANIFEST).read_bytes()).hexdigest()
     try:
-        folder = _read(path)
+        result = Result(objective=None, **saved.load_parts(path))  # type: ignore[arg-type]  (no check needs it)
+        _, seal = saved.load_charges(path)
     except _UNREADABLE as error:
         broken = Check("reading", BROKEN, f"a file cannot be read ({_why(error)})")
-        return Verification(str(path), (*checks, broken), True, digest)
-    guarantee = folder.result.guarantee
-    checks.append(_checked("seal", lambda: _seal(folder)))
-    if guarantee.epsilon is None:
-        checks.append(_checked("statement", lambda: _no_number(folder)))
+        return Verdict(str(path), (*checks, broken), True, digest)
+    guaranteed = result.guarantee.epsilon is not None
+    checks.append(_checked("seal", lambda: _seal(path, result, seal)))
+    if guaranteed:
+        checks += [_checked(*look) for look in verify_charges.looks(result)]
     else:
-        checks += [_checked(about, look) for about, look in verify_charges.looks(folder.result)]
-    checks += [_checked(about, look) for about, look in _together(folder)]
-    checks += _words_of_others(folder)
-    return Verification(str(path), tuple(checks), guarantee.epsilon is not None, digest)
+        checks.append(_checked("statement", lambda: _no_guarantee(result)))
+    checks.append(_checked("text", lambda: _text(path, result.guarantee)))
+    checks.append(_checked("summary", lambda: _summary(path, result)))
+    checks.append(_checked("model", lambda: _model(result)))
+    return Verdict(str(path), (*checks, *_words_of_others(path, result)), guaranteed, digest)
 
 
 def _must_be_verifiable(path: Path) -> None:
@@ -130,19 +123,13 @@ def _must_be_verifiable(path: Path) -> None:
         raise InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
     if saved.folder_format(path) == 1:
         raise InvalidInput(
-            f"{path}: was saved in the first format, without the charges of its ledgers, so there is nothing to "
-            "compute epsilon from. Train again to have a run that can be verified"
+            f"{path}: was saved in the first format, without the charges of its ledgers, so epsilon cannot be computed "
+            "again. Train again to have a run that can be verified"
         )
 
 
-def _read(path: Path) -> Folder:
-    parts = saved.load_parts(path)
-    _, seal = saved.load_charges(path)
-    return Folder(path, Result(objective=None, **parts), seal)  # type: ignore[arg-type]  (no look at it is needed)
-
-
 def _checked(about: str, look: Callable[[], str]) -> Check:
-    """`look` says in words what it verified, or raises."""
+    """`look` describes what it verified, or raises."""
     try:
         return Check(about, VERIFIED, look())
     except _UNREADABLE as error:
@@ -158,84 +145,75 @@ def _why(error: BaseException) -> str:
 
 def _files(path: Path) -> str:
     manifest = whole_files.read_json(path / store.MANIFEST)
-    files = manifest.get("files")
+    files: Any = manifest.get("files")
     fits = manifest.keys() == {"format", "files"} and isinstance(files, dict) and set(_NEEDED) <= files.keys()
     check.require(fits, store.MANIFEST, f"must hold format, and files with at least {', '.join(_NEEDED)}")
-    assert isinstance(files, dict)
     for name, digest in files.items():
         plain = Path(name).name == name and (path / name).is_file()
         check.require(plain, name, "is in the manifest, and there is no such file in the folder")
-        found = hashlib.sha256((path / name).read_bytes()).hexdigest()
-        check.require(found == digest, name, "was changed: its SHA-256 is not the one in the manifest")
+        same = hashlib.sha256((path / name).read_bytes()).hexdigest() == digest
+        check.require(same, name, "was changed: its SHA-256 is not the one in the manifest")
     return f"{len(files)} files are those that the manifest names, to the last byte"
 
 
-def _seal(folder: Folder) -> str:
-    config, model = ((folder.path / name).read_bytes() for name in (store.CONFIG, store.MODEL))
-    seal = store.seal_of(config, model, folder.result.charges)
+def _seal(path: Path, result: Result, kept: Mapping[str, str]) -> str:
+    seal = store.seal_of((path / store.CONFIG).read_bytes(), (path / store.MODEL).read_bytes(), result.charges)
     for name in ("config", "model", "hash"):
-        same = folder.seal.get(name) == seal[name]
-        check.require(same, store.CHARGES, f"belongs to another {'run' if name == 'hash' else name}: its seal differs")
-    check.require(folder.seal.keys() == seal.keys(), store.CHARGES, "has more in its seal than it must")
+        rule = f"belongs to another {'run' if name == 'hash' else name}: its seal differs"
+        check.require(kept.get(name) == seal[name], store.CHARGES, rule)
+    check.require(kept.keys() == seal.keys(), store.CHARGES, "has more in its seal than it must")
     return "charges, config and model carry one seal"
 
 
-def _no_number(folder: Folder) -> str:
+def _no_guarantee(result: Result) -> str:
     """A run without a guarantee must not look like one that has any."""
-    said, mode = folder.result.guarantee, folder.result.config["privacy"]["mode"]
-    check.require(said == Guarantee(said.mode, said.text), store.GUARANTEE, "states numbers beside having no epsilon")
-    check.require(said.mode == mode, store.GUARANTEE, f"is of another mode than the config, {mode!r}", said.mode)
+    stated, mode = result.guarantee, result.config["privacy"]["mode"]
+    plain = stated == Guarantee(stated.mode, stated.text)
+    check.require(plain, store.GUARANTEE, "states numbers although it has no epsilon")
+    check.require(stated.mode == mode, store.GUARANTEE, f"is of another mode than the config, {mode!r}", stated.mode)
     if mode != "proven":
-        check.require(folder.result.charges is None, store.CHARGES, f"a run of mode {mode!r} has no budget to charge")
-    fixed = {"none": NO_PRIVACY, "proven": UNKNOWN}.get(mode, said.text)
-    check.require(said.text == fixed, store.GUARANTEE, f"a run of mode {mode!r} says something else")
+        check.require(result.charges is None, store.CHARGES, f"a run of mode {mode!r} has no budget to charge")
+    text = {"none": NO_PRIVACY, "proven": UNKNOWN}.get(mode, stated.text)
+    check.require(stated.text == text, store.GUARANTEE, f"a run of mode {mode!r} says something else")
     return "no guarantee is stated, so there is none to verify"
 
 
-def _together(folder: Folder) -> Iterator[tuple[str, Callable[[], str]]]:
-    yield "text", lambda: _text(folder)
-    yield "summary", lambda: _summary(folder)
-    yield "model", lambda: _model(folder)
-
-
-def _text(folder: Folder) -> str:
-    said = folder.result.guarantee
-    if said.epsilon is not None:
-        check.require(said.text == words(said), store.GUARANTEE, "its text does not say what its fields say")
-    written = (folder.path / store.GUARANTEE_TEXT).read_text(encoding="utf-8")
-    check.require(written == f"{said.text}\n", store.GUARANTEE_TEXT, f"is not the text in {store.GUARANTEE}")
+def _text(path: Path, stated: Guarantee) -> str:
+    if stated.epsilon is not None:
+        check.require(stated.text == words(stated), store.GUARANTEE, "its text does not say what its fields say")
+    written = (path / store.GUARANTEE_TEXT).read_text(encoding="utf-8")
+    check.require(written == f"{stated.text}\n", store.GUARANTEE_TEXT, f"is not the text in {store.GUARANTEE}")
     return "the printed statement says what its fields say"
 
 
-def _summary(folder: Folder) -> str:
-    same = whole_files.read_json(folder.path / store.SUMMARY) == whole_files.finite(store.summary(folder.result))
+def _summary(path: Path, result: Result) -> str:
+    same = whole_files.read_json(path / store.SUMMARY) == whole_files.finite(store.summary(result))
     check.require(same, store.SUMMARY, "does not follow from the run")
     return "the summary follows from history, statement and config"
 
 
-def _model(folder: Folder) -> str:
-    """The model, the history and the number of rounds are of the size that the config has."""
-    result, config = folder.result, folder.result.config
-    runs, shape = config["run"].get("runs") or 0, result.model.shape
+def _model(result: Result) -> str:
+    """The model, the history and the number of rounds have the size that the config says."""
+    config, stated, rounds = result.config, result.guarantee, result.rounds
+    runs, planned, shape = config["run"].get("runs") or 0, config["run"]["rounds"], result.model.shape
     check.require(shape[:-1] == ((runs,) if runs else ()), store.MODEL, f"must hold {runs or 1} models", shape)
-    width = _width(config)
+    width, released = _width(config), shape[-1] > 0
     if width is not None:
-        fits = shape[-1] == width or (shape[-1] == 0 and "split" in config.get("data", {}))
+        fits = shape[-1] == width or (not released and "split" in config.get("data", {}))
         check.require(fits, store.MODEL, f"must have {width} numbers", shape)
-    said, planned = result.guarantee, config["run"]["rounds"]
-    check.require(0 <= result.rounds <= planned, store.SUMMARY, f"must be of at most {planned} rounds", result.rounds)
-    told = bool(result.stopped) == (result.rounds < planned)
-    check.require(told, store.SUMMARY, f"says otherwise about why it ended, after {result.rounds} of {planned} rounds")
-    rounds = result.history.columns.get("round", [])
-    check.require(not rounds or max(rounds) == result.rounds, store.HISTORY, f"must end with round {result.rounds}")
-    if said.epsilon is not None and said.split:
-        released = shape[-1] > 0
-        check.require(said.predicts == released, store.GUARANTEE, "says otherwise about whether a model was released")
-    return f"the model and its {result.rounds} rounds have the size that the config says"
+    check.require(0 <= rounds <= planned, store.SUMMARY, f"must be of at most {planned} rounds", rounds)
+    explained = bool(result.stopped) == (rounds < planned)
+    check.require(explained, store.SUMMARY, f"contradicts itself on why it ended, after {rounds} of {planned} rounds")
+    recorded = result.history.columns.get("round", [])
+    check.require(not recorded or max(recorded) == rounds, store.HISTORY, f"must end with round {rounds}")
+    if stated.epsilon is not None and stated.split:
+        rule = "contradicts the folder on whether a model was released"
+        check.require(stated.predicts == released, store.GUARANTEE, rule)
+    return f"the model and its {rounds} rounds have the size that the config says"
 
 
-def _width(config: dict[str, Any]) -> int | None:
-    """How many numbers a model has; None where the config does not say."""
+def _width(config: Mapping[str, Any]) -> int | None:
+    """The number of coordinates of a model; None where the config does not say."""
     data, clients = config.get("data", {}), config.get("clients", {})
     if "split" in data:
         return sum(data["split"])
@@ -248,23 +226,25 @@ def _width(config: dict[str, Any]) -> int | None:
 # ---------------------------------------------------------------------------------------------- what is somebody's word
 
 
-def _words_of_others(folder: Folder) -> list[Check]:
-    """What no look at files can decide."""
-    said, charges = folder.result.guarantee, folder.result.charges
-    extra = sorted({file.name for file in folder.path.iterdir()} - {store.MANIFEST} - _named(folder.path))
-    checks = []
-    if extra:
-        checks.append(Check("other files", WORD, f"not part of the run, and not looked at: {', '.join(extra)}"))
-    if said.epsilon is None or charges is None:
-        return checks
-    checks.append(Check("the run", WORD, "whoever ran it: that this library, as it is, made this model from these "
-                        "answers and charged every one of them"))  # fmt: skip
-    in_code = "; ".join(one.what for one in said.assumptions if one.answers == CODE)
+def _words_of_others(path: Path, result: Result) -> Iterator[Check]:
+    """What files cannot show."""
+    files = whole_files.read_json(path / store.MANIFEST).get("files")
+    named = {store.MANIFEST, *(files if isinstance(files, dict) else ())}
+    others = sorted({file.name for file in path.iterdir()} - named)
+    if others:
+        yield Check("other files", WORD, f"not part of the run, and not checked: {', '.join(others)}")
+    stated, charges = result.guarantee, result.charges
+    if stated.epsilon is None or charges is None:
+        return
+    yield Check("the run", WORD, "whoever ran it: that this library, unchanged, made this model from these answers and "
+                "charged every one of them")  # fmt: skip
+    in_code = "; ".join(one.what for one in stated.assumptions if one.answers == CODE)
     if in_code:
-        checks.append(Check("the code", WORD, f"this library's code checks these as it runs: {in_code}"))
-    checks += [Check("assumption", WORD, f"{one.what} ({one.answers})")
-               for one in said.assumptions if one.answers != CODE]  # fmt: skip
-    return [*checks, *_of_ledgers(charges)]
+        yield Check("the code", WORD, f"this library's code checks these as it runs: {in_code}")
+    for one in stated.assumptions:
+        if one.answers != CODE:
+            yield Check("assumption", WORD, f"{one.what} ({one.answers})")
+    yield from _of_ledgers(charges)
 
 
 def _of_ledgers(charges: Charges) -> Iterator[Check]:
@@ -278,8 +258,3 @@ def _of_ledgers(charges: Charges) -> Iterator[Check]:
             yield Check("an owner", WORD, f"owner {owner}: epsilon {history.epsilon:.6g}, {history.word}")
     if isinstance(charges.labels, Stated):
         yield Check("labels", WORD, f"epsilon {charges.labels.epsilon:.6g}: {charges.labels.word}")
-
-
-def _named(path: Path) -> set[str]:
-    files = whole_files.read_json(path / store.MANIFEST).get("files")
-    return set(files) if isinstance(files, dict) else set()

@@ -57,7 +57,7 @@ def app(
         tables["run"] = {"name": run_file.folder_name(config.stem)} | tables.get("run", {})
         all_here = None if nodes is None else run_file.build(tables, config.name, config.parent)
         if all_here is not None:
-            tables["clients"] = share_out.clients_table(all_here) | tables.get("clients", {})
+            tables["clients"] = all_here.data().federation.clients_table() | tables.get("clients", {})
         deployment = Deployment.build(tables, config.name, config.parent)
         runs = (out or Path("runs") / f"{deployment.settings.name}-{terminal.now()}").resolve()
         inside = runs == folder.resolve() or folder.resolve() in runs.parents

@@ -16,9 +16,11 @@ from sottovoce.cli import (
     flower,
     node,
     plan,
+    predict,
     report,
     reproduce,
     run,
+    schema,
     terminal,
     verify,
 )
@@ -54,6 +56,11 @@ app.command(epilog="Examples: sottovoce report runs/adult-... · sottovoce repor
     report.report
 )
 app.command(epilog="Example: sottovoce verify runs/adult-...")(verify.verify)
+app.command(epilog="Example: sottovoce predict runs/adult-... new.csv --out predicted.csv")(predict.predict)
+app.command(
+    epilog="Examples: sottovoce schema new rows.csv --label ill --drop id --out schema.toml · "
+    "sottovoce schema digest schema.toml"
+)(schema.schema)
 app.command(epilog="Example: sottovoce compare ours.toml theirs.toml --seeds 20")(compare.compare)
 app.command(
     epilog="Example: sottovoce plan --clients 100 --rows 400 --features 104 --epsilon 1 --delta 1e-5 --target 0.8"

@@ -10,11 +10,12 @@ Client code never names the client axis, so the same method serves one client on
 at once in the simulator.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class Claim:
     delta: float
 
 
-Kind = Literal["gradient", "argmin", "prox-steps", "descent", "fit", "scores"]
+Kind = Literal["gradient", "argmin", "prox-steps", "descent", "moments", "fit", "scores"]
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ class Part:
     Parameters
     ----------
     kind
-        Which question: "gradient", "argmin", "prox-steps" or "descent" (see `Oracle`), "fit" or "scores" (see
-        `ColumnOracle`).
+        Which question: "gradient", "argmin", "prox-steps", "descent" or "moments" (see `Oracle`), "fit" or "scores"
+        (see `ColumnOracle`).
     answers
         Questions in each of its rounds.
     batch
@@ -97,6 +98,8 @@ class Part:
         The rounds in which it is asked, both included. None: to the end.
     share
         Its share of the budget, counted in mu² (the squared parameter of Gaussian differential privacy, which adds up).
+    kappa, slope_bound
+        Of "moments": what the oracle will be asked with.
     """
 
     kind: Kind = "gradient"
@@ -105,6 +108,8 @@ class Part:
     first: int = 1
     last: int | None = None
     share: float = 1.0
+    kappa: float = 0.0
+    slope_bound: float = math.inf
 
     def rounds(self, most: int) -> int:
         """In how many rounds, of a run of `most`, it is asked."""
@@ -130,7 +135,7 @@ class Asks:
     --------
     >>> from sottovoce.algorithms import DPSGD
     >>> DPSGD(batch=32).asks().parts
-    (Part(kind='gradient', answers=1, batch=32, first=1, last=None, share=1.0),)
+    (Part(kind='gradient', answers=1, batch=32, first=1, last=None, share=1.0, kappa=0.0, slope_bound=inf),)
     >>> from sottovoce.core.contract import Asks, Part
     >>> asks = Asks((Part("argmin", last=1, share=0.1), Part("gradient", first=2, share=0.9)))
     >>> asks.at(1).kind, asks.at(5).kind
@@ -272,6 +277,7 @@ class Oracle:
     argmin: Callable[..., Array]  # argmin(centre, rho, linear=0, ridge=0, start=None): see `problems/rows.py`
     prox_steps: Callable[[Array, ProxSteps], Array]  # from a public start: noise on the end, not on each gradient
     descent: Callable[[Array, Descent], Array]  # from a public start: full gradients, noise in every step
+    moments: Callable[..., Array]  # moments(kappa, slope_bound=inf): first and second moments, see `core/moments.py`
     size: Array  # number of records
     weight: Array  # what one record's loss counts for in f: 1/size (scale "mean") or 1 ("sum")
     noise_std: Array  # standard deviation of the noise on each coordinate of `grad`; 0 where it is exact
@@ -392,22 +398,42 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     down: ClassVar[type]  # the class of its broadcasts; `core/shapes.py` says how to declare what they look like
     up: ClassVar[type]  # the class of its uploads
 
+    def __post_init__(self) -> None:
+        check.fields(self)  # by their annotations: `check.Positive`, Literal, ...
+
     def asks(self) -> Asks:
         """What one participation costs."""
         return Asks()
 
     def check(self, penalty: Penalty) -> None:
-        """Refuse a penalty this method cannot handle, before any work starts."""
+        """Refuse a penalty that this method cannot handle, before any work starts."""
 
     def warn_about(self, participation: Participation, n: int) -> None:
-        """Say so, before any work starts, if the method cannot do what it is for with these of `n` clients."""
+        """Warn, before any work starts, if the method fails when these of `n` clients take part."""
 
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
-        """What its paper's claim needs to know besides epsilon, delta and rounds, and `unmet`: what it assumes in vain.
+        """What its paper's claim depends on besides epsilon, delta and rounds: arguments of `privacy.claims.describe`.
 
-        These are arguments of `privacy/claims.py`'s `describe`.
+        Among them is `unmet`: the assumptions of the claim that this run breaks, as texts.
         """
         return {}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Its hyper-parameters by name, as scikit-learn asks for them; `deep` makes no difference."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def set_params(self, **params: Any) -> Self:
+        """A copy with these hyper-parameters. An algorithm is never changed in place, so use what this returns.
+
+        Examples
+        --------
+        >>> from sottovoce.algorithms import DPSGD
+        >>> DPSGD(batch=32).set_params(step=0.5)
+        DPSGD(step=0.5, batch=32)
+        """
+        for name in params:
+            check.one_of(type(self).__name__, "hyper-parameter", name, self.get_params())
+        return replace(self, **params)
 
     @abstractmethod
     def init_server(self, hub: Hub) -> ServerState: ...
@@ -432,7 +458,7 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         """The model as it stands: (runs?, 1, dim)."""
 
     def stop(self, server: ServerState) -> str:
-        """Why to stop here, or "" to go on; asked after every round. With several runs: only once all of them agree.
+        """Why to stop after this round, or "" to go on. With several runs: only when all of them should stop.
 
         It sees the server's state and nothing else, so in `Proven` mode it is post-processing and costs nothing.
         """

@@ -14,7 +14,7 @@ before they read a byte of it and whatever was sent in earlier rounds. An upload
 broadcast it answers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
 from typing import Any, TypeVar
 
@@ -25,7 +25,8 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Method
 
 Message = TypeVar("Message")
-Width = int | str  # a number, DIM, or the name of a hyper-parameter: its value, but at most dim
+# A number, DIM, the name of a hyper-parameter (its value, but at most dim), or a function of the algorithm and dim.
+Width = int | str | Callable[[Any, int], int]
 
 DIM = "dim"
 _KEY = "widths"
@@ -61,6 +62,8 @@ def declared(algorithm: Method, message: type, dim: int) -> dict[str, tuple[int,
     def number(width: Width) -> int:
         if width == DIM:
             return dim
+        if callable(width):
+            return width(algorithm, dim)
         return min(getattr(algorithm, width), dim) if isinstance(width, str) else width
 
     return {each.name: tuple(map(number, each.metadata.get(_KEY, (DIM,)))) for each in fields(message)}

@@ -15,9 +15,9 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment.run_file import Settings, build_task
-from sottovoce.experiment.tables import from_table
+from sottovoce.experiment.tables import fit_value, from_table
 from sottovoce.experiment.task import Task
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.events import Event, event_class
 
 LONGEST_TASK = 1 << 16
 _DEEP = re.compile(r"(?:\s*\.\s*[\w\"'-]+){9}")
@@ -32,6 +32,7 @@ class Assignment:
     settings: Settings
     events: tuple[Event, ...]
     row_bound: float | None
+    schema: str = ""  # the digest of the schema by which rows are prepared, if there is one
 
     @classmethod
     def read(cls, ask: Ask) -> "Assignment":
@@ -46,7 +47,8 @@ class Assignment:
             task, settings = build_task(tables, "task")
             check.require(settings.runs == 0, "task, [run]", "runs must be 0: a client answers for one run")
             task.check_method()
-            return cls(task, settings, _events(ask.events, task), ask.row_bound or None)
+            schema = fit_value("task, [schema]", "digest", tables.get("schema", {}).get("digest", ""), str)
+            return cls(task, settings, _events(ask.events, task), ask.row_bound or None, schema)
         except (SottovoceError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise Refused(wire.BAD_ASK, f"the question cannot be read: {str(error)[:300]}") from None
 
@@ -66,10 +68,11 @@ class Assignment:
         """What noise is drawn from. With secure noise nothing may follow from a seed that the server knows."""
         return Streams.unpredictable() if self.task.privacy.secret_noise else self.coins
 
-    def hold_events(self, size: int) -> None:
+    def hold_events(self, size: int, columns: int) -> None:
         """What the server says an answer is, must be what this client's door makes it; only the noise is its choice."""
+        shape = self.task.shape(columns, size)
         for part, event in zip(self.task.algorithm.asks().parts, self.events, strict=False):
-            if not self.task.privacy.is_answer(event, part, size, self.row_bound):
+            if not self.task.privacy.is_answer(event, part, size, self.row_bound, shape):
                 raise Refused(wire.BAD_ASK, "the event is not what an answer in this experiment is")
 
 
@@ -82,4 +85,4 @@ def _events(text: str, task: Task) -> tuple[Event, ...]:
     needed = len(task.algorithm.asks().parts) if task.privacy.promise != "client" else 1
     fits = isinstance(listed, list) and len(listed) == needed <= _MOST_PARTS
     check.require(fits, "task", f"needs one event for each kind of question ({needed})")
-    return tuple(from_table(Event, one, "event") for one in listed)
+    return tuple(from_table(event_class(one), one, "event") for one in listed)

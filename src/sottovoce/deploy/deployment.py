@@ -2,10 +2,12 @@
 
 [clients]  names (their order is their number), columns, row_bound; deadline and wait in seconds; least = answers a
            round needs; test = a public CSV file with label and labels, to measure on.
+           With a [schema], the same one at all clients, columns, row_bound, label and labels follow from it
            Where columns are split: split = the columns of each party, samples, holder = who has the labels
 """
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,15 @@ from sottovoce.deploy.label_holder import blank_labels
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.run_file import Settings, build_task
+from sottovoce.experiment.source import class_texts, for_loss, read_schema
 from sottovoce.experiment.tables import Tables, describe_task, from_table, plain_fields
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import CLIENTS
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy.events import Event
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import VerticalFederation
 
 
@@ -88,6 +93,7 @@ class Deployment:
     settings: Settings
     tables: Tables  # of the task, every default written out
     test: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
+    schema: Schema | None = None
 
     @classmethod
     def build(cls, tables: Tables, file: str, folder: Path = Path()) -> "Deployment":
@@ -98,6 +104,9 @@ class Deployment:
             given["labels"] = [label_text(label) for label in given["labels"]]
         if isinstance(given.get("test"), str) and given["test"]:
             given["test"] = str((folder / Path(given["test"]).expanduser()).resolve())
+        schema = read_schema(tables, file, folder)
+        if schema is not None:
+            given |= _stated_by(schema, given, f"{file}, [clients]")
         clients = from_table(Clients, given, f"{file}, [clients]")
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
         task, settings = build_task(tables | {"privacy": privacy | tables.get("privacy", {})}, file)
@@ -112,13 +121,18 @@ class Deployment:
         check.require(has, file, f"{algorithm.name} has no {task.privacy.mode!r} variant (it has: {known})")
         task.check_method()
         told = {"clients": plain_fields(clients), **describe_task(task), "run": plain_fields(settings)}
-        made = cls(clients, task, settings, told, _test_set(clients, task))
+        told |= {} if schema is None else {"schema": schema.to_tables()}
+        made = cls(clients, task, settings, told, _test_set(clients, task, schema), schema)
         made.stand_in(made.plan(np.full(len(clients.names), 2)))
         return made
 
     def plan(self, sizes: np.ndarray) -> tuple[Event, ...]:
         """What each answer is, with the least noise the budget allows."""
-        return self.task.plan(sizes, row_bound=self.clients.row_bound)
+        clients = self.clients
+        if clients.split:
+            sizes = np.full(len(clients.names), clients.samples)
+        columns = max(clients.split) if clients.split else clients.columns or 0
+        return self.task.plan(sizes, columns, row_bound=clients.row_bound)
 
     def blank(self) -> Federation | VerticalFederation:
         """Stands for the federation where only its shape matters: rows, or columns, of zeros."""
@@ -161,9 +175,28 @@ def _with_coins(task: Task, settings: Settings, file: str) -> Settings:
     return replace(settings, seed=secrets.randbits(63))
 
 
-def _test_set(clients: Clients, task: Task) -> tuple[np.ndarray, np.ndarray] | None:
+def _stated_by(schema: Schema, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What a schema says of [clients]. Nothing else may be said there."""
+    check.require(not given.get("split"), where, "split does not go with a [schema], which prepares whole rows")
+    check.require(schema.label is not None, where, "the [schema] must say which column is the label")
+    assert schema.label is not None
+    stated: dict[str, Any] = {"columns": schema.width, "row_bound": schema.row_bound}
+    if given.get("test"):
+        stated |= {"label": schema.label.column, "labels": list(class_texts(schema.label))}
+    for key, value in stated.items():
+        same = key not in given or given[key] == value
+        check.require(same, where, f"{key} is stated by the [schema]; leave it out here")
+    return stated
+
+
+def _test_set(clients: Clients, task: Task, schema: Schema | None = None) -> tuple[np.ndarray, np.ndarray] | None:
     if not clients.test:
         return None
+    if schema is not None:
+        assert schema.label is not None
+        X, y, _ = schema.encode(Path(clients.test), one_owner=True)
+        assert y is not None
+        return X, task.objective.loss.check_labels(for_loss(schema.label, y, task.objective.loss))
     X, texts, _ = read_csv(Path(clients.test), clients.label, "")
     fits = X.shape[1] == clients.columns
     check.require(fits, Path(clients.test).name, f"must have {clients.columns} columns besides the label", X.shape[1])

@@ -12,7 +12,7 @@ from sottovoce.core.check import SottovoceError
 from sottovoce.deploy import wire
 from sottovoce.experiment.run_file import MODES
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.memory import Budget
+from sottovoce.ledger.budget import Budget
 from sottovoce.privacy.events import Event, Relation
 from sottovoce.problems.losses import LOSSES
 

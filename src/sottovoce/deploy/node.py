@@ -6,6 +6,8 @@ loss and privacy are names in this library's registries with checked numbers, he
     [node]    name, folder (its ledger and its memory; made on first use)
     [data]    csv = "rows.csv" with label = a column, or npz = "rows.npz" with arrays X, y; labels, row_bound, shorten;
               where columns are split: id (and salt), or same_order; label with the label holder alone
+    [schema]  what is known of the columns of the csv, the same at all clients; or file = "schema.toml"; or, where rows
+              are prepared already, digest = that of the schema they were prepared by
     [limits]  epsilon, delta, algorithms, losses, and what `Limits` names
 
 One answer, under a lock: check the question and whether the budget holds it; compute; charge the ledger (on disk);
@@ -25,11 +27,12 @@ answered about is in `label_holder.py`.
 import fcntl
 import json
 import os
+import re
 import stat
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -44,20 +47,23 @@ from sottovoce.deploy import label_holder, wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
-from sottovoce.deploy.own_data import Identity, Own, OwnRows
+from sottovoce.deploy.own_data import Identity, Own, OwnRows, stated_by
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.csv_file import label_text
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
 from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.source import read_schema
 from sottovoce.experiment.tables import from_table, read_tables
 from sottovoce.experiment.train import CLIENTS
 from sottovoce.experiment.whole_files import StoreError
-from sottovoce.ledger.charges import pack_rows
+from sottovoce.ledger.budget import Budget, LedgerError
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget, LedgerError, pack_event
+from sottovoce.ledger.histories import pack_rows
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.doors.party import MODEL, OutOfRange
+from sottovoce.privacy.events import pack_event
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import VerticalFederation
 
 _PATIENCE = 60.0  # seconds to wait for another answer of this client to be finished
@@ -87,13 +93,16 @@ class Node:
         self._file = Path(path).expanduser().absolute()
         self._text = _content(self._file)  # before its tables are read: a change in between is seen by `renewed`
         self.path = self._file.resolve()
-        tables = read_tables(self.path, known=("node", "data", "limits"))
+        tables = read_tables(self.path, known=("node", "data", "schema", "limits"))
         kinds = {"node": Identity, "data": Own, "limits": Limits}
         for name in kinds:
             check.require(name in tables, self.path.name, f"needs a table [{name}]")
         labels = tables["data"].get("labels")
         if isinstance(labels, list):
             tables["data"]["labels"] = [label_text(label) for label in labels]
+        self._schema, self._schema_digest = _schema_of(tables, self.path)
+        if self._schema is not None:
+            tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]")
         parts: dict[str, Any] = {
             name: from_table(kind, tables[name], f"{self.path.name}, [{name}]") for name, kind in kinds.items()
         }
@@ -229,8 +238,12 @@ class Node:
                     wire.LIMITS,
                     f"this client's limits: rows no longer than {bound:g} are asked, it promises {promised}",
                 )
+            if assignment.schema != self._schema_digest:
+                raise Refused(
+                    wire.LIMITS, "this client's limits: its rows are prepared by another schema than the server names"
+                )
             if assignment.events:
-                assignment.hold_events(len(self._rows.X))
+                assignment.hold_events(*self._rows.X.shape)
             y = self._own.coded(self._rows.labels, assignment.task.objective.loss)
             self._runs[identity] = _Run(assignment, y)
             while len(self._runs) > _KEPT_RUNS:
@@ -337,7 +350,7 @@ class Node:
     @cached_property
     def _rows(self) -> OwnRows:
         """Read once. What no row is longer than, and which classes there are, is its owner's word, checked here."""
-        return self._own.rows(self.path.parent, self.name, self.limits)
+        return self._own.rows(self.path.parent, self.name, self.limits, self._schema)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -364,6 +377,19 @@ class Node:
                 for line in lines:
                     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                     file.write(f"{at} {wire.printable(line, _LONGEST_LINE)}\n")
+
+
+def _schema_of(tables: Mapping[str, Any], path: Path) -> tuple[Schema | None, str]:
+    """The schema by which this client prepares its rows, if it does, and the digest of the one they are prepared by."""
+    table = tables.get("schema", {})
+    if not table or table.keys() == {"digest"}:
+        digest = table.get("digest", "")
+        known = isinstance(digest, str) and re.fullmatch(r"([0-9a-f]{64})?", digest) is not None
+        check.require(known, f"{path.name}, [schema]", "digest must be the 64 hex digits that Schema.digest() gives")
+        return None, digest
+    schema = read_schema(tables, path.name, path.parent)
+    assert schema is not None
+    return schema, schema.digest()
 
 
 def _content(file: Path) -> bytes:

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,12 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.csv_file import label_text, read_csv
-from sottovoce.ledger.memory import fingerprint
+from sottovoce.experiment.source import class_texts
+from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss
+from sottovoce.problems.schema import Schema
+from sottovoce.problems.schema.frames import csv_rows
 from sottovoce.problems.vertical import hashed
 
 
@@ -80,8 +83,10 @@ class Own:
         order = sorted(found)
         return [found[digest] for digest in order], hashlib.sha256(b"".join(order)).hexdigest()
 
-    def rows(self, folder: Path, name: str, limits: Limits) -> OwnRows:
+    def rows(self, folder: Path, name: str, limits: Limits, schema: Schema | None = None) -> OwnRows:
         """The rows, checked against what their owner says of them: here alone, whatever is asked later."""
+        if schema is not None:
+            return self._encoded(folder, schema, limits)
         X, texts, ids = self._read(folder)
         if self.shorten:
             assert self.row_bound is not None
@@ -94,6 +99,19 @@ class Own:
             return OwnRows(X, texts, "", print_)
         rows, order = self.in_order(ids)
         return OwnRows(X[rows], [texts[row] for row in rows if texts], order, print_)
+
+    def _encoded(self, folder: Path, schema: Schema, limits: Limits) -> OwnRows:
+        """The rows as a schema encodes them. The fingerprint is that of the table, whatever schema is used for it."""
+        path = folder / Path(self.csv).expanduser()
+        X, y, _ = schema.encode(path, one_owner=True)
+        assert schema.label is not None
+        assert y is not None
+        classes = class_texts(schema.label)
+        texts = [classes[code] for code in y.tolist()] if classes else [repr(value) for value in y.tolist()]
+        self._check_labels(texts, limits)
+        header, rows, _ = csv_rows(path)
+        table = "\n".join("\x1f".join(row) for row in [header, *rows])
+        return OwnRows(X, texts, "", fingerprint(np.frombuffer(table.encode(), dtype=np.uint8)))
 
     def _check_labels(self, texts: list[str], limits: Limits) -> None:
         """Which classes there are is declared, never read off the rows: else one record could renumber all others."""
@@ -145,3 +163,16 @@ class Own:
                 check.require(one, str(path), f"{name} must have one entry per row of X ({len(X)})", arrays[name].shape)
         texts = [label_text(label) for label in arrays["y"].tolist()] if "y" in arrays else []
         return X, texts, [label_text(each) for each in arrays[self.id].tolist()] if self.id else None
+
+
+def stated_by(schema: Schema, data: dict[str, Any], where: str) -> dict[str, Any]:
+    """[data] of a node whose rows are prepared by a schema, with what that says of them."""
+    for key in ("npz", "id", "same_order", "salt", "row_bound", "shorten"):
+        check.require(not data.get(key), where, f"{key} does not go with a [schema], which prepares the rows of a csv")
+    check.require(schema.label is not None, where, "the [schema] must say which column is the label")
+    assert schema.label is not None
+    stated: dict[str, Any] = {"label": schema.label.column, "labels": list(class_texts(schema.label))}
+    for key, value in stated.items():
+        same = key not in data or data[key] == value
+        check.require(same, where, f"{key} is stated by the [schema]; leave it out here")
+    return data | stated | {"row_bound": schema.row_bound}

@@ -15,7 +15,7 @@ import numpy as np
 
 from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput, SottovoceError
-from sottovoce.core.contract import Algorithm
+from sottovoce.core.contract import Method
 from sottovoce.core.round import Exchange
 from sottovoce.core.shapes import declared, empty
 from sottovoce.deploy import wire
@@ -23,7 +23,7 @@ from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.label_holder import Prox, Slope, SlopeAt, Values
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.tables import to_toml
-from sottovoce.ledger.memory import pack_event
+from sottovoce.privacy.events import pack_event
 from sottovoce.problems.rows import engine_for
 
 log = logging.getLogger("sottovoce")
@@ -73,15 +73,15 @@ class Remote:
         told = {table: columns for table, columns in deployment.tables.items() if table != "clients"}
         self.engine = engine_for(engine, rows, self.dim)
         told["run"] = told["run"] | {"engine": self.engine}
+        if deployment.schema is not None:
+            told["schema"] = {"digest": deployment.schema.digest()}
         self._task = to_toml(told)
         self._events = json.dumps([pack_event(event) for event in self.events]) if self.events else ""
 
-    def start(self, algorithm: Algorithm[Any, Any, Any, Any]) -> None:
+    def start(self, algorithm: Method) -> None:
         """Nothing to do: a client starts by itself when it is first asked."""
 
-    def exchange(
-        self, algorithm: Algorithm[Any, Any, Any, Any], down: Any, active: np.ndarray, k: int
-    ) -> Exchange | None:
+    def exchange(self, algorithm: Method, down: Any, active: np.ndarray, k: int) -> Exchange | None:
         self._k = k
         asked = np.flatnonzero(active & ~self._spent)
         asks = {int(client): self._ask(int(client), codec.rows(down, np.array([client])), k) for client in asked}
@@ -103,7 +103,7 @@ class Remote:
         return Exchange(self._together(algorithm, answers), answered)
 
     def _read_answers(
-        self, algorithm: Algorithm[Any, Any, Any, Any], asks: Mapping[int, Ask], replies: Mapping[int, Reply]
+        self, algorithm: Method, asks: Mapping[int, Ask], replies: Mapping[int, Reply]
     ) -> tuple[dict[int, Any], dict[int, str]]:
         """The uploads that count, by client, and why the others are silent. All must have the widths of the first."""
         allowed: Mapping[str, tuple[int, ...]] = declared(algorithm, algorithm.up, self.dim)
@@ -121,7 +121,7 @@ class Remote:
                 silent[client] = f"{self._deployment.clients.names[client]}: {reply.told()}"
         return answers, silent
 
-    def _together(self, algorithm: Algorithm[Any, Any, Any, Any], answers: Mapping[int, Any]) -> Any:
+    def _together(self, algorithm: Method, answers: Mapping[int, Any]) -> Any:
         """One upload with a row for each client; rows of those who did not answer hold nothing."""
         if not answers:
             return None

@@ -13,9 +13,9 @@ import numpy as np
 
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.deploy.wire import Status, printable
-from sottovoce.ledger.charges import MOST_KINDS, Charges, Counted, History, Stated, unpack_rows
-from sottovoce.ledger.memory import unpack_event
-from sottovoce.privacy.events import Event
+from sottovoce.ledger.charges import Charges
+from sottovoce.ledger.histories import MOST_KINDS, Counted, History, Stated, unpack_rows
+from sottovoce.privacy.events import Event, unpack_event
 from sottovoce.privacy.guarantee import Statement
 
 log = logging.getLogger("sottovoce")
@@ -27,7 +27,7 @@ _CLOSE = 1e-9  # relative: the same accountant on the same charges
 
 def charged(
     privacy: Any,
-    event: Event,
+    planned: tuple[Event, ...],
     rounds: int,
     run: str,
     names: Sequence[str],
@@ -41,7 +41,7 @@ def charged(
     ]
     on_labels = getattr(privacy, "label_epsilon", None)
     labels = None if on_labels is None else Stated(float(on_labels), LABELS)
-    return Charges.on_disk(event, rounds, histories, run, labels)
+    return Charges.on_disk(planned, rounds, histories, run, labels)
 
 
 def _checked(status: Status, delta: float, name: str) -> History:
@@ -87,7 +87,7 @@ def shown_by(charges: Charges, delta: float, kinds: tuple[str, ...]) -> Statemen
     from sottovoce.privacy import accounting
 
     epsilons = np.array([_epsilon(charges.of(owner), delta) for owner in range(charges.owners)])
-    accountant = accounting.accountant_name({charges.event: charges.rounds}, delta)
+    accountant = accounting.accountant_name(dict.fromkeys(charges.planned, charges.rounds), delta)
     return Statement(epsilons, accountant, charges, kinds, lasting=True, deployed=True)
 
 

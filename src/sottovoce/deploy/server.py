@@ -99,7 +99,7 @@ def _finished(
     if remote.events:
         heard = [last.get(i) for i in range(len(clients.names))]
         run = config["clients"]["experiment"]
-        charges = charged(task.privacy, remote.events[0], outcome.rounds, run, clients.names, heard, limits)
+        charges = charged(task.privacy, remote.events, outcome.rounds, run, clients.names, heard, limits)
     guarantee = _guarantee(deployment, outcome.rounds, met, last, charges, model.shape[-1] > 0)
     never = [who for i, who in enumerate(clients.names) if not remote.heard[i] and not np.isfinite(remote.limits[i])]
     guarantee = guarantee.leaving_out(*(f"anything of {who}, who was never heard of in this run" for who in never))

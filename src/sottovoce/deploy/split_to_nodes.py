@@ -6,44 +6,25 @@ For a try of a deployment on one machine (Flower's simulation), where nobody's d
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.run_file import Experiment
 from sottovoce.experiment.tables import Tables, to_toml
 from sottovoce.experiment.task import Task
 
 
-def clients_table(run: Experiment) -> dict[str, Any]:
-    """[clients] of a deployment over the clients that `run` simulates."""
-    federation: Any = run.data().federation
-    names = {"names": list(federation.names)}
-    if federation.layout == "columns":
-        holder = federation.names[federation.holder]
-        return names | {"split": list(federation.widths), "samples": federation.samples, "holder": holder}
-    bound = {} if federation.row_bound is None else {"row_bound": float(federation.row_bound)}
-    return names | {"columns": int(federation.X.shape[1])} | bound
-
-
 def write(folder: Path, run: Experiment, task: Task) -> None:
     """`folder`/i/node.toml with the rows of client i and limits that allow `task`, once: all of them or none."""
-    federation: Any = run.data().federation
-    vertical = federation.layout == "columns"
-    loss = task.objective.loss
+    federation, loss = run.data().federation, task.objective.loss
     classes = ["-1", "1"] if loss.outputs == 1 else [str(label) for label in range(loss.outputs)]
     with whole_files.new_folder(folder) as made:
-        for number, (name, (X, y)) in enumerate(zip(federation.names, federation.data(), strict=True)):
+        for number, (name, (X, y)) in enumerate(zip(federation.names, federation.dense_data(), strict=True)):
             (made / str(number)).mkdir()
-            if vertical:
-                part: Any = federation.parts[number]
-                X = part.toarray() if hasattr(part, "tocsr") else part
-            arrays = {"X": np.asarray(X, dtype=np.float64)} | ({"y": y} if len(y) else {})
-            whole_files.replace_arrays(made / str(number) / "rows.npz", arrays)
-            data: dict[str, Any] = {"npz": "rows.npz"} | ({"same_order": True} if vertical else {})
+            whole_files.replace_arrays(made / str(number) / "rows.npz", {"X": X} | ({"y": y} if len(y) else {}))
+            data = {"npz": "rows.npz"} | federation.node_table()
             data |= {"labels": classes} if loss.classification and len(y) else {}
-            if getattr(federation, "row_bound", None) is not None:
-                data["row_bound"] = float(federation.row_bound)
             tables: Tables = {"node": {"name": str(name)}, "data": data, "limits": _limits(task)}
+            if run.schema is not None:  # these rows are prepared already
+                tables["schema"] = {"digest": run.schema.digest()}
             (made / str(number) / "node.toml").write_text(to_toml(tables), encoding="utf-8")
 
 

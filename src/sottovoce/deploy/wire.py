@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sottovoce.core import check, codec, shapes
-from sottovoce.ledger.charges import MOST_CHARACTERS
+from sottovoce.ledger.histories import MOST_CHARACTERS
 
 FORMAT = 2  # of messages; another one is refused
 Packed = dict[str, tuple[tuple[int, ...], bytes]]  # by name: shape, and little-endian float64

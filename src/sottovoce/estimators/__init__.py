@@ -1,4 +1,4 @@
-"""The scikit-learn face: estimators that train over data of many owners and carry their guarantee with them."""
+"""Estimators and scalers for scikit-learn: they train over data of many owners, and state their guarantee."""
 
 from sottovoce.estimators.columns import VerticalClassifier
 from sottovoce.estimators.rows import FederatedClassifier, FederatedRegressor

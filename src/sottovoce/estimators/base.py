@@ -1,135 +1,201 @@
-"""What the estimators share: from parameters to parts of a run, what a guarantee leaves out, how often it was paid."""
+"""What all estimators share: parameters become the parts of a run, and fits and gaps of the guarantee are stated."""
 
 import warnings
-from collections.abc import Callable, Sequence, Sized
-from typing import Any
+from collections.abc import Callable, Sized
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
+from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import BudgetSpent, InvalidInput, PrivacyWarning
-from sottovoce.core.contract import Algorithm, VerticalAlgorithm
+from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.estimators.fit_counter import Counted
+from sottovoce.estimators.scalers import RandomState
+from sottovoce.estimators.validation import Table
 from sottovoce.experiment.result import Result
-from sottovoce.privacy.guarantee import Guarantee
-from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
-from sottovoce.problems.losses import Loss
+from sottovoce.experiment.task import Task
+from sottovoce.experiment.train import train
+from sottovoce.privacy.guarantee import LABELS_FOUND, Guarantee
+from sottovoce.privacy.modes import PrivacyMode
+from sottovoce.problems.federation import Federation
+from sottovoce.problems.losses import LOSSES, Loss, Softmax
 from sottovoce.problems.penalties import L2, Penalty
+from sottovoce.problems.vertical import VerticalFederation
 
-CLASSIFICATION = ("logistic", "softmax", "smoothed-hinge")  # names of losses
 EARLIER_STEPS = (
-    "what was done to X before it came here, of which nothing is known: scaling by private maxima, means or deviations "
-    "is a leak (use PublicScaler or PrivateScaler, or declare earlier_steps='public' if no private number was used)"
+    "whatever was done to X before fit, which is not known here: scaling by private maxima, means or deviations is a "
+    "leak (use PublicScaler or PrivateScaler, or declare earlier_steps='public' if no private number was used)"
 )
 
 
-class PrivateEstimator(Counted):
-    """An estimator whose every fit costs."""
+class _Declared(Counted):
+    """Types of attributes that are no parameters, or whose defaults differ between estimators."""
 
-    # Declared here, set by the classes themselves.
-    algorithm: Any
-    epsilon: float
-    delta: float
-    clip: float | None
-    privacy: Any
-    loss: Any
-    penalty: Any
-    earlier_steps: str
-    ledgers: Any
-    random_state: Any
+    algorithm: Method | str
+    algorithm_: Method
+    classes_: np.ndarray
+    coef_: np.ndarray
     guarantee_: Guarantee
+    intercept_: np.ndarray
     result_: Result
+    rounds_: int
     n_features_in_: int
     feature_names_in_: np.ndarray
-    _by_columns = False  # whether it is columns that are split
 
-    def _algorithm(self) -> Algorithm[Any, Any, Any, Any]:
-        """The algorithm as an object; an error names those that serve here."""
-        known = [name for name, kind in ALGORITHMS.items() if issubclass(kind, VerticalAlgorithm) == self._by_columns]
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateEstimator(_Declared):
+    """A linear model with a guarantee. Every fit costs.
+
+    The fields are the parameters that all estimators have; `FederatedClassifier` explains them.
+    """
+
+    loss: Loss | str | None = None
+    penalty: Penalty | None = None
+    rounds: int = 50
+    fit_intercept: bool = True
+    earlier_steps: Literal["unknown", "public"] = "unknown"
+    ledgers: str | Path | None = None
+    random_state: RandomState = None
+
+    _layout: ClassVar[Layout] = "rows"  # what is split between owners
+    _losses: ClassVar[tuple[str, ...]]  # the names of losses that it can take, the default first
+
+    def _algorithm(self) -> Method:
+        """The algorithm as an object. An error names those that can be used here."""
+        known = [name for name, kind in ALGORITHMS.items() if kind.layout == self._layout]
         given: Any = self.algorithm
-        if isinstance(given, str) and given in ALGORITHMS:
-            given = ALGORITHMS[given]()
-        if isinstance(given, type) and issubclass(given, Algorithm):
-            raise InvalidInput(f"{self._name}: algorithm must be an object, got a class. Give {given.__name__}()")
-        if not isinstance(given, Algorithm):
-            return ALGORITHMS[check.one_of(self._name, "algorithm", self.algorithm, known)]()
-        if isinstance(given, VerticalAlgorithm) != self._by_columns:
-            use, instead = ("rows", "FederatedClassifier") if self._by_columns else ("columns", "VerticalClassifier")
+        algorithm = ALGORITHMS[given]() if isinstance(given, str) and given in ALGORITHMS else given
+        if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
+            raise InvalidInput(f"{self._name}: algorithm must be an object, got a class. Give {algorithm.__name__}()")
+        if not isinstance(algorithm, Algorithm):
+            return ALGORITHMS[check.one_of(self._name, "algorithm", given, known)]()
+        if algorithm.layout != self._layout:
+            other = "FederatedClassifier" if algorithm.layout == "rows" else "VerticalClassifier"
             raise InvalidInput(
-                f"{self._name}: {given.name} is for {use} of many owners. Use {instead}, or one of {', '.join(known)}"
+                f"{self._name}: {algorithm.name} is for {algorithm.layout} of many owners. Use {other}, or one of "
+                f"{', '.join(known)}"
             )
-        return given
+        return algorithm
 
-    def _mode(self) -> Privacy:
-        if isinstance(self.privacy, Privacy):
-            return self.privacy
-        match check.one_of(self._name, "privacy", self.privacy, ("proven", "published", "none")):
-            case "proven":
-                return Proven(self.epsilon, self.delta, self.clip)  # type: ignore[arg-type]  (None is refused there)
-            case "published":
-                return Published(self.epsilon, self.delta, self.clip)
-        return NoPrivacy()
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of this estimator, and by names such as `algorithm__rho` those of its parts.
+
+        An algorithm cannot change, so `set_params(algorithm__rho=1.0)` puts a changed copy in its place. An algorithm
+        that was given by name becomes an object.
+        """
+        nested: dict[str, dict[str, Any]] = {}
+        for name in [name for name in params if "__" in name]:
+            part, _, rest = name.partition("__")
+            nested.setdefault(part, {})[rest] = params.pop(name)
+        super().set_params(**params)
+        for part, changes in nested.items():
+            check.one_of(self._name, "parameter", part, self.get_params(deep=False))
+            value = getattr(self, part)
+            named = part == "algorithm" and isinstance(value, str) and value in ALGORITHMS
+            current = ALGORITHMS[value]() if named else value
+            if not hasattr(current, "set_params"):
+                names = ", ".join(f"{part}__{name}" for name in changes)
+                raise InvalidInput(f"{self._name}: cannot set {names}, as {part} is {check.shown(value)}. Give {part}")
+            setattr(self, part, current.set_params(**changes))
+        return self
 
     def _penalty(self) -> Penalty:
         penalty = L2(1e-4) if self.penalty is None else self.penalty
         check.of_kind(self._name, "penalty", penalty, Penalty, "L2(1e-4)")
         return penalty
 
-    def _loss(self, known: Sequence[str]) -> Loss | str:
-        """The loss as an object, or one of the known names; the first is the default."""
-        loss = known[0] if self.loss is None else self.loss
-        name = loss.name if isinstance(loss, Loss) else loss
-        check.one_of(self._name, "loss", name, known)
-        return loss
+    def _loss(self, classes: int = 2) -> Loss:
+        """The loss as an object."""
+        loss = self._losses[0] if self.loss is None else self.loss
+        name = check.one_of(self._name, "loss", loss.name if isinstance(loss, Loss) else loss, self._losses)
+        if isinstance(loss, Loss):
+            return loss
+        return Softmax(classes) if name == "softmax" or (name == "logistic" and classes > 2) else LOSSES[name]()
 
-    def _count_fit(self, mode: Any) -> None:
-        """Say that budgets add up, from the second fit on: nobody else sees that the rows are the same."""
-        if mode.mode != "proven":
+    def _run(
+        self, task: Task, federation: Federation | VerticalFederation, left_out: list[str], **options: Any
+    ) -> Result:
+        """Train, and keep the result with a guarantee that also names what it has `left_out`."""
+        # A model must not contain exact numbers about private rows: no history, no training loss.
+        quiet: dict[str, Any] = {"record_every": task.rounds, "measure_training": False}
+        result = train(**vars(task), federation=federation, **quiet, **options)
+        if result.rounds == 0 or result.model.size == 0:
+            raise self._nothing_trained(result.stopped or "the budget that is left does not pay for a model")
+        self.guarantee_ = result.guarantee.leaving_out(*left_out)
+        self.result_ = replace(result, guarantee=self.guarantee_)
+        self.algorithm_, self.rounds_ = task.algorithm, result.rounds
+        return self.result_
+
+    def _measured(self, metric: Callable[..., float], rule: str, X: Table, y: ArrayLike, weight: object) -> float:
+        """The value of a metric of scikit-learn. Its errors would quote labels; `rule` is said instead."""
+        predicted, rows = self.predict(X), len(y) if isinstance(y, Sized) else 0
+        check.require(
+            rows == len(predicted), self._name, f"y must have one label per row of X ({len(predicted)})", rows
+        )
+        try:
+            return float(metric(y, predicted, sample_weight=weight))
+        except (TypeError, ValueError):
+            pass  # our error is raised outside, so that this one is not in its context
+        also = "" if weight is None else ", and sample_weight one number per row"
+        raise InvalidInput(f"{self._name}: {rule}{also}")
+
+    def predict(self, X: Table) -> np.ndarray:
+        """The value of each row."""
+        return self._scores(X)
+
+    def _count_fit(self, mode: PrivacyMode) -> None:
+        """Warn from the second fit on that budgets add up: no other part can see that the rows are the same."""
+        if mode.budget is None:
             return
         self.fits.seed_used = True
-        if self.ledgers is not None:  # on disk they count by themselves
+        if self.ledgers is not None:  # files count by themselves
             return
         self.fits.count += 1
         again = self.fits.count > 1
         if again or self.fits.elsewhere:
             how = "or a copy of it was fitted before" if again else "is a copy, and others may be fitted elsewhere"
             warnings.warn(
-                f"{self._name}: this estimator {how}, each fit spends epsilon = {mode.epsilon:g} of its own, and a "
+                f"{self._name}: this estimator {how}, each fit spends epsilon = {mode.budget[0]:g} of its own, and a "
                 "record that is in several (as in cross-validation or a search) has spent their sum",
                 PrivacyWarning,
                 stacklevel=4,
             )
 
     def _nothing_trained(self, stopped: str) -> BudgetSpent:
-        """The error for a fit without a single round, which is where ledgers from before have nothing left."""
+        """The error for a fit without a single round, which happens if earlier fits have emptied the ledgers."""
         earlier = (
             f". Earlier fits have spent what the ledgers in {str(self.ledgers)!r} hold: use their model, ask for a "
-            "smaller epsilon if anything is left, or have the owners raise their budgets (FileLedger.change_budget)"
+            "smaller epsilon if anything is left, or let the owners raise their budgets (FileLedger.change_budget)"
         )
         return BudgetSpent(f"{self._name}: nothing was trained; {stopped}{earlier if self.ledgers is not None else ''}")
 
-    def _earlier(self, mode: Any) -> tuple[str, ...]:
-        """What the guarantee has to say about earlier preparation. No look at X: what is said must not depend on it."""
+    def _earlier(self, mode: PrivacyMode) -> tuple[str, ...]:
+        """What the guarantee says about earlier preparation. It must not depend on X, so nothing looks at X."""
         check.one_of(self._name, "earlier_steps", self.earlier_steps, ("unknown", "public"))
-        return () if mode.mode != "proven" or self.earlier_steps == "public" else (EARLIER_STEPS,)
+        return () if mode.budget is None or self.earlier_steps == "public" else (EARLIER_STEPS,)
 
     def _refuse(self, arguments: dict[str, Any]) -> None:
-        """Arguments of `fit` that other estimators have."""
+        """Refuse arguments of `fit` that other estimators have."""
         if arguments.get("sample_weight") is not None:
             raise InvalidInput(
-                f"{self._name}: fit takes no sample_weight: the noise is made for records that count the same, and a "
-                "heavier one would show. Leave it out"
+                f"{self._name}: fit takes no sample_weight: the noise is made for records that all count the same, and "
+                "a heavier one would show. Leave it out"
             )
         unknown = [name for name in arguments if name != "sample_weight"]
         if unknown:
             raise TypeError(f"{self._name}.fit() got an unexpected keyword argument {unknown[0]!r}")
 
-    def _margins(self, X: Any) -> np.ndarray:
+    def _scores(self, X: Table) -> np.ndarray:
         """Scores of new rows."""
         raise NotImplementedError  # rows and columns have their own
 
@@ -139,68 +205,61 @@ class PrivateEstimator(Counted):
 
     @property
     def _noisy(self) -> bool:
-        """Few rows under a real budget make a poor model, and scikit-learn's checks have few rows."""
-        return not (isinstance(self.privacy, NoPrivacy) or (isinstance(self.privacy, str) and self.privacy == "none"))
+        """Whether scikit-learn's checks, which have few rows, should expect a poor model."""
+        privacy = getattr(self, "privacy", None)
+        return str(getattr(privacy, "mode", privacy)) != "none"
 
 
 def _has_probabilities(estimator: "LinearClassifier") -> bool:
-    """Hinges have no probabilities."""
-    loss = estimator._loss(CLASSIFICATION)
-    return (loss if isinstance(loss, str) else loss.name) != "smoothed-hinge"
+    """Hinge losses have no probabilities."""
+    return estimator._loss().name != "smoothed-hinge"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LinearClassifier(ClassifierMixin, PrivateEstimator):
-    """What follows from scores."""
+    """A classifier: everything that follows from the scores of rows."""
 
-    classes_: np.ndarray
+    classes: ArrayLike | None = None
 
-    def __sklearn_tags__(self) -> Any:
+    def _code_labels(self, y: np.ndarray) -> tuple[np.ndarray, list[str]]:
+        """Set `classes_`; return the number of each label's class, and what the guarantee has to leave out for it."""
+        _refuse_other_targets(self._name, y)
+        self.classes_, numbers = _numbered(self._name, y, self.classes)
+        return numbers, [] if self.classes is not None else [LABELS_FOUND]
+
+    def __sklearn_tags__(self) -> Tags:
         tags: Any = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = self._noisy
         return tags
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Table) -> np.ndarray:
         """Scores: positive for the second of two classes; one column per class if there are more."""
-        return self._margins(X)
+        return self._scores(X)
 
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Table) -> np.ndarray:
         """Probabilities of the classes, as far as the noisy model knows them."""
         from scipy.special import expit, softmax
 
-        scores = self._margins(X)
+        scores = self._scores(X)
         return softmax(scores, axis=1) if scores.ndim == 2 else np.column_stack([expit(-scores), expit(scores)])
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Table) -> np.ndarray:
         """The class of each row."""
-        scores = self._margins(X)
+        scores = self._scores(X)
         return self.classes_[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.intp)]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy."""
         rule = "labels in y must be of the kind of classes_, text or numbers"
-        return measured(self._name, accuracy_score, y, self.predict(X), sample_weight, rule)
+        return self._measured(accuracy_score, rule, X, y, sample_weight)
 
 
-def measured(
-    who: str, metric: Callable[..., float], y: Any, predicted: np.ndarray, sample_weight: Any, rule: str
-) -> float:
-    """What a metric of scikit-learn says. Its errors would quote labels: `rule` says in their place what y must be."""
-    rows = len(y) if isinstance(y, Sized) else 0
-    check.require(rows == len(predicted), who, f"y must have one label per row of X ({len(predicted)})", rows)
-    try:
-        return float(metric(y, predicted, sample_weight=sample_weight))
-    except (TypeError, ValueError):
-        pass  # ours is raised outside, so that this one is not in its context
-    also = "" if sample_weight is None else ", and sample_weight one number per row"
-    raise InvalidInput(f"{who}: {rule}{also}")
-
-
-def refuse_other_targets(who: str, y: np.ndarray) -> None:
+def _refuse_other_targets(who: str, y: np.ndarray) -> None:
     """Refuse y that does not hold classes."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about how many classes there are, read off private labels
+            warnings.simplefilter("ignore", UserWarning)  # it tells the number of classes among private labels
             check_classification_targets(y)
         return
     except ValueError:
@@ -209,23 +268,23 @@ def refuse_other_targets(who: str, y: np.ndarray) -> None:
     raise InvalidInput(f"{who}: Unknown label type: y must hold one class per row. For numbers use FederatedRegressor")
 
 
-def numbered(who: str, y: np.ndarray, declared: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The classes, sorted, and the number of each label's class among them."""
-    found, number = np.unique(y, return_inverse=True)
+def _numbered(who: str, y: np.ndarray, declared: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:
+    """The classes, sorted, and for each label the number of its class."""
+    present, numbers = np.unique(y, return_inverse=True)
     hint = "Add rows of another class; shuffle before taking a part, or split by StratifiedKFold"
-    check.require(len(found) > 1, who, "two classes are needed, and y holds one class only", hint=hint)
+    check.require(len(present) > 1, who, "two classes are needed, and y holds one class only", hint=hint)
     if declared is None:
-        return found, number
+        return present, numbers
     listed = isinstance(declared, list | tuple | np.ndarray) or hasattr(declared, "to_numpy")
     check.require(listed, who, "classes must be a list of labels, such as ['ill', 'well']", declared)
     classes = np.unique(check.any_array(who, "classes", declared))
     check.require(len(classes) > 1, who, "classes must name two labels or more")
     place = {label: index for index, label in enumerate(classes.tolist())}
-    new = np.array([place.get(label, -1) for label in found.tolist()])[number]
-    unknown = np.flatnonzero(new < 0)
+    numbers = np.array([place.get(label, -1) for label in present.tolist()])[numbers]
+    unknown = np.flatnonzero(numbers < 0)
     if len(unknown):
         raise InvalidInput(
             f"{who}: y must hold the declared classes {classes.tolist()}, and row {unknown[0]} has another label "
             f"({len(unknown)} such rows). Declare it too, or drop these rows"
         )
-    return classes, new
+    return classes, numbers

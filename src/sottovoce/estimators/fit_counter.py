@@ -1,46 +1,46 @@
-"""How often an estimator was fitted, shared with its copies: each fit of a private one costs, and uses up its seed."""
+"""How often an estimator and its copies were fitted: every private fit costs, and its seed must not be used again."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
 
 @dataclass
 class Fits:
-    """Of an estimator and its copies, as far as this process knows."""
+    """The fits of an estimator and its copies, as far as this process knows."""
 
-    count: int = 0  # that spent a budget which no ledger on disk counts
-    elsewhere: bool = False  # this is a copy, by pickle, and nobody here knows of the other ones
-    seed_used: bool = False  # for noise that hides private rows
+    count: int = 0  # fits with a budget that no ledger on disk counts
+    elsewhere: bool = False  # this estimator was unpickled: its copies in other processes are not known here
+    seed_used: bool = False  # the seed has drawn noise that protects private rows
 
 
 class Counted(BaseEstimator):
-    """An estimator whose copies know of its fits, and whose pickles do not hold a seed that was used."""
+    """An estimator that shares the count of its fits with its copies, and whose pickles hold no seed that was used."""
 
     _fits: Fits
 
     @property
     def fits(self) -> Fits:
-        """Made on first use: scikit-learn wants constructors that set parameters and nothing else."""
+        """The shared count. It is made on first use: scikit-learn wants constructors that only set parameters."""
         if "_fits" not in self.__dict__:
             self._fits = Fits()
         return self._fits
 
-    def __sklearn_clone__(self) -> Any:
-        """Cross-validation fits a copy for every fold."""
+    def __sklearn_clone__(self) -> Self:
+        """Copy the parameters and share the count. Cross-validation fits such a copy for every fold."""
         clone: Any = super().__sklearn_clone__()
         clone._fits = self.fits
         return clone
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without a seed that was used, here or by a copy: with it, anybody could draw the noise and take it off.
+        """Leave out a seed that was used, here or by a copy: who has it can compute the noise and remove it.
 
-        Workers of `cross_val_score(..., n_jobs=2)` get such pickles. Their fits are not counted together, so each
-        warns; and if this process has fitted before, they draw fresh noise.
+        Workers of `cross_val_score(..., n_jobs=2)` get such pickles. Their fits cannot be counted together, so each
+        of them warns. If this process has fitted before, they draw fresh noise.
         """
         state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
-        state.pop("result_", None)  # its config names the seed
+        state.pop("result_", None)  # its config holds the seed
         fits = state.get("_fits")
         if fits is not None:
             state["_fits"] = Fits(elsewhere=True)

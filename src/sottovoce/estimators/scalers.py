@@ -1,11 +1,13 @@
-"""Features brought to one scale without a leak: by ranges that are stated, or by ranges that were paid for.
+"""Scale features without a leak: by ranges that are stated, or by ranges that are estimated through noise.
 
-`StandardScaler`, `MinMaxScaler` and their kin read private rows, and what they read ends up in the model: no budget
+`StandardScaler`, `MinMaxScaler` and similar ones read private rows, and what they read ends up in the model: no budget
 pays for it. The transformers here either read nothing (`PublicScaler`, `RowClipper`) or read through noise
-(`PrivateScaler`). Given to an estimator as `prepare=...`, their cost is part of its guarantee.
+(`PrivateScaler`). If they are given to an estimator as `prepare=...`, its guarantee includes their cost.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,50 +19,65 @@ from sottovoce.core import check
 from sottovoce.core.clipping import clip_rows
 from sottovoce.core.random.streams import Streams
 from sottovoce.estimators.fit_counter import Counted
-from sottovoce.estimators.validation import validated
+from sottovoce.estimators.validation import Table, validated_rows
+from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.charges import charges_of
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.doors.proven import Ledger
-from sottovoce.privacy.guarantee import ONE_OWNER, Statement, state_guarantee
+from sottovoce.privacy.events import Event
+from sottovoce.privacy.guarantee import ONE_OWNER, Guarantee, Statement, state_guarantee
 from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.noise_key import NoiseKey, rows_digests
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.public_ranges import scaled_to_ranges, stated_ranges
 
+RandomState = int | np.random.RandomState | None
 
-class _Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """A transformer whose map is public once it is settled."""
 
-    row_bound_: float  # no row is longer afterwards
+class Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """A transformer that changes each row by itself, in a way that is public once it is settled."""
 
-    def transform(self, X: Any) -> np.ndarray:
-        """The rows, prepared: each by itself."""
+    asks: ClassVar[bool] = False  # whether it has to ask the owners, which costs a part of the budget
+    row_bound_: float  # no prepared row is longer
+
+    def transform(self, X: Table) -> np.ndarray:
+        """Prepare rows, each by itself."""
         check_is_fitted(self, "row_bound_")
-        return self.apply(self.checked(X, reset=False))
-
-    def checked(self, X: Any, reset: bool = True) -> np.ndarray:
-        """`X` as finite float64 numbers, with the columns there were (`reset`: there will be)."""
-        return np.asarray(validated(self, X, reset=reset, dtype=np.float64))
+        return self.apply(validated_rows(self, X))
 
     def apply(self, X: np.ndarray) -> np.ndarray:
-        """The prepared rows."""
+        """Prepare rows that are checked already."""
         raise NotImplementedError  # every preparation has its own
 
     def bound_of(self, columns: int) -> float:
-        """How long prepared rows of so many columns can be."""
+        """How long prepared rows with this number of columns can be."""
         raise NotImplementedError  # every preparation has its own
 
+    def settle_for(self, columns: int, names: ArrayLike | None) -> None:
+        """Settle what needs no data. `names`: those of the columns, if they have any."""
 
-class _Scaler(_Preparation):
-    """Clips each feature to its range, and brings the range to [-1, 1]."""
+    def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, seed: int | None) -> None:
+        """Settle what the owners have to be asked for; the cost is charged to `ledger`."""
+
+    def must_leave_enough(self, privacy: Proven) -> None:
+        """Refuse to take nearly all of a budget that has to pay for training too."""
+
+    def leaves(self, privacy: Proven) -> float:
+        """The epsilon that is left of a budget for training."""
+        return privacy.epsilon
+
+
+class _Scaler(Preparation):
+    """Clip each feature to its range, and map the range to [-1, 1]."""
 
     ranges_: np.ndarray  # (features, 2)
     centre: bool
 
-    def settle(self, found: np.ndarray) -> None:
-        self.ranges_ = found
-        self.row_bound_ = self.bound_of(len(found))
+    def settle(self, ranges_: np.ndarray) -> None:
+        """Use these ranges, (features, 2)."""
+        self.ranges_ = ranges_
+        self.row_bound_ = self.bound_of(len(ranges_))
 
     def bound_of(self, columns: int) -> float:
         return float(np.sqrt(columns))
@@ -69,22 +86,24 @@ class _Scaler(_Preparation):
         return scaled_to_ranges(X, self.ranges_, self.centre)
 
 
+@dataclass(eq=False, repr=False)
 class PublicScaler(_Scaler):
-    """Scale features by ranges that are known without looking at the data, to [-1, 1].
+    """Scale features to [-1, 1] by ranges that are known without looking at the data.
 
     Parameters
     ----------
     ranges
         (low, high) for all features; or one such pair per feature, as a list or as a mapping from column names. Take
-        them from a code book, a law of nature, a form's limits: never from the private rows.
+        them from a code book, a law of nature or the limits of a form, never from the private rows.
     centre
         Whether the middle of a range becomes 0. If not, features are only divided, and 0 stays 0 (for 0/1 columns).
 
     Attributes
     ----------
     ranges_ : array (features, 2)
+        The ranges, one pair per feature.
     row_bound_ : float
-        No prepared row is longer.
+        The length that no prepared row exceeds.
 
     Examples
     --------
@@ -95,27 +114,28 @@ class PublicScaler(_Scaler):
            [ 1. ,  1. ]])
     """
 
-    def __init__(self, ranges: Any = None, *, centre: bool = True) -> None:
-        self.ranges = ranges
-        self.centre = centre
+    ranges: ArrayLike | Mapping[str, tuple[float, float]] | None = None
+    _: KW_ONLY
+    centre: bool = True
 
-    def fit(self, X: Any, y: object = None) -> "PublicScaler":
+    def fit(self, X: Table, y: object = None) -> Self:
         """Check that there is a range for every column. The entries of `X` are not used."""
-        X = self.checked(X)
-        self.settle(self.stated(X.shape[1], getattr(self, "feature_names_in_", None)))
+        columns = validated_rows(self, X, reset=True).shape[1]
+        self.settle_for(columns, getattr(self, "feature_names_in_", None))
         return self
 
-    def stated(self, columns: int, names: ArrayLike | None) -> np.ndarray:
-        """The stated ranges as an array (columns, 2)."""
+    def settle_for(self, columns: int, names: ArrayLike | None) -> None:
+        """Use the stated ranges."""
         listed = None if names is None else np.asarray(names).tolist()
-        return stated_ranges("PublicScaler", self.ranges, columns, listed)
+        self.settle(stated_ranges("PublicScaler", self.ranges, columns, listed))
 
 
-class RowClipper(_Preparation):
-    """Scale rows down to a length: those that are longer than `bound`, and no others.
+@dataclass(eq=False, repr=False)
+class RowClipper(Preparation):
+    """Scale down the rows that are longer than `bound`, and no others.
 
-    Each row is changed by itself, so nothing is read and nothing leaks; and the bound is a promise that step sizes
-    (and the proofs of hidden local steps) can rely on.
+    Each row is changed by itself, so nothing is read and nothing leaks. The bound is a promise that step sizes (and
+    the proofs for hidden local steps) can rely on.
 
     Parameters
     ----------
@@ -124,59 +144,65 @@ class RowClipper(_Preparation):
 
     Examples
     --------
-    >>> from sottovoce.estimators.scalers import RowClipper
+    >>> from sottovoce import RowClipper
     >>> RowClipper(1.0).fit_transform([[3.0, 4.0], [0.1, 0.0]])
     array([[0.6, 0.8],
            [0.1, 0. ]])
     """
 
-    def __init__(self, bound: float = 1.0) -> None:
-        self.bound = bound
+    bound: float = 1.0
 
-    def fit(self, X: Any, y: object = None) -> "RowClipper":
+    def fit(self, X: Table, y: object = None) -> Self:
         """Remember the columns. The entries of `X` are not used."""
-        self.checked(X)
-        self.settle()
+        self.settle_for(validated_rows(self, X, reset=True).shape[1], None)
         return self
 
-    def settle(self) -> None:
+    def settle_for(self, columns: int, names: ArrayLike | None) -> None:
+        """Use the bound."""
         check.positive("RowClipper", bound=self.bound)
         self.row_bound_ = float(self.bound)
 
     def bound_of(self, columns: int) -> float:
+        """The bound, whatever the number of columns."""
         return float(self.bound)
 
     def apply(self, X: np.ndarray) -> np.ndarray:
+        """Scale long rows down."""
         return clip_rows(X, self.row_bound_)
 
 
+@dataclass(eq=False, repr=False)
 class PrivateScaler(Counted, _Scaler):
-    """Scale features by ranges that every owner told through noise, to [-1, 1].
+    """Scale features to [-1, 1] by ranges that are estimated from noisy counts of every owner.
 
-    What is asked, and why it is private, is said in `sottovoce.privacy.ranges`. The ranges are rough (to an eighth of
-    the largest size found, at best) and leave a few extreme records outside, which are clipped. The more features, the
-    more noise: state the ranges that you know (`PublicScaler`), and pay only for those that you do not.
+    `sottovoce.privacy.ranges` explains what owners are asked and why that is private. The ranges are rough (to an
+    eighth of the largest size found, at best) and leave a few extreme records outside, which are clipped. The more
+    features, the more noise: state the ranges that you know (`PublicScaler`), and pay only for those that you do not.
 
-    As `prepare=PrivateScaler(...)` of an estimator it is paid from the estimator's budget, and noise, relation and
-    seed are those of the training. By itself it has a budget and a guarantee of its own; an estimator behind it in a
-    pipeline does not know of it.
+    As `prepare=PrivateScaler(...)` of an estimator it is paid from the budget of the estimator, and uses the noise,
+    the relation and the seed of the training. By itself it has its own budget and guarantee, and an estimator behind
+    it in a pipeline does not know of it.
 
     Parameters
     ----------
-    epsilon, delta
-        What the ranges may cost each owner's records. delta = 0: Laplace noise, pure.
+    epsilon
+        With `delta` what the ranges may cost the records of each owner.
+    delta
+        0: Laplace noise, pure epsilon.
     centre
         As in `PublicScaler`.
     noise
         "seeded" (simulation) or "secure", as in `Proven`.
     random_state
-        Seed of seeded noise, which is the same for the same rows only. None: a fresh one that is not kept. The
-        pickle of a scaler that was fitted, or of its copies, does not contain it.
+        Seed of seeded noise; noise is the same only for the same rows. None: a fresh seed that is not kept. Once the
+        scaler or a copy of it was fitted, pickles do not contain the seed.
 
     Attributes
     ----------
     ranges_ : array (features, 2)
+        The ranges, one pair per feature.
     row_bound_ : float
+        The length that no prepared row exceeds.
     guarantee_ : Guarantee
         Only if it was fitted by itself.
 
@@ -193,52 +219,52 @@ class PrivateScaler(Counted, _Scaler):
     """
 
     __metadata_request__fit = {"groups": True}  # noqa: RUF012 (read by scikit-learn)
+    asks = True
 
-    def __init__(
-        self,
-        epsilon: float = 0.1,
-        delta: float = 1e-6,
-        *,
-        centre: bool = True,
-        noise: str = "seeded",
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.centre = centre
-        self.noise = noise
-        self.random_state = random_state
+    epsilon: float = 0.1
+    delta: float = 1e-6
+    _: KW_ONLY
+    centre: bool = True
+    noise: Literal["seeded", "secure"] = "seeded"
+    random_state: RandomState = None
 
-    def fit(self, X: Any, y: object = None, groups: ArrayLike | None = None) -> "PrivateScaler":
-        """Ask every owner (`groups`: whose each row is; None: all of one) for its noisy counts."""
+    def fit(self, X: Table, y: object = None, groups: ArrayLike | None = None) -> Self:
+        """Ask every owner for its noisy counts. `groups`: the owner of each row; None: one owner has all rows."""
         check.positive("PrivateScaler", epsilon=self.epsilon)
         check.non_negative("PrivateScaler", delta=self.delta)
-        X = self.checked(X)
-        federation = Federation.from_arrays(X, np.zeros(len(X)), np.zeros(len(X)) if groups is None else groups)
+        rows = validated_rows(self, X, reset=True)
+        one_owner = np.zeros(len(rows))
+        federation = Federation.from_arrays(rows, np.zeros(len(rows)), one_owner if groups is None else groups)
+        check.one_of("PrivateScaler", "noise", self.noise, ("seeded", "secure"))
         mechanism = "laplace" if self.delta == 0 else "gaussian"
-        noise = check.one_of("PrivateScaler", "noise", self.noise, ("seeded", "secure"))
-        alone = Proven(self.epsilon, self.delta, clip=1.0, mechanism=mechanism, noise=noise)  # type: ignore[arg-type]
+        privacy = Proven(self.epsilon, self.delta, clip=1.0, mechanism=mechanism, noise=self.noise)
         ledger = MemoryLedger(Budget(self.epsilon, self.delta), (federation.n,))
-        self.ask(federation, alone, ledger, seed_of(self.random_state))
-        accountant = accounting.accountant_name(ledger.spent(0), self.delta)
-        charged = charges_of(ledger, ranges.plan_counts(self.epsilon, self.delta, alone), rounds=1)
-        known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
-        said = state_guarantee(alone, "ranges", 1, known)
-        self.guarantee_ = said.leaving_out(*([ONE_OWNER] if groups is None else []))
+        self.ask(federation, privacy, ledger, seed_of(self.random_state))
+        self.guarantee_ = self._guarantee(privacy, ledger).leaving_out(*([ONE_OWNER] if groups is None else []))
         return self
 
+    def _guarantee(self, privacy: Proven, ledger: MemoryLedger) -> Guarantee:
+        accountant = accounting.accountant_name(ledger.spent(0), self.delta)
+        charged = charges_of(ledger, (self._event(privacy),), rounds=1)
+        known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
+        return state_guarantee(privacy, "ranges", 1, known)
+
+    def _event(self, privacy: Proven) -> Event:
+        """What one noisy answer of an owner is."""
+        return ranges.plan_counts(self.epsilon, self.delta, privacy)
+
     def must_leave_enough(self, privacy: Proven) -> None:
-        """Refuse to take nearly all of a budget that is for more than ranges."""
-        ranges.must_leave_enough(ranges.plan_counts(self.epsilon, self.delta, privacy), privacy)
+        """Refuse to take nearly all of a budget that has to pay for training too."""
+        ranges.must_leave_enough(self._event(privacy), privacy)
 
     def leaves(self, privacy: Proven) -> float:
         """The epsilon that is left of a budget for training."""
-        return ranges.left_for_training(ranges.plan_counts(self.epsilon, self.delta, privacy), privacy)
+        return ranges.left_for_training(self._event(privacy), privacy)
 
     def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, seed: int | None) -> None:
-        """Find the ranges of a federation's features; what it costs is charged to `ledger`."""
+        """Find the ranges of a federation's features; the cost is charged to `ledger`."""
         self.fits.seed_used = True
-        event = ranges.plan_counts(self.epsilon, self.delta, privacy)
+        event = self._event(privacy)
         key = None
         if privacy.noise == "seeded":
             streams = Streams.unpredictable() if seed is None else Streams(seed)
@@ -247,8 +273,8 @@ class PrivateScaler(Counted, _Scaler):
         self.settle(ranges.find_ranges(federation.X, federation.offsets, event, self.delta, ledger, key))
 
 
-def seed_of(random_state: Any) -> int | None:
-    """The seed that scikit-learn's `random_state` stands for; None stays None, a fresh one that nobody keeps.
+def seed_of(random_state: RandomState) -> int | None:
+    """The seed that scikit-learn's `random_state` stands for. None stays None: a fresh seed that nobody keeps.
 
     The folds of a cross-validation share a seed. They do not share noise: it is bound to the rows and the answers.
     """
@@ -256,8 +282,8 @@ def seed_of(random_state: Any) -> int | None:
         return None
     if random_state is np.random or isinstance(random_state, np.random.RandomState):
         random_state = check_random_state(random_state).randint(2**31)
-    fits = isinstance(random_state, int | np.integer) and int(random_state) >= 0
+    is_seed = isinstance(random_state, int | np.integer) and int(random_state) >= 0
     hint = "Of a Generator give a number, random_state=int(rng.integers(2**31))"
     rule = f"must be None, a whole number >= 0 or a RandomState, got {check.shown(random_state)}"
-    check.require(fits, "random_state", rule, hint=hint)
+    check.require(is_seed, "random_state", rule, hint=hint)
     return int(random_state)

@@ -1,24 +1,30 @@
-"""Tables as users of scikit-learn bring them, checked.
+"""Checks of tables and labels that users pass to an estimator.
 
-An error here names the column and the row, never what stands there: messages travel further than rows do (into logs,
-bug reports, the output of worker processes), and whoever may see the row can look it up.
+An error names the column and the row, never the entry: messages travel further than rows (into logs, bug reports, the
+output of worker processes), and whoever may see the row can look it up.
 """
 
 import datetime
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.problems.federation import one_kind, rows_without
+from sottovoce.problems.vertical import Matrix
 
+if TYPE_CHECKING:
+    from scipy.sparse import sparray, spmatrix
+
+Table: TypeAlias = "ArrayLike | sparray | spmatrix"  # arrays, data frames and sparse matrices
 _TEXT = (str, bytes)
 _TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
-_PUBLIC = (  # of scikit-learn's errors those that tell names of columns, kinds and sizes, and no entry
+_PUBLIC = (  # beginnings of scikit-learn's messages that contain names of columns, types and sizes, but no entry
     "Found array with",
     "Found input variables with inconsistent numbers",
     "X has ",
@@ -32,57 +38,64 @@ _PUBLIC = (  # of scikit-learn's errors those that tell names of columns, kinds 
 )
 
 
-def validated(estimator: BaseEstimator, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-    """scikit-learn's `validate_data`, with other words where a table does not hold finite numbers.
+def validated(
+    estimator: BaseEstimator, X: Table, y: ArrayLike | None, *, y_numeric: bool = False, sparse: bool = False
+) -> tuple[Matrix, np.ndarray]:
+    """The rows as finite float64 numbers and their labels, as scikit-learn's `validate_data` returns them.
 
-    Its own quote an entry, or recommend imputers: one that learns from private rows is a leak.
+    Its messages are replaced where they quote an entry, or recommend imputers: one that learns from private rows is a
+    leak.
     """
     who = type(estimator).__name__
-    if isinstance(y, str) and y != "no_validation":
+    if isinstance(y, str):
         hint = "Give the column itself, such as frame['label'], and leave it out of X"
         check.require(False, who, "y must hold the label of each row, got text", hint=hint)
-    labels = check.any_array(who, "y", None if isinstance(y, str) else y)
-    _refuse_words(who, X)
+    labels = check.any_array(who, "y", y)
+    _refuse_text_and_dates(who, X)
     if labels.ndim == 1:
-        _refuse_labels(who, labels, numbers=options.get("y_numeric", False))
-    checked, error = _validate(estimator, X, y, options)
-    if error is None:
-        return checked
-    said = str(error)
-    what = next((word for word in ("NaN", "infinity") if f"Input X contains {word}" in said), "")
-    if what:
-        rows, column = _places(X, np.isnan if what == "NaN" else np.isinf)
+        _refuse_labels(who, labels, numbers=y_numeric)
+    return _validate(estimator, X, y=y, y_numeric=y_numeric, accept_sparse="csr" if sparse else False)
+
+
+def validated_rows(estimator: BaseEstimator, X: Table, *, reset: bool = False, sparse: bool = False) -> Matrix:
+    """The rows as finite float64 numbers; `reset`: remember their columns, otherwise they must be the known ones."""
+    _refuse_text_and_dates(type(estimator).__name__, X)
+    return _validate(estimator, X, reset=reset, accept_sparse="csr" if sparse else False)
+
+
+def _validate(estimator: BaseEstimator, X: Any, **options: Any) -> Any:
+    try:
+        with np.errstate(invalid="ignore"):  # scikit-learn adds up infinities of both signs
+            return validate_data(estimator, X, dtype=np.float64, **options)
+    except (TypeError, ValueError) as raised:
+        kind, message = TypeError if isinstance(raised, TypeError) else InvalidInput, str(raised)
+    # Raised here, after the `except`, so that the context of our error does not hold scikit-learn's.
+    who = type(estimator).__name__
+    missing = next((word for word in ("NaN", "infinity") if f"Input X contains {word}" in message), "")
+    if missing:
+        rows, column = _places(X, np.isnan if missing == "NaN" else np.isinf)
         raise InvalidInput(
-            f"{who}: column {column!r} of X contains {what}, first in row {rows[0]} ({len(rows)} such rows). Drop "
+            f"{who}: column {column!r} of X contains {missing}, first in row {rows[0]} ({len(rows)} such rows). Drop "
             "these rows, or fill them with a number known without looking: an imputer that learns from private rows is "
             "a leak"
         )
-    raise (TypeError if isinstance(error, TypeError) else InvalidInput)(_in_our_words(who, X, said))
+    raise kind(_without_entries(who, X, message))
 
 
-def _validate(estimator: BaseEstimator, X: Any, y: Any, options: dict[str, Any]) -> tuple[Any, Exception | None]:
-    """What scikit-learn makes of a table, or its error: raised here, it would stay in the context of ours."""
-    try:
-        with np.errstate(invalid="ignore"):  # infinities of both signs are summed up there
-            return validate_data(estimator, X, y, **options), None
-    except (TypeError, ValueError) as error:
-        return None, error
-
-
-def _in_our_words(who: str, X: Any, said: str) -> str:
-    """scikit-learn's error as it is where it tells names, kinds and sizes alone. Others quote entries."""
-    if any(words in said for words in _PUBLIC):
-        return said
-    if "Complex data not supported" in said:  # the words that scikit-learn's own tests look for
+def _without_entries(who: str, X: Any, message: str) -> str:
+    """scikit-learn's message if it contains no entry, otherwise one of ours."""
+    if any(words in message for words in _PUBLIC):
+        return message
+    if "Complex data not supported" in message:  # the words that scikit-learn's own tests look for
         return f"{who}: Complex data not supported. X and y must hold real numbers"
-    if "Expected 2D" in said:
-        how = "Reshape your data: X.reshape(-1, 1) is one column, X.reshape(1, -1) one row"  # words they look for, too
-        return f"{who}: X must have 2 axes, got {np.shape(X)}. {how}"
-    return f"{who}: X must be a table of numbers, and some entries are not. Make numbers of them"
+    if "Expected 2D" in message:  # again words that they look for
+        fix = "Reshape your data: X.reshape(-1, 1) is one column, X.reshape(1, -1) one row"
+        return f"{who}: X must have 2 axes, got {np.shape(X)}. {fix}"
+    return f"{who}: X must be a table of numbers, and some entries are not. Convert them to numbers"
 
 
-def _columns(X: Any) -> Iterator[tuple[Any, np.ndarray]]:
-    """Names (or numbers) and entries of the columns that may hold other things than numbers."""
+def _columns(X: Any) -> Iterator[tuple[object, np.ndarray]]:
+    """Names (or numbers) and entries of the columns that may hold something other than numbers."""
     names = _names(X)
     if names:
         yield from ((name, np.asarray(X[name])) for name in names)
@@ -90,32 +103,32 @@ def _columns(X: Any) -> Iterator[tuple[Any, np.ndarray]]:
     if isinstance(X, list | tuple):
         try:
             X = np.asarray(X, dtype=object)
-        except ValueError:  # rows of unequal length, of which scikit-learn says enough
+        except ValueError:  # rows of unequal length: scikit-learn's message is good
             return
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OSUTmM":
         yield from enumerate(X.T)
 
 
-def _names(X: Any) -> list[Any]:
-    return list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's, and everybody else's
+def _names(X: object) -> list[object]:
+    return list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's attribute, and everybody else's
 
 
-def _refuse_words(who: str, X: Any) -> None:
+def _refuse_text_and_dates(who: str, X: Table) -> None:
     for name, column in _columns(X):
         text, times = _rows_of(column, _TEXT), _rows_of(column, _TIMES)
         if not (text or times):
             continue
         rows, what = (text, "text") if text else (times, "a date or a time")
-        way_out = "a 0/1 column of each value that you know there can be" if text else "days since a day that you name"
+        fix = "a 0/1 column of each value that you know there can be" if text else "days since a day that you choose"
         raise InvalidInput(
             f"{who}: column {name!r} of X must hold numbers, and row {rows[0]} holds {what} ({len(rows)} such "
-            f"entries). Drop such rows, leave the column out, or make numbers of it, such as {way_out}"
+            f"entries). Drop such rows, leave the column out, or convert it to numbers, such as {fix}"
         )
 
 
 def _refuse_labels(who: str, y: np.ndarray, numbers: bool) -> None:
-    endless = np.flatnonzero(np.isinf(y)).tolist() if y.dtype.kind == "f" else []
-    for rows, what in ((rows_without(y), "NaN or nothing"), (endless, "infinity")):
+    infinite = np.flatnonzero(np.isinf(y)).tolist() if y.dtype.kind == "f" else []
+    for rows, what in ((rows_without(y), "NaN or nothing"), (infinite, "infinity")):
         if rows:
             where = f"first in row {rows[0]} ({len(rows)} such rows)"
             raise InvalidInput(f"{who}: y contains {what}, {where}. Drop these rows")
@@ -123,13 +136,13 @@ def _refuse_labels(who: str, y: np.ndarray, numbers: bool) -> None:
     text = _rows_of(y, _TEXT) if numbers else []
     if text:
         raise InvalidInput(
-            f"{who}: y must hold numbers, and row {text[0]} holds text ({len(text)} such rows). Make numbers of it, or "
-            "use FederatedClassifier for classes"
+            f"{who}: y must hold numbers, and row {text[0]} holds text ({len(text)} such rows). Convert it to numbers, "
+            "or use FederatedClassifier for classes"
         )
 
 
-def _rows_of(column: np.ndarray, kinds: Any) -> list[int]:
-    """The rows of `column` that hold one of these kinds."""
+def _rows_of(column: np.ndarray, kinds: tuple[type, ...]) -> list[int]:
+    """The rows of `column` that hold one of these types."""
     if column.dtype.kind in "biufc":
         return []
     if column.dtype.kind in "mM":
@@ -137,15 +150,15 @@ def _rows_of(column: np.ndarray, kinds: Any) -> list[int]:
     return [row for row, entry in enumerate(column.tolist()) if isinstance(entry, kinds)]
 
 
-def _places(X: Any, wrong: Any) -> tuple[list[int], Any]:
-    """The rows with a wrong entry in the first column that has any, and that column's name or number."""
+def _places(X: Table, is_wrong: Callable[[np.ndarray], np.ndarray]) -> tuple[list[int], object]:
+    """The rows with a wrong entry in the first column that has any, and the name or number of that column."""
     names = _names(X)
-    array: Any = check_array(X, dtype="float64", accept_sparse=True, ensure_all_finite=False)
-    if hasattr(array, "tocoo"):
-        found = array.tocoo()
-        there = wrong(found.data)
-        rows, columns = found.row[there], found.col[there]
+    table: Any = check_array(X, dtype="float64", accept_sparse=True, ensure_all_finite=False)
+    if hasattr(table, "tocoo"):
+        stored = table.tocoo()
+        wrong = is_wrong(stored.data)
+        rows, columns = stored.row[wrong], stored.col[wrong]
     else:
-        rows, columns = np.nonzero(wrong(array))
+        rows, columns = np.nonzero(is_wrong(table))
     column = int(columns.min())
     return sorted(rows[columns == column].tolist()), names[column] if names else column

@@ -3,18 +3,16 @@
 What is wrong is said by its place, never by what stands there: see `tables.py`.
 """
 
-import csv
-import difflib
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData
+from sottovoce.core.check import InvalidInput
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.public_ranges import scaled_to_ranges, stated_ranges
+from sottovoce.problems.schema.frames import csv_rows, must_be_there
 
 FILL_IN = "Encode it, drop these rows, or fill in a number that is known without looking at them"
 
@@ -26,10 +24,10 @@ def read_csv(
 
     With `ranges` of all features these are brought to [-1, 1].
     """
-    header, rows, lines = _csv_rows(path)
+    header, rows, lines = csv_rows(path)
     for column in (label, owner):
         if column:
-            _must_be_there(column, header, path)
+            must_be_there(path.name, column, header)
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
     for column in (label, owner):
         if column:
@@ -42,50 +40,6 @@ def read_csv(
             check.one_of(path.name, "column with a range", name, features)
         X = scaled_to_ranges(X, stated_ranges(path.name, ranges, len(features), features))
     return np.ascontiguousarray(X), list(columns[label]) if label else [], np.array(columns[owner]) if owner else None
-
-
-def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
-    """The header, the rows and the line each row ends on."""
-    rows, lines = [], []
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise MissingData(
-            f"{path}: there is no such file; paths start from the folder of the file that names them"
-        ) from None
-    except OSError as error:
-        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
-    text = check.utf8(str(path), content, "a CSV file").removeprefix("\ufeff")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        commas = len(header) != 1 or not any(mark in header[0] for mark in ";\t|")
-        check.require(commas, path.name, "fields must be separated by commas; the first line has none")
-        for row in reader:
-            if row:
-                rule = f"must have {len(header)} fields, like the header"
-                check.require(len(row) == len(header), f"{path.name}, line {reader.line_num}", rule, len(row))
-                rows.append([field.strip() for field in row])
-                lines.append(reader.line_num)
-    except csv.Error as error:  # it names marks and limits, never a field
-        raise InvalidInput(f"{path}, line {reader.line_num}: must be a CSV file in UTF-8 ({error})") from None
-    check.require(len(rows) > 0, path.name, "needs a header and at least one row")
-    check.require(len(set(header)) == len(header), path.name, "column names must be distinct")
-    return header, rows, lines
-
-
-def _must_be_there(column: str, header: Sequence[str], path: Path) -> None:
-    """Of a file without a header the first line is a record: none of it is told but a name that is nearly the asked."""
-    if column in header:
-        return
-    near = difflib.get_close_matches(column.lower(), [name.lower() for name in header], n=1, cutoff=0.8)
-    there = next((name for name in header if near and name.lower() == near[0]), "")
-    if there:
-        raise InvalidInput(f"{path.name}: unknown column {column!r}. Did you mean {there!r}?")
-    raise InvalidInput(
-        f"{path.name}: the first line must name the columns, {column!r} among them, and none of its {len(header)} "
-        "names is nearly that. Put the columns' names there, or give the name that is there"
-    )
 
 
 def _all_given(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 
 from sottovoce.core.check import SottovoceError
 from sottovoce.experiment import whole_files
+from sottovoce.ledger.budget import Budget, LedgerError
 from sottovoce.ledger.chain import Entry
 from sottovoce.ledger.file import FileLedger
-from sottovoce.ledger.memory import Budget, LedgerError
 from sottovoce.privacy.labels import label_event, randomised_labels
 from sottovoce.privacy.noise_key import NoiseKey
 

@@ -104,18 +104,13 @@ class LocalClients:
         task.objective.loss.check_both_classes(task.objective.loss.check_labels(federation.y))
         _warn_about_delta(task.privacy, federation)
         spent = {} if ledger is None or ledgers is not None else ledger.spent_here(0)
-        events = task.plan(federation.sizes, spent, federation.row_bound)
+        events = task.plan(federation.sizes, max(federation.widths), spent, federation.row_bound)
         return cls.of(task, federation, ledger, streams, events, test=cls.test_set(task, federation, test))
 
     @staticmethod
     def labels_of(federation: Any, objective: Objective) -> LabelOracle | None:
         """What the server may ask of the labels, where columns are split."""
         return None
-
-    @staticmethod
-    def message_width(federation: Any, objective: Objective) -> int:
-        """How many coordinates a model has, or where columns are split, the scores of all samples."""
-        return federation.X.shape[1] * objective.loss.outputs
 
     @staticmethod
     def test_set(task: Task, federation: Any, test: Any) -> Any:
@@ -200,7 +195,7 @@ class LocalClients:
 
     def charges(self, rounds: int) -> Charges | None:
         """What the ledgers were charged; None where there are none."""
-        return None if self.ledger is None else charges_of(self.ledger, self.door.events[0], rounds)
+        return None if self.ledger is None else charges_of(self.ledger, self.door.events, rounds)
 
     def result(self, outcome: Outcome, config: dict[str, Any], lasting: bool) -> Result:
         """The finished run."""

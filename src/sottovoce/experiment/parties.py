@@ -14,8 +14,9 @@ from sottovoce.core.round import Exchange, Outcome
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.result import Result, summed_scores
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.charges import Charges, Counted, History, Kept, charges_of
-from sottovoce.ledger.memory import fingerprint
+from sottovoce.ledger.charges import Charges, charges_of
+from sottovoce.ledger.fingerprint import fingerprint
+from sottovoce.ledger.histories import Counted, History, Kept
 from sottovoce.privacy.doors import open_door
 from sottovoce.privacy.doors.party import bounded
 from sottovoce.privacy.events import Event
@@ -78,7 +79,7 @@ class LocalParties(LocalClients):
         loss = task.objective.loss
         y = loss.check_labels(federation.y)
         loss.check_both_classes(y)
-        events = task.plan(federation.sizes)
+        events = task.plan(federation.sizes, max(federation.widths))
         made = cls.of(task, federation, ledger, streams, events, test=cls.test_set(task, federation, test))
         epsilon = getattr(task.privacy, "label_epsilon", None)
         if epsilon is not None:
@@ -101,10 +102,6 @@ class LocalParties(LocalClients):
         """What the server may ask of the labels as they are."""
         y = objective.loss.check_labels(federation.y)
         return label_oracle(objective.loss, y, label_weight(objective, federation.samples))
-
-    @staticmethod
-    def message_width(federation: Any, objective: Objective) -> int:
-        return federation.samples
 
     @staticmethod
     def test_set(task: Task, federation: Any, test: Any) -> tuple[list[Matrix], np.ndarray] | None:
@@ -162,7 +159,7 @@ class LocalParties(LocalClients):
     def charges(self, rounds: int) -> Charges | None:
         if self.ledger is None:
             return None
-        return charges_of(self.ledger, self.door.events[0], rounds, self.label_charges)
+        return charges_of(self.ledger, self.door.events, rounds, self.label_charges)
 
     def result(self, outcome: Outcome, config: dict[str, Any], lasting: bool) -> Result:
         """The finished run. The models for prediction are made, and charged, here."""

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sottovoce.core.round import NOT_RELEASED, History
-from sottovoce.experiment.result import Result
 from sottovoce.experiment.tables import Tables
 
 if TYPE_CHECKING:

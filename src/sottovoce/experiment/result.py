@@ -3,19 +3,20 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.check import NoGuarantee
+from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Layout
 from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
 
 
@@ -37,7 +38,7 @@ class Result:
     No privacy: exact answers were sent in the clear.
     >>> result
     Result: dp-admm, 10 rounds, a model of shape (1,)
-      objective 0.4733
+      objective 0.3342
       privacy: none
     """
 
@@ -59,19 +60,59 @@ class Result:
         first = f"{type(self).__name__}: {method}, {self.rounds} rounds, a model of shape {self.model.shape}"
         return f"{first}\n  {last or 'nothing was measured'}\n  privacy: {self.guarantee.short}"
 
-    def scores(self, X: ArrayLike) -> np.ndarray:
-        """Margins of new rows: (runs?, rows), or with one column per class for softmax."""
-        return self.objective.loss.scores(check.finite_array("Result", "X", X, ndim=2), self.model)
+    @cached_property
+    def schema(self) -> Schema | None:
+        """How tables are encoded before the model sees them; None if it was trained without a schema."""
+        table = self.config.get("schema")
+        return None if table is None else Schema.from_tables(table, "config, [schema]")
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """Labels (or values, for regression) of new rows."""
-        return self.objective.loss.predict(self.scores(X))
+    def scores(self, X: Any) -> np.ndarray:
+        """Margins of new rows: (runs?, rows), or with one column per class for softmax."""
+        loss = self.objective.loss
+        if self.schema is not None:
+            return loss.scores(self.schema.transform(X), self.model)
+        rows = check.finite_array("Result", "X", X, ndim=2)
+        fits = loss.model_size(rows.shape[1]) == self.model.shape[-1]
+        rule = (
+            f"X must have {self.model.shape[-1] // loss.outputs} columns, like the rows that the model was trained on"
+        )
+        check.require(fits, "Result", rule, rows.shape[1])
+        return loss.scores(rows, self.model)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels (or values, for regression) of new rows.
+
+        After training with a schema: of a table as it is, with its own labels. Else of an array of numbers, prepared
+        like the rows that the model was trained on, with labels -1 and +1 (or 0, 1, ...).
+        """
+        coded = self.objective.loss.predict(self.scores(X))
+        label = None if self.schema is None else self.schema.label
+        return coded if label is None else _own_labels(label, coded, self.objective.loss.outputs)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them."""
+        from scipy.special import expit, softmax
+
+        name = self.objective.loss.name
+        if name == "softmax":
+            return softmax(self.scores(X), axis=-1)
+        if name != "logistic":
+            raise InvalidInput(f"predict_proba: the {name} loss has no probabilities. Use predict or scores")
+        scores = self.scores(X)
+        return np.stack([expit(-scores), expit(scores)], axis=-1)
 
     def save(self, path: str | Path) -> Path:
         """Write a run folder: config, history (Parquet), model, guarantee, charges. All of it, or nothing."""
         from sottovoce.experiment import store
 
         return store.save(self, Path(path))
+
+
+def _own_labels(label: Label, coded: np.ndarray, outputs: int) -> np.ndarray:
+    """Labels as the user writes them, from those of a loss."""
+    if label.range is not None:
+        return label.from_unit(coded)
+    return np.array(label.classes)[(coded > 0).astype(np.intp) if outputs == 1 else coded.astype(np.intp)]
 
 
 @dataclass(frozen=True, repr=False)

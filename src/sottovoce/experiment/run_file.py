@@ -4,6 +4,7 @@
                      clients, partition (and its options), test = rows or a fraction, seed, row_bound, shorten,
                      ranges = {column = [low, high], ...} for csv;
                      or split = [66, 57], the columns of each party
+    [schema]         what is known of a CSV file's columns, or file = "schema.toml": see `problems/schema/toml.py`
     [objective]      loss (and its options), penalty (and its options), scale
     [algorithm]      name, and the algorithm's fields
     [privacy]        mode = "proven" | "published" | "none", and its fields
@@ -26,12 +27,12 @@ from typing import Any, get_args
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Algorithm, Layout
+from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.experiment.result import Result
-from sottovoce.experiment.source import Data, Source, read_rows, read_source
+from sottovoce.experiment.source import Data, Source, read_rows, read_schema, read_source
 from sottovoce.experiment.tables import (
     Built,
     Tables,
@@ -53,12 +54,13 @@ from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, ProvenColumn
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import PENALTIES
+from sottovoce.problems.schema import Schema
 
 MODES: dict[Layout, dict[str, type[PrivacyMode]]] = {
     "rows": {mode.mode: mode for mode in (Proven, Published, NoPrivacy)},
     "columns": {mode.mode: mode for mode in (ProvenColumns, Published, NoPrivacy)},
 }
-TABLES = ("data", "clients", "objective", "algorithm", "privacy", "participation", "run")
+TABLES = ("data", "clients", "schema", "objective", "algorithm", "privacy", "participation", "run")
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Experiment:
     source: Source
     loader_options: Mapping[str, Any]
     partition_options: Mapping[str, Any]
+    schema: Schema | None = None
     file: str = "run"  # named in errors
 
     def data(self) -> Data:
@@ -103,11 +106,10 @@ class Experiment:
     def _data(self) -> Data:
         with placed_at(f"{self.file}, [data]"):
             proven = self.task.privacy.mode == "proven"
-            return read_rows(
-                self.source, self.task.objective.loss, self.loader_options, self.partition_options, proven, self.file
-            )
+            options, loss = (self.loader_options, self.partition_options), self.task.objective.loss
+            return read_rows(self.source, loss, *options, proven, self.file, self.schema)
 
-    def with_algorithm(self, algorithm: Algorithm[Any, Any, Any, Any]) -> "Experiment":
+    def with_algorithm(self, algorithm: Method) -> "Experiment":
         """The same run of another algorithm, on the same rows (not read again)."""
         return self.with_task(replace(self.task, algorithm=algorithm))
 
@@ -122,8 +124,11 @@ class Experiment:
         """The tables of this run with every default written out: what is saved, and what `load` reads back."""
         source = replace(self.source, labels=self.data().labels, labels_found=self._labels_found())
         data = {**plain_fields(source), **self.loader_options, **self.partition_options}
+        prepared = {} if self.schema is None else {"schema": self.schema.to_tables()}
         run = plain_fields(self.settings)
-        return describe(self.task, self.data().federation, run["engine"]) | {"data": data, "run": run}
+        federation = self.data().federation
+        task = replace(self.task.settled(federation), objective=self.task.objective)
+        return describe(task, federation, run["engine"]) | {"data": data, **prepared, "run": run}
 
     def train(
         self,
@@ -171,8 +176,9 @@ def load(path: str | Path, **run: Any) -> Experiment:
 def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     """The run that `tables` describe. `file` is named in errors; paths in it start from `folder`."""
     check.require("data" in tables, file, "needs a table [data]")
-    source = read_source(tables["data"], f"{file}, [data]", folder)
-    return Experiment(*build_task(tables, file), *source, file=file)
+    schema = read_schema(tables, file, folder)
+    source = read_source(tables["data"], f"{file}, [data]", folder, schema)
+    return Experiment(*build_task(tables, file), *source, schema, file)
 
 
 def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
@@ -205,7 +211,7 @@ def build_objective(table: Mapping[str, Any], where: str) -> Objective:
         own = field_names(kind)
         return from_table(kind, {key: value for key, value in table.items() if key in own}, where, name)
 
-    scale = fit_value(where, "scale", table.get("scale", "mean"), str)
+    scale = fit_value(where, "scale", table.get("scale", "mean"), str | float)
     made = part(loss, loss.name), part(penalty, penalty.name)
     with placed_at(where):
         return Objective(*made, scale)

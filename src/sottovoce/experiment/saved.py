@@ -37,7 +37,19 @@ from sottovoce.problems.vertical import VerticalFederation
 
 
 def load_result(path: str | Path) -> Result:
-    """Read a finished run back."""
+    """Read a finished run back from the folder that `Result.save` wrote.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import sottovoce as sv
+    >>> fed = sv.Federation.from_arrays([[1.0], [-1.0], [0.9], [-0.8]], [1, -1, 1, -1], groups=["a", "a", "b", "b"])
+    >>> goal = sv.Objective(sv.Logistic(), sv.L2(0.1))
+    >>> result = sv.train(sv.DPADMM(), fed, goal, rounds=10, privacy=sv.NoPrivacy(), seed=0, engine="numpy")
+    >>> with tempfile.TemporaryDirectory() as home:
+    ...     sv.load_result(result.save(home + "/run")).predict([[0.5], [-0.3]])
+    array([ 1., -1.])
+    """
     path = Path(path)
     if not path.is_dir():
         raise MissingData(f"{path}: there is no such run folder")
@@ -173,5 +185,5 @@ def _hub(federation: Federation | VerticalFederation, task: Task, config: Tables
     rng = Draw(Streams(config["run"].get("seed", 0), runs), np.array([SERVER], dtype=np.uint64), 0)
     kind, objective = CLIENTS[federation.layout], task.objective
     nobody = np.zeros((*lead, federation.n, 1), dtype=bool)
-    zeros = np.zeros((*lead, 1, kind.message_width(federation, objective)))
+    zeros = np.zeros((*lead, 1, federation.message_size(objective.loss)))
     return Hub(federation.n, objective.penalty, rng, 0, nobody, zeros, kind.labels_of(federation, objective))

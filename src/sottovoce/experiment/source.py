@@ -17,6 +17,7 @@ from sottovoce.problems import data as datasets
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.partition import PARTITIONS, make
+from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import VerticalFederation, cut
 
 OWNER = "owner"  # the partition that follows the rows' own owners
@@ -88,7 +89,20 @@ class Data:
     labels: tuple[str, ...] = ()
 
 
-def read_source(table: dict[str, Any], where: str, folder: Path) -> tuple[Source, dict[str, Any], dict[str, Any]]:
+def read_schema(tables: Mapping[str, Any], file: str, folder: Path) -> Schema | None:
+    """[schema]: the schema itself, or file = a TOML file that holds it. Paths start from `folder`."""
+    table = tables.get("schema")
+    if table is None:
+        return None
+    if table.keys() != {"file"}:
+        return Schema.from_tables(table, f"{file}, [schema]")
+    path = fit_value(f"{file}, [schema]", "file", table["file"], str)
+    return Schema.from_toml(folder / Path(path).expanduser())
+
+
+def read_source(
+    table: dict[str, Any], where: str, folder: Path, schema: Schema | None = None
+) -> tuple[Source, dict[str, Any], dict[str, Any]]:
     """[data]: its own keys, the loader's options and the partition's."""
     if table.get("source") == "arrays":
         raise InvalidInput(f"{where}: this run was trained on arrays given in Python; train it again from there")
@@ -111,7 +125,29 @@ def read_source(table: dict[str, Any], where: str, folder: Path) -> tuple[Source
         given["labels"] = [label_text(label) for label in given["labels"]]
     if isinstance(given.get("csv"), str) and given["csv"]:
         given["csv"] = str((folder / Path(given["csv"]).expanduser()).resolve())
+    if schema is not None:
+        given |= _stated_by(schema, given, where)
     return from_table(Source, given, where), split[0], split[1]
+
+
+def _stated_by(schema: Schema, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What a schema says of [data]. Nothing else may be said there: a run that was saved says the same again."""
+    check.require("csv" in given, where, "a [schema] goes with csv = a file")
+    label = schema.label
+    check.require(label is not None, where, "the [schema] must say which column is the label", hint="[schema.label]")
+    assert label is not None
+    stated: dict[str, Any] = {"label": label.column, "owner": schema.owner, "labels": list(class_texts(label))}
+    for key in ("ranges", "row_bound", "shorten", "split"):
+        check.require(not given.get(key), where, f"{key} does not go with a [schema], which prepares the rows")
+    for key, value in stated.items():
+        same = key not in given or given[key] == value
+        check.require(same, where, f"{key} is stated by the [schema]; leave it out here", check.shown(given.get(key)))
+    return stated
+
+
+def class_texts(label: Label) -> tuple[str, ...]:
+    """The classes of a label in order, as text; none for a number."""
+    return tuple(map(label_text, label.classes))
 
 
 def read_rows(
@@ -121,10 +157,14 @@ def read_rows(
     partition_options: Mapping[str, Any],
     proven: bool,
     file: str,
+    schema: Schema | None = None,
 ) -> Data:
     """Read the rows and share them out. `proven`: whether gradients will be clipped; `file` is named in warnings."""
     labels: tuple[str, ...] = ()
-    if source.csv:
+    if schema is not None:
+        X, y, groups, labels = encoded_rows(schema, Path(source.csv), loss)
+        test, row_bound = None, schema.row_bound
+    elif source.csv:
         path = Path(source.csv)
         X, texts, groups = read_csv(path, source.label, source.owner, source.ranges)
         y, labels = coded(texts, source.labels, loss, f"{path.name}, column {source.label!r}")
@@ -158,6 +198,31 @@ def read_rows(
             way_out = f"To have them scaled down: [data] row_bound = {row_bound:g}, shorten = true"
             raise InvalidInput(f"{error}. {way_out}") from None
     return Data(federation, test, labels)
+
+
+def encoded_rows(
+    schema: Schema, data: Any, loss: Loss
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, tuple[str, ...]]:
+    """The rows of a table that a schema describes, their labels as the loss wants them, owners, and the classes."""
+    X, y, owners = schema.encode(data)
+    assert schema.label is not None
+    assert y is not None
+    return X, for_loss(schema.label, y, loss), owners, class_texts(schema.label)
+
+
+def for_loss(label: Label, y: np.ndarray, loss: Loss) -> np.ndarray:
+    """Numbers of classes, 0, 1, ..., as -1 and +1 if the loss is for two classes; a label in a range as it is."""
+    suits = loss.classification == (label.range is None)
+    kinds = "classes" if loss.classification else "range = [low, high]"
+    check.require(suits, "schema.label", f"the {loss.name} loss needs a label with {kinds}")
+    if not loss.classification:
+        return y
+    count, two = len(label.classes), loss.outputs == 1
+    fits = count == (2 if two else loss.outputs)
+    needed = "two" if two else str(loss.outputs)
+    hint = f"Use loss = 'softmax' with classes = {count}"
+    check.require(fits, "schema.label", f"must have {needed} classes for the {loss.name} loss", count, hint)
+    return 2.0 * y - 1.0 if two else y.astype(np.float64)
 
 
 def _warn_of_sizes(source: Source, file: str) -> None:

@@ -39,7 +39,7 @@ from sottovoce.experiment.whole_files import (
 )
 from sottovoce.ledger.chain import link
 from sottovoce.ledger.charges import Charges
-from sottovoce.ledger.memory import fingerprint
+from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.vertical import VerticalFederation
 
@@ -199,7 +199,7 @@ class Checkpoints:
 
 def identity(config: Tables, federation: Federation | VerticalFederation) -> str:
     """Changes with anything that would make the rest of a run disagree with its beginning."""
-    return hashlib.sha256((to_toml(config) + fingerprint(*federation.arrays())).encode()).hexdigest()
+    return hashlib.sha256((to_toml(config) + fingerprint(*federation.fingerprint_arrays())).encode()).hexdigest()
 
 
 def _parquet(history: History, private: set[str]) -> bytes:

@@ -5,7 +5,6 @@ penalty needs no line here.
 """
 
 import inspect
-import json
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData, NoGuarantee
+from sottovoce.core.toml import to_toml as to_toml
 from sottovoce.experiment.task import Task
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.vertical import VerticalFederation
@@ -30,7 +30,7 @@ Tables = dict[str, dict[str, Any]]
 
 def describe(task: Task, federation: Federation | VerticalFederation, engine: str) -> Tables:
     """The tables of a run on arrays, as plain values: enough to know what was done, without the rows themselves."""
-    return {"data": federation.described(), **describe_task(task), "run": {"engine": engine}}
+    return {"data": federation.to_table(), **describe_task(task), "run": {"engine": engine}}
 
 
 def describe_task(task: Task) -> Tables:
@@ -65,42 +65,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     return value if isinstance(value, bool | int | float | str) else repr(value)
-
-
-def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Tables of text, numbers, truth values, lists and tables as TOML that `tomllib` reads back as the same values."""
-    blocks = []
-    for name, table in tables.items():
-        lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
-        blocks.append("\n".join([f"[{_toml_key(name)}]", *lines, ""]))
-    return "\n".join(blocks)
-
-
-def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_text(key)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return repr(float(value))
-    if isinstance(value, str):
-        return _toml_text(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(each) for each in value)}]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_toml_key(key)} = {_toml_value(each)}" for key, each in value.items()) + "}"
-    raise InvalidInput(f"TOML: a value must be text, a number, true, false, or a list or table of these, got {value!r}")
-
-
-def _toml_text(text: str) -> str:
-    # JSON's escapes are TOML's, but TOML also wants DEL escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 # ---------------------------------------------------------------------------------------------- TOML -> dataclasses

@@ -1,19 +1,21 @@
 """A task: what is trained, how and under which promise, whoever holds the data. It travels as one frozen value."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.contract import Algorithm, Layout
+from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
+from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 
 Engine = Literal["auto", "numpy", "kernel"]
@@ -44,12 +46,18 @@ class Task:
         What computes gradients: "kernel" (compiled), "numpy", or by problem size ("auto").
     """
 
-    algorithm: Algorithm[Any, Any, Any, Any]
+    algorithm: Method
     objective: Objective
     privacy: PrivacyMode
     participation: Participation = Everyone()  # noqa: RUF009 (frozen)
     rounds: int = 1
     engine: Engine = "auto"
+
+    def settled(self, federation: FederatedData) -> "Task":
+        """The same task with what follows from public numbers written out: weights of records, and the clip norm."""
+        objective = self.objective.weighing(federation.record_weight)
+        privacy = self.privacy.clipping(objective.loss.slope_at_zero, federation.row_bound)
+        return replace(self, objective=objective, privacy=privacy)
 
     def check(self, layout: Layout) -> None:
         """Refuse parts that do not fit each other, or data that are split in this way."""
@@ -70,11 +78,24 @@ class Task:
         self.privacy.check(self.algorithm.asks(), self.objective.penalty)
 
     def plan(
-        self, sizes: np.ndarray, spent: Mapping[Event, int] | None = None, row_bound: float | None = None
+        self,
+        sizes: np.ndarray,
+        columns: int,
+        spent: Mapping[Event, int] | None = None,
+        row_bound: float | None = None,
     ) -> tuple[Event, ...]:
-        """What each answer is, one event for each kind of question; nothing where there is no budget."""
-        most = self.participation.most(self.rounds)
-        return self.privacy.plan(self.algorithm.asks(), self.rounds, sizes, spent, row_bound, most)
+        """What each answer is, one event for each kind of question; nothing where there is no budget.
+
+        `sizes`: records of each client; `columns`: of a row, or of the widest party where columns are split.
+        """
+        most, shape = self.participation.most(self.rounds), self.shape(columns, int(sizes[0]))
+        return self.privacy.plan(self.algorithm.asks(), self.rounds, sizes, spent, row_bound, most, shape)
+
+    def shape(self, columns: int, samples: int) -> AnswerShape:
+        """How long answers are."""
+        loss = self.objective.loss
+        dim = samples if self.algorithm.layout == "columns" else loss.model_size(columns)
+        return AnswerShape(dim, columns, loss.slope_at_zero)
 
     def key(self, streams: Streams, digests: np.ndarray, events: tuple[Event, ...], *more: Any) -> NoiseKey:
         """What noise is bound to: the task, and the digests of each client's own data."""

@@ -1,6 +1,7 @@
 """Training on this machine: `train`, the library's face."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike
 from sottovoce.core import check
 from sottovoce.core import round as loop
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.contract import Algorithm, Layout
+from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
@@ -18,7 +19,8 @@ from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.tables import describe
 from sottovoce.experiment.task import Engine, Task
-from sottovoce.ledger.memory import Budget, MemoryLedger
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers, new_run, same_run
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import Federation
@@ -40,6 +42,7 @@ def local_clients(
     check.of_kind("train", "federation", federation, Federation | VerticalFederation,
                   "Federation.from_arrays(X, y, groups)")  # fmt: skip
     task.check(federation.layout)
+    task = task.settled(federation)
     folder = ledgers if isinstance(ledgers, Path) else None
     ledger = _open_ledgers(task.privacy, federation, streams, ledgers, run)
     try:
@@ -78,7 +81,7 @@ def _open_ledgers(
 
 
 def train(
-    algorithm: Algorithm[Any, Any, Any, Any],
+    algorithm: Method,
     federation: Federation | VerticalFederation,
     objective: Objective,
     *,
@@ -175,7 +178,9 @@ def train(
             record_every=record_every,
             after_round=after_round,
         )
-        config = describe(task, federation, getattr(clients.exact, "engine", engine))
+        config = describe(
+            replace(clients.task, objective=objective), federation, getattr(clients.exact, "engine", engine)
+        )
         stated = {} if seed is None else {"seed": seed}
         config["run"] |= {"rounds": rounds, **stated, "runs": runs or 0, "record_every": record_every}
         result = clients.result(outcome, config, lasting)

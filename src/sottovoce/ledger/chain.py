@@ -1,17 +1,20 @@
-"""The rows of an owner's ledger, the hash chain through them, and the head file that remembers how far it goes.
+"""The rows of an owner's ledger, the hash chain through them, and the head file that says which row is the last.
 
 Each row's hash covers its own content and the hash of the row before, so a row cannot be changed, dropped or moved
-without breaking every hash after it. What a chain cannot show by itself is that its *end* is missing; the head file
-`<ledger>.head`, beside the ledger, says which row is the last.
+without breaking every hash after it. A chain cannot show by itself that its *end* is missing. Therefore a second file
+beside the ledger, the head `<ledger>.head`, says which row is the last.
 
 **Order of writing.** The head is made durable *before* the row, and carries the whole row it promises. So after a
 crash the head is either equal to the ledger or ahead by exactly one row, and that row can be put in: an answer that
-was charged but perhaps never given is counted. Never the other way round. Once the row is known to be durable
-(when the ledger is closed or opened) the head is *settled*: it is written again without the row, and from then on
-a missing last row is a truncation and not a crash.
+was charged but perhaps never given is counted. An answer that was given is never left out. Once the row is known to be
+durable (when the ledger is closed or opened) the head is *settled*: it is written again without the row, and from then
+on a missing last row means that the ledger was cut off, not that a process crashed.
 
-A chain is no signature. Whoever can write both files can rewrite history, or put back older copies of both together,
-and nothing in them will show it. An owner who must rule that out keeps a copy of the head file out of reach.
+A chain is no signature. Whoever can write both files can rewrite the history, or put back older copies of both
+together, and nothing in them will show it. An owner who must rule that out keeps a copy of the head file elsewhere.
+
+**Formats.** 2 added the bounds on rows that charges rest on, 3 the grids of discrete noise. An older ledger gets one
+row of kind "format" for each step; the rows before it stay as they are.
 """
 
 import hashlib
@@ -23,11 +26,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sottovoce.core.check import SottovoceError
-from sottovoce.ledger.memory import Budget, LedgerError, Receipt, unpack_event
-from sottovoce.privacy.events import Event
+from sottovoce.ledger.budget import Budget, LedgerError, Receipt, Standing
+from sottovoce.privacy.events import Event, unpack_event
 
-VERSION = 2  # 1 did not keep the bounds on rows that charges rest on
-WAY_OUT = (
+VERSION = 3
+HOW_TO_FIX = (
     "Put back the newest copies of the ledger and its head file; an older copy would forget budget that is spent. "
     "Nothing is answered on this ledger"
 )
@@ -38,11 +41,12 @@ def step(name: str) -> None:
 
 
 Key = tuple[str | None, int | None, int | None]  # run, round, question: the name of an answer
+Details = Mapping[str, Any]  # what a row says, as JSON has it
 
 
 class Entry(NamedTuple):
     """One row. Kinds: "opened" (row 0: owner, data set, budget), "charge" (one answer), "budget" (a new budget),
-    "format" (from here on rows are of a newer format; those before stay as they are)."""
+    "format" (from here on rows are of the next format)."""
 
     sequence: int
     kind: str
@@ -62,14 +66,14 @@ class Entry(NamedTuple):
         return Receipt(self.sequence, self.run, self.round, self.question, details["purpose"], event, self.time)
 
 
-def link(previous_hash: str, content: tuple) -> str:
+def link(previous_hash: str, content: tuple[object, ...]) -> str:
     """The hash of a row with this content (all fields but the hash) after a row with that hash."""
     text = json.dumps([previous_hash, *content], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def bind(salt: str, dataset: str) -> str:
-    """What a ledger keeps of a data set's fingerprint. The salt keeps two ledgers of one data set unlinkable."""
+    """What a ledger keeps of a data set's fingerprint. With the salt, two ledgers of one data set cannot be matched."""
     return hashlib.sha256(f"{salt}:{dataset}".encode()).hexdigest()
 
 
@@ -82,45 +86,46 @@ class Head(NamedTuple):
 
 
 @dataclass(frozen=True)
-class History:
-    """What the rows read so far amount to. `after` accepts only the row that continues the chain."""
+class Chain:
+    """The rows read so far: the last one, and what all of them say. `after` accepts only the row that comes next."""
 
     sequence: int = -1
     hash: str = ""
     time: float = 0.0
-    opened: Mapping[str, Any] = field(default_factory=dict)
+    opened: Details = field(default_factory=dict[str, Any])
     budget: Budget | None = None
     version: int = VERSION
-    spent: Mapping[Event, int] = field(default_factory=dict)
+    spent: Mapping[Event, int] = field(default_factory=dict[Event, int])
 
     @property
-    def in_force(self) -> Budget:
+    def standing(self) -> Standing:
         assert self.budget is not None  # row 0 brings one
-        return self.budget
+        return Standing(self.budget, self.spent)
 
-    def next(self, kind: str, now: float, details: Mapping[str, Any], key: Key = (None, None, None)) -> Entry:
-        """The row to append. Its time never runs backwards: with the clock set back it repeats the last row's."""
+    def next(self, kind: str, now: float, details: Details, key: Key = (None, None, None)) -> Entry:
+        """The row to append. If the clock was set back, it gets the time of the last row."""
         text = json.dumps(details, sort_keys=True, separators=(",", ":"))
         content = (self.sequence + 1, kind, float(max(now, self.time)), *key, text)
         return Entry(*content, link(self.hash, content))
 
-    def after(self, entry: Entry) -> "History":
-        """The history with one more row; a LedgerError if that is not the next row of this chain."""
+    def after(self, entry: Entry) -> "Chain":
+        """The chain with one more row; a LedgerError if that is not its next row."""
         if entry.sequence != self.sequence + 1:
             raise LedgerError(f"row {self.sequence + 1} is missing")
         if link(self.hash, entry[:-1]) != entry.hash:
             raise LedgerError(f"row {entry.sequence} does not match its hash: it, or a row before it, was changed")
         try:
-            news = self._news(entry.kind, json.loads(entry.details))
+            changes = self._changes(entry.kind, json.loads(entry.details))
         except (KeyError, TypeError, ValueError, SottovoceError) as error:
             raise LedgerError(f"row {entry.sequence} has content that this version cannot read ({error})") from error
-        return replace(self, sequence=entry.sequence, hash=entry.hash, time=entry.time, **news)
+        return replace(self, sequence=entry.sequence, hash=entry.hash, time=entry.time, **changes)
 
-    def _news(self, kind: str, details: Mapping[str, Any]) -> dict[str, Any]:
+    def _changes(self, kind: str, details: Details) -> dict[str, Any]:
+        """The fields that a row of this kind changes."""
         if kind == "charge" and self.sequence >= 0:
             event = unpack_event(details["event"])
             return {"spent": {**self.spent, event: self.spent.get(event, 0) + 1}}
-        if kind == "format" and self.sequence >= 0 and self.version < details["version"] <= VERSION:
+        if kind == "format" and self.sequence >= 0 and details["version"] == self.version + 1 <= VERSION:
             return {"version": details["version"]}
         budget = Budget(details["epsilon"], details["delta"])
         if kind == "budget" and self.sequence >= 0:
@@ -129,7 +134,7 @@ class History:
             return {"budget": budget, "opened": details, "version": details["version"]}
         raise ValueError(f"a row of kind {kind!r} cannot stand here")
 
-    def owed(self, head: Head) -> Entry | None:
+    def missing_row(self, head: Head) -> Entry | None:
         """The row that `head` promises and a crash kept out, if any; a LedgerError if the two do not fit together."""
         rows, promised = self.sequence + 1, head.promised
         if head.sequence == self.sequence and head.hash == self.hash:
@@ -167,7 +172,7 @@ def read_head(ledger: Path) -> Head:
 def write_head(ledger: Path, head: Head) -> None:
     """Replace the head file; when this returns, the new one survives a power cut. Needs the ledger's lock."""
     path = head_path(ledger)
-    fresh = path.with_name(path.name + ".new")  # one name is enough under the lock, and leaves no litter after a crash
+    fresh = path.with_name(path.name + ".new")  # under the lock one name is enough, and the next write replaces it
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(json.dumps(head._asdict()).encode())

@@ -1,4 +1,4 @@
-"""What a run has answered, kept on disk until it is over: a killed run goes on with the same answers, for free."""
+"""The answers of a run, kept on disk until it is over: a run that was killed goes on and resends them for free."""
 
 import contextlib
 import hashlib
@@ -12,24 +12,24 @@ import numpy as np
 class KeptAnswers:
     """The noisy answers of one run, in a file that grows with each: (round, question) -> answers of some clients.
 
-    They were given away, so they are no secret. A record that a crash cut short counts as not kept.
+    They have left already, so they are no secret. A record that a crash cut short counts as not kept.
     """
 
     _HEAD = struct.Struct("<qqqqq16s")  # round, question, clients, axes of the answer, bytes that follow, their digest
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self._answers: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
         if path.exists():
-            whole = self._read(path.read_bytes())
-            os.truncate(path, whole)  # what follows was cut short: the next record must not join it
+            length = self._read(path.read_bytes())
+            os.truncate(path, length)  # what follows was cut short: the next record must not join it
 
     def has(self, round: int, question: int) -> bool:
-        return (round, question) in self._found
+        return (round, question) in self._answers
 
     def get(self, round: int, question: int, clients: np.ndarray) -> np.ndarray | None:
-        of, answer = self._found.get((round, question), (None, None))
-        return answer if of is not None and np.array_equal(of, clients) else None
+        asked, answer = self._answers.get((round, question), (None, None))
+        return answer if asked is not None and np.array_equal(asked, clients) else None
 
     def put(self, round: int, question: int, clients: np.ndarray, answer: np.ndarray) -> None:
         """Durable when this returns."""
@@ -47,7 +47,7 @@ class KeptAnswers:
             self._path.parent.rmdir()  # if it was the last
 
     def _read(self, content: bytes) -> int:
-        """Take in all records up to the first that is not whole; how many bytes they fill."""
+        """Read all records up to the first that is not whole, and return how many bytes they fill."""
         place = 0
         while place + self._HEAD.size <= len(content):
             round, question, clients, axes, size, digest = self._HEAD.unpack_from(content, place)
@@ -57,6 +57,6 @@ class KeptAnswers:
                 break
             numbers = np.frombuffer(body, dtype="<i8", count=clients + axes)
             answer = np.frombuffer(body, dtype="<f8", offset=8 * (clients + axes)).reshape(numbers[clients:])
-            self._found[round, question] = numbers[:clients], answer
+            self._answers[round, question] = numbers[:clients], answer
             place = end
         return place

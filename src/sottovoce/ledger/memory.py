@@ -1,127 +1,20 @@
-"""Who has answered how often, and who may answer again: budgets, receipts, and the ledger of a simulation.
+"""The ledgers of all clients of a simulation, as counts in memory."""
 
-`MemoryLedger` counts for all clients of all runs at once. A data owner's own ledger, which outlives runs and
-processes, is `ledger_file.FileLedger`. Both count events, leave the meaning of the counts to `accounting.py`, and
-refuse *before* an answer is given.
-"""
-
-import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.core import check
-from sottovoce.privacy import accounting
-from sottovoce.privacy.events import Event
+from sottovoce.ledger.budget import Budget, Standing
+from sottovoce.ledger.histories import Counted
+from sottovoce.privacy.events import Event, pack_event, unpack_event
 
 _UNKNOWN = -1  # a cap that has to be computed (again)
-
-
-class LedgerError(check.SottovoceError):
-    """A ledger cannot be trusted, read or written; no answer may be given on it."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The most that all answers together may give away. `delta` = 0 is for pure mechanisms (Laplace) only."""
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        check.positive("Budget", epsilon=self.epsilon)
-        check.non_negative("Budget", delta=self.delta)
-        check.require(self.delta < 1, "Budget", "delta must lie in [0, 1)", self.delta)
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """One charged answer. (run, round, question) names it; `sequence` is its place in the owner's ledger."""
-
-    sequence: int
-    run: str
-    round: int
-    question: int
-    purpose: str
-    event: Event
-    time: float
-
-
-class AlreadyCharged(check.SottovoceError):
-    """This question was charged before. Resend the stored answer, or, if there is none, ask (and pay) anew."""
-
-    def __init__(self, receipt: Receipt) -> None:
-        self.receipt = receipt
-        super().__init__(
-            f"ledger: run {receipt.run!r}, round {receipt.round}, question {receipt.question} was charged before "
-            f"(row {receipt.sequence}). Resend the stored answer, or ask a new question"
-        )
-
-
-def fingerprint(*arrays: ArrayLike | None) -> str:
-    """SHA-256 (hex) of the arrays' bytes, shapes and types: the same for the same data set, else different.
-
-    It stays with the data's owner: whoever has it can confirm a guessed data set. See `FileLedger.create`.
-    """
-    digest = hashlib.sha256()
-    for number, value in enumerate(arrays):
-        if value is None:
-            digest.update(b"none;")
-            continue
-        array = np.ascontiguousarray(value)
-        check.require(
-            not array.dtype.hasobject and array.dtype.itemsize > 0,
-            "fingerprint",
-            f"array {number} must have a plain type (numbers or text of fixed width)",
-            str(array.dtype),
-        )
-        digest.update(f"{array.dtype.str}{np.shape(value)};".encode())
-        digest.update(array.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-def pack_event(event: Event) -> dict[str, Any]:
-    """The event as plain numbers and text, for JSON; `unpack_event` undoes it exactly."""
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in asdict(event).items()}
-
-
-@lru_cache(maxsize=1024)
-def _text(event: Event) -> str:
-    return json.dumps(pack_event(event))
-
-
-def unpack_event(packed: Mapping[str, Any]) -> Event:
-    """The first format did not keep the bound on rows that an answer rests on: then it is not known."""
-    return Event(**{"row_bound": None, **packed})
-
-
-def cap(event: Event, budget: Budget, spent: Mapping[Event, int]) -> int:
-    """How many answers of this kind `budget` holds *in total* next to the other kinds in `spent`.
-
-    It does not change while only this kind is asked, so it is computed once and each further charge is a comparison.
-    """
-    return _cap(event, budget, frozenset((other, n) for other, n in spent.items() if n and other != event))
-
-
-def refusal(who: str, event: Event, budget: Budget, spent: Mapping[Event, int]) -> check.BudgetSpent:
-    """The error for an answer that does not fit any more; it says what was spent and what the answer would cost."""
-    before = accounting.epsilon(spent, budget.delta)
-    after = accounting.epsilon({**spent, event: spent.get(event, 0) + 1}, budget.delta)
-    return check.BudgetSpent(
-        f"{who}: the next answer would exceed the privacy budget: epsilon {before:.6g} is spent after "
-        f"{sum(spent.values())} answers, the next would make it {after:.6g}, the budget is {budget.epsilon:.6g} at "
-        f"delta {budget.delta:g}. Nothing was answered; give it a larger budget or more noise, or go on without it"
-    )
-
-
-@lru_cache(maxsize=4096)
-def _cap(event: Event, budget: Budget, others: frozenset[tuple[Event, int]]) -> int:
-    return accounting.affordable(event, budget.epsilon, budget.delta, spent=dict(others))
+Clients = NDArray[np.integer] | None  # None: all
+Mask = NDArray[np.bool_] | None  # None: everywhere
 
 
 class MemoryLedger:
@@ -135,6 +28,8 @@ class MemoryLedger:
         (runs, clients) or (clients,). Masks and results have this shape, their last axis cut to `clients` where given.
     """
 
+    run = ""  # a simulation has no name in any owner's ledger
+
     def __init__(self, budget: Budget, shape: tuple[int, ...]) -> None:
         check.require(len(shape) in (1, 2), "MemoryLedger", "shape must be (runs, clients) or (clients,)", shape)
         check.whole("MemoryLedger", **{f"shape[{axis}]": length for axis, length in enumerate(shape)})
@@ -146,12 +41,7 @@ class MemoryLedger:
         self._caps = self._counts.copy()
 
     def charge(
-        self,
-        event: Event,
-        clients: NDArray[np.integer] | None = None,
-        active: NDArray[np.bool_] | None = None,
-        round: int = 0,
-        question: int = 0,
+        self, event: Event, clients: Clients = None, active: Mask = None, round: int = 0, question: int = 0
     ) -> None:
         """Count one answer of each of `clients` (None: all) in the runs where `active`; on refusal, of none of them.
 
@@ -165,20 +55,20 @@ class MemoryLedger:
             place = np.argwhere(beyond)[0]
             client, run = int(np.arange(self.shape[-1])[who][place[-1]]), int(place[0])
             name = f"client {client}" + (f" of run {run}" if len(self.shape) == 2 else "")
-            raise refusal(name, event, self.budget, self.spent(client, run))
+            raise Standing(self.budget, self.spent(client, run)).refusal(name, event)
         self._counts[row][..., who] += asked
         if len(self._events) > 1:  # an answer of one kind leaves less for the other kinds; its own cap is a total
             self._caps[:row, ..., who] = _UNKNOWN
             self._caps[row + 1 :, ..., who] = _UNKNOWN
 
     def afford(
-        self, event: Event, answers: ArrayLike = 1, clients: NDArray[np.integer] | None = None, round: int | None = None
+        self, event: Event, answers: ArrayLike = 1, clients: Clients = None, round: int | None = None
     ) -> NDArray[np.bool_]:
         """Who can still give this many more answers of this kind."""
         return self._left(self._row(event), self._who(clients)) >= np.asarray(answers)
 
     def kept(self, round: int, question: int, clients: object, active: object) -> None:
-        """Answers are kept where ledgers are files (`owners.OwnerLedgers`)."""
+        """None: answers are kept only where ledgers are files (`OwnerLedgers`)."""
 
     def keep(self, round: int, question: int, clients: object, active: object, answer: object) -> None: ...
 
@@ -192,44 +82,40 @@ class MemoryLedger:
         """What one client has answered (in one run)."""
         return self._as_spent(self._counts[:, client] if len(self.shape) == 1 else self._counts[:, run, client])
 
-    spent_here = spent  # what a simulation remembers is this run
+    spent_here = spent  # a simulation remembers this run only
 
-    def histories(self) -> tuple[list[dict[Event, int]], NDArray[np.intp]]:
-        """The distinct histories of all clients (in all runs), and whose is which: (runs, clients)."""
+    def histories(self) -> tuple[tuple[Counted, ...], tuple[tuple[int, ...], ...]]:
+        """The distinct histories of all clients, and for each run which of them each client has."""
         states, which = self._distinct(self._counts)
-        return [self._as_spent(state) for state in states], which.reshape(-1, self.shape[-1])
+        distinct = tuple(Counted.of(self._as_spent(state)) for state in states)
+        return distinct, tuple(tuple(clients.tolist()) for clients in which.reshape(-1, self.shape[-1]))
 
     def epsilons(self, roughly: bool = False) -> NDArray[np.float64]:
         """The epsilon spent so far, of every client (in every run).
 
-        `roughly`: still an upper bound, but where batches are sampled an accountant takes its time, so counts are
-        rounded up (to a quarter of a power of two) and few of them are ever looked at. Nobody is beyond the budget.
+        `roughly`: still an upper bound, but cheaper where batches are sampled and an accountant takes its time: counts
+        are rounded up (to a quarter of a power of two), so that few different ones occur. No client is shown beyond
+        its budget.
         """
         counts = self._counts
         if roughly and any(event.sampling != "full" for event in self._events):
             grain = 2 ** np.maximum(np.floor(np.log2(np.maximum(counts, 1))).astype(np.int64) - 2, 0)
             counts = -(-counts // grain) * grain
         states, which = self._distinct(counts)
-        values = [accounting.epsilon(self._as_spent(state), self.budget.delta) for state in states]
-        if roughly:
-            values = np.minimum(values, self.budget.epsilon)
-        return np.array(values, np.float64)[which].reshape(self.shape)
+        values = np.array([self._standing(state).epsilon() for state in states], np.float64)
+        return (np.minimum(values, self.budget.epsilon) if roughly else values)[which].reshape(self.shape)
 
-    def state(self) -> dict[str, NDArray]:
+    def state(self) -> dict[str, np.ndarray]:
         """Plain named arrays for a checkpoint: "counts" (kinds of event, *shape) and "events", a JSON text per kind."""
         return {"counts": self._counts.copy(), "events": np.array([_text(event) for event in self._events], np.str_)}
 
-    def restore(self, state: Mapping[str, NDArray]) -> None:
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what `state` gave; what was counted here since is forgotten."""
         events = [unpack_event(json.loads(str(text))) for text in state["events"]]
         counts = np.asarray(state["counts"])
         fits = counts.shape == (len(events), *self.shape) and counts.dtype.kind in "iu" and bool((counts >= 0).all())
-        check.require(
-            fits,
-            "MemoryLedger",
-            f"a state with {len(events)} kinds of event must hold counts >= 0 of shape {(len(events), *self.shape)}",
-            (counts.dtype.name, counts.shape),
-        )
+        rule = f"a state with {len(events)} kinds of event must hold counts >= 0 of shape {(len(events), *self.shape)}"
+        check.require(fits, "MemoryLedger", rule, (counts.dtype.name, counts.shape))
         self._events = events
         self._counts = counts.astype(np.int64)
         self._caps = np.full_like(self._counts, _UNKNOWN)
@@ -243,7 +129,7 @@ class MemoryLedger:
             self._caps = np.concatenate([self._caps, one + _UNKNOWN])
         return self._events.index(event)
 
-    def _who(self, clients: NDArray[np.integer] | None) -> slice | NDArray[np.integer]:
+    def _who(self, clients: Clients) -> slice | NDArray[np.integer]:
         if clients is None:
             return slice(None)
         n, clients = self.shape[-1], np.asarray(clients)
@@ -266,7 +152,7 @@ class MemoryLedger:
             others = np.where(np.arange(len(others)) == row, 0, others.T).T  # the cap counts its own kind from zero
             # The accountant is asked once for each distinct history, however many clients share it.
             states, which = self._distinct(others)
-            values = [cap(self._events[row], self.budget, self._as_spent(state)) for state in states]
+            values = [self._standing(state).cap(self._events[row]) for state in states]
             caps = np.array(values, np.int64)[which].reshape(caps.shape)
             self._caps[row][..., who] = caps
         return caps - self._counts[row][..., who]
@@ -281,13 +167,21 @@ class MemoryLedger:
             _, first, which = np.unique(which * (row.max() + 1) + row, return_index=True, return_inverse=True)
         return flat[:, first].T, which
 
+    def _standing(self, state: NDArray[np.int64]) -> Standing:
+        return Standing(self.budget, self._as_spent(state))
+
     def _as_spent(self, state: NDArray[np.int64]) -> dict[Event, int]:
         return {event: int(count) for event, count in zip(self._events, state, strict=True) if count}
 
-    def _mask(self, active: NDArray[np.bool_] | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    def _mask(self, active: Mask, shape: tuple[int, ...]) -> NDArray[np.bool_]:
         if active is None:
             return np.ones(shape, bool)
         active = np.asarray(active)
         fits = active.shape == shape and active.dtype == bool
         check.require(fits, "MemoryLedger", f"active must be a mask of shape {shape}", (active.dtype, active.shape))
         return active
+
+
+@lru_cache(maxsize=1024)
+def _text(event: Event) -> str:
+    return json.dumps(pack_event(event))

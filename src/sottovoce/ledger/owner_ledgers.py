@@ -1,4 +1,4 @@
-"""The ledger files of the clients on this machine, behind a door: budgets that outlive runs and processes."""
+"""The ledger files of the clients on this machine: budgets that outlive runs and processes."""
 
 import re
 import secrets
@@ -8,28 +8,34 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.core import check
-from sottovoce.ledger.chain import Entry
+from sottovoce.ledger.budget import AlreadyCharged, Budget
 from sottovoce.ledger.file import FileLedger
+from sottovoce.ledger.fingerprint import fingerprint
+from sottovoce.ledger.histories import Kept
 from sottovoce.ledger.kept_answers import KeptAnswers
-from sottovoce.ledger.memory import AlreadyCharged, Budget, MemoryLedger, fingerprint
+from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy.events import Event
 
-_AGAIN = 2**32  # a question that has to be paid again gets a number of its own, beyond all that are asked
+_AGAIN = 2**32  # added to the number of a question that has to be paid again: no round has so many questions
+
+
+Places = NDArray[np.intp]  # of clients on this machine
 
 
 class OwnerLedgers:
-    """One `FileLedger` per client, and this run's own budget beside them. Every answer is on disk before it is given.
+    """One `FileLedger` per client, and the budget of this run. Every charge is on disk before its answer is given.
 
     Parameters
     ----------
     ledgers
         In the order of the clients.
     budget
-        What this run may spend at most, whatever room the files have.
+        What this run may spend at most, even if the files have room for more.
     run
-        Names this run and no other: a run that is started anew has a new name, and pays again.
+        The name of this run and no other: a run that is started again has a new name, and pays again.
     answers
         Where the answers of this run are kept, so that it can go on after it was killed and resend them for free.
     """
@@ -56,13 +62,13 @@ class OwnerLedgers:
         the one that is asked for, or the numbers would not mean the same.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        ledgers = []
+        ledgers: list[FileLedger] = []
         for number, (name, (X, y)) in enumerate(zip(names, data, strict=True)):
-            path, print_ = folder / f"{number:04d}.ledger", fingerprint(X, y)
+            path, dataset = folder / f"{number:04d}.ledger", fingerprint(X, y)
             if path.exists():
-                ledger = FileLedger.open(path, owner=name, dataset=print_)
+                ledger = FileLedger.open(path, owner=name, dataset=dataset)
             else:
-                ledger = FileLedger.create(path, name, print_, budget)
+                ledger = FileLedger.create(path, name, dataset, budget)
             ledgers.append(ledger)
             delta = ledger.budget.delta
             rule = f"keeps its budget at delta = {delta:g}"
@@ -79,14 +85,14 @@ class OwnerLedgers:
                 if receipt.run == self.run:
                     self._this_run.charge(receipt.event, np.array([client]), np.array([True]))
 
-    def charge(self, event: Event, clients: np.ndarray, active: np.ndarray, round: int, question: int) -> None:
+    def charge(self, event: Event, clients: Places, active: np.ndarray, round: int, question: int) -> None:
         """One synced row in the ledger of each active client. A refusal stops at that client; those before it paid."""
         self._this_run.charge(event, clients, active)
-        for place, client in enumerate(clients):
+        for place, client in enumerate(map(int, clients)):
             if active[place]:
                 self._charge_one(self._ledgers[client], event, round, question)
 
-    def afford(self, event: Event, answers: int, clients: np.ndarray, round: int | None) -> np.ndarray:
+    def afford(self, event: Event, answers: int, clients: Places, round: int | None) -> np.ndarray:
         """Who can give `answers` more; what this run kept of that round (None: a new answer) is not paid again."""
         kept = 0
         if self._answers is not None and round is not None:
@@ -94,15 +100,15 @@ class OwnerLedgers:
             named = {(round, question) for question in range(answers)} | {(0, 0)}
             kept = min(answers, sum(self._answers.has(*name) for name in named))
         able = self._this_run.afford(event, answers - kept, clients)
-        for place, client in enumerate(clients):
+        for place, client in enumerate(map(int, clients)):
             able[place] &= self._ledgers[client].remaining(event) >= answers - kept
         return able
 
-    def kept(self, round: int, question: int, clients: np.ndarray, active: np.ndarray) -> np.ndarray | None:
+    def kept(self, round: int, question: int, clients: Places, active: np.ndarray) -> np.ndarray | None:
         """What this run answered to this question before; None if it is new, or others were asked then."""
         return None if self._answers is None else self._answers.get(round, question, clients[active])
 
-    def keep(self, round: int, question: int, clients: np.ndarray, active: np.ndarray, answer: np.ndarray) -> None:
+    def keep(self, round: int, question: int, clients: Places, active: np.ndarray, answer: np.ndarray) -> None:
         if self._answers is not None:
             self._answers.put(round, question, clients[active], answer)
 
@@ -132,9 +138,10 @@ class OwnerLedgers:
         same = "run" not in state or state["run"].item() == self.run
         check.require(same, "ledgers", "belong to another run than the checkpoint")
 
-    def rows(self) -> list[list[Entry]]:
-        """Every row of every file, as it stands."""
-        return [ledger.rows() for ledger in self._ledgers]
+    def histories(self) -> tuple[tuple[Kept, ...], tuple[tuple[int, ...], ...]]:
+        """What each file holds, of this and all earlier runs, and that each client has its own."""
+        kept = tuple(Kept.of(ledger.rows()) for ledger in self._ledgers)
+        return kept, (tuple(range(len(kept))),)
 
     def close(self) -> None:
         for ledger in self._ledgers:

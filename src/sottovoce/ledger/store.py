@@ -1,14 +1,14 @@
-"""The SQLite file under an owner's ledger: its one append-only table, and its failures as clear sentences."""
+"""The SQLite file of an owner's ledger: its one append-only table, and its failures as clear sentences."""
 
 import contextlib
 import errno
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from sottovoce.core import check
-from sottovoce.ledger.chain import VERSION, WAY_OUT, Entry
-from sottovoce.ledger.memory import LedgerError
+from sottovoce.ledger.budget import LedgerError
+from sottovoce.ledger.chain import HOW_TO_FIX, VERSION, Entry
 
 _COLUMNS = ", ".join(Entry._fields)
 _SCHEMA = (
@@ -58,18 +58,18 @@ def version(connection: sqlite3.Connection) -> int:
 
 
 def check_schema(connection: sqlite3.Connection) -> None:
-    """The file must be sound, a ledger, of a version that is known, still append-only, and writable."""
-    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    """The file must be undamaged, a ledger, of a known version, still append-only, and writable."""
+    schema = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
     marked = version(connection)
-    if not found:
-        raise LedgerError("it is empty: its making was interrupted (create it again), or it was overwritten")
+    if not schema:
+        raise LedgerError("it is empty: creating it was interrupted (create it again), or it was overwritten")
     if marked > VERSION:
         raise LedgerError(f"it is of version {marked}, this library reads up to {VERSION}. Use a newer sottovoce")
-    if found != set(_SCHEMA) or marked < 1:
-        raise LedgerError(f"it is no ledger, or what makes it append-only was removed. {WAY_OUT}")
+    if schema != set(_SCHEMA) or marked < 1:
+        raise LedgerError(f"it is no ledger, or what makes it append-only was removed. {HOW_TO_FIX}")
     damage = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if damage != "ok":
-        raise LedgerError(f"the file is damaged ({damage}). {WAY_OUT}")
+        raise LedgerError(f"the file is damaged ({damage}). {HOW_TO_FIX}")
     # On a file that it may only read, SQLite begins even an immediate transaction, without the lock we rely on.
     connection.execute("DELETE FROM entries WHERE false")
 
@@ -80,16 +80,16 @@ def insert(connection: sqlite3.Connection, entry: Entry) -> None:
 
 def rounds_charged(connection: sqlite3.Connection, run: str) -> set[int]:
     """The rounds of a run in which something was charged."""
-    found = connection.execute("SELECT DISTINCT round FROM entries WHERE kind = 'charge' AND run = ?", (run,))
-    return {number for (number,) in found}
+    rounds = connection.execute("SELECT DISTINCT round FROM entries WHERE kind = 'charge' AND run = ?", (run,))
+    return {number for (number,) in rounds}
 
 
-def rows(connection: sqlite3.Connection, where: str, values: tuple = ()) -> list[Entry]:
+def rows(connection: sqlite3.Connection, where: str, values: tuple[object, ...] = ()) -> list[Entry]:
     return [Entry(*row) for row in connection.execute(f"SELECT {_COLUMNS} FROM entries {where}", values)]
 
 
 @contextlib.contextmanager
-def clear_errors(path: Path, busy_timeout: float) -> Iterator[None]:
+def clear_errors(path: Path, busy_timeout: float) -> Generator[None]:
     """Every refusal, and every failure of the disk or of SQLite, as one sentence that names the ledger."""
     try:
         yield
@@ -115,5 +115,5 @@ def _reason(error: OSError | sqlite3.Error, busy_timeout: float) -> str:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return f"another process has held it for more than {busy_timeout:g} s; try again when that is done"
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return f"the file is damaged, or no ledger. {WAY_OUT}"
+        return f"the file is damaged, or no ledger. {HOW_TO_FIX}"
     return "it cannot be read or written"

@@ -1,20 +1,41 @@
 """From a budget to noise: what each answer of a run is, with the least noise that the budget allows."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sottovoce.core import check
+from sottovoce.core import check, moments
 from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Asks, Part
 from sottovoce.privacy import accounting
 from sottovoce.privacy.batches import batch_rates
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.discrete_noise import GRID_BOUND, GRID_STEPS
+from sottovoce.privacy.events import Event, GridEvent
 
 if TYPE_CHECKING:
     from sottovoce.privacy.modes import Proven, ProvenColumns
+
+
+@dataclass(frozen=True)
+class AnswerShape:
+    """Public numbers that noise on a grid is made for.
+
+    Parameters
+    ----------
+    dim
+        Parameters of the model; where columns are split, samples.
+    columns
+        Columns of a row; where they are split, of the widest party.
+    slope
+        Size of the loss's slope at a margin of 0.
+    """
+
+    dim: int
+    columns: int
+    slope: float = np.inf
 
 
 def plan_rows(
@@ -25,26 +46,24 @@ def plan_rows(
     spent: Mapping[Event, int] | None,
     row_bound: float | None,
     most: int | None,
+    shape: AnswerShape | None,
 ) -> tuple[Event, ...]:
     """What an answer of each part is (for unit "client": what an upload is, one event for all)."""
     times = min(number for number in (rounds, most, privacy.participations) if number is not None)
     check.whole("Proven", participations=times)
-    if privacy.unit == "client":
-        parts, counts = asks.parts[:1], [times * asks.releases]
-    else:
-        parts, counts = asks.parts, [min(times, part.rounds(rounds)) * part.answers for part in asks.parts]
-    kinds = [
-        kind_of_answer(privacy, part, sizes) | {"row_bound": bound_in_force(privacy, part, row_bound)} for part in parts
-    ]
+    parts = privacy.parts(asks)
+    counts = [min(times, part.rounds(rounds)) * part.answers for part in parts]
+    kinds = [privacy.kind_of_answer(part, sizes, row_bound, shape) for part in parts]
     return _shared_out(privacy.epsilon, privacy.delta, kinds, counts, [part.share for part in parts], spent)
 
 
-def plan_columns(privacy: "ProvenColumns", asks: Asks, rounds: int) -> tuple[Event, ...]:
+def plan_columns(privacy: "ProvenColumns", asks: Asks, rounds: int, shape: AnswerShape | None) -> tuple[Event, ...]:
     """What each answer of a party is; its model for prediction is one more."""
     counts = [part.rounds(rounds) * part.answers for part in asks.parts]
     counts[-1] += privacy.model
     shares = [part.share for part in asks.parts]
-    return _shared_out(privacy.epsilon, privacy.delta, [column_kind(privacy)] * len(counts), counts, shares, None)
+    kinds = [column_kind(privacy, shape)] * len(counts)
+    return _shared_out(privacy.epsilon, privacy.delta, kinds, counts, shares, None)
 
 
 def _shared_out(
@@ -60,22 +79,53 @@ def _shared_out(
     mu² adds up over Gaussian answers, and n answers of noise multiplier z have n/z². So with one answer of multiplier
     z* for the whole budget, part p has z_p = z* √(n_p / share_p). The accountant has the last word.
     """
-    accounted = [{name: value for name, value in kind.items() if name != "row_bound"} for kind in kinds]
+    kind_events = [make_event(1.0, kind) for kind in kinds]
     if len(kinds) == 1:
-        noise = accounting.calibrate(epsilon, delta, counts[0], spent=spent, **accounted[0])
-        return (Event(noise_multiplier=noise, **kinds[0]),)
-    plain = all(kind.get("sampling", "full") == "full" and kind["mechanism"] == "gaussian" for kind in kinds)
+        return (accounting.with_least_noise(kind_events[0], epsilon, delta, counts[0], spent),)
+    plain = all(event.sampling == "full" and event.mechanism.endswith("gaussian") for event in kind_events)
     rule = "several kinds of question share a budget with Gaussian noise on all records"
-    check.require(plain, "Proven", rule, hint="Use batch=0 and seeded Gaussian noise")
+    check.require(plain, "Proven", rule, hint="Use batch=0 and Gaussian noise")
     check.require(min(counts) > 0, "Proven", "every kind of question needs a round in which it is asked")
-    one = accounting.calibrate(epsilon, delta, 1, spent=spent, **accounted[0])
+    one = accounting.with_least_noise(kind_events[0], epsilon, delta, 1, spent).noise_multiplier
     events = [
-        Event(noise_multiplier=one * float(np.sqrt(count / share)), **kind)
-        for kind, count, share in zip(kinds, counts, shares, strict=True)
+        replace(event, noise_multiplier=one * float(np.sqrt(count / share)))
+        for event, count, share in zip(kind_events, counts, shares, strict=True)
     ]
-    while accounting.epsilon({**dict(zip(events, counts, strict=True)), **(spent or {})}, delta) > epsilon:
+
+    def cost() -> float:
+        total = Counter(spent or {})
+        for event, count in zip(events, counts, strict=True):  # two parts may have the same event
+            total[event] += count
+        return accounting.epsilon(total, delta)
+
+    while cost() > epsilon:
         events = [replace(event, noise_multiplier=event.noise_multiplier * (1 + 2.0**-40)) for event in events]
     return tuple(events)
+
+
+def make_event(noise_multiplier: float, kind: Mapping[str, Any]) -> Event:
+    """The event of this kind; on a grid, where the kind says how long the integers are."""
+    made = GridEvent if "coordinates" in kind else Event
+    return made(noise_multiplier=noise_multiplier, **kind)
+
+
+def grid_numbers(privacy: "Proven", part: Part, shape: AnswerShape) -> dict[str, Any]:
+    """How far one unit moves the integers of an answer, in grid steps, and how many integers there are."""
+    width = moments.width(shape.dim, shape.columns)
+    if privacy.unit == "client":
+        longest = width if part.kind == "moments" else shape.dim
+        return {"sensitivity": 2.0 * GRID_BOUND, "coordinates": longest}
+    reach = 2 if privacy.relation == "replace-one" else 1
+    if part.kind == "moments":
+        return {"sensitivity": moments_steps(part, shape, reach == 2, width), "coordinates": width}
+    return {"sensitivity": float(reach * GRID_BOUND), "coordinates": shape.dim}
+
+
+def moments_steps(part: Part, shape: AnswerShape, replaced: bool, width: int) -> float:
+    """How far one record moves the moments of a client, in grid steps; truncation adds √width of them."""
+    slope = min(part.slope_bound, shape.slope)
+    one, longest = moments.sensitivity(part.kappa, slope, replaced), float(np.hypot(slope, part.kappa))
+    return float(np.ceil(one * GRID_STEPS / longest) + np.sqrt(width))
 
 
 def bound_in_force(privacy: "Proven", part: Part, row_bound: float | None) -> float:
@@ -84,17 +134,22 @@ def bound_in_force(privacy: "Proven", part: Part, row_bound: float | None) -> fl
     return float(row_bound) if rests and row_bound is not None else 0.0
 
 
-def kind_of_answer(privacy: "Proven", part: Part, sizes: np.ndarray) -> dict[str, Any]:
+def kind_of_answer(
+    privacy: "Proven", part: Part, sizes: np.ndarray, shape: AnswerShape | None = None
+) -> dict[str, Any]:
     """What an answer is, but for how much noise there is: the other arguments of its `Event`.
 
     Batches follow from the relation: drawn record by record (Poisson) for add-remove, of fixed size for replace-one;
     the accountants for the two are not interchangeable. With unequal clients the event is that of the client whose
-    batch is the largest share, which costs the most. Only single gradients gain from random batches.
+    batch is the largest share, which costs the most. Only single gradients gain from random batches. Discrete Gaussian
+    noise is accounted by Theorem 2 if `shape` is known, else by zCDP, which has nothing to say of random batches.
     """
     mechanism = privacy.mechanism
-    if mechanism == "gaussian" and privacy.noise == "secure":
+    if mechanism == "gaussian" and privacy.on_grid:
         mechanism = "discrete-gaussian"
     kind: dict[str, Any] = {"mechanism": mechanism, "relation": privacy.counted_relation}
+    if mechanism == "discrete-gaussian" and shape is not None:
+        kind |= grid_numbers(privacy, part, shape)
     if privacy.unit == "client":
         return kind
     if part.kind == "descent" and mechanism == "gaussian":
@@ -104,7 +159,7 @@ def kind_of_answer(privacy: "Proven", part: Part, sizes: np.ndarray) -> dict[str
         rates = batch_rates(part.batch, sizes, whole=not poisson)
         worst = int(np.argmax(rates))
         if rates[worst] < 1:
-            if mechanism != "gaussian":
+            if mechanism != "gaussian" and "coordinates" not in kind:
                 raise NoGuarantee(
                     f"Proven: no proof for {mechanism} noise on random batches; use batch=0, or seeded noise"
                 )
@@ -116,23 +171,36 @@ def kind_of_answer(privacy: "Proven", part: Part, sizes: np.ndarray) -> dict[str
     return kind
 
 
-def is_answer_of_rows(privacy: "Proven", event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+def is_answer_of_rows(
+    privacy: "Proven", event: Event, part: Part, size: int, row_bound: float | None, shape: AnswerShape
+) -> bool:
     """Whether a client of so many records makes an answer that is this event, whatever its noise."""
-    kind = kind_of_answer(privacy, part, np.array([size]))
+    kind = kind_of_answer(privacy, part, np.array([size]), shape)
     # Whether batches are drawn also depends on the other clients' sizes: to be charged for a full one costs more.
     drawn = "poisson" if privacy.relation == "add-remove" else "fixed-size"
     batches = bool(part.batch) and part.kind == "gradient" and privacy.unit == "record"
+    same = _same(event, kind, ("mechanism", "relation", "sensitivity", "coordinates"))
     rests_on = bound_in_force(privacy, part, row_bound)
-    same = (event.mechanism, event.relation, event.row_bound) == (kind["mechanism"], kind["relation"], rests_on)
-    return same and event.sampling in ({"full", drawn} if batches else {"full"})
+    return same and event.row_bound == rests_on and event.sampling in ({"full", drawn} if batches else {"full"})
 
 
-def is_answer_of_columns(privacy: "ProvenColumns", event: Event) -> bool:
+def is_answer_of_columns(privacy: "ProvenColumns", event: Event, shape: AnswerShape) -> bool:
     """The same for an answer of a party."""
-    return event == Event(noise_multiplier=event.noise_multiplier, **column_kind(privacy))
+    kind = column_kind(privacy, shape)
+    same = _same(event, kind, ("mechanism", "relation", "sensitivity"))
+    # How wide the widest party is, one party does not know; longer answers cost more.
+    longer = getattr(event, "coordinates", 0) >= kind.get("coordinates", 0)
+    return same and longer and event.sampling == "full" and event.row_bound == 0.0
 
 
-def column_kind(privacy: "ProvenColumns") -> dict[str, Any]:
-    """The same for an answer of a party."""
-    mechanism = "discrete-gaussian" if privacy.noise == "secure" else "gaussian"
-    return {"mechanism": mechanism, "relation": privacy.counted_relation}
+def _same(event: Event, kind: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+    return all(getattr(event, name, None) == kind.get(name) for name in names)
+
+
+def column_kind(privacy: "ProvenColumns", shape: AnswerShape | None = None) -> dict[str, Any]:
+    """What an answer of a party is, but for how much noise there is."""
+    mechanism = "discrete-gaussian" if privacy.on_grid else "gaussian"
+    kind: dict[str, Any] = {"mechanism": mechanism, "relation": privacy.counted_relation}
+    if privacy.on_grid and shape is not None:
+        kind |= {"sensitivity": 2.0 * GRID_BOUND, "coordinates": max(shape.dim, shape.columns)}
+    return kind

@@ -1,18 +1,24 @@
-"""Noise, drawn in two ways: reproducibly for simulation and tests, or by the operating system for real.
+"""Noise on a grid of integers: for answers that leave a machine, and for simulations of them.
 
-Secure noise lives on a grid of integers: floating-point noise can be undone from its low bits (Mironov 2012; Jin et
-al. 2022), and floating-point sums have an order-dependent sensitivity (Casacuberta et al. 2022). So a bounded vector
-is *truncated toward zero* onto a grid of step clip / 2^24, which can only shrink it; vectors are summed as integers;
-and the noise is a discrete Gaussian or discrete Laplace drawn by OpenDP from the operating system's generator.
+Floating-point noise can be undone from its low bits (Mironov 2012; Jin et al. 2022), and floating-point sums have an
+order-dependent sensitivity (Casacuberta et al. 2022). So a bounded vector is *truncated toward zero* onto a grid of
+step clip / 2^24, which can only shrink it; vectors are summed as integers; and the noise is a discrete Gaussian
+(`discrete_gaussian.py`) or a discrete Laplace drawn by OpenDP. The random bits are an argument: those of the operating
+system, or seeded ones, which give the same integers every time and protect nobody.
+
+Where each of two vectors is bounded, truncated vectors are within the same bound. Where only their *difference* is
+bounded, truncation moves it by less than one step in each coordinate: √d steps in all.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.clipping import clip_rows as clip_rows  # doors find all they do to a vector here
+from sottovoce.core.random.bits import Bits, SystemBits, must_be_secret
+from sottovoce.privacy.discrete_gaussian import LARGEST_SCALE, REACH, draw, draw_rows
 
 GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
 GRID_BOUND = GRID_STEPS + 1  # on the norm of grid integers: one step more, so that a check in floating point is enough
@@ -44,12 +50,25 @@ def from_grid(numbers: np.ndarray, clip: float) -> np.ndarray:
     return numbers * (clip / GRID_STEPS)
 
 
-def noised(kind: Literal["gaussian", "laplace"], scale: float, numbers: np.ndarray) -> np.ndarray:
-    """Integers with discrete Gaussian or Laplace noise of the given scale, from the operating system.
+def noised(
+    kind: Literal["gaussian", "laplace"], scale: float, numbers: np.ndarray, streams: Sequence[Bits] = ()
+) -> np.ndarray:
+    """Integers with discrete Gaussian or Laplace noise of the given scale.
 
-    OpenDP adds, and then cuts off at the ends of 64 bits. Noise of its own that is cut off there, added here, would
-    wrap around and show the numbers.
+    `streams`: seeded bits, one for each row of numbers; without them the noise is the operating system's.
+
+    Where noise could leave 64 bits OpenDP draws it: it adds, and then cuts off at their ends. Noise of its own that is
+    cut off there, added here, would wrap around and show the numbers.
     """
+    room = 2.0**62 - (REACH + 1) * scale - 1
+    fits = kind == "gaussian" and scale <= LARGEST_SCALE and np.abs(numbers).max(initial=0) < room
+    if streams:
+        check.require(fits, "Proven", "seeded noise on a grid must be Gaussian, and within 62 bits", scale)
+        return numbers + draw_rows(scale, numbers.shape[-1], streams).reshape(numbers.shape)
+    if fits:
+        bits = SystemBits()
+        must_be_secret(bits)
+        return numbers + draw(scale, numbers.shape, bits)
     said = _measurement(kind, float(scale))(numbers.reshape(-1).tolist())
     return np.array(said, dtype=np.int64).reshape(numbers.shape)
 

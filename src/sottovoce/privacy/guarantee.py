@@ -48,6 +48,8 @@ _NOISE = {
     "someone who knows the seed",
     "forgotten": "pseudo-random, in floating point, of a seed that the operating system drew and that is kept nowhere; "
     "this holds for the mechanism, not against someone who can read this machine's memory while it runs",
+    "discrete": "simulation: discrete noise, pseudo-random and repeatable; this holds for the mechanism, not against "
+    "someone who knows the seed",
     "secure": "discrete noise from the operating system's generator",
 }
 _UNITS = {
@@ -295,7 +297,7 @@ class Statement:
             unit=unit,
             observer=OBSERVER,
             accountant=self.accountant,
-            noise=_NOISE["forgotten" if self.forgotten and privacy.noise == "seeded" else privacy.noise],
+            noise=_NOISE["forgotten" if self.forgotten and not privacy.secret_noise else privacy.noise],
             epsilon_of_client=tuple(float(value) for value in self.epsilons),
             not_covered=not_covered,
             span=f"this and all earlier runs in the {owners}' ledgers" if self.lasting else "the whole run",
@@ -383,9 +385,9 @@ def _merged(grounds: Sequence[Grounds]) -> Grounds:
     """What a run with several kinds of question rests on: all of it."""
     if len(grounds) == 1:
         return grounds[0]
-    sensitivities = "; ".join(str(one.constants["sensitivity"]) for one in grounds)
+    sensitivities = "; ".join(dict.fromkeys(str(one.constants["sensitivity"]) for one in grounds))
     return Grounds(
-        "; ".join(one.theorem for one in grounds),
+        "; ".join(dict.fromkeys(one.theorem for one in grounds)),
         "; ".join(dict.fromkeys(one.proof for one in grounds)),
         {**grounds[0].constants, "sensitivity": sensitivities},
         tuple(dict.fromkeys(assumption for one in grounds for assumption in one.assumptions)),

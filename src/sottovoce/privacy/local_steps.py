@@ -1,16 +1,17 @@
-"""Several steps taken where the data is, of which only the end leaves: how far can one record move that end?
+"""Several local steps of which only the last point leaves the client: how far can one record move that point?
 
-Pure functions of public numbers; the doors call them. Two kinds of run, with their proofs:
+Pure functions of public numbers; the doors call them. Two kinds of steps, with their proofs:
 
-* `ProxSteps` (FedSPD-DP and FedEPM, noise on the end). From a public start, u_0 = 0; a prox is 1-Lipschitz, so the
-  distance u_j between the iterates of two neighbouring data sets obeys
+* `ProxSteps` (FedSPD-DP and FedEPM, noise on the end). All start at a public point, so u_0 = 0. A prox is 1-Lipschitz,
+  so the distance u_j between the iterates of two neighbouring data sets obeys
 
       u_j <= (keep_j u_{j-1} + D_j) / total_j
 
-  where D_j bounds the difference of the two gradients beyond what `keep_j` absorbs. One gradient at a public point:
-  D_j is the sensitivity of a gradient. A new gradient at the running point: also, if every x -> keep_j x - ∇f(x) is
-  keep_j-Lipschitz, that is, f is convex and smooth with constant <= 2 keep_j; else, from the second step on, only
-  that both gradients are bounded by the clip norm.
+  where D_j bounds the part of the difference of the two gradients that `keep_j` does not absorb. If every step uses one
+  gradient at a public point, D_j is the sensitivity of a gradient. If each step asks for a new gradient at its own
+  point, D_j is the same as long as every x -> keep_j x - ∇f(x) is keep_j-Lipschitz, that is, f is convex and smooth
+  with constant <= 2 keep_j. Otherwise it is known from the second step on only that both gradients are bounded by the
+  clip norm.
 
 * `Descent` (Fed-PLT, noise in every step). Each step is c-Lipschitz with c < 1 and neighbours' steps differ by at
   most step·D. By shifted divergences (Feldman, Mironov, Talwar and Thakurta 2018), with the shift spent in the
@@ -24,14 +25,14 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.contract import Descent, ProxSteps
 
-LEAST_TOTAL, LARGEST_WEIGHT = 1e-60, 1e120  # of proximal steps: within, no product of theirs overflows
+LEAST_TOTAL, LARGEST_WEIGHT = 1e-60, 1e120  # limits for weights of proximal steps, so that no product overflows
 
 
 def take_prox_steps(
     gradient: Callable[[np.ndarray, int], np.ndarray], start: np.ndarray, spec: ProxSteps
 ) -> np.ndarray:
     """How far from the centre the last iterate (or their mean) is; `gradient(x, j)` answers for step j."""
-    away, sum_away = start - spec.centre, np.zeros(())  # of x from the centre
+    away, sum_away = start - spec.centre, np.zeros(())  # the distance of x from the centre
     fixed = None if spec.fresh else gradient(start if spec.at is None else spec.at, 0) - spec.push
     for j, (keep, total) in enumerate(zip(*spec.weights, strict=True)):
         g = gradient(spec.centre + away, j) - spec.push if fixed is None else fixed

@@ -1,8 +1,8 @@
 """The one switch: what the oracle answers, what happens to an upload, and what is printed with the result."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
 from sottovoce.core.vouched import vouched
 from sottovoce.privacy.events import Event, Relation
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.calibration import AnswerShape
 
 LEAST_CLIP, LARGEST_CLIP = 1e-60, 1e60
 
@@ -34,7 +37,12 @@ class PrivacyMode:
     @property
     def secret_noise(self) -> bool:
         """Whether noise comes from the operating system, so that nobody can draw it again."""
-        return False
+        return getattr(self, "noise", "") == "secure"
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether noise is integers on a grid."""
+        return getattr(self, "noise", "") in ("secure", "discrete")
 
     @property
     def cut(self) -> tuple[str, float]:
@@ -45,6 +53,10 @@ class PrivacyMode:
     def predicts(self) -> bool:
         """Whether there will be a model that new rows can be scored with."""
         return True
+
+    def clipping(self, slope: float, row_bound: float | None) -> "PrivacyMode":
+        """The same with a clip norm, where none was given: `slope` is the loss's at 0, `row_bound` a promise."""
+        return self
 
     def check(self, asks: Asks, penalty: Penalty) -> None:
         """Refuse what no proof covers, before any work starts."""
@@ -57,20 +69,31 @@ class PrivacyMode:
         spent: Mapping[Event, int] | None = None,
         row_bound: float | None = None,
         most: int | None = None,
+        shape: "AnswerShape | None" = None,
     ) -> tuple[Event, ...]:
         """What an answer of each part of `asks` is, with the least noise that the budget allows.
 
         Nothing where there is no budget. `sizes`: records of each client. `spent`: what each client has answered
         before, out of the same budget. `row_bound`: what no row is longer than. `most`: rounds that one client takes
-        part in, if fewer than all.
+        part in, if fewer than all. `shape`: how long answers are, for noise on a grid.
         """
         return ()
+
+    def parts(self, asks: Asks) -> tuple[Part, ...]:
+        """The kinds of answer that are charged: one event of `plan` for each."""
+        return asks.parts
+
+    def kind_of_answer(
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+    ) -> dict[str, Any]:
+        """What an answer to this part's questions is, whatever its noise: the other fields of its event."""
+        return {}
 
     def costs(self, asks: Asks, part: Part) -> int:
         """Events charged to a client for one round of this part."""
         return 0
 
-    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
         """Whether a client of so many records makes answers that are this event, whatever their noise."""
         return False
 
@@ -131,7 +154,8 @@ class Proven(PrivacyMode):
         The whole budget of each client for the whole run. The noise follows from it.
     clip
         Bound on one record's gradient (unit "record") or on one upload's distance from a public centre
-        (unit "client"), enforced by clipping.
+        (unit "client"), enforced by clipping. Left out: for unit "record", the longest gradient that a record can have
+        at a model of zeros, by the loss and the promised bound on rows (1/2 for a logistic loss and rows of length 1).
     unit
         "record": one row of one client. "client": everything a client has.
     relation
@@ -141,7 +165,8 @@ class Proven(PrivacyMode):
     mechanism
         "gaussian", or "laplace" for pure epsilon (delta = 0; gradients are then clipped in the L1 norm).
     noise
-        "seeded": reproducible, for simulation and tests; the guarantee says so. "secure": discrete noise from the
+        "seeded": reproducible, for simulation and tests; the guarantee says so. "discrete": the same, but integers on
+        a grid: exactly what "secure" would add if its bits were these. "secure": discrete noise from the
         operating system's generator.
     participations
         The most rounds one client answers in; afterwards it stays silent. None: as many as it can be asked in.
@@ -159,27 +184,30 @@ class Proven(PrivacyMode):
 
     epsilon: float
     delta: float
-    clip: float
+    clip: float = None  # type: ignore[assignment]  (settled by `clipping`)
     unit: Literal["record", "client"] = "record"
     relation: Literal["replace-one", "add-remove"] = "replace-one"
     mechanism: Literal["gaussian", "laplace"] = "gaussian"
-    noise: Literal["seeded", "secure"] = "seeded"
+    noise: Literal["seeded", "secure", "discrete"] = "seeded"
     participations: int | None = None
     mode: ClassVar[Mode] = "proven"
     layouts: ClassVar[frozenset[Layout]] = frozenset({"rows"})
 
     def __post_init__(self) -> None:
-        check.positive("Proven", epsilon=self.epsilon, clip=self.clip)
-        usable = LEAST_CLIP <= self.clip <= LARGEST_CLIP
-        rule = f"clip must be from {LEAST_CLIP:g} to {LARGEST_CLIP:g}, so that no noise is rounded to 0 or overflows"
-        check.require(usable, "Proven", rule, self.clip)
+        check.positive("Proven", epsilon=self.epsilon)
+        if self.clip is not None:
+            check.positive("Proven", clip=self.clip)
+            usable = LEAST_CLIP <= self.clip <= LARGEST_CLIP
+            range_ = f"from {LEAST_CLIP:g} to {LARGEST_CLIP:g}"
+            rule = f"clip must be {range_}, so that no noise is rounded to 0 or overflows"
+            check.require(usable, "Proven", rule, self.clip)
         check.one_of("Proven", "unit", self.unit, ("record", "client"))
         check.one_of("Proven", "relation", self.relation, ("replace-one", "add-remove"))
         if self.unit == "client":
             whole = self.relation == "replace-one"
             check.require(whole, "Proven", "relation must be 'replace-one' for unit 'client'", self.relation)
         check.one_of("Proven", "mechanism", self.mechanism, ("gaussian", "laplace"))
-        check.one_of("Proven", "noise", self.noise, ("seeded", "secure"))
+        check.one_of("Proven", "noise", self.noise, ("seeded", "secure", "discrete"))
         if self.mechanism == "laplace":
             check.require(
                 self.delta == 0, "Proven", "delta must be 0 with Laplace noise (it is pure epsilon)", self.delta
@@ -199,12 +227,17 @@ class Proven(PrivacyMode):
         return self.epsilon, self.delta
 
     @property
-    def secret_noise(self) -> bool:
-        return self.noise == "secure"
-
-    @property
     def cut(self) -> tuple[str, float]:
         return "clip", self.clip
+
+    def clipping(self, slope: float, row_bound: float | None) -> "Proven":
+        if self.clip is not None:
+            return self
+        known = self.unit == "record" and self.mechanism == "gaussian" and row_bound is not None and slope < np.inf
+        rule = "needs clip, unless it follows from the loss and a bound on rows (unit 'record', Gaussian noise)"
+        check.require(known, "Proven", rule, hint="Give clip=..., or promise a row_bound")
+        assert row_bound is not None
+        return replace(self, clip=slope * row_bound)
 
     @property
     def counted_relation(self) -> Relation:
@@ -219,18 +252,33 @@ class Proven(PrivacyMode):
         spent: Mapping[Event, int] | None = None,
         row_bound: float | None = None,
         most: int | None = None,
+        shape: "AnswerShape | None" = None,
     ) -> tuple[Event, ...]:
         from sottovoce.privacy import calibration
 
-        return calibration.plan_rows(self, asks, rounds, sizes, spent, row_bound, most)
+        return calibration.plan_rows(self, asks, rounds, sizes, spent, row_bound, most, shape)
+
+    def parts(self, asks: Asks) -> tuple[Part, ...]:
+        """Where whole clients are hidden, all uploads are alike."""
+        if self.unit == "record":
+            return asks.parts
+        return (replace(asks.parts[0], answers=asks.releases, batch=0, last=asks.parts[-1].last, share=1.0),)
+
+    def kind_of_answer(
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+    ) -> dict[str, Any]:
+        from sottovoce.privacy import calibration
+
+        bound = calibration.bound_in_force(self, part, row_bound)
+        return calibration.kind_of_answer(self, part, sizes, shape) | {"row_bound": bound}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return asks.releases if self.unit == "client" else part.answers
 
-    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
         from sottovoce.privacy import calibration
 
-        return calibration.is_answer_of_rows(self, event, part, size, row_bound)
+        return calibration.is_answer_of_rows(self, event, part, size, row_bound, shape)
 
 
 _BOUNDS = {  # what each is, and what is sensible
@@ -297,7 +345,7 @@ class ProvenColumns(PrivacyMode):
     model: bool = True
     model_bound: float | None = None
     label_epsilon: float | None = None
-    noise: Literal["seeded", "secure"] = "seeded"
+    noise: Literal["seeded", "secure", "discrete"] = "seeded"
     mode: ClassVar[Mode] = "proven"
     layouts: ClassVar[frozenset[Layout]] = frozenset({"columns"})
 
@@ -310,7 +358,7 @@ class ProvenColumns(PrivacyMode):
         check.require(self.bound is not None, who, f"needs bound, {_BOUNDS['bound']}")
         check.positive(who, bound=self.bound)
         check.one_of(who, "variant", self.variant, ("ridge", "clip"))
-        check.one_of(who, "noise", self.noise, ("seeded", "secure"))
+        check.one_of(who, "noise", self.noise, ("seeded", "secure", "discrete"))
         needs = {
             "column_bound": self.variant == "ridge" and self.unit == "column",
             "row_bound": self.variant == "ridge" and self.unit == "record",
@@ -327,8 +375,8 @@ class ProvenColumns(PrivacyMode):
                 check.positive(who, **{name: value})
         if self.label_epsilon is not None:
             check.positive(who, label_epsilon=self.label_epsilon)
-        secure = self.noise != "secure" or self.variant == "clip"
-        check.require(secure, who, "secure noise is offered for variant 'clip'", self.variant)
+        proved = not self.on_grid or self.variant == "clip"
+        check.require(proved, who, "secure noise is offered for variant 'clip'", self.variant)
 
     @property
     def promise(self) -> str:
@@ -337,10 +385,6 @@ class ProvenColumns(PrivacyMode):
     @property
     def budget(self) -> tuple[float, float]:
         return self.epsilon, self.delta
-
-    @property
-    def secret_noise(self) -> bool:
-        return self.noise == "secure"
 
     @property
     def cut(self) -> tuple[str, float]:
@@ -379,18 +423,26 @@ class ProvenColumns(PrivacyMode):
         spent: Mapping[Event, int] | None = None,
         row_bound: float | None = None,
         most: int | None = None,
+        shape: "AnswerShape | None" = None,
     ) -> tuple[Event, ...]:
         from sottovoce.privacy import calibration
 
-        return calibration.plan_columns(self, asks, rounds if most is None else most)
+        return calibration.plan_columns(self, asks, rounds if most is None else most, shape)
+
+    def kind_of_answer(
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+    ) -> dict[str, Any]:
+        from sottovoce.privacy import calibration
+
+        return calibration.column_kind(self, shape) | {"row_bound": 0.0}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return part.answers
 
-    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None) -> bool:
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
         from sottovoce.privacy import calibration
 
-        return calibration.is_answer_of_columns(self, event)
+        return calibration.is_answer_of_columns(self, event, shape)
 
 
 Privacy = NoPrivacy | Published | Proven

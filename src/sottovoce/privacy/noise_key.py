@@ -34,6 +34,7 @@ import numpy as np
 
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.compiling import compiled_pays
+from sottovoce.core.random.bits import SeededBits
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 _LAST_32 = np.uint64(32)
@@ -79,6 +80,19 @@ class NoiseKey:
         """
         draw = self.streams.laplace if kind == "laplace" else self.streams.normal
         return draw(who, k, purpose, count or exact.shape[-1], question, self.binding(local, (exact, *asked)))
+
+    def bits(
+        self, who: np.ndarray, local: np.ndarray, k: int, purpose: Purpose, question: int, arrays: Sequence[np.ndarray]
+    ) -> list[SeededBits]:
+        """A stream of bits for each client (of each run, runs first), bound as noise is: for noise on a grid."""
+        words, runs = self.binding(local, arrays), self.streams.runs
+        bound = np.zeros((len(local), 4)) if words is None else words
+        table = np.broadcast_to(bound, (*(() if runs is None else (runs,)), len(local), 4))
+        named = f"{k} {int(purpose)} {question}"
+        return [
+            SeededBits(self.streams.seed, f"{place[:-1]} {int(who[place[-1]])} {named} {table[place].tolist()}")
+            for place in np.ndindex(table.shape[:-1])
+        ]
 
     def uniform(
         self, who: np.ndarray, local: np.ndarray, k: int, purpose: Purpose, question: int, exact: np.ndarray

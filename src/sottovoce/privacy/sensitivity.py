@@ -1,8 +1,8 @@
-"""How far an answer can move when private data change: what the noise of proven doors is made for.
+"""How far an answer can move when private data change: the noise of proven doors is proportional to it.
 
-Every function takes public numbers only, so noise in proportion to it gives nothing away, and every bound is one of
-the *floating-point* answer: u = 2^-53 below is the relative error of one operation, and sums and products are taken to
-be computed term by term, in any order, with or without fused multiply-adds (not by Strassen's method).
+Every function takes public numbers only, so the size of the noise gives nothing away. Every bound is about the answer
+in *floating point*: u = 2^-53 below is the relative error of one operation, and sums and products are assumed to be
+computed term by term, in any order, with or without fused multiply-adds (not by Strassen's method).
 
 Ridge fits (`ProvenColumns`). A party with columns D (samples x d) answers a public target u by
 x = argmin lam/2 |x|² + rho/2 |D x − u|² and the scores D x. With mu = lam/rho,
@@ -12,7 +12,8 @@ x = argmin lam/2 |x|² + rho/2 |D x − u|² and the scores D x. With mu = lam/r
 So in exact arithmetic |D x − u/2| <= |u|/2 and |x| <= |u|/(2 sqrt(mu)). A solver may miss both by far (nearly parallel
 long columns, small mu), so a door moves what was computed into those balls (`core.clipping`) and may always rely on
 their diameters. The finer formulas are algebra about the exact solution; they are used only where public numbers prove
-that rounding is small (`solve_error`). `tests/privacy/test_sensitivity.py` searches for worse neighbours, in vain.
+that rounding is small (`solve_error`). `tests/privacy/test_sensitivity.py` searches for worse neighbours, and finds
+none.
 
 Functions of u have samples as its last axis and return (..., 1).
 """
@@ -22,15 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 
 Value = float | np.ndarray
-LAST_STEPS = (
-    10**8
-)  # of gradient descent, for arg-mins that nothing else finds: a bound for the proof, hardly ever taken
+LAST_STEPS = 10**8  # the most steps of gradient descent for one arg-min: the proof needs a bound, few runs come near
 MOST_ERROR = 2.0**-10  # a relative error of solutions up to which the formulas about exact ones are used
 LEAST_TARGET = 1e-150  # targets shorter than this: products with them may underflow
 
 
 def sum_rounding(rows: np.ndarray, roundings: np.ndarray, reach: int) -> np.ndarray:
-    """By what the sensitivity of a sum of clipped rows grows because sums are rounded.
+    """The factor by which the sensitivity of a sum of clipped rows grows because sums are rounded.
 
     A client's sum of n = `rows` terms, each of a norm at most C and with r = `roundings` errors on its way into the
     sum, is off by at most n C g, g = r u / (1 − r u). Two neighbours' exact sums are `reach` C apart, so the computed

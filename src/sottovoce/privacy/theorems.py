@@ -1,14 +1,14 @@
-"""Which theorem a guarantee rests on, with its constants and assumptions, and who answers for each of these.
+"""Which theorem a guarantee rests on, with its constants and assumptions, and who is responsible for each of these.
 
-The proofs themselves stand beside the code that they are about: `PROOFS` says where.
+The proofs themselves stand beside the code that they are about: each `Theorem` says where.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from sottovoce.ledger.charges import Charges
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
 Answers = Literal["checked in code", "promised by the user", "stated by the owner"]
@@ -17,52 +17,84 @@ CODE, USER, OWNER = "checked in code", "promised by the user", "stated by the ow
 NOT_KEPT = (
     "earlier answers, charged before ledgers kept such bounds, may rest on a bound on rows that is not known here"
 )
-_COMPOSED = {
-    "gaussian": "adaptive composition of Gaussian mechanisms",
-    "gaussian-chain": "adaptive composition of Rényi bounds",
-    "discrete-gaussian": "adaptive composition of discrete Gaussian mechanisms (zero-concentrated)",
-    "laplace": "adaptive composition of Laplace mechanisms (pure)",
-}
-_ASKED = {  # kind of question: the theorem, and how far one unit moves an exact answer
-    "gradient": ("noisy clipped gradients", "{reach} clip weight"),
-    "argmin": (
-        "noisy minimisers of strongly convex functions",
-        "({reach} clip weight + 2 tol) / (rho + ridge)",
+
+
+@dataclass(frozen=True)
+class Theorem:
+    """A theorem: its name, where its proof stands, and how far one unit moves an exact answer where it says so."""
+
+    name: str
+    proof: str
+    sensitivity: str = ""
+
+
+_RECORD, _LOCAL_STEPS = "sottovoce.privacy.doors.record, RecordDoor", "sottovoce.privacy.local_steps"
+_ANSWERS = {  # by kind of question
+    "gradient": Theorem("noisy clipped gradients", _RECORD, "{reach} clip weight"),
+    "argmin": Theorem(
+        "noisy minimisers of strongly convex functions", _RECORD, "({reach} clip weight + 2 tol) / (rho + ridge)"
     ),
-    "prox-steps": (
+    "prox-steps": Theorem(
         "noisy ends of proximal steps from a public start",
-        "recursion of local_runs, from {reach} clip weight",
+        _LOCAL_STEPS,
+        "recursion of local_steps, from {reach} clip weight",
     ),
-    "descent": (
+    "descent": Theorem(
         "ends of noisy contracting steps (shifted divergences)",
-        "chain gain of local_runs times {reach} clip weight",
+        _LOCAL_STEPS,
+        "chain gain of local_steps times {reach} clip weight",
     ),
-    "ranges": ("noisy counts of values in public bins", "one record in one bin of every column"),
-    "upload": ("clipped uploads around a public centre, whatever state is hidden", "2 clip"),
+    "moments": Theorem(
+        "noisy first and second moments of records",
+        "sottovoce.core.moments",
+        "sensitivity of core.moments, times clip weight / slope",
+    ),
+    "ranges": Theorem(
+        "noisy counts of values in public bins", "sottovoce.privacy.ranges", "one record in one bin of every column"
+    ),
+    "upload": Theorem(
+        "clipped uploads around a public centre, whatever state is hidden",
+        "sottovoce.privacy.doors.client, ClientDoor",
+        "2 clip",
+    ),
 }
-_FITTED = {  # variant and unit of split columns
-    ("clip", "party"): ("clipped scores of one party", "2 bound"),
-    ("clip", "column"): ("clipped scores of one party", "2 bound"),
-    ("clip", "record"): ("clipped scores of one party", "2 bound"),
-    ("ridge", "party"): ("scores of a ridge fit, all columns of a party", "|u|"),
-    ("ridge", "column"): ("scores of a ridge fit, one column of bounded length", "|u| B^2 / (B^2 + lam/rho)"),
-    ("ridge", "record"): ("clipped scores of a ridge fit, one row of bounded length", "record_scores of sensitivity"),
+_CLIPPED = Theorem("clipped scores of one party", "sottovoce.privacy.doors.party, ProvenPartyDoor", "2 bound")
+_RIDGE = "sottovoce.privacy.sensitivity"
+_SCORES = {  # by variant and unit of split columns
+    ("clip", "party"): _CLIPPED,
+    ("clip", "column"): _CLIPPED,
+    ("clip", "record"): _CLIPPED,
+    ("ridge", "party"): Theorem("scores of a ridge fit, all columns of a party", _RIDGE, "|u|"),
+    ("ridge", "column"): Theorem(
+        "scores of a ridge fit, one column of bounded length", _RIDGE, "|u| B^2 / (B^2 + lam/rho)"
+    ),
+    ("ridge", "record"): Theorem(
+        "clipped scores of a ridge fit, one row of bounded length", _RIDGE, "record_scores of sensitivity"
+    ),
 }
-PROOFS = {
-    "gradient": "sottovoce.privacy.doors.record, RecordDoor",
-    "argmin": "sottovoce.privacy.doors.record, RecordDoor",
-    "prox-steps": "sottovoce.privacy.local_steps",
-    "descent": "sottovoce.privacy.local_steps",
-    "ranges": "sottovoce.privacy.ranges",
-    "upload": "sottovoce.privacy.doors.record, ClientDoor",
-    "clip": "sottovoce.privacy.doors.party, ProvenPartyDoor",
-    "ridge": "sottovoce.privacy.sensitivity",
+_GAUSSIAN = Theorem("adaptive composition of Gaussian mechanisms", "sottovoce.privacy.accounting.gaussian")
+THEOREM_2 = Theorem(
+    "adaptive composition of discrete Gaussian mechanisms, accounted as Gaussian by Theorem 2",
+    "sottovoce.privacy.accounting.discrete",
+)
+_COMPOSITIONS = {  # by mechanism
+    "gaussian": _GAUSSIAN,
+    "gaussian-chain": Theorem("adaptive composition of Rényi bounds", "sottovoce.privacy.accounting.renyi"),
+    "discrete-gaussian": Theorem(
+        "adaptive composition of discrete Gaussian mechanisms (zero-concentrated)", "sottovoce.privacy.accounting.renyi"
+    ),
+    "laplace": Theorem("adaptive composition of Laplace mechanisms (pure)", "sottovoce.privacy.accounting.bounds"),
 }
+
+
+def composition_theorem(event: Event) -> Theorem:
+    """By which theorem the costs of such answers add up."""
+    return THEOREM_2 if isinstance(event, GridEvent) else _COMPOSITIONS[event.mechanism]
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """Something that must be true for the number to be, and who answers for it."""
+    """Something that the number needs to be true, and who is responsible for it."""
 
     what: str
     answers: Answers
@@ -74,7 +106,7 @@ class Grounds:
 
     theorem: str = ""
     proof: str = ""
-    constants: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, object] = field(default_factory=dict[str, object])
     assumptions: tuple[Assumption, ...] = ()
 
 
@@ -83,14 +115,14 @@ def grounds_of_rows(
 ) -> Grounds:
     """For rows split between clients; `kind` is what the algorithm asks for (`Asks`)."""
     asked = "upload" if privacy.unit == "client" else kind
-    if asked not in _ASKED:
+    if asked not in _ANSWERS:
         return Grounds()
     reach = 2 if privacy.relation == "replace-one" else 1
-    name, sensitivity = _ASKED[asked]
-    event = Event(privacy.mechanism, 1.0) if charges is None else charges.event
+    answer = _ANSWERS[asked]
+    event = Event(privacy.mechanism, 1.0) if charges is None else charges.planned[0]
     sampled = event.sampling != "full"
     share = {"poisson": " / rate", "fixed-size": " size / batch"}.get(event.sampling, "")
-    constants = {"clip": privacy.clip, "sensitivity": sensitivity.format(reach=reach) + share}
+    constants = {"clip": privacy.clip, "sensitivity": answer.sensitivity.format(reach=reach) + share}
     norm = "L1" if privacy.mechanism == "laplace" else "L2"
     cut = f"each upload is cut to {norm} distance {privacy.clip:g} from a public centre"
     if asked == "ranges":
@@ -103,18 +135,17 @@ def grounds_of_rows(
     if asked == "descent":
         assumed.append(Assumption("each local step brings any two points closer", CODE))
     if sampled:
-        assumed.append(Assumption("batches are drawn by chance and not told to anyone", CODE))
+        assumed.append(Assumption("batches are drawn by chance and nobody is told them", CODE))
     assumed += _bounds_on_rows([] if charges is None else charges.events(), deployed)
-    theorem = f"{name}{' on secret batches' if sampled else ''}, {_COMPOSED[event.mechanism]}"
-    return Grounds(theorem, PROOFS[asked], constants | _numbers(charges), tuple(assumed))
+    return Grounds(*_named(answer, event), constants | _numbers(charges), tuple(assumed))
 
 
 def grounds_of_columns(
     privacy: ProvenColumns, charges: Charges | None, lasting: bool, deployed: bool, forgotten: bool
 ) -> Grounds:
     """For columns split between parties."""
-    name, sensitivity = _FITTED[privacy.variant, privacy.unit]
-    constants: dict[str, Any] = {"bound": privacy.bound, "sensitivity": sensitivity}
+    scores = _SCORES[privacy.variant, privacy.unit]
+    constants: dict[str, object] = {"bound": privacy.bound, "sensitivity": scores.sensitivity}
     for bound in ("column_bound", "row_bound", "score_bound", "model_bound", "label_epsilon"):
         if getattr(privacy, bound) is not None:
             constants[bound] = getattr(privacy, bound)
@@ -125,9 +156,16 @@ def grounds_of_columns(
     if privacy.label_epsilon is not None:
         assumed.append(Assumption("labels are randomised once, before anything is asked of them", CODE))
     assumed += _of_all(privacy, charges, lasting, deployed, forgotten)
-    event = Event("gaussian", 1.0) if charges is None else charges.event
-    theorem = f"{name}, {_COMPOSED[event.mechanism]}"
-    return Grounds(theorem, PROOFS[privacy.variant], constants | _numbers(charges), tuple(assumed))
+    event = Event("gaussian", 1.0) if charges is None else charges.planned[0]
+    return Grounds(*_named(scores, event), constants | _numbers(charges), tuple(assumed))
+
+
+def _named(answer: Theorem, event: Event) -> tuple[str, str]:
+    """The theorems about one answer and about many, and where their proofs stand."""
+    batches = " on secret batches" if event.sampling != "full" else ""
+    many = composition_theorem(event)
+    proof = f"{answer.proof}; {many.proof}" if many is THEOREM_2 else answer.proof
+    return f"{answer.name}{batches}, {many.name}", proof
 
 
 def _of_all(
@@ -136,7 +174,7 @@ def _of_all(
     """What every theorem assumes."""
     who: Answers = OWNER if deployed else CODE
     assumed = [Assumption("every answer was charged, and noise added to it, before it left", who)]
-    if privacy.noise == "seeded" and not forgotten:
+    if not privacy.secret_noise and not forgotten:
         assumed.append(Assumption("the observer does not know the seed of the noise", USER))
     if lasting:
         assumed.append(Assumption("the ledgers hold all that was ever answered about these records", OWNER))
@@ -149,22 +187,22 @@ def _of_all(
 
 
 def _bounds_on_rows(events: Iterable[Event], deployed: bool) -> list[Assumption]:
-    """One for each bound that any charge rests on, and one if some charge does not say."""
+    """One for each bound that any charge rests on, and one if some charge does not say on which it rests."""
     bounds = sorted({event.row_bound for event in events if event.row_bound})
     who: Answers = OWNER if deployed else USER
     words = "no row, and no row that could stand in its place, is longer than {:g}"
-    said = [Assumption(words.format(bound), who) for bound in bounds]
-    return [*said, Assumption(NOT_KEPT, OWNER)] if any(event.row_bound is None for event in events) else said
+    known = [Assumption(words.format(bound), who) for bound in bounds]
+    return [*known, Assumption(NOT_KEPT, OWNER)] if any(event.row_bound is None for event in events) else known
 
 
-def _numbers(charges: Charges | None) -> dict[str, Any]:
+def _numbers(charges: Charges | None) -> dict[str, object]:
     """The constants of the noise and of the composition."""
     if charges is None:
         return {}
-    event = charges.event
-    numbers: dict[str, Any] = {
+    event, multipliers = charges.planned[0], [event.noise_multiplier for event in charges.planned]
+    numbers: dict[str, object] = {
         "mechanism": event.mechanism,
-        "noise_multiplier": event.noise_multiplier,
+        "noise_multiplier": multipliers[0] if len(multipliers) == 1 else multipliers,
         "relation": event.relation,
         "sampling": event.sampling,
         "rounds": charges.rounds,
@@ -174,11 +212,14 @@ def _numbers(charges: Charges | None) -> dict[str, Any]:
         numbers["rate"] = event.rate
     if event.sampling == "fixed-size":
         numbers |= {"batch": event.batch, "size": event.size}
+    if isinstance(event, GridEvent):
+        numbers |= {name: getattr(event, name) for name in ("scale", "coordinates", "contributors")}
+        numbers["grid_sensitivity"] = event.sensitivity
     if event.row_bound:
         numbers["row_bound"] = event.row_bound
     return numbers
 
 
 def shortest_bound(events: Iterable[Event]) -> float | None:
-    """The bound on rows with which all of these charges hold; None where none rests on any."""
+    """The bound on rows with which all of these charges hold; None if none of them rests on a bound."""
     return min((event.row_bound for event in events if event.row_bound), default=None)

@@ -4,7 +4,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,7 +25,7 @@ class FederatedData(ABC):
     Attributes
     ----------
     layout
-        "rows" or "columns": what is split between the owners.
+        What is split between the owners: "rows", or "columns", so that all owners have the same samples.
     names
         One per owner.
     y
@@ -58,6 +58,11 @@ class FederatedData(ABC):
     def message_size(self, loss: Loss) -> int:
         """How many numbers a message has: one per parameter of the model, or one per sample if columns are split."""
 
+    @property
+    def record_weight(self) -> float | Literal["mean"]:
+        """What one record's loss counts for in its owner's f_i if all records weigh the same (`Objective`)."""
+        return float(self.n / self.sizes.sum())
+
     @abstractmethod
     def data(self) -> list[tuple[AnyArray, AnyArray]]:
         """What each owner has, as plain arrays (X, y): its ledger is bound to them."""
@@ -67,11 +72,11 @@ class FederatedData(ABC):
         """What each owner has, as dense float64 arrays (X, y), to be written to a file; y is empty without labels."""
 
     @abstractmethod
-    def arrays(self) -> list[AnyArray]:
+    def fingerprint_arrays(self) -> list[AnyArray]:
         """Everything that a fingerprint of all the data must depend on."""
 
     @abstractmethod
-    def described(self) -> dict[str, Any]:
+    def to_table(self) -> dict[str, Any]:
         """What is public about it, for the [data] table of a saved run."""
 
     def model_parts(self) -> dict[str, Any]:
@@ -235,10 +240,10 @@ class Federation(FederatedData):
     def dense_data(self) -> list[tuple[Floats, AnyArray]]:
         return [(np.asarray(X, dtype=np.float64), y) for X, y in self.data()]
 
-    def arrays(self) -> list[AnyArray]:
+    def fingerprint_arrays(self) -> list[AnyArray]:
         return [self.X, self.y, self.offsets]
 
-    def described(self) -> dict[str, Any]:
+    def to_table(self) -> dict[str, Any]:
         rows, columns = self.X.shape
         table = {
             "source": "arrays",

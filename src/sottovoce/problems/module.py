@@ -245,12 +245,17 @@ class ModuleRows(Rows):
 
     loss: Module
 
-    def __init__(self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Module, scale: str = "mean") -> None:
+    def __init__(
+        self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Module, scale: str | float = "mean"
+    ) -> None:
         super().__init__(X, y, offsets, loss, scale, engine="numpy")
         loss.try_on_zeros(self.features)  # whether it takes such rows, before it is asked
 
-    def clipped_examples(self, w: np.ndarray, client: int, clip: float, norm: int = 2) -> np.ndarray:
-        rows = slice(self.offsets[client], self.offsets[client + 1])
+    def clipped_examples(
+        self, w: np.ndarray, client: int, clip: float, norm: int = 2, some: np.ndarray | None = None
+    ) -> np.ndarray:
+        start, end = int(self.offsets[client]), int(self.offsets[client + 1])
+        rows = slice(start, end) if some is None else start + some
         return clip_rows(self.loss.bounded_examples(self.X[rows], self.y[rows], w), clip, norm)
 
     def smoothness(self, clients: ArrayLike | None = None) -> np.ndarray:

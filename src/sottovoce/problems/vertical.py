@@ -9,7 +9,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -192,16 +192,20 @@ class VerticalFederation(FederatedData):
         """Party m with the labels and nobody else: what it could do by itself."""
         return VerticalFederation((self.parts[m],), self.y, (self.names[m],))
 
+    @property
+    def record_weight(self) -> Literal["mean"]:
+        return "mean"  # all owners have the same records
+
     def data(self) -> list[tuple[AnyArray, AnyArray]]:
         return [(_plain(part), self._labels_of(m)) for m, part in enumerate(self.parts)]
 
     def dense_data(self) -> list[tuple[Floats, AnyArray]]:
         return [(_dense(part), self._labels_of(m)) for m, part in enumerate(self.parts)]
 
-    def arrays(self) -> list[AnyArray]:
+    def fingerprint_arrays(self) -> list[AnyArray]:
         return [array for of_party in self.data() for array in of_party]
 
-    def described(self) -> dict[str, Any]:
+    def to_table(self) -> dict[str, Any]:
         return {"source": "arrays", "rows": self.samples, "split": list(self.widths), "holder": self.holder}
 
     def model_parts(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms import FedSPDDP
 from sottovoce.core.participation import KOfN
-from sottovoce.privacy import accounting, claims
+from sottovoce.privacy import accounting, paper_noise
 from sottovoce.privacy.events import Event
 from sottovoce.reproduce.adult import Method, Watch, federation, trained
 from sottovoce.reproduce.experiment import Cell, Columns
@@ -58,7 +58,7 @@ def trials(
 
 def client_level(epsilon: float) -> sv.Proven:
     """The noise of the classical Gaussian mechanism for (epsilon, delta) a round, as a budget for the whole run."""
-    multiplier = claims.gaussian_factor(epsilon, DELTA)
+    multiplier = paper_noise.gaussian_factor(epsilon, DELTA)
     total = accounting.epsilon({Event("gaussian", multiplier, relation="replace-client"): ROUNDS}, DELTA)
     return sv.Proven(total * (1 + 1e-9), DELTA, clip=1.0, unit="client")
 
@@ -68,6 +68,6 @@ def claimed(method: str, k: int, replacement: bool) -> Columns:
     rounds = np.arange(5, ROUNDS + 1, 5)
     m = OFFICIAL_SIZE
     if method == "DP-ADMM":
-        return {"round": rounds, "total": [claims.moments_total(int(t), 0.1, DELTA) for t in rounds]}
-    q = claims.fedspd_data_rate(5, BATCH, m, replacement)
-    return {"round": rounds, "total": [claims.fedspd_total(0.1, int(t), q, k / CLIENTS) for t in rounds]}
+        return {"round": rounds, "total": [paper_noise.moments_total(int(t), 0.1, DELTA) for t in rounds]}
+    q = paper_noise.fedspd_data_rate(5, BATCH, m, replacement)
+    return {"round": rounds, "total": [paper_noise.fedspd_total(0.1, int(t), q, k / CLIENTS) for t in rounds]}

@@ -22,7 +22,9 @@ from sottovoce.privacy.doors.releases import Question, Releases, Sealed, Visit
 from sottovoce.privacy.modes import Published
 from sottovoce.privacy.noise_key import NoiseKey
 
+Numbers = np.ndarray | float
 ARGMIN_TOL = 1e-9
+LARGEST_SLOPE = 1e100  # stands for no bound on slopes
 MOST_STEPS = 4096  # of one run of local steps
 _NOTHING = Part(answers=0)
 
@@ -37,23 +39,29 @@ class ExactOracle(Protocol):
 
     @property
     def roundings(self) -> np.ndarray: ...
-    def gradient(self, w: np.ndarray, clients: Any, clip: Any, norm: Any, keep: Any) -> np.ndarray: ...
-    def clipped_examples(self, w: np.ndarray, client: int, clip: float, norm: Any) -> np.ndarray: ...
+    def gradient(
+        self, w: np.ndarray, clients: np.ndarray, clip: float | None, norm: int, keep: np.ndarray | None
+    ) -> np.ndarray: ...
+    def clipped_examples(
+        self, w: np.ndarray, client: int, clip: float, norm: int, some: np.ndarray | None
+    ) -> np.ndarray: ...
     def argmin(
         self,
-        centre: Any,
-        rho: Any,
-        linear: Any,
-        ridge: Any,
-        clients: Any,
-        start: Any,
-        tol: Any,
-        row_cap: Any = None,
+        centre: np.ndarray,
+        rho: Numbers,
+        linear: Numbers,
+        ridge: float,
+        clients: np.ndarray,
+        start: np.ndarray | None,
+        tol: Numbers,
+        row_cap: float | None = None,
         last_steps: int | None = None,
     ) -> np.ndarray: ...
-    def smoothness(self, clients: Any) -> np.ndarray: ...
-    def strong_convexity(self, clients: Any) -> np.ndarray: ...
-    def longest_row(self, clients: Any) -> np.ndarray: ...
+    def moments(self, clients: np.ndarray, kappa: float, row_bound: float, slope_bound: float) -> np.ndarray: ...
+    def moments_of_records(self, client: int, kappa: float, row_bound: float, slope_bound: float) -> np.ndarray: ...
+    def smoothness(self, clients: np.ndarray) -> np.ndarray: ...
+    def strong_convexity(self, clients: np.ndarray) -> np.ndarray: ...
+    def longest_row(self, clients: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass
@@ -91,7 +99,13 @@ class Door:
         return self.exact_gradient(w, question, self.clip)
 
     def argmin(
-        self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
+        self,
+        centre: np.ndarray,
+        rho: Numbers,
+        linear: Numbers,
+        ridge: float,
+        start: np.ndarray | None,
+        question: Question,
     ) -> np.ndarray:
         # Rows are scaled so that no record's gradient exceeds the clip norm anywhere.
         cap = None if self.clip is None else self.clip / self.exact.loss.lipschitz
@@ -102,6 +116,10 @@ class Door:
 
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
         return local_runs.take_descent(self.gradients(question, self.clip), start, spec)
+
+    def moments(self, kappa: float, slope_bound: float, question: Question) -> np.ndarray:
+        exact = self.exact.moments(question.local, kappa, np.inf, slope_bound)
+        return np.broadcast_to(exact, (*self.shape(len(question.local)), exact.shape[-1])).copy()
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
         return u
@@ -154,8 +172,11 @@ class Door:
         def descent(start: np.ndarray, spec: Descent) -> np.ndarray:
             return self.descent(start, spec, next_question("descent", start, *spec.numbers))
 
+        def moments(kappa: float, slope_bound: float = np.inf) -> np.ndarray:
+            return self.moments(kappa, slope_bound, next_question("moments", kappa, min(slope_bound, LARGEST_SLOPE)))
+
         def argmin(
-            centre: np.ndarray, rho: Any, linear: Any = 0.0, ridge: float = 0.0, start: np.ndarray | None = None
+            centre: np.ndarray, rho: Numbers, linear: Numbers = 0.0, ridge: float = 0.0, start: np.ndarray | None = None
         ) -> np.ndarray:
             question = next_question("argmin", centre, rho, linear, ridge, 0.0 if start is None else start)
             return self.argmin(centre, rho, linear, ridge, start, question)
@@ -165,6 +186,7 @@ class Door:
             argmin=argmin,
             prox_steps=prox_steps,
             descent=descent,
+            moments=moments,
             **self._constants(local, self.part_at(k)),
             smoothness=lambda: self.smoothness(local),
             strong_convexity=lambda: self.strong_convexity(local),
@@ -220,17 +242,26 @@ class Door:
 
     def exact_gradient(self, w: np.ndarray, question: Question, clip: float | None, norm: int = 2) -> np.ndarray:
         """The gradient; over a batch if one was declared, divided by the expected batch, never by the realised one."""
+        local, drawn = question.local, self.drawn(question)
+        if drawn is None:
+            return self.exact.gradient(w, local, clip, norm, None)
+        return self.exact.gradient(w, local, clip, norm, drawn) / self.rates(question.part.batch)[local]
+
+    def drawn(self, question: Question) -> np.ndarray | None:
+        """Which records are in the batch of this question, clients end to end; None where all of them are."""
         local, batch = question.local, question.part.batch
         if batch == 0 or (self.rates(batch)[local] == 1).all():
-            return self.exact.gradient(w, local, clip, norm, None)
-        rate = self.rates(batch)[local]
-        sizes = self.exact.sizes[local]
-        draws = self.key.batch(self.clients[local], local, sizes, question.k, question.number, question.asked)
+            return None
+        rate, sizes = self.rates(batch)[local], self.exact.sizes[local]
+        draws = self.batch_numbers(sizes, question)
         if self.poisson:
-            keep = draws < np.repeat(rate[:, 0], sizes)
-        else:
-            keep = smallest_of_each(draws, sizes, np.rint(rate[:, 0] * sizes).astype(np.int64))
-        return self.exact.gradient(w, local, clip, norm, keep) / rate
+            return draws < np.repeat(rate[:, 0], sizes)
+        return smallest_of_each(draws, sizes, np.rint(rate[:, 0] * sizes).astype(np.int64))
+
+    def batch_numbers(self, sizes: np.ndarray, question: Question) -> np.ndarray:
+        """A uniform number for each record of these clients."""
+        who = self.clients[question.local]
+        return self.key.batch(who, question.local, sizes, question.k, question.number, question.asked)
 
     def rates(self, batch: float) -> np.ndarray:
         """The share of its records that each client's gradient is taken over: (n, 1)."""
@@ -257,7 +288,7 @@ class Door:
     def seeded(
         self,
         exact: np.ndarray,
-        scale: Any,
+        scale: Numbers,
         purpose: Purpose,
         question: Question,
         kind: str = "gaussian",
@@ -269,7 +300,7 @@ class Door:
         return self.key.noise(kind, who, question.local, k, purpose, number, exact, asked, count)
 
     def noisy(
-        self, exact: np.ndarray, scale: Any, purpose: Purpose, question: Question, kind: str = "gaussian"
+        self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question, kind: str = "gaussian"
     ) -> np.ndarray:
         """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
         noisy = scale * self.seeded(exact, scale, purpose, question, kind)

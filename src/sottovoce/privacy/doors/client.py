@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.core import check, codec
+from sottovoce.core import check, codec, moments
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
+from sottovoce.core.clipping import clip_rows
 from sottovoce.core.contract import Noise, Oracle
 from sottovoce.core.random.streams import Purpose
-from sottovoce.ledger.memory import LedgerError
+from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question, Sealed, Visit, places_of, quietly
@@ -39,7 +40,7 @@ class ClientDoor(ProvenDoor):
         try:
             moved = self.answered(
                 question,
-                lambda: mechanisms.clip_rows(u - centre, self.privacy.clip),
+                lambda: clip_rows(u - centre, self.privacy.clip),
                 lambda moved: self._noised(moved, question),
             )
         except (BudgetSpent, LedgerError) as error:
@@ -47,13 +48,18 @@ class ClientDoor(ProvenDoor):
             raise
         return centre + moved  # not before the noise: see `prox_steps`
 
+    @property
+    def moments_width(self) -> int:
+        """How many numbers an answer about moments has."""
+        return moments.width(self.exact.dim, self.exact.dim // self.exact.loss.outputs)
+
     def _noised(self, moved: np.ndarray, question: Question) -> np.ndarray:
-        if self.privacy.noise == "seeded":
+        if not self.privacy.on_grid:
             scale = self.events[0].noise_multiplier * 2 * self.privacy.clip
             return self.noisy(moved, scale, Purpose.NOISE, question)
         grid = mechanisms.to_grid(moved, self.privacy.clip)
-        scale = self.events[0].noise_multiplier * 2 * mechanisms.GRID_BOUND
-        return self.intercept(mechanisms.from_grid(mechanisms.noised("gaussian", scale, grid), self.privacy.clip))
+        scale = self.grid_scale(question.part, 2 * mechanisms.GRID_BOUND)
+        return self.on_grid(grid, self.privacy.clip / mechanisms.GRID_STEPS, scale, Purpose.NOISE, question)
 
     def take_part(self, visit: Visit) -> tuple[Any, Any]:
         """One round whose outcome has one form, whatever the data: the declared releases, and finite states.
@@ -66,7 +72,9 @@ class ClientDoor(ProvenDoor):
         other, and so is its state. A state that is not finite is replaced by the public one too.
         """
         rehearsal, self._ledger_error = _Rehearsal(), None
-        public_after, public_up = visit.play(visit.start(), _public_answers(visit.oracle, visit.zeros), rehearsal)
+        public_after, public_up = visit.play(
+            visit.start(), _public_answers(visit.oracle, visit.zeros, self.moments_width), rehearsal
+        )
         places, releases, promised = rehearsal.places(public_up), visit.releases, rehearsal.released
         within = len(promised) <= self.asks.releases
         check.require(within, "release", f"at most {self.asks.releases} a round were declared", len(promised))
@@ -109,11 +117,11 @@ class _Rehearsal:
         self._given.append(Sealed(u).given)
         return self._given[-1]
 
-    def places(self, upload: Any) -> dict[str, int]:
+    def places(self, upload: Any) -> dict[str, int | None]:
         return places_of(upload, self._given)
 
 
-def _public_answers(oracle: Oracle, zeros: np.ndarray) -> Oracle:
+def _public_answers(oracle: Oracle, zeros: np.ndarray, moments_width: int) -> Oracle:
     """The same oracle, but for its answers: they are what anybody could say."""
     return replace(
         oracle,
@@ -121,6 +129,7 @@ def _public_answers(oracle: Oracle, zeros: np.ndarray) -> Oracle:
         argmin=lambda centre, *_, **__: zeros + centre,
         prox_steps=lambda start, spec: zeros + start,
         descent=lambda start, spec: zeros + start,
+        moments=lambda kappa, slope_bound=0.0: np.zeros((*zeros.shape[:-1], moments_width)),
     )
 
 

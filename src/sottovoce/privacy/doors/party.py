@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.clipping import clip_matrix, into_ball
+from sottovoce.core.clipping import clip_matrix, clip_rows, into_ball
 from sottovoce.core.contract import Claim, ColumnOracle, Kept
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import sensitivity
-from sottovoce.privacy.doors.base import Door
+from sottovoce.privacy.doors.base import Door, Numbers
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question, Releases, Sealed, quietly
 from sottovoce.privacy.modes import PrivacyMode, ProvenColumns, Published
@@ -43,7 +43,7 @@ class PartyDoor(Door):
     ) -> tuple[Any, Releases]:
         next_question = self.questions(local, active, k)
 
-        def fit(target: np.ndarray, rho: np.ndarray, noise: Any = 0.0) -> np.ndarray:
+        def fit(target: np.ndarray, rho: np.ndarray, noise: Numbers = 0.0) -> np.ndarray:
             return self.fit(target, rho, noise, next_question("fit", target, rho, noise))
 
         def predict(x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
@@ -58,7 +58,7 @@ class PartyDoor(Door):
         oracle = ColumnOracle(fit, predict, adjoint, widths, self.exact.widest, self.exact.samples)
         return oracle, Releases(self, local, active, k, public)
 
-    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Numbers, question: Question) -> np.ndarray:
         return self.exact.predict(self.exact.fit(target, rho, question.local, self.certified), question.local)
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ class PublishedPartyDoor(PartyDoor):
 
     privacy: Published
 
-    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Numbers, question: Question) -> np.ndarray:
         x = self.exact.fit(target, rho, question.local)
         return self.exact.predict(x + noise * self._spread(x, noise, question), question.local)
 
@@ -103,7 +103,7 @@ class PublishedPartyDoor(PartyDoor):
             x = x + np.where(kept.k == k, kept.noise * spread, 0.0)
         return x
 
-    def _spread(self, x: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+    def _spread(self, x: np.ndarray, noise: Numbers, question: Question) -> np.ndarray:
         count = min(self.exact.widest, self.exact.samples)
         return self.exact.spread(self.seeded(x, noise, Purpose.NOISE, question, count=count), question.local)
 
@@ -131,7 +131,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
     counted = True
     certified = False
 
-    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Any, question: Question) -> np.ndarray:
+    def fit(self, target: np.ndarray, rho: np.ndarray, noise: Numbers, question: Question) -> np.ndarray:
         u, rho = self._checked(target, rho, question.local)
         return self.answered(
             question,
@@ -185,7 +185,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         )
 
     def would_be(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
-        if not self.privacy.model or self.privacy.noise == "secure":
+        if not self.privacy.model or self.privacy.secret_noise:
             return None
         everyone = np.ones(self.shape(len(local)), dtype=bool)
         intercept, self.intercept = self.intercept, lambda answer, *_: answer  # nothing is given out
@@ -209,7 +209,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         u, rho = self._projected(kept.target), kept.rho
         radius = np.broadcast_to(sensitivity.model_radius(u, self._mu(rho)), (*x.shape[:-1], 1))
         for place, width in enumerate(self.exact.widths[question.local]):  # alone, a party would not be padded
-            x[..., place, :width] = mechanisms.clip_rows(x[..., place, :width], radius[..., place, :])
+            x[..., place, :width] = clip_rows(x[..., place, :width], radius[..., place, :])
         if self.privacy.unit == "record":
             error = self._error(rho, question.local)
             change = sensitivity.record_model(u, self._mu(rho), _given(self.privacy.row_bound), error)
@@ -244,19 +244,18 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def _projected(self, target: np.ndarray) -> np.ndarray:
         """On |u| <= U: noise comes back in the target, and without a bound would feed on itself."""
-        return mechanisms.clip_rows(target, self.privacy.bound) if self.privacy.variant == "ridge" else target
+        return clip_rows(target, self.privacy.bound) if self.privacy.variant == "ridge" else target
 
     def _clipped(self, value: np.ndarray, bound: float, purpose: Purpose, question: Question) -> np.ndarray:
-        clipped = mechanisms.clip_rows(value, bound)
-        if self.privacy.noise == "seeded":
+        clipped = clip_rows(value, bound)
+        if not self.privacy.on_grid:
             return self.noisy(clipped, self.events[0].noise_multiplier * 2 * bound, purpose, question)
         grid = mechanisms.to_grid(clipped, bound)
-        scale = self.events[0].noise_multiplier * 2 * mechanisms.GRID_BOUND
-        grid = mechanisms.noised("gaussian", scale, grid)
-        return self.intercept(mechanisms.from_grid(grid, bound))
+        scale = self.grid_scale(self.asks.parts[0], 2 * mechanisms.GRID_BOUND)
+        return self.on_grid(grid, bound / mechanisms.GRID_STEPS, scale, purpose, question)
 
 
-def _in_range(what: str, value: Any) -> None:
+def _in_range(what: str, value: Numbers) -> None:
     if not np.all((value >= SMALLEST) & (value <= LARGEST)):  # NaN is outside
         raise OutOfRange(f"fit: {what} must be from {SMALLEST:g} to {LARGEST:g}")
 

@@ -6,7 +6,7 @@ The order is the same for every answer: afford (refuse before anything is comput
 the first exact number on there is one way on: nothing that depends on data raises, warns or takes another path.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,9 +14,13 @@ import numpy as np
 
 from sottovoce.core.check import BudgetSpent
 from sottovoce.core.contract import Part
-from sottovoce.privacy.doors.base import Door
+from sottovoce.core.random.bits import Bits, SystemBits
+from sottovoce.core.random.quantiles import to_unit
+from sottovoce.core.random.streams import Purpose
+from sottovoce.privacy import discrete_noise
+from sottovoce.privacy.doors.base import Door, Numbers
 from sottovoce.privacy.doors.releases import Question, quietly
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
 
@@ -87,6 +91,31 @@ class ProvenDoor(Door):
     def charged(self, local: np.ndarray, part: Part) -> list[tuple[Event, slice | np.ndarray]]:
         """What an answer of these clients is, and whose: one event for all, if batches are not unequal shares."""
         return [(self.event_of(part), slice(None))]
+
+    def batch_numbers(self, sizes: np.ndarray, question: Question) -> np.ndarray:
+        if not self.privacy.secret_noise:
+            return super().batch_numbers(sizes, question)
+        words = SystemBits().words(int(sizes.sum()) * (self.key.streams.runs or 1))  # secret, like the noise
+        return to_unit(words).reshape(*self.shape(1)[:-1], -1)
+
+    def on_grid(
+        self, exact: np.ndarray, step: Numbers, scale: float, purpose: Purpose, question: Question
+    ) -> np.ndarray:
+        """Integers with discrete noise of this scale in grid steps, as numbers: `step` is what one of them is worth."""
+        streams: Sequence[Bits] = ()
+        if not self.privacy.secret_noise:
+            who, arrays = (
+                self.clients[question.local],
+                (exact.astype(np.float64), np.full((1, 1), scale), *question.asked),
+            )
+            streams = self.key.bits(who, question.local, question.k, purpose, question.number, arrays)
+        kind: Any = "laplace" if self.event_of(question.part).mechanism == "laplace" else "gaussian"
+        return self.intercept(discrete_noise.noised(kind, scale, exact, streams) * step)
+
+    def grid_scale(self, part: Part, sensitivity: float) -> float:
+        """The scale of discrete noise in grid steps: the event's own, or that of its multiplier."""
+        event = self.event_of(part)
+        return event.scale if isinstance(event, GridEvent) else event.noise_multiplier * sensitivity
 
     def longest(self, local: np.ndarray) -> np.ndarray | float:
         return np.inf if self.row_bound is None else self.row_bound

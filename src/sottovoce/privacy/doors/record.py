@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from sottovoce.core import check
+from sottovoce.core import check, moments
 from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Descent, Part, ProxSteps
 from sottovoce.core.random.streams import Purpose
@@ -14,7 +13,8 @@ from sottovoce.core.vouched import vouched
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy import sensitivity
-from sottovoce.privacy.doors.base import ARGMIN_TOL
+from sottovoce.privacy.calibration import AnswerShape, moments_steps
+from sottovoce.privacy.doors.base import ARGMIN_TOL, Numbers
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question
 from sottovoce.privacy.events import Event
@@ -22,6 +22,7 @@ from sottovoce.privacy.modes import Proven
 
 PROMISE_SLACK = 1 + 2.0**-30  # the square of a row's length is checked against its promised bound to 12 digits
 _COARSEST = 2.0**32  # public numbers beside what one record changes
+_AT_ONCE = 1 << 21  # numbers of single gradients that are held at a time
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
 
 
@@ -60,11 +61,11 @@ class RecordDoor(ProvenDoor):
                 f"Proven: nobody vouches for the constants of {type(loss).__name__}, which is not a loss of this "
                 "library; use one that is, such as Logistic() or Huber(), or unit='client', or Published or NoPrivacy"
             )
-        if kind != "gradient" and self.privacy.noise == "secure":
+        if kind not in ("gradient", "moments") and self.privacy.on_grid:
             raise NoGuarantee(
-                f"Proven: secure noise is offered for gradients, not for {kind!r}; use the method's default variant"
+                f"Proven: secure noise is offered for gradients and moments, not for {kind!r}; use the default variant"
             )
-        if kind in ("argmin", "descent") and self.privacy.mechanism != "gaussian":
+        if kind in ("argmin", "descent", "moments") and self.privacy.mechanism != "gaussian":
             raise NoGuarantee(f"Proven: no {self.privacy.mechanism} noise for {kind!r}; use mechanism='gaussian'")
         if kind == "argmin" and not loss.convex:
             raise NoGuarantee(
@@ -83,9 +84,9 @@ class RecordDoor(ProvenDoor):
             )
 
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
-        if self.privacy.noise == "secure":
+        if self.privacy.on_grid:
             return self.answered(
-                question, lambda: self._grid_gradient(w, question.local), lambda sums: self._secure(sums, question)
+                question, lambda: self._grid_gradient(w, question), lambda sums: self._from_grid(sums, question)
             )
         event = self.event_of(question.part)
         scale = event.noise_multiplier * self._sensitivity(question)
@@ -96,7 +97,13 @@ class RecordDoor(ProvenDoor):
         )
 
     def argmin(
-        self, centre: np.ndarray, rho: Any, linear: Any, ridge: float, start: np.ndarray | None, question: Question
+        self,
+        centre: np.ndarray,
+        rho: Numbers,
+        linear: Numbers,
+        ridge: float,
+        start: np.ndarray | None,
+        question: Question,
     ) -> np.ndarray:
         one, cap = self._sensitivity(question), self.privacy.clip / self.exact.loss.lipschitz * (1 - 2.0**-50)
         terms = self._argmin_terms(centre, np.asarray(rho), np.asarray(linear), ridge, question.local, cap)
@@ -153,6 +160,45 @@ class RecordDoor(ProvenDoor):
 
         # Noise is in every step, so what is computed is already what may be given.
         return self.answered(question, lambda: local_runs.take_descent(noisy, start, spec), self.intercept)
+
+    def moments(self, kappa: float, slope_bound: float, question: Question) -> np.ndarray:
+        declared = (kappa, slope_bound) == (question.part.kappa, question.part.slope_bound)
+        check.require(declared, "Oracle", "moments must be asked for with the kappa and slope_bound that were declared")
+        slope = min(slope_bound, self.exact.loss.slope_at_zero)
+        row_bound = self.privacy.clip / slope  # so that a record's first moment is cut to the clip norm
+        one = moments.sensitivity(kappa, slope, self._reach == 2)
+        if self.privacy.on_grid:
+            answer = self.answered(
+                question,
+                lambda: self._grid_moments(kappa, row_bound, slope, question.local),
+                lambda sums: self._moments_from_grid(sums, kappa, slope, question),
+            )
+        else:
+            # Products and sums of n records are off by at most n (n + 4) u (slope + kappa), for both of two neighbours.
+            sizes = self.exact.sizes[question.local][:, None]
+            rounding = 2 * sizes * (sizes + 4) * 2.0**-53 * (slope + kappa)
+            scale = (
+                self.event_of(question.part).noise_multiplier * self.exact.weights[question.local] * (one + rounding)
+            )
+            answer = self.answered(
+                question,
+                lambda: self.exact.moments(question.local, kappa, row_bound, slope),
+                lambda exact: self.noisy(exact, scale, Purpose.NOISE, question),
+            )
+        return moments.rescaled(answer, self.exact.dim, row_bound)
+
+    def _grid_moments(self, kappa: float, row_bound: float, slope: float, local: np.ndarray) -> np.ndarray:
+        """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
+        longest = float(np.hypot(slope, kappa))
+        records = [self.exact.moments_of_records(int(client), kappa, row_bound, slope) for client in local]
+        return np.stack([mechanisms.to_grid(own, longest).sum(axis=0) for own in records])
+
+    def _moments_from_grid(self, sums: np.ndarray, kappa: float, slope: float, question: Question) -> np.ndarray:
+        """Moments of integer sums, with discrete noise."""
+        shape = AnswerShape(self.exact.dim, self.exact.dim // self.exact.loss.outputs, slope)
+        scale = self.grid_scale(question.part, moments_steps(question.part, shape, self._reach == 2, sums.shape[-1]))
+        step = float(np.hypot(slope, kappa)) / mechanisms.GRID_STEPS
+        return self.on_grid(sums, step * self.exact.weights[question.local], scale, Purpose.NOISE, question)
 
     def _prox_steps_sensitivity(self, spec: ProxSteps, question: Question) -> np.ndarray:
         one, local = self._sensitivity(question), question.local
@@ -242,21 +288,28 @@ class RecordDoor(ProvenDoor):
     def _kinds(self) -> dict[Part, tuple[list[Event], np.ndarray]]:
         return {}
 
-    def _grid_gradient(self, w: np.ndarray, local: np.ndarray) -> np.ndarray:
-        """Sums of clipped gradients as integers on a grid, one client after the other."""
+    def _grid_gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
+        """Sums of clipped gradients as integers on a grid, one client after the other; over a batch if declared."""
+        local = question.local
         points = np.broadcast_to(w, (*self.shape(len(local)), self.exact.dim))
-        sums = np.empty(points.shape, dtype=np.int64)
+        sums = np.zeros(points.shape, dtype=np.int64)
+        drawn, starts = self.drawn(question), np.concatenate([[0], np.cumsum(self.exact.sizes[local])])
         for place in np.ndindex(points.shape[:-1]):
             client = int(local[place[-1]])
-            examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm)
-            sums[place] = mechanisms.to_grid(examples, self.privacy.clip, self._norm).sum(axis=0)
+            rows = np.arange(self.exact.sizes[client])
+            if drawn is not None:
+                rows = np.flatnonzero(drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))])
+            for some in np.array_split(rows, max(1, len(rows) * self.exact.dim // _AT_ONCE)):
+                examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm, some)
+                sums[place] += mechanisms.to_grid(examples, self.privacy.clip, self._norm).sum(axis=0)
         return sums
 
-    def _secure(self, sums: np.ndarray, question: Question) -> np.ndarray:
-        """The gradients of integer sums, with discrete noise from the operating system."""
-        scale = self.event_of(question.part).noise_multiplier * self._reach * mechanisms.GRID_BOUND
-        noisy = mechanisms.noised(self.privacy.mechanism, scale, sums)
-        return self.intercept(mechanisms.from_grid(noisy, self.privacy.clip) * self.exact.weights[question.local])
+    def _from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:
+        """The gradients of integer sums, with discrete noise."""
+        scale = self.grid_scale(question.part, self._reach * mechanisms.GRID_BOUND)
+        weights = self.exact.weights[question.local] / self.rates(question.part.batch)[question.local]
+        step = self.privacy.clip / mechanisms.GRID_STEPS
+        return self.on_grid(sums, step * weights, scale, Purpose.NOISE, question)
 
 
 def _sure_tolerance(terms: sensitivity.ArgminTerms, one: np.ndarray) -> np.ndarray:

@@ -102,7 +102,9 @@ class Releases:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | None = None) -> np.ndarray:
+    def __call__(
+        self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | float | None = None
+    ) -> np.ndarray:
         """The value to upload in place of `u`: read-only, so that it stays what was released."""
         place = len(self._kept)
         if self.shapes is not None and (place >= len(self.shapes) or np.shape(u) != self.shapes[place]):
@@ -111,7 +113,7 @@ class Releases:
             released = self.before[place]
         else:
             question = Question(self.local, self.active, self.k, place)
-            released = self.door.release(u, noise, self._public_centre(centre), question)
+            released = self.door.release(u, noise, self._public_centre(centre, u), question)
         self._kept.append(Sealed(released))
         return self._kept[-1].given
 
@@ -123,27 +125,36 @@ class Releases:
         """The upload, made of the kept bytes; refuses a field that did not come out of `release`."""
         return self.message(type(upload), places_of(upload, [kept.given for kept in self._kept]))
 
-    def message(self, kind: type[Any], places: Mapping[str, int]) -> Any:
+    def message(self, kind: type[Any], places: Mapping[str, int | None]) -> Any:
         """A message whose fields are what these calls of `release` gave, whatever its class does when it is made."""
-        arrays = {name: self._kept[place].again() for name, place in places.items()}
+        nothing = np.zeros((*self.active.shape, 0))
+        arrays = {name: nothing if place is None else self._kept[place].again() for name, place in places.items()}
         made = kind(**arrays)
         changed = [name for name, array in arrays.items() if getattr(made, name) is not array]
         check.require(not changed, "upload", "a message must keep its fields as they are given", ", ".join(changed))
         return made
 
-    def _public_centre(self, centre: np.ndarray | None) -> np.ndarray | None:
+    def _public_centre(self, centre: np.ndarray | float | None, u: np.ndarray) -> np.ndarray | None:
         if centre is None:
             return None
+        if isinstance(centre, float) and centre == 0.0:
+            return np.zeros(np.shape(u))  # as public as any
         for public in self.public:
             if centre is public.given:
                 return public.again()
         raise InvalidInput("release: the centre must be public: a field of the broadcast as it came, or site.zeros")
 
 
-def places_of(upload: Any, released: Sequence[np.ndarray]) -> dict[str, int]:
-    """Which of the released arrays each field of an upload is; refuses a field that is none of them."""
-    found = {}
+def places_of(upload: Any, released: Sequence[np.ndarray]) -> dict[str, int | None]:
+    """Which of the released arrays each field of an upload is; refuses a field that is none of them.
+
+    A field without coordinates says nothing, and needs no release: its place is None.
+    """
+    found: dict[str, int | None] = {}
     for name, array in codec.to_arrays(upload).items():
+        if array.shape[-1] == 0:
+            found[name] = None
+            continue
         place = next((j for j, given in enumerate(released) if given is array), None)
         if place is None:
             raise InvalidInput(f"upload: field {name!r} did not pass through site.release; nothing was sent")

@@ -35,6 +35,8 @@ class Loss(ABC):
         Supremum of the size of the slope (Euclidean if there are several outputs); inf if there is none.
     strong
         Smallest second derivative.
+    slope_at_zero
+        Size of the slope where the margin is 0, where training starts; inf if it depends on the label.
     code, parameter
         By these the compiled kernel knows the formula: the number of the loss, and the loss's own number (its width).
 
@@ -59,6 +61,11 @@ class Loss(ABC):
 
     def __post_init__(self) -> None:
         check.fields(self)
+
+    @property
+    def slope_at_zero(self) -> float:
+        """No smaller than the supremum of the size of the slope, unless a loss knows better."""
+        return self.lipschitz
 
     @property
     def convex(self) -> bool:

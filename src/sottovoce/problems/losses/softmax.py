@@ -38,6 +38,10 @@ class Softmax(Loss):
     def outputs(self) -> int:
         return self.classes
 
+    @property
+    def slope_at_zero(self) -> float:
+        return math.sqrt(1 - 1 / self.classes)  # |p − e_y| where all classes are equally likely
+
     def check_labels(self, y: ArrayLike) -> Floats:
         labels = super().check_labels(y)
         bad = labels[(labels != np.floor(labels)) | (labels < 0) | (labels >= self.classes)]

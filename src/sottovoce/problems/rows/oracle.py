@@ -10,7 +10,6 @@ one client on its own machine give the same numbers.
 """
 
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,13 +17,13 @@ from numpy.typing import ArrayLike
 from sottovoce.core import clipping
 from sottovoce.core.arrays import Booleans, Floats, Integers, Numbers
 from sottovoce.core.check import one_of, positive, require
-from sottovoce.core.contract import Layout
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
+from sottovoce.problems.rows import moments
 from sottovoce.problems.rows.active import ActiveClients, checked_keep
 from sottovoce.problems.rows.argmin import Subproblems, subproblems
 from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy
-from sottovoce.problems.rows.stored import StoredRows, in_float64
+from sottovoce.problems.rows.stored import Scale, StoredRows, in_float64
 
 KERNEL_PAYS_FROM = 2_000_000  # rows x parameters: below it NumPy is fast enough and nobody waits for a compiler
 
@@ -43,16 +42,14 @@ class Rows(StoredRows):
     loss
         One of `problems/losses`. With p outputs a parameter is the flat form of a (p, features) array.
     scale
-        "mean": weight_i = 1 / (number of rows of i); "sum": weight_i = 1.
+        "mean": weight_i = 1 / (number of rows of i); "sum": weight_i = 1; a number: weight_i is that number.
     engine
         "numpy", "kernel" (compiled) or "auto", which decides once by the size of the data. The engines agree up to
         rounding only, so the choice never depends on a later question.
     """
 
-    layout: ClassVar[Layout] = "rows"
-
     def __init__(
-        self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: str = "mean", engine: str = "auto"
+        self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: Scale = "mean", engine: str = "auto"
     ) -> None:
         super().__init__(X, y, offsets, loss, scale)
         self.engine = engine_for(engine, len(self.X), self.dim)
@@ -145,14 +142,29 @@ class Rows(StoredRows):
         problems = self._subproblems(centre, rho, linear, ridge, clients, row_cap)
         return problems.solve(centre if start is None else start, tol, last_steps)
 
-    def clipped_examples(self, w: Floats, client: int, clip: float, norm: int = 2) -> Floats:
-        """Gradient of each row of one client, clipped as in `gradient` but neither summed nor weighted: (rows, dim)."""
-        rows = slice(self.offsets[client], self.offsets[client + 1])
+    def clipped_examples(
+        self, w: Floats, client: int, clip: float, norm: int = 2, some: Integers | None = None
+    ) -> Floats:
+        """Gradient of each row of one client, clipped as in `gradient` but neither summed nor weighted: (rows, dim).
+
+        `some`: numbers of the rows that are asked for, of the client's own; all by default.
+        """
+        start, end = int(self.offsets[client]), int(self.offsets[client + 1])
+        rows = slice(start, end) if some is None else start + some
         X, outputs = in_float64(self.X[rows]), self.loss.outputs
         with np.errstate(over="ignore", invalid="ignore"):
             slopes = self.loss.slope(margins(X, w, outputs), self.y[rows]).reshape(len(X), outputs)
         slopes = self._slope_bound(clip, norm).apply(slopes, rows)
         return (slopes[:, :, None] * X[:, None, :]).reshape(len(X), self.dim)
+
+    def moments(self, clients: Integers, kappa: float, row_bound: float, slope_bound: float) -> Floats:
+        """First and second moments of each client's records, weighted (see `moments.py`): (clients, width)."""
+        sums = [moments.of_client(self, int(client), kappa, row_bound, slope_bound) for client in clients]
+        return self.weights[clients] * np.stack(sums)
+
+    def moments_of_records(self, client: int, kappa: float, row_bound: float, slope_bound: float) -> Floats:
+        """The same of each record of one client, not weighted."""
+        return moments.of_records(self, client, kappa, row_bound, slope_bound)
 
     @property
     def roundings(self) -> Integers:

@@ -2,22 +2,27 @@
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core.arrays import AnyArray, Floats, Integers
 from sottovoce.core.check import finite_array, one_of, require
+from sottovoce.core.contract import Layout
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.rows.active import ActiveClients, Block, checked_offsets
 
+Scale = str | float  # "mean", "sum", or the weight of one record
 BLOCK = 2**18  # numbers in a temporary array of the NumPy engine (2 MB, to stay in cache)
 
 
 class StoredRows:
     """Rows X and labels y, sorted by client: client i owns rows offsets[i] to offsets[i+1]. See `Rows`."""
 
-    def __init__(self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: str) -> None:
+    layout: ClassVar[Layout] = "rows"
+
+    def __init__(self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: Scale) -> None:
         self.loss = loss
         stored = np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
         self.X: AnyArray = np.ascontiguousarray(finite_array("Rows", "X", X, 2, stored))
@@ -29,8 +34,9 @@ class StoredRows:
         self.n_clients = len(self.sizes)
         self.features = self.X.shape[1]
         self.dim = loss.model_size(self.features)
-        self.scale = one_of("Rows", "scale", scale, ("mean", "sum"))
-        self.weights: Floats = (1.0 / self.sizes if scale == "mean" else np.ones(self.n_clients))[:, None]
+        self.scale = one_of("Rows", "scale", scale, ("mean", "sum")) if isinstance(scale, str) else float(scale)
+        weight = 1.0 if isinstance(scale, str) else float(scale)
+        self.weights: Floats = (1.0 / self.sizes if scale == "mean" else np.full(self.n_clients, weight))[:, None]
         everyone = np.arange(self.n_clients)
         rows_per_block = max(1, BLOCK // self.features)
         self._everyone = ActiveClients(everyone, self.offsets[:-1], self.sizes, rows_per_block, contiguous=True)

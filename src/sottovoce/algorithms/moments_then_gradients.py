@@ -1,0 +1,151 @@
+"""Moments first, then preconditioned noisy gradients: ours. For budgets that are large beside the noise.
+
+    symbol   here                  meaning
+    b, G, κ, c, λ                  as in `moments.py`
+    P        Server.P              preconditioner, the inverse of the quadratic's curvature
+    w        Server.w              model
+    g_i      Up.g                  client i's noisy gradient at w
+    f        share                 share of the budget (of μ²) that the moments get
+    T_0      average_from          the first round whose model enters the average
+
+The method:
+
+    round 1     (1)  moments as in `moments.py`, with κ² = B²/2: they cost no more than a gradient
+                (2)  P ← (c (G₊ + λ) + r'')⁻¹;  w ← P b
+    round k     (3)  client i sends g_i, its clipped noisy gradient at w
+                (4)  w ← w − P (mean of the g_i + ∇r(w))
+    answer      (5)  the mean of the w of rounds T_0, ..., T
+
+Privacy. The budget adds up in μ²: f μ² for the moments and (1 − f) μ² for the gradients together (`Asks`). All else is
+post-processing.
+
+Departures
+----------
+There is no paper. Only smooth penalties: (4) has no prox in the metric of P.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from sottovoce.algorithms.moments import Moments, moments_width, positive_part
+from sottovoce.core import check, moments
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Array, Asks, Hub, Part, Penalty, Site
+from sottovoce.core.shapes import DIM, widths
+
+
+def square(algorithm: Moments, dim: int) -> int:
+    """Entries of the preconditioner."""
+    return (dim // algorithm.outputs) ** 2
+
+
+@dataclass(frozen=True)
+class Server:
+    w: Array
+    P: Array
+    mean: Array
+    averaged: Array
+    done: Array
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client remembers nothing."""
+
+
+@dataclass(frozen=True)
+class Down:
+    w: Array
+
+
+@dataclass(frozen=True)
+class Up:
+    m: Array = widths(0, moments_width)
+    g: Array = widths(0, DIM)
+
+
+@dataclass(frozen=True)
+class MomentsThenGradients(Moments):
+    """A start and a preconditioner from noisy moments, then noisy gradient steps.
+
+    Parameters
+    ----------
+    share
+        Share of the budget for the moments.
+    average_from
+        The answer is the mean of the models from this round on; 0: the last model.
+    kappa, ridge, curvature, outputs, slope_bound
+        As in `Moments`.
+    """
+
+    kappa: float = 0.125**0.5
+    share: float = 0.1
+    average_from: int = 0
+
+    name: ClassVar[str] = "moments-then-gradients"
+    summary: ClassVar[str] = "noisy moments, then preconditioned noisy gradients"
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.between(type(self).__name__, 0, 1, share=self.share)
+        check.whole(type(self).__name__, at_least=0, average_from=self.average_from)
+
+    def asks(self) -> Asks:
+        first = Part("moments", last=1, share=self.share, kappa=self.kappa, slope_bound=self.slope_bound)
+        return Asks((first, Part("gradient", first=2, share=1 - self.share)))
+
+    def check(self, penalty: Penalty) -> None:
+        if not penalty.smooth:
+            raise InvalidInput(f"{type(self).__name__}: {type(penalty).__name__} is not smooth; use L2, or moments")
+
+    def init_server(self, hub: Hub) -> Server:  # type: ignore[override]
+        columns = hub.zeros.shape[-1] // self.outputs
+        one = hub.zeros[..., :1].copy()
+        P = np.broadcast_to(np.eye(columns).reshape(1, -1), (*hub.zeros.shape[:-1], columns**2)).copy()
+        return Server(hub.zeros.copy(), P, hub.zeros.copy(), one, one.copy())
+
+    def init_client(self, site: Site) -> Client:  # type: ignore[override]
+        return Client()
+
+    def broadcast(self, server: Server, hub: Hub) -> Down:  # type: ignore[override]
+        return Down(server.w)
+
+    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:  # type: ignore[override]
+        nothing = site.zeros[..., :0]
+        if site.k == 1:
+            m = site.release(site.f.moments(self.kappa, self.slope_bound), centre=0.0)  # (1)
+            return state, Up(m, nothing)
+        g = site.release(site.f.grad(down.w), centre=site.zeros)  # (3)
+        return state, Up(nothing, g)
+
+    def server(self, server: Server, up: Up, hub: Hub) -> Server:  # type: ignore[override]
+        columns = hub.zeros.shape[-1] // self.outputs
+        P = server.P.reshape(*server.P.shape[:-1], columns, columns)
+        if up.m.shape[-1]:
+            first, gram = moments.split(hub.mean(up.m), hub.zeros.shape[-1], self.kappa)
+            curve = self.curvature * (positive_part(gram) + self.ridge * np.eye(columns))
+            P = np.linalg.inv(curve + hub.penalty.curvature * np.eye(columns))  # (2)
+            moved = self._applied(P, first)
+        else:
+            moved = -self._applied(P, hub.mean(up.g) + hub.penalty.subgradient(server.w))  # (4)
+        w = hub.if_any(server.w + moved, server.w)
+        P = hub.if_any(P.reshape(*server.P.shape), server.P)
+        counts = float(0 < self.average_from <= hub.k)
+        averaged = server.averaged + counts
+        mean = server.mean + counts * (w - server.mean) / np.maximum(averaged, 1)  # (5)
+        return Server(w, P, mean, averaged, server.done + 1)
+
+    def _applied(self, P: Array, vector: Array) -> Array:
+        """P times each block of a vector."""
+        blocks = vector.reshape(*vector.shape[:-1], self.outputs, P.shape[-1])
+        return (blocks @ P).reshape(vector.shape)
+
+    def model(self, server: Server) -> Array:  # type: ignore[override]
+        return np.where(server.averaged > 0, server.mean, server.w)
+
+    def stop(self, server: Server) -> str:  # type: ignore[override]
+        return ""

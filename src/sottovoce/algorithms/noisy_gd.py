@@ -1,0 +1,122 @@
+"""Noisy gradient descent with momentum and averaged iterates: ours, with constants that a rule gives (`rules.py`).
+
+    symbol   here           meaning
+    w        Server.w       model
+    v        Server.v       velocity
+    g_i      Up.g           client i's noisy gradient of f_i at w
+    η        step           step size
+    β        momentum       how much of the last velocity is kept
+    T        rounds         of the run
+    T_0      average_from   the first round whose model enters the average; 0: the answer is the last model
+
+The method, one round:
+
+    client i    (1)  g_i ← ∇f_i(w), clipped record by record, with noise;  sends g_i
+    server      (2)  v ← β v − η mean of the g_i
+                (3)  w ← prox_{η r}(w + v)
+    answer      (4)  the last w, or the mean of the w of rounds T_0, ..., T
+
+Why this and not something cleverer. With all records in every round, T answers of noise multiplier √T/μ are together
+exactly one Gaussian answer of multiplier 1/μ. A linear combination Σ_t a_t g_t of them has noise of √T/μ times the
+length of a, which is at least |Σ a_t|/μ (Cauchy and Schwarz), with equality for equal a_t. So correlating noise over
+rounds gains nothing, and equal steps are near the optimum. What matters is how far to go in all, τ = T η/(1 − β): noise
+grows with τ, and so does what is learnt. `rules.py` chooses τ from public numbers.
+
+Privacy. Each g_i is one answer of the oracle; (2) to (4) are post-processing. Sensitivities are those of a clipped
+gradient (`privacy/doors/record.py`).
+
+Departures
+----------
+There is no paper. For (3) with a smooth penalty the limit is the same as with its gradient.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Site
+
+
+@dataclass(frozen=True)
+class Server:
+    w: Array
+    v: Array
+    mean: Array
+    averaged: Array  # models in the mean so far, one number for each run
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client remembers nothing."""
+
+
+@dataclass(frozen=True)
+class Down:
+    w: Array
+
+
+@dataclass(frozen=True)
+class Up:
+    g: Array
+
+
+@dataclass(frozen=True)
+class NoisyGD(Algorithm[Server, Client, Down, Up]):
+    """w ← prox(w + v), v ← momentum · v − step · mean of the clients' noisy gradients.
+
+    Parameters
+    ----------
+    step
+        Step size η. With rows of length 1 and a logistic loss, 8 is twice the inverse of the largest curvature.
+    momentum
+        β in [0, 1).
+    average_from
+        The answer is the mean of the models from this round on; 0: the last model.
+    batch
+        Records drawn for each gradient (a share of them if < 1; 0: all).
+    """
+
+    step: float = 1.0
+    momentum: float = 0.0
+    average_from: int = 0
+    batch: float = 0
+
+    name: ClassVar[str] = "noisy-gd"
+    summary: ClassVar[str] = "noisy gradient descent with momentum, for constants chosen by rule"
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    down: ClassVar[type] = Down
+    up: ClassVar[type] = Up
+
+    def __post_init__(self) -> None:
+        check.positive("NoisyGD", step=self.step)
+        check.non_negative("NoisyGD", momentum=self.momentum, batch=self.batch)
+        check.require(self.momentum < 1, "NoisyGD", "momentum must lie in [0, 1)", self.momentum)
+        check.whole("NoisyGD", at_least=0, average_from=self.average_from)
+
+    def asks(self) -> Asks:
+        return Asks.every_round(batch=self.batch)
+
+    def init_server(self, hub: Hub) -> Server:
+        return Server(hub.zeros.copy(), hub.zeros.copy(), hub.zeros.copy(), hub.zeros[..., :1].copy())
+
+    def init_client(self, site: Site) -> Client:
+        return Client()
+
+    def broadcast(self, server: Server, hub: Hub) -> Down:
+        return Down(server.w)
+
+    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+        return state, Up(site.release(site.f.grad(down.w), centre=site.zeros))  # (1)
+
+    def server(self, server: Server, up: Up, hub: Hub) -> Server:
+        v = hub.if_any(self.momentum * server.v - self.step * hub.mean(up.g), server.v)  # (2)
+        w = hub.if_any(hub.penalty.prox(server.w + v, self.step), server.w)  # (3)
+        counts = float(0 < self.average_from <= hub.k)
+        averaged = server.averaged + counts
+        mean = server.mean + counts * (w - server.mean) / np.maximum(averaged, 1)  # (4)
+        return Server(w, v, mean, averaged)
+
+    def model(self, server: Server) -> Array:
+        return np.where(server.averaged > 0, server.mean, server.w)

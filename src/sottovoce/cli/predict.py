@@ -1,0 +1,30 @@
+"""`sottovoce predict`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.cli import terminal
+from sottovoce.report import tables as show
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a finished run with a schema.")],
+    rows: Annotated[Path, typer.Argument(metavar="CSV", help="New rows, as they are. They need no label.")],
+    out: Annotated[Path | None, typer.Option(help="Write a CSV file instead of printing one.")] = None,
+    as_json: terminal.Json = False,
+) -> None:
+    """Predict the labels of new rows: one line for each, with the label and the probability of every class."""
+    with terminal.exit_codes():
+        from sottovoce.experiment import predict as predicting
+        from sottovoce.experiment.saved import load_result
+
+        columns = predicting.predictions(load_result(folder), rows)
+        if out is not None:
+            predicting.write_new(out, predicting.to_csv(columns))
+            show.note(f"Wrote {len(columns['prediction'])} predictions to {out}.")
+        elif as_json:
+            show.print_json(columns)
+        else:
+            typer.echo(predicting.to_csv(columns), nl=False)

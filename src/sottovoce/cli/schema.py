@@ -1,0 +1,50 @@
+"""`sottovoce schema`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.cli import terminal
+from sottovoce.report import tables as show
+
+
+def schema(
+    action: Annotated[str, typer.Argument(metavar="ACTION", help="'new' drafts a schema, 'digest' names one.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV file for 'new', a schema for 'digest'.")],
+    label: Annotated[str, typer.Option(help="The column that is to be predicted.")] = "",
+    owner: Annotated[str, typer.Option(help="The column that names the owner of each row.")] = "",
+    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out, such as an id. Repeatable.")] = None,
+    dictionary: Annotated[Path | None, typer.Option(help="A Frictionless Table Schema (JSON) to take it from.")] = None,
+    public: Annotated[bool, typer.Option("--public", help="The rows are public: read ranges and levels off.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write a TOML file instead of printing it.")] = None,
+) -> None:
+    """Draft a schema of a table, or print the digest by which nodes know it.
+
+    Of the CSV file only the first line is read, which names the columns: what they hold is for you to complete from
+    what is known without looking at the rows. With --dictionary it comes from a Table Schema, and with --public from
+    the rows themselves: never say that of private rows.
+    """
+    with terminal.exit_codes():
+        from sottovoce.core import check
+        from sottovoce.experiment.predict import write_new
+        from sottovoce.problems.schema import Schema
+        from sottovoce.problems.schema.draft import draft, draft_of_public_rows
+
+        check.one_of("schema", "action", action, ("new", "digest"))
+        if action == "digest":
+            typer.echo(Schema.from_toml(file).digest())
+            return
+        check.require(not (public and dictionary), "schema", "give either --public or --dictionary")
+        check.require(bool(label) or not (public or dictionary), "schema", "needs --label, the column to be predicted")
+        if dictionary is not None:
+            text = Schema.from_frictionless(dictionary, label=label, owner=owner, drop=drop or ()).to_toml()
+        elif public:
+            text = draft_of_public_rows(file, label, owner, drop or (), rows_are_public=True).to_toml()
+        else:
+            text = draft(file, label, owner, drop or ())
+        if out is None:
+            typer.echo(text, nl=False)
+        else:
+            write_new(out, text)
+            show.note(f"Wrote {out}.")

@@ -1,0 +1,55 @@
+"""Plain values as TOML text that `tomllib` reads back as the same values."""
+
+import json
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from sottovoce.core.check import InvalidInput, shown
+
+
+def toml_key(key: str) -> str:
+    """A key, in quotation marks if it needs them."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _text(key)
+
+
+def toml_value(value: object) -> str:
+    """Text, a number, a truth value, or a list or table of these, on one line."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{toml_key(key)} = {toml_value(each)}" for key, each in value.items()) + "}"
+    rule = "a value must be text, a number, true, false, or a list or table of these"
+    raise InvalidInput(f"TOML: {rule}, got {shown(value)}")
+
+
+def to_toml(tables: Mapping[str, Mapping[str, object]]) -> str:
+    """Tables as TOML. Of a table that holds a table of tables, every table stands under a title of its own."""
+    blocks = []
+    for name, table in tables.items():
+        deep = any(isinstance(value, Mapping) and _holds_tables(value) for value in table.values())
+        below = {key: value for key, value in table.items() if deep and isinstance(value, Mapping)}
+        blocks.append((toml_key(name), {key: value for key, value in table.items() if key not in below}))
+        blocks += [(f"{toml_key(name)}.{toml_key(key)}", value) for key, value in below.items()]
+    return "\n".join(
+        "\n".join([f"[{title}]", *(f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items()), ""])
+        for title, table in blocks
+    )
+
+
+def _holds_tables(table: Mapping[str, object]) -> bool:
+    return any(isinstance(value, Mapping) for value in table.values())
+
+
+def _text(text: str) -> str:
+    # JSON's escapes are TOML's, but TOML also wants DEL escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,49 @@
+"""Predictions of a saved run for new rows, as a table."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from sottovoce.core import check
+from sottovoce.experiment.result import Result
+
+
+def predictions(result: Result, data: Any) -> dict[str, list[Any]]:
+    """The label of each new row, and the probabilities of the classes where the loss has them."""
+    schema = result.schema
+    hint = "Train with a [schema], or use load_result(FOLDER).predict(X) on rows that you have prepared yourself"
+    check.require(schema is not None, "predict", "this run keeps no schema to prepare rows with", hint=hint)
+    assert schema is not None
+    one_run = result.model.ndim == 1
+    rule = "this folder holds several runs of one task, with a model each. Train with [run] runs = 0"
+    check.require(one_run, "predict", rule, result.model.shape[0])
+    columns: dict[str, list[Any]] = {"prediction": result.predict(data).tolist()}
+    if schema.label is not None and result.objective.loss.name in ("logistic", "softmax"):
+        chances = result.predict_proba(data)
+        names = map(str, schema.label.classes)
+        columns |= {f"probability of {name}": chances[:, k].tolist() for k, name in enumerate(names)}
+    return columns
+
+
+def to_csv(columns: dict[str, list[Any]]) -> str:
+    """Columns as the text of a CSV file."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue()
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a text file that must not be there yet."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        problem = "there is such a file already. Choose another name"
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror})"
+    else:
+        return
+    raise check.InvalidInput(f"{path}: {problem}")

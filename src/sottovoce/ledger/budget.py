@@ -1,0 +1,91 @@
+"""A budget, what was spent of it, and whether one more answer fits: the same rule for every ledger."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sottovoce.core import check
+from sottovoce.privacy import accounting
+from sottovoce.privacy.events import Event
+
+
+class LedgerError(check.SottovoceError):
+    """A ledger cannot be trusted, read or written; no answer may be given on it."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that all answers together may give away. `delta` = 0 is for pure mechanisms (Laplace) only."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check.positive("Budget", epsilon=self.epsilon)
+        check.non_negative("Budget", delta=self.delta)
+        check.require(self.delta < 1, "Budget", "delta must lie in [0, 1)", self.delta)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where one owner stands: its budget, and how often it gave each kind of answer."""
+
+    budget: Budget
+    spent: Mapping[Event, int]
+
+    def cap(self, event: Event) -> int:
+        """How many answers of this kind the budget holds *in total* beside the other kinds in `spent`.
+
+        It does not change while only this kind is asked, so it is computed once and each further charge is a
+        comparison.
+        """
+        others = frozenset((other, count) for other, count in self.spent.items() if count and other != event)
+        return _cap(event, self.budget, others)
+
+    def remaining(self, event: Event) -> int:
+        """How many more answers of this kind the budget holds."""
+        return max(0, self.cap(event) - self.spent.get(event, 0))
+
+    def epsilon(self) -> float:
+        """The epsilon spent so far, at the budget's delta."""
+        return accounting.epsilon(self.spent, self.budget.delta)
+
+    def refusal(self, who: str, event: Event) -> check.BudgetSpent:
+        """The error for an answer that does not fit any more; it says what was spent and what it would cost."""
+        delta = self.budget.delta
+        after = accounting.epsilon({**self.spent, event: self.spent.get(event, 0) + 1}, delta)
+        return check.BudgetSpent(
+            f"{who}: the next answer would exceed the privacy budget: epsilon {self.epsilon():.6g} is spent after "
+            f"{sum(self.spent.values())} answers, the next would make it {after:.6g}, the budget is "
+            f"{self.budget.epsilon:.6g} at delta {delta:g}. Nothing was answered; give it a larger budget or more "
+            "noise, or go on without it"
+        )
+
+
+@lru_cache(maxsize=4096)
+def _cap(event: Event, budget: Budget, others: frozenset[tuple[Event, int]]) -> int:
+    return accounting.affordable(event, budget.epsilon, budget.delta, spent=dict(others))
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One charged answer. (run, round, question) names it; `sequence` is its place in the owner's ledger."""
+
+    sequence: int
+    run: str
+    round: int
+    question: int
+    purpose: str
+    event: Event
+    time: float
+
+
+class AlreadyCharged(check.SottovoceError):
+    """This question was charged before. Resend the stored answer, or, if there is none, ask (and pay) anew."""
+
+    def __init__(self, receipt: Receipt) -> None:
+        self.receipt = receipt
+        super().__init__(
+            f"ledger: run {receipt.run!r}, round {receipt.round}, question {receipt.question} was charged before "
+            f"(row {receipt.sequence}). Resend the stored answer, or ask a new question"
+        )

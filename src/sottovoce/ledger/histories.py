@@ -1,0 +1,280 @@
+"""What one owner was charged, as it is kept in a run's folder: enough to compute epsilon again.
+
+A history is one of three:
+
+* `Counted`, from a simulation's memory: how often each kind of answer was given, with a hash chain of its own;
+* `Kept`: the rows of an owner's ledger file, with the chain that runs through them. The first row is shown as a hash
+  only: it holds the owner's name and a hash of the data set. Charges of the first format are also shown without their
+  details, which hold digests of what was asked; what they cost is shown beside them;
+* `Stated`: an epsilon that somebody states, where no ledger was shown.
+
+A chain is no signature: whoever may write the folder can write another chain. It shows that a list was not edited by
+hand, and, together with the seal in `experiment/store.py`, that it belongs to this config and this model.
+"""
+
+import base64
+import json
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, get_args
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.ledger.chain import Details, Entry, link
+from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, pack_event, unpack_event
+
+MOST_CHARACTERS = 2**19  # of the rows that a client reports, packed
+_MOST_BYTES = 2**25  # of the same, unpacked
+MOST_KINDS = 256  # different kinds of answer in one history: an accountant takes its time for each
+
+Spent = dict[Event, int]
+
+
+class Row(NamedTuple):
+    """A row of an owner's ledger. `details` is None where they are withheld; `event` is then what the charge was."""
+
+    sequence: int
+    kind: str
+    time: float
+    run: str | None
+    round: int | None
+    question: int | None
+    details: str | None
+    hash: str
+    event: Details | None = None
+
+
+def shown(entry: Entry) -> Row:
+    """A row as it may leave its owner."""
+    row = Row(*entry)
+    if entry.kind == "opened":
+        return row._replace(details=None)
+    if entry.kind != "charge":
+        return row
+    event = json.loads(entry.details)["event"]
+    return row if "row_bound" in event else row._replace(details=None, event=event)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How often each kind of answer was charged, and the hashes that say so."""
+
+    entries: tuple[tuple[Event, int], ...]
+    hashes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, spent: Mapping[Event, int]) -> "Counted":
+        return cls(tuple(spent.items()), tuple(_chain(spent.items())))
+
+    def spent(self) -> Spent:
+        return dict(self.entries)
+
+    @property
+    def end(self) -> str:
+        return self.hashes[-1] if self.hashes else ""
+
+    def fault(self) -> str:
+        """Why this is not an untouched list; "" if nothing speaks against it."""
+        if len(dict(self.entries)) != len(self.entries):
+            return "a kind of answer is listed twice"
+        if any(type(count) is not int or count < 1 for _, count in self.entries):
+            return "a count is not a whole number above 0"
+        return "" if tuple(_chain(self.entries)) == self.hashes else "a charge does not match its hash"
+
+    def to_dict(self) -> dict[str, Any]:
+        pairs = zip(self.entries, self.hashes, strict=True)
+        return {"charges": [{"event": pack_event(event), "count": n, "hash": hash_} for (event, n), hash_ in pairs]}
+
+
+def _chain(entries: Iterable[tuple[Event, int]]) -> list[str]:
+    hashes = [""]
+    for event, count in entries:
+        hashes.append(link(hashes[-1], ("charge", count, json.dumps(pack_event(event), sort_keys=True))))
+    return hashes[1:]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The rows of an owner's ledger file."""
+
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> "Kept":
+        return cls(tuple(shown(entry) for entry in entries))
+
+    def spent(self) -> Spent:
+        return dict(self._spent)
+
+    @cached_property
+    def _spent(self) -> Spent:
+        return added({event: 1} for event in self._events())
+
+    def spent_in(self, run: str) -> Spent:
+        """What one run was charged."""
+        return added({event: 1} for event in self._events(run))
+
+    @property
+    def end(self) -> str:
+        return self.rows[-1].hash if self.rows else ""
+
+    @property
+    def withheld(self) -> int:
+        """How many charges are of the first format, whose details are not shown: their hashes cannot be checked."""
+        return sum(row.kind == "charge" and row.details is None for row in self.rows)
+
+    def fault(self) -> str:
+        """Why this is not an untouched ledger; "" if nothing speaks against it."""
+        if not self.rows or (self.rows[0].kind, self.rows[0].details) != ("opened", None):
+            return "its first row is missing, or says more than a hash"
+        new_formats = [row.sequence for row in self.rows if (row.kind, row.details) == ("format", '{"version":2}')]
+        last_of_first_format = max(new_formats, default=0)
+        keys = [(row.run, row.round, row.question) for row in self.rows if row.kind == "charge"]
+        if len(set(keys)) < len(keys):
+            return "an answer is charged twice under one name"
+        for before, row in zip(self.rows, self.rows[1:], strict=False):
+            if row.sequence != before.sequence + 1 or self.rows[0].sequence != 0:
+                return f"row {before.sequence + 1} is missing"
+            if row.details is None:
+                if row.kind != "charge" or row.sequence > last_of_first_format:
+                    return f"row {row.sequence} withholds what it says, which only charges of the first format may"
+            elif link(before.hash, (*row[:6], row.details)) != row.hash or row.event is not None:
+                return f"row {row.sequence} does not match its hash: it, or a row before it, was changed"
+            if row.kind not in ("charge", "budget", "format") or row.time < before.time:
+                return f"row {row.sequence} cannot stand there"
+        return ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rows": [{k: v for k, v in row._asdict().items() if k != "event" or v} for row in self.rows]}
+
+    def _events(self, run: str | None = None) -> Iterable[Event]:
+        for row in self.rows:
+            if row.kind == "charge" and run in (None, row.run):
+                yield known_event(row.event or {} if row.details is None else json.loads(row.details)["event"])
+
+
+@dataclass(frozen=True)
+class Stated:
+    """An epsilon that was stated without showing a ledger, and why."""
+
+    epsilon: float
+    word: str
+
+    def spent(self) -> None:
+        return None
+
+    @property
+    def end(self) -> str:
+        return link("", ("stated", self.epsilon, self.word))
+
+    def fault(self) -> str:
+        return ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"stated": {"epsilon": self.epsilon if math.isfinite(self.epsilon) else None, "word": self.word}}
+
+
+History = Counted | Kept | Stated
+
+
+def added(spent: Iterable[Mapping[Event, int]]) -> Spent:
+    """Charges of several histories together."""
+    total: Spent = {}
+    for one in spent:
+        for event, count in one.items():
+            total[event] = total.get(event, 0) + count
+    return total
+
+
+# ------------------------------------------------------------------------------------------ reading what is not trusted
+
+
+def read_history(packed: Details) -> History:
+    """What `to_dict` of a history gave, from a file that anybody may have written."""
+    (kind, content), *others = packed.items()
+    if others:
+        raise ValueError("a history has one key")
+    if kind == "charges":
+        for charge in content:
+            _refuse_other_keys(charge, ("event", "count", "hash"))
+        entries = tuple((known_event(charge["event"]), whole(charge["count"])) for charge in content)
+        return Counted(entries, tuple(str(charge["hash"]) for charge in content))
+    if kind == "rows":
+        return Kept(tuple(map(_read_row, content)))
+    if kind == "stated":
+        _refuse_other_keys(content, ("epsilon", "word"))
+        return Stated(math.inf if content["epsilon"] is None else float(content["epsilon"]), str(content["word"]))
+    raise ValueError(f"a history of kind {kind!r}")
+
+
+def _read_row(packed: Details) -> Row:
+    _refuse_other_keys(packed, Row._fields)
+    row = Row(**packed)
+    for number in (row.sequence, row.round or 0, row.question or 0):
+        whole(number)
+    texts: list[object] = [row.kind, row.hash, row.run or "", row.details or ""]
+    if not all(isinstance(text, str) for text in texts) or type(row.time) is not float:
+        raise ValueError("a row has a value of another type than it must")
+    return row
+
+
+def known_event(packed: Details) -> Event:
+    """An event of a known kind, with numbers about batches only if it draws such batches."""
+    event = unpack_event(packed)
+    kinds = (event.mechanism, Mechanism), (event.sampling, Sampling), (event.relation, Relation)
+    known = all(name in get_args(kind) for name, kind in kinds)
+    batches = {"full": (1.0, 0, 0), "poisson": (event.rate, 0, 0), "fixed-size": (1.0, event.batch, event.size)}
+    if not known or (event.rate, event.batch, event.size) != batches[event.sampling]:
+        raise ValueError(f"no answer is {event}")
+    return event
+
+
+def whole(value: object) -> int:
+    """`value`, which must be a whole number >= 0."""
+    if type(value) is not int or value < 0:
+        raise ValueError("a whole number >= 0 is needed")
+    return value
+
+
+def _refuse_other_keys(packed: Details, known: Sequence[str]) -> None:
+    if not set(packed) <= set(known):
+        raise ValueError(f"unknown key {min(set(packed) - set(known))!r}")
+
+
+# --------------------------------------------------------------------------------------- rows on their way to a server
+
+
+def pack_rows(entries: Sequence[Entry]) -> str:
+    """The rows of a ledger as short text; "" where there are too many for one message.
+
+    Each hash follows from the one before, so only the last one and those of rows without details are sent.
+    """
+    rows = [shown(entry) for entry in entries]
+    sent = [row if row.details is None else row._replace(hash="") for row in rows]
+    content = json.dumps({"rows": sent, "end": rows[-1].hash}, separators=(",", ":"))
+    text = base64.b64encode(zlib.compress(content.encode(), 9)).decode()
+    return text if len(text) <= MOST_CHARACTERS else ""
+
+
+def unpack_rows(text: str) -> Kept:
+    """What `pack_rows` gave, from somebody who is not trusted: InvalidInput if it is not a whole ledger."""
+    try:
+        reader = zlib.decompressobj()
+        raw = reader.decompress(base64.b64decode(text, validate=True), _MOST_BYTES)
+        if not reader.eof:
+            raise ValueError("it is too long, or cut off")
+        packed = json.loads(raw)
+        rows = [_read_row(dict(zip(Row._fields, row, strict=True))) for row in packed["rows"]]
+        for place, row in enumerate(rows):
+            if place and row.details is not None:
+                rows[place] = row._replace(hash=link(rows[place - 1].hash, (*row[:6], row.details)))
+        kept = Kept(tuple(rows))
+        fault = kept.fault() or ("" if kept.end == packed["end"] else "its last row is not the one it names")
+        fault = fault or ("" if len(kept.spent()) <= MOST_KINDS else "it has too many kinds of answers")
+    except (SottovoceError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
+        raise InvalidInput(f"charges: cannot be read ({type(error).__name__})") from None
+    check.require(not fault, "charges", fault)
+    return kept

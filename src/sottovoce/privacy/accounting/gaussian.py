@@ -1,0 +1,93 @@
+"""The exact trade-off of Gaussian noise (Dong, Roth & Su 2022): delta and epsilon of N(0, 1) against N(mu, 1)."""
+
+import math
+from collections.abc import Callable
+from functools import cache, lru_cache
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.privacy.accounting.search import last_good, last_good_from
+
+_Function = Callable[[float | np.ndarray], np.ndarray]
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """delta of N(0, 1) against N(mu, 1): Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)."""
+    check.positive("gaussian_delta", mu=mu)
+    check.non_negative("gaussian_delta", epsilon=epsilon)
+    return math.exp(_log_delta(mu, epsilon / mu - mu / 2))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The epsilon >= 0 at which N(0, 1) against N(mu, 1) has `delta`."""
+    check.positive("gaussian_epsilon", mu=mu)
+    check.between("gaussian_epsilon", 0, 1, delta=delta)
+    goal = math.log(delta)
+    # In x = epsilon/mu - mu/2 the curve has one scale for every mu: delta is at most Phi(-x) <= exp(-x²/2).
+    if _log_delta(mu, -mu / 2) <= goal:
+        return 0.0
+    x = math.sqrt(-2 * goal)
+    # delta is log-concave in epsilon: the mean of (1 - exp(epsilon - loss))+, which is log-concave, over a normal loss.
+    # So Newton's method for log delta = log(delta) stays on the safe side, where it starts, except for rounding.
+    good, tolerance = x, 2**-51 * x
+    while (log_delta := _log_delta(mu, x)) <= goal:
+        good, step = x, (log_delta - goal) / _log_delta_slope(mu, x, log_delta)
+        if step <= tolerance:
+            break
+        x -= step
+    else:
+        good = last_good(lambda x: _log_delta(mu, x) - goal, good, x, tolerance)
+    return max(0.0, mu * (good + mu / 2))
+
+
+@lru_cache(maxsize=1024)
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest mu for which N(0, 1) against N(mu, 1) is (`epsilon`, `delta`)-private."""
+    check.positive("gaussian_mu", epsilon=epsilon)
+    check.between("gaussian_mu", 0, 1, delta=delta)
+    goal = math.log(delta)
+
+    def excess(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        return _log_delta(mu, epsilon / mu - mu / 2) - goal
+
+    # epsilon = mu²/2 + mu sqrt(2 log 1/delta), solved for mu, is on the safe side.
+    start = 2 * epsilon / (math.sqrt(-2 * goal + 2 * epsilon) + math.sqrt(-2 * goal))
+    return math.exp(last_good_from(math.log(start), excess))
+
+
+@cache
+def _special() -> tuple[_Function, _Function]:
+    """Kept, because an import statement in a loop of root finding would cost as much as the functions do."""
+    from scipy.special import erfcx, ndtr  # pyright: ignore[reportMissingTypeStubs]
+
+    return erfcx, ndtr
+
+
+def _log_delta(mu: float, x: float) -> float:
+    """log delta at epsilon = mu (x + mu/2), to full relative precision.
+
+    With M(t) = Phi(-t)/phi(t), Mills' ratio, delta = phi(x) (M(x) - M(x + mu)). For small mu the difference is the
+    integral of -M'(t) = 1 - t M(t) over [x, x + mu], which has nothing left to cancel.
+    """
+    if x > 37.5:  # delta < 1e-305: the bound Phi(-x) <= exp(-x²/2) will do
+        return -x * x / 2
+    erfcx, ndtr = _special()
+    log_phi = -x * x / 2 - 0.5 * math.log(2 * math.pi)
+    if mu <= 0.5:
+        t = x + mu * (_NODES + 1) / 2
+        slope = 1 - t * (math.sqrt(math.pi / 2) * erfcx(t / math.sqrt(2)))
+        return log_phi + math.log(mu / 2 * float(_WEIGHTS @ slope))
+    far = math.sqrt(math.pi / 2) * float(erfcx((x + mu) / math.sqrt(2)))
+    return math.log(float(ndtr(-x)) - math.exp(log_phi) * far)
+
+
+def _log_delta_slope(mu: float, x: float, log_delta: float) -> float:
+    """The derivative of `_log_delta` in x: -mu phi(x) M(x + mu) / delta, because d delta / d epsilon is
+    -e^epsilon Phi(-x - mu)."""
+    if x > 37.5:
+        return -x
+    mills = math.sqrt(math.pi / 2) * float(_special()[0]((x + mu) / math.sqrt(2)))
+    return -mu * math.exp(-x * x / 2 - 0.5 * math.log(2 * math.pi) - log_delta) * mills

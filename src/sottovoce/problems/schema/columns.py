@@ -1,0 +1,370 @@
+"""The kinds of columns a schema knows, and how an entry of each becomes numbers.
+
+Every kind turns the entries of its own column into a block of numbers, entry by entry:
+
+- a number is clipped to its range and brought to [-1, 1], after log1p if asked;
+- `knots` = k adds k hat functions on the range, less 1/k, at half weight: with them a model can bend;
+- a category with k levels becomes k columns, 1 in the column of its level and 0 in the others, less 1/k. A level that
+  is not in the list becomes zeros;
+- a missing number becomes the middle of the range, and has a column of its own (+1 where missing, else -1) if `missing`
+  is stated; a missing category is a level of its own if `missing` is stated, and zeros if not.
+"""
+
+import datetime
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput
+from sottovoce.problems.schema import values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Missing = bool | Sequence[str | float]
+MOST_LEVELS, MOST_KNOTS = 10_000, 1000
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_WEIGHT_OF_HATS = 0.5
+
+
+class Column(ABC):
+    """One column of a schema."""
+
+    missing: Missing
+    key: ClassVar[str]  # of a TOML table that describes a column of this kind
+
+    @abstractmethod
+    def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
+        """The entries as float64 numbers or as codes of levels, NaN (or a code of its own) where one is missing."""
+
+    @abstractmethod
+    def encode(self, entries: np.ndarray) -> np.ndarray:
+        """The block of numbers, (rows, columns), that belongs to the entries that `read` gave."""
+
+    @abstractmethod
+    def feature_names(self, name: str) -> list[str]:
+        """A name for each column of the block."""
+
+    @abstractmethod
+    def to_table(self) -> dict[str, Any]:
+        """The column as a TOML table."""
+
+    def sources(self, name: str) -> tuple[str, ...]:
+        """The columns of the user's table that are read."""
+        return (name,)
+
+    def marks(self) -> tuple[str, ...]:
+        """The values that stand for a missing one in this column alone."""
+        return () if isinstance(self.missing, bool) else tuple(map(values.canonical, self.missing))
+
+    def _options(self, **options: Any) -> dict[str, Any]:
+        """The options that are not at their defaults, as TOML values."""
+        listed = {"missing": self.missing if isinstance(self.missing, bool) else list(self.missing)} | options
+        return {name: value for name, value in listed.items() if value}
+
+
+def as_missing(who: str, missing: Any) -> Missing:
+    """`missing` checked: True, False, or the values that stand for a missing one."""
+    if isinstance(missing, bool):
+        return missing
+    listed = isinstance(missing, list | tuple) and all(isinstance(mark, str | int | float) for mark in missing)
+    rule = "missing must be true, false, or a list of the values that stand for a missing one"
+    check.require(listed and len(missing) > 0, who, f"{rule}, got {check.shown(missing)}")
+    return tuple(dict.fromkeys(values.canonical(mark) for mark in missing))
+
+
+def as_levels(who: str, levels: Iterable[Any], what: str = "levels", at_least: int = 2) -> tuple[str, ...]:
+    """`levels` checked, in their canonical spelling."""
+    given = list(levels)
+    simple = all(isinstance(level, str | int | float | np.generic) for level in given)
+    check.require(simple, who, f"{what} must be texts or numbers, listed one by one")
+    spelt = tuple(values.canonical(level) for level in given)
+    check.require(len(spelt) >= at_least, who, f"needs at least {at_least} {what}", len(spelt))
+    check.require(len(spelt) <= MOST_LEVELS, who, f"takes at most {MOST_LEVELS} {what}", len(spelt))
+    check.require("" not in spelt, who, f"{what} must not be empty. Say missing=True if values are missing")
+    twice = sorted({level for level in spelt if spelt.count(level) > 1}) if len(set(spelt)) < len(spelt) else []
+    check.require(not twice, who, f"{what} must be distinct, and {', '.join(map(repr, twice))} is named twice")
+    return spelt
+
+
+@dataclass(frozen=True)
+class Number(Column):
+    """A number that is known to lie between `low` and `high`; others are clipped to that range.
+
+    Parameters
+    ----------
+    low, high
+        The range, from a code book, a law of nature or a form's limits: never from private rows.
+    log
+        Take log1p first: for amounts with a heavy tail, such as money. The range must lie above -1.
+    knots
+        So many hat functions beside the straight line, equally spaced on the range: for a number of which more is not
+        always more, such as age. 0: none.
+    missing
+        Whether values can be missing: True, or a list of the values that stand for a missing one, such as [0, -9].
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    knots: int = 0
+    missing: Missing = False
+    key: ClassVar[str] = "range"
+
+    def __post_init__(self) -> None:
+        check_range("Number", self.low, self.high)
+        check.of_kind("Number", "log", self.log, bool, "True")
+        above = not self.log or self.low > -1
+        check.require(above, "Number", "log needs a range above -1, since log1p(-1) is not finite", self.low)
+        _check_knots("Number", self.knots)
+        for name, value in (("low", float(self.low)), ("high", float(self.high)), ("knots", int(self.knots))):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "missing", as_missing("Number", self.missing))
+
+    def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
+        return values.numbers(who, arrays[0], marks)
+
+    def encode(self, entries: np.ndarray) -> np.ndarray:
+        clipped = np.clip(entries, self.low, self.high)
+        low, high = self._ends()
+        return _scaled_block(np.log1p(clipped) if self.log else clipped, low, high, self.knots, bool(self.missing))
+
+    def feature_names(self, name: str) -> list[str]:
+        places = np.linspace(*self._ends(), self.knots) if self.knots else np.zeros(0)
+        places = np.expm1(places) if self.log else places
+        return [name, *(f"{name} near {place:.4g}" for place in places), *([f"{name} missing"] if self.missing else [])]
+
+    def to_table(self) -> dict[str, Any]:
+        return {"range": [short(self.low), short(self.high)], **self._options(log=self.log, knots=self.knots)}
+
+    def _ends(self) -> tuple[float, float]:
+        return (float(np.log1p(self.low)), float(np.log1p(self.high))) if self.log else (self.low, self.high)
+
+
+@dataclass(frozen=True, init=False)
+class Category(Column):
+    """One of the levels that are listed. Others count as unknown.
+
+    Parameters
+    ----------
+    levels
+        All the values that there can be, as texts or numbers.
+    missing
+        Whether values can be missing (which is then a level of its own): True, or a list of the values that stand for
+        a missing one.
+    """
+
+    levels: tuple[str, ...]
+    missing: Missing
+    key: ClassVar[str] = "levels"
+
+    def __init__(self, *levels: Any, missing: Any = False) -> None:
+        object.__setattr__(self, "levels", as_levels("Category", levels))
+        object.__setattr__(self, "missing", as_missing("Category", missing))
+        both = sorted(set(self.levels) & set(self.marks()))
+        check.require(not both, "Category", f"{both} cannot be both a level and a missing value")
+
+    def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
+        """0, 1, ... for the levels, their number for a missing value, and -1 for any other."""
+        code = {level: place for place, level in enumerate(self.levels)}
+        gap = len(self.levels) if self.missing else -1
+        return values.codes(who, arrays[0], lambda text: gap if text in marks else code.get(text, -1), gap)
+
+    def encode(self, entries: np.ndarray) -> np.ndarray:
+        return centred_one_hot(entries, len(self.levels) + bool(self.missing))
+
+    def feature_names(self, name: str) -> list[str]:
+        return [*(f"{name}={level}" for level in self.levels), *([f"{name} missing"] if self.missing else [])]
+
+    def to_table(self) -> dict[str, Any]:
+        return {"levels": list(self.levels), **self._options()}
+
+
+@dataclass(frozen=True)
+class Date(Column):
+    """A date between `first` and `last`, as a number of days; earlier and later ones are clipped.
+
+    Parameters
+    ----------
+    first, last
+        Dates, or texts such as "2024-12-31".
+    weekday, month
+        Whether the day of the week, or the month, is a category beside it.
+    form
+        How dates are written, such as "%d.%m.%Y". "": 2024-12-31, with or without a time behind it.
+    knots, missing
+        As for `Number`.
+    """
+
+    first: str | datetime.date
+    last: str | datetime.date
+    weekday: bool = False
+    month: bool = False
+    form: str = ""
+    knots: int = 0
+    missing: Missing = False
+    key: ClassVar[str] = "dates"
+
+    def __post_init__(self) -> None:
+        for name in ("first", "last"):
+            given = getattr(self, name)
+            text = given.isoformat()[:10] if isinstance(given, datetime.date) else given
+            fits = isinstance(text, str) and len(text) == 10 and np.isfinite(values.day_of(text))
+            rule = f"{name} must be a date such as '2024-12-31', got {check.shown(given)}"
+            check.require(fits, "Date", rule)
+            object.__setattr__(self, name, text)
+        low, high = self._ends()
+        check.require(low < high, "Date", f"first must be before last, got {self.first} and {self.last}")
+        for name in ("weekday", "month"):
+            check.of_kind("Date", name, getattr(self, name), bool, "True")
+        check.of_kind("Date", "form", self.form, str, "'%d.%m.%Y'")
+        example = datetime.date(2024, 12, 31)
+        day = values.day_of(example.strftime(self.form) if self.form else str(example), self.form)
+        readable = day == example.toordinal() - values.EPOCH
+        check.require(readable, "Date", "form must say day, month and year, such as '%d.%m.%Y'", self.form)
+        _check_knots("Date", self.knots)
+        object.__setattr__(self, "missing", as_missing("Date", self.missing))
+
+    def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
+        return values.days(who, arrays[0], self.form, marks)
+
+    def encode(self, entries: np.ndarray) -> np.ndarray:
+        low, high = self._ends()
+        blocks = [_scaled_block(np.clip(entries, low, high), low, high, self.knots, bool(self.missing))]
+        known = np.isfinite(entries)
+        dates = np.where(known, entries, 0.0).astype(np.int64).astype("datetime64[D]")
+        if self.weekday:
+            day = (dates.astype(np.int64) + 3) % 7  # 1970-01-01 was a Thursday
+            blocks.append(centred_one_hot(np.where(known, day, -1), 7))
+        if self.month:
+            month = dates.astype("datetime64[M]").astype(np.int64) % 12
+            blocks.append(centred_one_hot(np.where(known, month, -1), 12))
+        return np.hstack(blocks)
+
+    def feature_names(self, name: str) -> list[str]:
+        low, high = self._ends()
+        places = np.linspace(low, high, self.knots).round().astype(np.int64) if self.knots else np.zeros(0, np.int64)
+        near = [f"{name} near {datetime.date.fromordinal(int(day) + values.EPOCH)}" for day in places]
+        names = [name, *near, *([f"{name} missing"] if self.missing else [])]
+        names += [f"{name} weekday={day}" for day in _WEEKDAYS] if self.weekday else []
+        return names + ([f"{name} month={month}" for month in _MONTHS] if self.month else [])
+
+    def to_table(self) -> dict[str, Any]:
+        options = self._options(weekday=self.weekday, month=self.month, form=self.form, knots=self.knots)
+        return {"dates": [self.first, self.last], **options}
+
+    def _ends(self) -> tuple[float, float]:
+        return values.day_of(str(self.first)), values.day_of(str(self.last))
+
+
+@dataclass(frozen=True, init=False)
+class OneHot(Column):
+    """A category that the table already holds as several columns of zeros and ones, one for each level.
+
+    A row without a one has an unknown level. Values are clipped to [0, 1].
+    """
+
+    columns: tuple[str, ...]
+    missing: Missing
+    key: ClassVar[str] = "one_hot"
+
+    def __init__(self, *columns: Any) -> None:
+        texts = all(isinstance(column, str) for column in columns)
+        check.require(texts, "OneHot", "columns must be names, listed one by one")
+        distinct = len(columns) >= 2 and len(set(columns)) == len(columns)
+        check.require(distinct, "OneHot", "needs the names of at least two columns, all different", len(columns))
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "missing", False)
+
+    def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
+        read = [np.nan_to_num(np.clip(values.numbers(who, array, marks), 0.0, 1.0)) for array in arrays]
+        return np.column_stack(read)
+
+    def encode(self, entries: np.ndarray) -> np.ndarray:
+        known = entries.max(axis=1, keepdims=True) > 0
+        return np.where(known, entries - 1.0 / len(self.columns), 0.0)
+
+    def feature_names(self, name: str) -> list[str]:
+        return [f"{name}={column}" for column in self.columns]
+
+    def to_table(self) -> dict[str, Any]:
+        return {"one_hot": list(self.columns)}
+
+    def sources(self, name: str) -> tuple[str, ...]:
+        return self.columns
+
+
+def from_table(table: Mapping[str, Any]) -> Column:
+    """The column that a TOML table describes: its first key says of which kind it is."""
+    kinds = {kind.key: kind for kind in (Number, Category, Date, OneHot)}
+    keys = [key for key in kinds if key in table]
+    rule = "needs one of range = [low, high], levels = [...], dates = [first, last], one_hot = [columns]"
+    if len(keys) != 1:
+        raise InvalidInput(f"a column {rule}")
+    key = keys[0]
+    options = {name: value for name, value in table.items() if name != key}
+    known = {
+        "range": ("log", "knots", "missing"),
+        "levels": ("missing",),
+        "dates": ("weekday", "month", "form", "knots", "missing"),
+        "one_hot": (),
+    }[key]
+    for name in options:
+        check.one_of(f"a column with {key}", "key", name, [key, *known])
+    given = table[key]
+    check.require(isinstance(given, list), "a column", f"{key} must be a list, got {check.shown(given)}")
+    if key in ("range", "dates"):
+        check.require(len(given) == 2, "a column", f"{key} must hold two values", len(given))
+    return kinds[key](*given, **options)
+
+
+# ---------------------------------------------------------------------------------------------------- blocks of numbers
+
+
+def centred_one_hot(codes: np.ndarray, count: int) -> np.ndarray:
+    """1 in the column of the code and 0 in the others, less 1/count; zeros for the code -1."""
+    table = np.vstack([np.eye(count) - 1.0 / count, np.zeros(count)])  # the last row serves the code -1
+    return table[codes]
+
+
+def _scaled_block(entries: np.ndarray, low: float, high: float, knots: int, missing: bool) -> np.ndarray:
+    """Entries within [low, high] brought to [-1, 1]; hat functions; whether one is missing."""
+    gaps = np.isnan(entries)
+    scaled = np.clip((entries - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)
+    scaled = np.where(gaps, 0.0, scaled)
+    blocks = [scaled[:, None]]
+    if knots:
+        place = (scaled + 1.0) * ((knots - 1) / 2.0)
+        hats = np.maximum(0.0, 1.0 - np.abs(place[:, None] - np.arange(knots)))
+        blocks.append((hats - 1.0 / knots) * _WEIGHT_OF_HATS)
+    if missing:
+        blocks.append(np.where(gaps, 1.0, -1.0)[:, None])
+    return np.hstack(blocks)
+
+
+def check_range(who: str, low: Any, high: Any) -> None:
+    """`low` and `high` must be the ends of a range."""
+    got = f"got {check.shown(low)}, {check.shown(high)}"
+    numbers = all(isinstance(end, int | float | np.number) and not isinstance(end, bool) for end in (low, high))
+    check.require(numbers, who, f"needs a range (low, high) of two numbers, {got}")
+    try:
+        width = float(high) - float(low)
+    except OverflowError:
+        width, got = np.inf, "got a number beyond 1e308"
+    check.require(0 < width < np.inf, who, f"low must be < high, both finite, {got}")
+
+
+def _check_knots(who: str, knots: Any) -> None:
+    fits = check.is_whole(knots, 0) and (knots == 0 or 3 <= knots <= MOST_KNOTS)
+    rule = f"knots must be 0 (none) or a whole number from 3 to {MOST_KNOTS}"
+    check.require(fits, who, f"{rule}, got {check.shown(knots)}")
+
+
+def short(number: float) -> int | float:
+    """17 in place of 17.0."""
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number

@@ -1,0 +1,320 @@
+"""`Schema`: a table's columns, stated; and the rows of such a table as numbers of length 1."""
+
+import copy
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.clipping import clip_rows
+from sottovoce.core.toml import to_toml
+from sottovoce.problems.schema import toml
+from sottovoce.problems.schema.columns import Column
+from sottovoce.problems.schema.frames import Table, must_be_there, read_table
+from sottovoce.problems.schema.label import Label
+from sottovoce.problems.schema.values import canonical
+
+BIAS = "(bias)"
+BUNDLED = ("adult", "heart", "a9a")
+_ENCODING = "sottovoce encoding 1"  # part of the digest: another encoding of the same columns is another schema
+_ALWAYS_MISSING = frozenset(("", "nan", "NaN", "NAN"))
+_CHUNK = 2048  # rows that are encoded at a time, so that the numbers stay in cache
+
+
+class Encoded(NamedTuple):
+    """A table as numbers: rows of length 1, the label (a class's number, or a number in [-1, 1]) and the owner."""
+
+    X: np.ndarray
+    y: np.ndarray | None
+    owners: np.ndarray | None
+
+
+class Schema:
+    """What everybody knows of a table, stated and never read off its rows.
+
+    As a scikit-learn transformer it turns a table into rows of numbers, each of length 1: numbers from their range to
+    [-1, 1], a category to one column per level less their mean, a column of ones (the bias), and then each row divided
+    by its own length. Every row is encoded by itself: nothing is learnt, so nothing is charged, and no sensitivity
+    rests on the ranges being right. What lies outside is clipped, an unknown level becomes zeros; neither is counted.
+
+    Parameters
+    ----------
+    columns
+        {name: column}, for names that are no Python words; others can be given as keywords.
+    label
+        `Label(column, classes)` or `Label(column, range=(low, high))`.
+    owner
+        The column that names the owner of each row.
+    drop
+        Columns that are left out, such as an id.
+    missing_values
+        Texts that stand for a missing value in every column, beside an empty field and NaN.
+
+    Examples
+    --------
+    >>> import sottovoce as sv
+    >>> schema = sv.Schema(
+    ...     age=sv.Number(0, 100),
+    ...     smoker=sv.Category("no", "yes", missing=True),
+    ...     label=sv.Label("ill", ["no", "yes"]),
+    ...     drop=["id"],
+    ... )
+    >>> rows = [{"id": 7, "age": 50, "smoker": "yes", "ill": "no"}, {"id": 8, "age": 130, "smoker": None, "ill": "yes"}]
+    >>> schema.transform(rows).round(3)
+    array([[ 0.   , -0.258,  0.516, -0.258,  0.775],
+           [ 0.612, -0.204, -0.204,  0.408,  0.612]])
+    >>> schema.get_feature_names_out().tolist()
+    ['age', 'smoker=no', 'smoker=yes', 'smoker missing', '(bias)']
+    >>> sv.Schema.from_toml(schema.to_toml()) == schema
+    True
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, Column] | None = None,
+        /,
+        *,
+        label: Label | None = None,
+        owner: str = "",
+        drop: Iterable[str] = (),
+        missing_values: Iterable[Any] = (),
+        **more: Column,
+    ) -> None:
+        given = {} if columns is None else columns
+        check.require(isinstance(given, Mapping), "Schema", f"columns must be a dict, got {check.shown(given)}")
+        twice = [name for name in given if name in more]
+        check.require(not twice, "Schema", f"column {twice[0] if twice else ''!r} is given twice")
+        self.columns: dict[str, Column] = {**given, **more}
+        self.label, self.owner = label, owner
+        self.drop = _texts("drop", drop)
+        self.missing_values = tuple(dict.fromkeys(map(canonical, _listed("missing_values", missing_values))))
+        self._output = "default"
+        self._check()
+        self._widths = [len(column.feature_names(name)) for name, column in self.columns.items()]
+
+    def _check(self) -> None:
+        check.require(len(self.columns) > 0, "Schema", "needs at least one column")
+        for name, column in self.columns.items():
+            named = isinstance(name, str) and bool(name.strip()) and name == name.strip()
+            check.require(
+                named, "Schema", f"a column's name must be text without spaces around it, got {check.shown(name)}"
+            )
+            check.of_kind("Schema", f"column {name!r}", column, Column, "Number(0, 100) or Category('no', 'yes')")
+        if self.label is not None:
+            check.of_kind("Schema", "label", self.label, Label, "Label('ill', ['no', 'yes'])")
+        check.of_kind("Schema", "owner", self.owner, str, "'hospital', the name of a column")
+        used = [source for name, column in self.columns.items() for source in column.sources(name)]
+        used += [*self.drop, *([self.owner] if self.owner else []), *([self.label.column] if self.label else [])]
+        twice = sorted({name for name in used if used.count(name) > 1}) if len(set(used)) < len(used) else []
+        rule = f"a column can be one of feature, label, owner or dropped, and {', '.join(map(repr, twice))} is several"
+        check.require(not twice, "Schema", rule)
+        for name, column in self.columns.items():
+            clash = sorted(set(getattr(column, "levels", ())) & (set(self.missing_values) | _ALWAYS_MISSING))
+            check.require(not clash, "Schema", f"column {name!r}: {clash} cannot be both a level and a missing value")
+        features = self.get_feature_names_out().tolist()
+        check.require(
+            len(set(features)) == len(features), "Schema", "names of columns and levels must not run together"
+        )
+
+    # ------------------------------------------------------------------------------------------------------- encoding
+
+    @property
+    def width(self) -> int:
+        """How many numbers an encoded row has, the bias included."""
+        return sum(self._widths) + 1
+
+    @property
+    def row_bound(self) -> float:
+        """No encoded row is longer, whatever the table holds."""
+        return 1.0
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The columns of the user's table that are encoded, in order."""
+        return tuple(source for name, column in self.columns.items() for source in column.sources(name))
+
+    def encode(self, data: Any, *, one_owner: bool = False) -> Encoded:
+        """A table as numbers: rows, labels and owners (None where the schema names none).
+
+        `one_owner`: all rows are of one owner, and the column that names it may be left out.
+        """
+        table = self._fitting("Schema", data, [self.owner] if self.owner and not one_owner else [], labels=True)
+        owners = y = None
+        if self.owner and not one_owner:
+            owners = np.array([canonical(owner) for owner in table.column(self.owner).to_pylist()])
+            given = (owners != "") & (owners != "None") & (owners != "nan")
+            check.require(bool(given.all()), table.who, f"column {self.owner!r}: must name an owner in every row")
+        if self.label is not None:
+            marks = frozenset(self.missing_values) | _ALWAYS_MISSING
+            y = self.label.read(f"{table.who}, column {self.label.column!r}", table.column(self.label.column), marks)
+        return Encoded(self._rows(table), y, owners)
+
+    def transform(self, X: Any) -> Any:
+        """The rows as numbers, (rows, width), each of length 1. Label, owner and dropped columns may be left out."""
+        encoded = self._rows(self._fitting("Schema", X, [], labels=False))
+        if self._output == "default":
+            return encoded
+        from importlib import import_module
+
+        frame = import_module(self._output).DataFrame
+        names = self.get_feature_names_out().tolist()
+        if self._output == "pandas":
+            return frame(encoded, columns=names, index=getattr(X, "index", None))
+        return frame(encoded, schema=names)
+
+    def _fitting(self, who: str, data: Any, needed: list[str], labels: bool) -> Table:
+        """The table, if it has the columns that the schema expects: those `needed`, and the label if `labels`."""
+        table = read_table(who, data, self.features)
+        label = [self.label.column] if self.label else []
+        for name in [*self.features, *needed, *(label if labels else [])]:
+            must_be_there(table.who, name, table.names)
+        known = {*self.features, *label, self.owner, *self.drop}
+        others = [place for place, name in enumerate(table.names, start=1) if name not in known]
+        if others:
+            listed = ", ".join(map(str, others[:5])) + (", ..." if len(others) > 5 else "")
+            rule = f"has {len(others)} columns that the schema does not name (number {listed} of {len(table.names)})"
+            check.require(False, table.who, rule, hint="State what they hold, or name them in drop")
+        return table
+
+    def _rows(self, table: Table) -> np.ndarray:
+        entries = []
+        for name, column in self.columns.items():
+            marks = frozenset((*self.missing_values, *column.marks())) | _ALWAYS_MISSING
+            arrays = [table.column(source) for source in column.sources(name)]
+            entries.append(column.read(f"{table.who}, column {name!r}", arrays, marks))
+        encoded = np.empty((table.rows, self.width))
+        ends = list(itertools.accumulate(self._widths, initial=0))
+        for start in range(0, table.rows, _CHUNK):
+            part = slice(start, start + _CHUNK)
+            block = np.ones_like(encoded[part])  # the last column stays 1: the bias
+            for column, own, (a, b) in zip(self.columns.values(), entries, itertools.pairwise(ends), strict=True):
+                block[:, a:b] = column.encode(own[part])
+            encoded[part] = clip_rows(
+                block, self.row_bound
+            )  # each is at least 1 long, so each is divided by its length
+        return encoded
+
+    # -------------------------------------------------------------------------------------------------- as written text
+
+    def to_tables(self) -> dict[str, Any]:
+        """The schema as plain values: the contents of [schema] in a run file."""
+        plain: dict[str, Any] = {}
+        for name in ("owner", "drop", "missing_values"):
+            if getattr(self, name):
+                plain[name] = list(value) if isinstance(value := getattr(self, name), tuple) else value
+        if self.label is not None:
+            plain["label"] = self.label.to_table()
+        return plain | {"columns": {name: column.to_table() for name, column in self.columns.items()}}
+
+    def to_toml(self) -> str:
+        """The schema as TOML: the same text in a file of its own, in a run file and in a node's file."""
+        return to_toml({"schema": self.to_tables()})
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Any], where: str = "[schema]") -> "Schema":
+        """The schema that the contents of [schema] describe; `where` is named in errors."""
+        columns, options = toml.parts(tables, where)
+        return cls(columns, **options)
+
+    @classmethod
+    def from_toml(cls, source: str | Path) -> "Schema":
+        """Read a TOML file, or the text that `to_toml` gives."""
+        tables, where = toml.read(source)
+        return cls.from_tables(tables, where)
+
+    @classmethod
+    def from_frictionless(cls, source: Any, *, label: str, owner: str = "", drop: Iterable[str] = ()) -> "Schema":
+        """Read a Frictionless Table Schema: a JSON file, or its contents as a dict. See `schema.frictionless`."""
+        from sottovoce.problems.schema import frictionless
+
+        columns, options = frictionless.parts(source, label, owner, tuple(drop))
+        return cls(columns, **options)
+
+    @classmethod
+    def bundled(cls, name: str) -> "Schema":
+        """The schema of a public data set, written from its documentation: "adult", "heart" or "a9a"."""
+        check.one_of("Schema", "bundled schema", name, BUNDLED)
+        text = resources.files("sottovoce.problems.schema").joinpath("bundled", f"{name}.toml").read_text("utf-8")
+        return cls.from_toml(text)
+
+    def digest(self) -> str:
+        """SHA-256 of what the schema says: equal for schemas that encode every table alike, and for no others."""
+        plain = json.dumps([_ENCODING, self.to_tables()], ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(plain.encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self.digest() == other.digest()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
+    def __repr__(self) -> str:
+        label = "" if self.label is None else f", label {self.label.column!r}"
+        return f"Schema of {len(self.columns)} columns{label}: {self.width} numbers a row"
+
+    # ------------------------------------------------------------------------------------ as a scikit-learn transformer
+
+    def fit(self, X: Any = None, y: object = None) -> "Schema":
+        """Nothing is learnt."""
+        return self
+
+    def fit_transform(self, X: Any, y: object = None) -> Any:
+        """As `transform`."""
+        return self.transform(X)
+
+    def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
+        """A name for each number of an encoded row."""
+        names = [feature for name, column in self.columns.items() for feature in column.feature_names(name)]
+        return np.array([*names, BIAS], dtype=object)
+
+    def set_output(self, *, transform: str | None = None) -> "Schema":
+        """What `transform` returns: "default" (an array), "pandas" or "polars"."""
+        if transform is not None:
+            self._output = check.one_of("Schema", "output", transform, ("default", "pandas", "polars"))
+        return self
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """None: a schema is stated as a whole, and there is nothing to search over."""
+        return {}
+
+    def set_params(self, **params: Any) -> "Schema":
+        """Nothing can be set."""
+        check.require(not params, "Schema", "has no parameters to set. Make another schema")
+        return self
+
+    def __sklearn_clone__(self) -> "Schema":
+        return copy.copy(self)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        inputs = InputTags(string=True, categorical=True, allow_nan=True)
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(),
+            input_tags=inputs,
+            requires_fit=False,
+        )
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    simple = isinstance(given, list | tuple) and all(isinstance(each, str | int | float) for each in given)
+    check.require(simple, "Schema", f"{name} must be a list of texts, got {check.shown(given)}")
+    return list(given)
+
+
+def _texts(name: str, given: Any) -> tuple[str, ...]:
+    texts = _listed(name, given)
+    named = all(isinstance(each, str) and bool(each) for each in texts)
+    check.require(named, "Schema", f"{name} must be a list of column names")
+    return tuple(dict.fromkeys(texts))

@@ -1,0 +1,103 @@
+"""A schema as TOML.
+
+[schema]
+owner = "hospital"
+drop = ["id"]
+missing_values = ["?"]
+
+[schema.label]
+column = "ill"
+classes = ["no", "yes"]
+
+[schema.columns]
+age = {range = [0, 100], knots = 8}
+income = {range = [0, 1000000], log = true, missing = true}
+sex = {levels = ["Female", "Male"]}
+admitted = {dates = ["2015-01-01", "2025-12-31"], weekday = true}
+"""
+
+import datetime
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sottovoce.core import check
+from sottovoce.core.check import InvalidInput, MissingData
+from sottovoce.problems.schema.columns import Column, from_table
+from sottovoce.problems.schema.label import Label
+
+_LARGEST_FILE = 4 * 2**20  # bytes
+_KEYS = ("owner", "drop", "missing_values", "label", "columns")
+
+
+def read(source: str | Path) -> tuple[dict[str, Any], str]:
+    """The contents of [schema] in a TOML file, or in TOML text (which has several lines), and its name for errors."""
+    is_text = isinstance(source, str) and "\n" in source
+    where = "schema" if is_text else str(source)
+    check.require(isinstance(source, str | Path), "Schema", f"must be TOML text or a path, got {check.shown(source)}")
+    text = str(source) if is_text else file_text(Path(source))
+    try:
+        tables = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidInput(f"{where}: must be TOML ({error})") from None
+    rule = "must hold the table [schema], with [schema.columns] below it"
+    check.require(isinstance(tables.get("schema"), dict), where, rule)
+    for name in tables:
+        check.one_of(where, "table", name, ["schema"])
+    return tables["schema"], f"{where}, [schema]"
+
+
+def parts(tables: Mapping[str, Any], where: str) -> tuple[dict[str, Column], dict[str, Any]]:
+    """The columns and the other arguments of `Schema` from the contents of [schema]."""
+    place = where.removesuffix("]")
+    for name in tables:
+        check.one_of(where, "key", name, _KEYS)
+    for name in ("label", "columns"):
+        rule = f"{name} must be a table, {place[place.rfind('[') :]}.{name}]"
+        check.require(isinstance(tables.get(name, {}), Mapping), where, rule)
+    check.require(bool(tables.get("columns")), where, "needs a table [schema.columns]")
+    arguments: dict[str, Any] = {name: tables[name] for name in _KEYS[:3] if name in tables}
+    if "label" in tables:
+        arguments["label"] = _placed(f"{place}.label]", _label, tables["label"])
+    columns = {name: _placed(f"{place}.columns.{name}]", _column, table) for name, table in tables["columns"].items()}
+    return columns, arguments
+
+
+def _column(table: Any) -> Column:
+    check.require(isinstance(table, Mapping), "a column", f"must be a table, got {check.shown(table)}")
+    as_text = {key: [_as_text(each) for each in value] if key == "dates" and isinstance(value, list) else value
+               for key, value in table.items()}  # fmt: skip
+    return from_table(as_text)
+
+
+def _label(table: Mapping[str, Any]) -> Label:
+    for name in table:
+        check.one_of("label", "key", name, ("column", "classes", "range"))
+    check.require("column" in table, "label", "needs column = the name of a column")
+    return Label(table["column"], table.get("classes", ()), table.get("range"))
+
+
+def _as_text(value: Any) -> Any:
+    return value.isoformat()[:10] if isinstance(value, datetime.date) else value  # TOML has dates of its own
+
+
+def _placed(where: str, build: Any, table: Any) -> Any:
+    try:
+        return build(table)
+    except InvalidInput as error:
+        message = str(error)
+    raise InvalidInput(f"{where}: {message}")
+
+
+def file_text(path: Path) -> str:
+    """The text of a small file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise MissingData(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise MissingData(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    check.require(len(content) <= _LARGEST_FILE, str(path), f"must have at most {_LARGEST_FILE // 2**20} MiB")
+    return check.utf8(str(path), content, "TOML")

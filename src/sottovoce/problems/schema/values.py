@@ -1,0 +1,203 @@
+"""Columns of a table as numbers, levels or days, whatever they are stored as.
+
+An entry of which no number, level or day can be made counts as missing. It is not an error: a message that depends on
+an entry of a private table would tell something about it. An error here names a column and its type, never an entry.
+"""
+
+import datetime
+import math
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sottovoce.core.check import InvalidInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+def canonical(value: object) -> str:
+    """One spelling for equal values: 1, 1.0 and "1.0" are "1"; True and "TRUE" are "true"; spaces around are cut.
+
+    Examples
+    --------
+    >>> from sottovoce.problems.schema.values import canonical
+    >>> canonical(1.0), canonical(" 1.50"), canonical(True), canonical("No")
+    ('1', '1.5', 'true', 'No')
+    """
+    text = str(value).strip()
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    number = as_number(text)
+    if not math.isfinite(number) or abs(number) >= 2.0**53:  # longer codes would fall together
+        return text
+    return str(int(number)) if number == int(number) else repr(number)
+
+
+def as_number(text: str) -> float:
+    """The number that a text stands for; NaN if it is none."""
+    if "_" in text:  # Python reads 1_000 as a number, and nobody else does
+        return math.nan
+    if text.lower() in ("true", "false"):
+        return float(text.lower() == "true")
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def to_arrow(column: Any) -> "pa.Array":
+    """Any column as an Arrow array.
+
+    Lists and object arrays have no type of their own. What they hold is taken for numbers, truth values or text, and
+    for text if it is of several types or of another: one entry then never decides how the others are read, nor whether
+    the column is refused.
+    """
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if not isinstance(column, pa.Array):
+        typed = str(getattr(column, "dtype", "object")) != "object"
+        guessed = _guessed(column)
+        if guessed is None or not (typed or (_is_plain(guessed.type) and _keeps_truth_values(guessed, column))):
+            guessed = pa.array([_entry_text(entry) for entry in column], pa.string())
+        column = guessed
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+
+
+def _guessed(column: Any) -> "pa.Array | None":
+    import pyarrow as pa
+
+    try:
+        array = pa.array(column, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _keeps_truth_values(guessed: "pa.Array", column: Any) -> bool:
+    """Among other numbers Arrow takes True for 1, which is another level than "true"."""
+    import pyarrow as pa
+
+    numeric = pa.types.is_integer(guessed.type) or pa.types.is_floating(guessed.type)
+    return not (numeric and any(isinstance(entry, bool | np.bool_) for entry in column))
+
+
+def numbers(who: str, array: "pa.Array", marks: Collection[str] = ()) -> np.ndarray:
+    """float64 numbers, NaN where one is missing: `marks` are the values that stand for a missing one."""
+    import pyarrow as pa
+
+    kind, types = array.type, pa.types
+    if types.is_null(kind):
+        return np.full(len(array), np.nan)
+    if _is_text(kind):
+        values = _by_distinct(array, as_number, np.nan)
+    elif _is_plain(kind) or types.is_decimal(kind):
+        values = _cast(array)
+    else:
+        raise InvalidInput(f"{who}: must hold numbers, or text that stands for numbers, got the type {kind}")
+    for number in {as_number(mark) for mark in marks}:
+        values[values == number] = np.nan
+    return values
+
+
+def codes(who: str, array: "pa.Array", code_of: Callable[[str], int], missing: int) -> np.ndarray:
+    """The code of each entry's canonical text; `missing` where there is none."""
+    import pyarrow as pa
+
+    kind = array.type
+    if pa.types.is_nested(kind) or pa.types.is_duration(kind) or pa.types.is_binary(kind):
+        raise InvalidInput(f"{who}: must hold text, numbers or truth values, got the type {kind}")
+    if pa.types.is_null(kind):
+        return np.full(len(array), missing, dtype=np.intp)
+
+    def coded(entry: object) -> int:
+        absent = entry is None or (isinstance(entry, float) and math.isnan(entry))
+        return missing if absent else code_of(canonical(entry))
+
+    return _by_distinct(array, coded, missing).astype(np.intp)
+
+
+def days(who: str, array: "pa.Array", form: str, marks: Collection[str] = ()) -> np.ndarray:
+    """Days since 1970-01-01 as float64 numbers, NaN where no date can be read."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = array.type
+    if pa.types.is_null(kind):
+        return np.full(len(array), np.nan)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        array = pc.local_timestamp(array)  # type: ignore[attr-defined]
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        dates = array.to_numpy(zero_copy_only=False).astype("datetime64[D]")
+        return np.where(np.isnat(dates), np.nan, dates.astype(np.int64).astype(np.float64))
+    if not _is_text(kind):
+        raise InvalidInput(f"{who}: must hold dates, or text that stands for dates, got the type {kind}")
+    return _by_distinct(array, lambda text: math.nan if text in marks else day_of(text, form), np.nan)
+
+
+def day_of(text: str, form: str = "") -> float:
+    """The day that a text stands for: in the given format, or as ISO 8601 (a time behind it is ignored); else NaN."""
+    if form:
+        try:
+            return float(datetime.datetime.strptime(text, form).toordinal() - EPOCH)
+        except ValueError:
+            pass
+    try:
+        if len(text) > 10 and text[10] not in "T ":
+            return math.nan
+        return float(datetime.date.fromisoformat(text[:10]).toordinal() - EPOCH)
+    except ValueError:
+        return math.nan
+
+
+def _by_distinct(array: "pa.Array", function: Callable[[Any], float], missing: float) -> np.ndarray:
+    """`function` of every entry (text without the spaces around it), computed once for each distinct one."""
+    encoded = array.dictionary_encode()
+    entries = encoded.dictionary.to_pylist()
+    texts = (entry.strip() if isinstance(entry, str) else entry for entry in entries)
+    values = np.array([*(function(entry) for entry in texts), missing], dtype=np.float64)
+    indices = encoded.indices.fill_null(len(entries)).to_numpy(zero_copy_only=False)
+    return values[indices]
+
+
+def _cast(array: "pa.Array") -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    values = pc.cast(array.drop_null(), pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    numbers = np.full(len(array), np.nan)
+    numbers[array.is_valid().to_numpy(zero_copy_only=False)] = values
+    return numbers
+
+
+def _is_text(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_plain(kind: "pa.DataType") -> bool:
+    from pyarrow import types
+
+    numbers = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
+    return numbers or types.is_null(kind) or _is_text(kind)
+
+
+def _entry_text(entry: object) -> str | None:
+    if entry is None or type(entry).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(entry, float | np.floating):
+        return None if np.isnan(entry) else repr(float(entry))
+    if isinstance(entry, np.datetime64) and np.isnat(entry):
+        return None
+    text = entry.isoformat() if isinstance(entry, datetime.date) else str(entry)
+    return text.encode("utf-8", "replace").decode("utf-8")
