@@ -262,7 +262,7 @@ MUTANTS = (
         "rows-not-shortened",
         "Rows of split columns are not brought within their bound.",
         _PARTIES,
-        "return [clip_matrix(part, privacy.row_bound, axis=1) for part in parts]",
+        "return [clip_matrix(part, row_bound, axis=1) for part in parts]",
         "return list(parts)",
         near("test_parties", "data_clipped", "bounds_hold"),
         _COLUMNS,

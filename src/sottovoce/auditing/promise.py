@@ -212,15 +212,6 @@ def chain_deviation(spec: Descent, one: np.ndarray, smooth: np.ndarray) -> np.nd
     return gain * one * np.asarray(spec.step) * np.sqrt(sum(flat ** (2 * j) for j in range(count)))
 
 
-def moments_sensitivity(privacy: Proven, kappa: float, slope: float) -> float:
-    """How far one record moves the sum of moments: with c the product of the two rows, at most the root of
-    2 B² (1 + c) + 2 κ² (1 − c²); where a record is left out, of B² + κ²."""
-    if privacy.relation == "add-remove":
-        return math.hypot(slope, kappa)
-    c = min(1.0, slope**2 / (2 * kappa**2))
-    return math.sqrt(2 * slope**2 * (1 + c) + 2 * kappa**2 * (1 - c**2))
-
-
 def scores_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) -> np.ndarray:
     """How far a party's scores can move, for a projected target u and mu = lam/rho."""
     length = np.sqrt(np.square(u).sum(axis=-1, keepdims=True))

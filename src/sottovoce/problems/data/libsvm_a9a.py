@@ -8,10 +8,9 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats
-from sottovoce.problems.data.copies import Rows, parts_of, with_test_part
-from sottovoce.problems.data.dataset import Dataset, Part, Source
+from sottovoce.problems.data.dataset import Dataset
 from sottovoce.problems.data.encoded import encoded
-from sottovoce.problems.data.files import lines, sign
+from sottovoce.problems.data.sources import Part, Rows, Source, lines, parts_of, sign, with_test_part
 
 SOURCE = Source(
     "a9a",

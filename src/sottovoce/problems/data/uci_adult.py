@@ -5,9 +5,9 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats, Integers
 from sottovoce.core.clipping import shorten_rows
-from sottovoce.problems.data.dataset import Dataset, Part, Source
+from sottovoce.problems.data.dataset import Dataset
 from sottovoce.problems.data.encoded import encoded
-from sottovoce.problems.data.files import bundled
+from sottovoce.problems.data.sources import Part, Source, bundled
 
 ENCODINGS = ("one-hot", "ranks", "classes", "schema")
 SOURCE = Source(
