@@ -15,7 +15,7 @@ from sottovoce.report.style import styles
 
 
 def test_no_two_methods_look_the_same() -> None:
-    looks = [style._OWN[style._key(name)] for name in ALGORITHMS]
+    looks = [style.own_styles()[style._key(name)] for name in ALGORITHMS]
     assert len({(look.colour, look.dashes) for look in looks}) == len(looks)
     assert len({(look.colour, look.marker) for look in looks}) == len(looks)
 

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _METHODS = (
     *("fedpd", "fedlin", "tamuna", "fedavg", "led", "5gcs", "fedprox"),
     *("sfedavg", "sfedprox", "pvp", "dvp", "dp-fedavg", "scaffold", "fdml"),
 )
-_OTHER_NAMES = {"noisygd": "dpsgd", "noisygradientdescent": "dpsgd", "sgd": "fdml"}
+_OTHER_NAMES = {"noisy GD": "dp-sgd", "noisy gradient descent": "dp-sgd", "SGD": "fdml"}  # in figures of papers
 
 REFERENCE: dict[str, Any] = {"color": "0.35", "linewidth": 1.2, "linestyle": ":"}  # a level to compare lines with
 PARAMETERS: dict[Any, Any] = {  # of matplotlib
@@ -70,8 +71,8 @@ class Style:
 
 def _key(name: str) -> str:
     """The method in the name of a line: what is before the first comma, "Fed-PLT" and "fed-plt" alike."""
-    key = "".join(sign for sign in name.split(",")[0].lower() if sign.isalnum())
-    return _OTHER_NAMES.get(key, key)
+    method = name.split(",")[0]
+    return "".join(sign for sign in _OTHER_NAMES.get(method, method).lower() if sign.isalnum())
 
 
 def _own(place: int) -> Style:
@@ -79,7 +80,13 @@ def _own(place: int) -> Style:
     return Style(colour, (colour + row) % len(DASHES), (colour + 2 * row) % len(MARKERS))
 
 
-_OWN = {_key(name): _own(place) for place, name in enumerate(_METHODS)}
+@lru_cache
+def own_styles() -> dict[str, Style]:
+    """The style of each method, by its key. Methods that are not named above follow in the order of the registry."""
+    from sottovoce.algorithms import ALGORITHMS
+
+    keys = dict.fromkeys(_key(name) for name in (*_METHODS, *ALGORITHMS))
+    return {key: _own(place) for place, key in enumerate(keys)}
 
 
 def styles(names: Sequence[str]) -> list[Style]:
@@ -95,7 +102,7 @@ def styles(names: Sequence[str]) -> list[Style]:
     ['#0072B2', '#009E73', '#D55E00']
     """
     keys = [_key(name) for name in names]
-    known = {key: _OWN[key] for key in keys if key in _OWN}
+    known = {key: own_styles()[key] for key in keys if key in own_styles()}
     taken = {style.colour for style in known.values()}
     free = itertools.cycle([colour for colour in range(len(ON_WHITE)) if colour not in taken] or range(len(ON_WHITE)))
     found: list[Style] = []
