@@ -89,10 +89,10 @@ def audit(
     sampling = {"runs": runs, "seed": seed, "statistic": statistic, "confidence": confidence}
     with terminal.progress(quiet) as progress:
         if one_run:
-            from sottovoce.auditing import single
+            from sottovoce.auditing import one_run as audit_once
             from sottovoce.experiment import run_file
 
-            finding = single.one_run(run_file.load(file), canaries, seed, confidence, progress)
+            finding = audit_once.one_run(run_file.load(file), canaries, seed, confidence, progress)
         elif name.endswith(".toml"):
             finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
         else:
@@ -132,7 +132,7 @@ def _play(
     for path in paths or ():
         check.one_of("audit", "path", path, known)
     wanted = known if all_paths else paths or [path for path in USUAL if path in known]
-    # Secure noise follows the same law: the game is played with seeded noise, the checks look at secure noise itself.
+    # The game is played with seeded noise of the same distribution. The checks are made on the secure noise itself.
     played = replace(game, privacy=replace(game.privacy, noise="seeded")) if game.privacy.secret_noise else game
     finding = play(played, **sampling, progress=progress)
     if finding.interrupted:
@@ -142,14 +142,14 @@ def _play(
 
 def _game_of_file(path: Path) -> "Game":
     """The game of a run file: its own data, the longest record changed."""
-    from sottovoce.auditing.game import Game
+    from sottovoce.auditing.game import Game, relation_of
     from sottovoce.auditing.neighbours import own_record
     from sottovoce.experiment import run_file
 
     experiment = run_file.load(path)
     rule = "an audit of own data is for rows; columns are split here"
     federation, task = experiment.data().federation.as_rows(path.name, rule), experiment.task
-    neighbours = own_record(federation, task.objective.loss, getattr(task.privacy, "relation", "replace-one"))
+    neighbours = own_record(federation, task.objective.loss, relation_of(task.privacy))
     return Game(task.algorithm, neighbours, task.objective, cast(Any, task.privacy), task.rounds)
 
 
@@ -180,7 +180,7 @@ def _game_of_method(
     else:
         privacy = Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace")
     if clients is None:
-        clients = 1 if method.asks().only.kind == "argmin" else 10
+        clients = 1 if "argmin" in method.asks().kinds else 10
     return worst_case(method, privacy, rounds, clients, records, features)
 
 
@@ -234,12 +234,12 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
 
 
 def _membership(path: Path, out: Path | None, as_json: bool, quiet: bool) -> None:
-    from sottovoce.auditing import single
+    from sottovoce.auditing.membership import membership
     from sottovoce.experiment import run_file, whole_files
     from sottovoce.report import audits
 
     with terminal.progress(quiet) as progress:
-        curve, summary = single.membership(run_file.load(path), progress)
+        curve, summary = membership(run_file.load(path), progress)
     if out is not None:
         whole_files.replace_file(out, audits.membership_figure(curve, summary))
 

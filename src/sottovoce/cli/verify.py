@@ -9,7 +9,7 @@ from sottovoce.cli import terminal
 from sottovoce.report import tables
 
 if TYPE_CHECKING:
-    from sottovoce.auditing.verify import Verification
+    from sottovoce.auditing.verify import Verdict
 
 
 def verify(
@@ -30,7 +30,7 @@ def verify(
         raise typer.Exit(terminal.DOES_NOT_HOLD)
 
 
-def _print(found: "Verification") -> None:
+def _print(found: "Verdict") -> None:
     """Every check, by how sure it is."""
     from sottovoce.auditing.verify import BROKEN, VERIFIED, WORD
 
