@@ -204,7 +204,7 @@ def test_committed_valleys_of_figures_2_and_3() -> None:
 
 def measured(rho: float = paper.RHO, datasets: int = DATASETS, **options: Any) -> np.ndarray:
     """The rate on each data set, today."""
-    return np.asarray(paper.rates("Fed-PLT", rho, datasets, 1, **options)["rate"])
+    return np.asarray(paper.rates(datasets, 1, value=rho, **options)["rate"])
 
 
 def test_rates_of_table_ii() -> None:

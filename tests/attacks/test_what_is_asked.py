@@ -44,7 +44,8 @@ def test_equal_answers_to_different_questions_do_not_show_that_they_are_equal() 
     assert np.array_equal(one, other)  # the two points are so near that all slopes are clipped alike
     first, second = answers([here, there])
     assert np.linalg.norm(first - second) > 1e-3 * np.linalg.norm(first)
-    assert np.array_equal(*answers([here, here]))  # the same question of the same run, played again
+    first, second = answers([here, here])
+    assert np.array_equal(first, second)  # the same question of the same run, played again
 
 
 def test_batches_are_other_ones_for_another_question() -> None:

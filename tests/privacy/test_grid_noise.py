@@ -40,7 +40,7 @@ PLANS: dict[str, tuple[Any, str]] = {
 def planned(name: str, noise: Any = "secure") -> tuple[sv.Proven, list[int], tuple[Event, ...]]:
     """The privacy mode, how often each kind of question is asked in 20 rounds, and what an answer is."""
     algorithm, relation = PLANS[name]
-    privacy = sv.Proven(1.0, 1e-5, 1.0, relation=relation, noise=noise)  # type: ignore[arg-type]
+    privacy = sv.Proven(1.0, 1e-5, 1.0, relation=relation, noise=noise)
     asks = algorithm.asks()
     counts = [part.rounds(20) * part.answers for part in asks.parts]
     return privacy, counts, privacy.plan(asks, 20, SIZES, shape=SHAPE)
@@ -161,7 +161,7 @@ def test_an_answer_over_a_batch_is_divided_by_the_share_drawn() -> None:
     y = np.repeat([1.0, -1.0], [8, 20])
     federation = sv.Federation.from_arrays(X, y, np.repeat([0, 1], [8, 20]), row_bound=1.0)
     for noise in ("discrete", "secure"):
-        privacy = sv.Proven(1e9, 1e-3, 1.0, noise=noise)  # type: ignore[arg-type]
+        privacy = sv.Proven(1e9, 1e-3, 1.0, noise=noise)
         method = DPSGD(batch=4)
         place = assemble(method, federation, goal(), privacy, Everyone(), 3, Streams(0), None, "numpy")
         answer = place.site(np.arange(2), np.ones(2, dtype=bool), 1).f.grad(np.zeros((1, 3)))
