@@ -68,7 +68,7 @@ def test_declared_shapes_are_those_that_occur(name: str) -> None:
         for privacy in all_modes(algorithm).values():
             if privacy.mode == "published" and algorithm != EVERY[name].algorithm:
                 continue  # papers have one variant
-            for participation, lost in RUNS:
+            for participation, lost in RUNS if privacy.mode == "none" else RUNS[-1:]:
                 options: dict[str, Any] = {"rounds": ROUNDS, "seed": 11, "engine": "numpy", "privacy": privacy}
                 with watched(algorithm, LOST[lost]) as seen:
                     result = train(algorithm, federation, goal(), participation=participation, **options)

@@ -113,7 +113,7 @@ def standardised(world: World, answers: Sequence[Answer]) -> dict[str, Noise]:
     drawn."""
     noise: dict[str, list[Noise]] = {}
     for answer, wanted in expected(world, answers):
-        given = _with_runs((answer.given - wanted.public) / wanted.unit)
+        given = _with_runs(wanted.given(answer))
         exact = np.broadcast_to(_with_runs(wanted.exact), given.shape)
         if not np.any(wanted.sensitivity) and np.array_equal(given, exact):
             continue  # no data can change this answer, and it has no noise
@@ -263,7 +263,7 @@ def on_grid(world: World, answers: Sequence[Answer], path: str) -> list[Check]:
     """Low bits: answers with discrete noise are whole steps of a public grid, and their last bits are fair coins."""
     worst, ones, count = 0.0, np.zeros(LOW_BITS), 0
     for answer, wanted in expected(world, answers):
-        steps = (answer.given - wanted.public) / wanted.unit / wanted.step
+        steps = wanted.given(answer) / (wanted.cut / GRID)
         whole = np.rint(steps)
         worst = max(worst, float(np.abs(steps - whole).max()))
         bits = whole.astype(np.int64)[..., None] >> np.arange(LOW_BITS) & 1
@@ -329,8 +329,7 @@ def batches(game: Game, path: str, seed: int) -> list[Check]:
     ]
     table = np.stack(gradients, axis=1)
     drawn = table != 0
-    clip = getattr(game.privacy, "clip", None)
-    one = min(1.0, math.inf if clip is None else clip) * float(world.weight(first)[0, 0]) / rate
+    one = min(1.0, getattr(game.privacy, "clip", None) or math.inf) * float(world.weight(first)[0, 0]) / rate
     sizes = np.abs(table[drawn])
     close = 2 / GRID if game.privacy.on_grid else EXACT  # truncation takes up to a step, and clipping too
     holds = bool(len(sizes)) and bool(np.allclose(sizes, one, rtol=close, atol=0))

@@ -113,9 +113,9 @@ def discrete_cost(kind: Literal["gaussian", "laplace"], scale: float, sensitivit
 
 @lru_cache(maxsize=64)
 def _measurement(kind: Literal["gaussian", "laplace"], scale: float) -> Any:
-    from opendp.domains import atom_domain, vector_domain
-    from opendp.measurements import make_gaussian, make_laplace
-    from opendp.metrics import l1_distance, l2_distance
+    from opendp.domains import atom_domain, vector_domain  # pyright: ignore[reportUnknownVariableType]
+    from opendp.measurements import make_gaussian, make_laplace  # pyright: ignore[reportUnknownVariableType]
+    from opendp.metrics import l1_distance, l2_distance  # pyright: ignore[reportUnknownVariableType]
     from opendp.mod import enable_features
 
     enable_features("contrib")

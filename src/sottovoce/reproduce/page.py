@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.experiment import whole_files
+from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce import runner
 from sottovoce.reproduce.experiment import Claim, Experiment, Table
 
@@ -96,15 +97,9 @@ def _section(experiment: Experiment, table: Table, rows: list[Verdict], quick: b
     if experiment.summary is not None:
         lines += [experiment.summary(table)]
     if rows:
-        lines += ["| the paper says | its number or order | we measure | verdict |", "|---|---|---|---|"]
-        for row in rows:
-            verdict = f"**{row.word()}**" + (f": {row.why}" if row.why else "")
-            lines.append(
-                " | ".join(["| " + _cell(row.says), _cell(row.paper), _cell(row.measured), _cell(verdict)]) + " |"
-            )
-        lines.append("")
+        cells = [
+            [row.says, row.paper, row.measured, f"**{row.word()}**" + (f": {row.why}" if row.why else "")]
+            for row in rows
+        ]
+        lines += [markdown_table(["the paper says", "its number or order", "we measure", "verdict"], cells), ""]
     return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

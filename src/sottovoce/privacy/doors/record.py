@@ -296,7 +296,7 @@ class RecordDoor(ProvenDoor):
         drawn, starts = self.drawn(question), np.concatenate([[0], np.cumsum(self.exact.sizes[local])])
         for place in np.ndindex(points.shape[:-1]):
             client = int(local[place[-1]])
-            rows = np.arange(self.exact.sizes[client])
+            rows: np.ndarray = np.arange(int(self.exact.sizes[client]))
             if drawn is not None:
                 rows = np.flatnonzero(drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))])
             for some in np.array_split(rows, max(1, len(rows) * self.exact.dim // _AT_ONCE)):
