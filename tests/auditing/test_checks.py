@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.algorithms import ADMM, ALGORITHMS, DPADMM, DPSGD, ADMMSharing, FedEPM, FedPLT, FedSPDDP
+from sottovoce.algorithms import (
+    ADMM,
+    ALGORITHMS,
+    DPADMM,
+    DPSGD,
+    ADMMSharing,
+    FedEPM,
+    FedPLT,
+    FedSPDDP,
+    Moments,
+    MomentsThenGradients,
+)
 from sottovoce.auditing import promise as audit_promise
 from sottovoce.auditing.audit import audit
 from sottovoce.auditing.checks import crowd_of, noise_and_charges
@@ -217,6 +228,16 @@ def less_secure() -> Any:
     return lambda kind, scale, numbers, *streams: plain(kind, scale / 2, numbers, *streams)
 
 
+def even_steps() -> Any:
+    plain = mechanisms.noised
+    return lambda *given: plain(*given) // 2 * 2
+
+
+def as_removed() -> Any:
+    plain = calibration.moments_steps
+    return lambda part, shape, replaced, width: plain(part, shape, False, width)
+
+
 def off_the_grid() -> Any:
     plain = ProvenDoor.on_grid
     return lambda *given: plain(*given) + 1e-9
@@ -285,6 +306,13 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     "answers off the grid": (
         ProvenDoor, "on_grid", off_the_grid(), SGD, "secure", "low bits",
     ),
+    "answers on every second step of the grid": (
+        mechanisms, "noised", even_steps(), SGD, "secure", "last 8 bits of answers",
+    ),
+    "half the noise on moments": (mechanisms, "noised", less_secure(), Moments(), "secure", SIZE),
+    "moments charged as removed": (
+        calibration, "moments_steps", as_removed(), Moments(), "secure", "noise that the code states",
+    ),
     "uploads not clipped": (
         client, "clip_rows", lambda vectors, bound: vectors, SGD, "client", "what one record (or unit) changes",
     ),
@@ -300,6 +328,19 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     ),
     "spent budget forgotten": (MemoryLedger, "restore", forgetful(), SGD, "resume", "answers charged over both halves"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "places"),
+    [(SGD, {"secure", "secure, fixed-size", "secure, poisson"}), (Moments(), {"secure"}),
+     (MomentsThenGradients(), {"secure", "secure, moments", "secure, gradient"})],
+    ids=["gradients", "moments", "both"],
+)  # fmt: skip
+def test_noise_of_the_operating_system_is_as_promised(method: Any, places: set[str]) -> None:
+    checks = examine(game_of(method), ["secure"])
+    assert not failed(checks)
+    assert {one.path for one in checks} == places
+    assert {"low bits", "last 8 bits of answers", "what one record (or unit) changes"} <= {one.name for one in checks}
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -130,9 +130,8 @@ def test_truncation_moves_integers_further_than_the_numbers_move() -> None:
     """Without √width the sensitivity of moments would be too small: the search finds such records."""
     kappa, pairs = 2.0, 20_000
     turned = np.random.default_rng(0).uniform(-1e-3, 1e-3, pairs) + math.pi / 4
-    apart = (
-        math.acos(0.25 / (2 * kappa**2)) / 2
-    )  # the worst angle, as far to both sides of (1, 1): squares make most of the difference
+    # The worst angle, as far to both sides of (1, 1): there squares make most of the difference.
+    apart = math.acos(0.25 / (2 * kappa**2)) / 2
     x, other = (np.stack([np.cos(turned + side), np.sin(turned + side)], axis=1) for side in (-apart, apart))
     ones = np.ones(pairs)
     both = integers_of_moments(np.vstack([x, other]), np.concatenate([ones, -ones]), kappa)

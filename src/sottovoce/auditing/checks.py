@@ -263,7 +263,7 @@ def on_grid(world: World, answers: Sequence[Answer], path: str) -> list[Check]:
     """Low bits: answers with discrete noise are whole steps of a public grid, and their last bits are fair coins."""
     worst, ones, count = 0.0, np.zeros(LOW_BITS), 0
     for answer, wanted in expected(world, answers):
-        steps = wanted.given(answer) / wanted.step
+        steps = wanted.given(answer) / (wanted.cut / GRID)
         whole = np.rint(steps)
         worst = max(worst, float(np.abs(steps - whole).max()))
         bits = whole.astype(np.int64)[..., None] >> np.arange(LOW_BITS) & 1

@@ -23,16 +23,16 @@ from sottovoce.problems.objective import Objective
 class Expected:
     """An answer should be `public` + `exact` + noise of scale multiplier · `sensitivity`, (runs?, clients, 1).
 
-    In published mode `sensitivity` is the noise scale of the paper, and the multiplier is 1. `step` is the public step
-    of the grid that discrete noise is on, `unit` what the numbers of the answer were multiplied by after the noise.
+    In published mode `sensitivity` is the noise scale of the paper, and the multiplier is 1. All of it is in the `unit`
+    of each coordinate.
     """
 
     public: np.ndarray | float
     exact: np.ndarray
     sensitivity: np.ndarray
     kind: str = "gaussian"
-    step: np.ndarray | float = 0.0
     unit: np.ndarray | float = 1.0
+    cut: np.ndarray | float = 1.0  # the length that is divided into steps of a grid, where noise is secure
 
     def given(self, answer: Answer) -> np.ndarray:
         """The part of the answer that should be `exact` and noise."""
@@ -155,10 +155,10 @@ def _shortening(lengths: np.ndarray, bound: float) -> np.ndarray:
 
 
 def _as_stated(
-    answer: Answer, public: Any, sensitivity: np.ndarray, kind: str = "gaussian", **more: Any
+    answer: Answer, public: Any, sensitivity: np.ndarray, kind: str = "gaussian", cut: np.ndarray | float = 1.0
 ) -> Expected | None:
     """Where the audit cannot compute the exact part (drawn records are secret), the door's own value is taken."""
-    return None if answer.made is None else Expected(public, answer.made.exact, sensitivity, kind, **more)
+    return None if answer.made is None else Expected(public, answer.made.exact, sensitivity, kind, cut=cut)
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -167,35 +167,10 @@ def _as_stated(
 def _gradient(world: World, answer: Answer) -> Expected | None:
     one, local = world.one_gradient(answer), answer.local
     rate = world.rate(local, world.part_of(answer).batch)
-    step = world.privacy.clip * world.weight(local) / rate / promise.GRID
+    cut = world.privacy.clip * world.weight(local) / rate
     if (rate < 1).any() or world.objective.loss.outputs > 1:
-        return _as_stated(answer, 0.0, one, world.kind, step=step)
-    return Expected(0.0, world.clipped_gradient(answer.asked["w"], local), one, world.kind, step)
-
-
-def _moments(world: World, answer: Answer) -> Expected | None:
-    """Sums of x ⊗ s and κ x x' (its diagonal, then √2 times its upper triangle), of rows divided by the bound with
-    which a first moment is as long as the clip norm."""
-    loss, local, kappa = world.objective.loss, answer.local, answer.asked["kappa"]
-    slope = min(answer.asked.get("slope_bound", np.inf), loss.slope_at_zero)
-    bound, weight = world.privacy.clip / slope, world.weight(local)
-    step = float(np.hypot(slope, kappa)) * weight / promise.GRID
-    dim, width = loss.model_size(world.federation.X.shape[1]), answer.given.shape[-1]
-    unit = np.where(np.arange(width) < dim, bound, bound**2)
-    moved = weight * promise.moments_sensitivity(kappa, slope, world.privacy.relation)
-    if world.promises[world.number_of(answer)].steps:
-        moved = world.promises[world.number_of(answer)].steps * step
-    if loss.outputs > 1:
-        return _as_stated(answer, 0.0, moved, step=step, unit=unit)
-    sums = []
-    for client in local:
-        X, y = world.federation.data()[client]
-        x = shortened(np.asarray(X, dtype=np.float64) / bound, 1.0)
-        s = shortened(-loss.slope(np.zeros(len(x)), loss.check_labels(y))[:, None], slope)
-        second = kappa * x.T @ x
-        above = np.sqrt(2) * second[np.triu_indices(len(second), 1)]
-        sums.append(np.concatenate([(s * x).sum(axis=0), np.diagonal(second), above]))
-    return Expected(0.0, np.stack(sums) * weight, moved, step=step, unit=unit)
+        return _as_stated(answer, 0.0, one, world.kind, cut)
+    return Expected(0.0, world.clipped_gradient(answer.asked["w"], local), one, world.kind, cut=cut)
 
 
 def _argmin(world: World, answer: Answer) -> Expected | None:
@@ -239,9 +214,30 @@ def _descent(world: World, answer: Answer) -> Expected | None:
     return Expected(0.0, x, promise.chain_deviation(spec, world.one_gradient(answer), world.smoothness(local)))
 
 
+def _moments(world: World, answer: Answer) -> Expected:
+    """First and second moments of rows that are divided by a bound. The answer is multiplied by it again."""
+    kappa, loss, weight = answer.asked["kappa"], world.objective.loss, world.weight(answer.local)
+    slope = min(answer.asked["slope_bound"], loss.slope_at_zero)
+    bound, sums, first = world.privacy.clip / slope, [], 0
+    for client in answer.local:
+        X, y = world.federation.data()[client]
+        x = shortened(np.asarray(X, dtype=np.float64) / bound, 1.0)
+        at_zero = np.zeros((len(x), loss.outputs) if loss.outputs > 1 else len(x))
+        s = shortened(-loss.slope(at_zero, loss.check_labels(y)).reshape(len(x), -1), slope)
+        gram, first = x.T @ x, loss.outputs * x.shape[1]
+        above = np.sqrt(2) * gram[np.triu_indices(len(gram), 1)]
+        sums.append(np.concatenate([(s.T @ x).ravel(), kappa * np.diagonal(gram), kappa * above]))
+    exact, cut = weight * np.stack(sums), np.hypot(slope, kappa) * weight
+    one = promise.moments_sensitivity(world.privacy, kappa, slope) * weight
+    if steps := world.promises[world.number_of(answer)].steps:
+        one = steps * cut / promise.GRID
+    unit = np.where(np.arange(exact.shape[-1]) < first, bound, bound**2)
+    return Expected(0.0, exact, one, unit=unit, cut=cut)
+
+
 def _upload(world: World, answer: Answer) -> Expected:
     u, centre, clip = answer.asked["u"], answer.asked["centre"], world.privacy.clip
-    return Expected(centre, shortened(u - centre, clip), np.full((1, 1), 2 * clip), step=clip / promise.GRID)
+    return Expected(centre, shortened(u - centre, clip), np.full((1, 1), 2 * clip), cut=clip)
 
 
 def _published(world: World, answer: Answer) -> Expected | None:
@@ -287,8 +283,7 @@ def _columns(world: World, answer: Answer) -> Expected:
     elif privacy.unit == "record" and not model:
         exact = np.clip(exact, -float(privacy.score_bound or 0), float(privacy.score_bound or 0))
     sensitivity = promise.model_sensitivity if model else promise.scores_sensitivity
-    bound = float(privacy.model_bound or 0) if model else privacy.bound
-    return Expected(0.0, exact, sensitivity(privacy, u, mu), step=bound / promise.GRID)
+    return Expected(0.0, exact, sensitivity(privacy, u, mu), cut=cut)
 
 
 def _bounded(part: Any, privacy: ProvenColumns) -> np.ndarray:

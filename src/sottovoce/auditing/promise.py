@@ -112,7 +112,7 @@ def _on_grid(privacy: Proven | ProvenColumns, part: Part, dim: int, columns: int
         return (2 if privacy.relation == "replace-one" else 1) * (GRID + 1), dim
     slope = min(part.slope_bound, slope)
     width = dim + columns * (columns + 1) // 2
-    moved = moments_sensitivity(part.kappa, slope, privacy.relation) / math.hypot(slope, part.kappa)
+    moved = moments_sensitivity(privacy, part.kappa, slope) / math.hypot(slope, part.kappa)
     return math.ceil(moved * GRID) + math.sqrt(width), width
 
 
@@ -172,17 +172,6 @@ def gradient_sensitivity(privacy: Proven, weight: np.ndarray, rate: np.ndarray) 
     return (2.0 if privacy.relation == "replace-one" else 1.0) * privacy.clip * weight / rate
 
 
-def moments_sensitivity(kappa: float, slope: float, relation: str) -> float:
-    """How far one record of length 1 moves first moments (of slopes up to `slope`) and kappa times second ones.
-
-    Replaced: the largest of 2 B² (1 + c) + 2 κ² (1 − c²) over 0 <= c <= 1, where c is the cosine between two rows.
-    """
-    if relation != "replace-one":
-        return math.hypot(slope, kappa)
-    c = min(1.0, slope**2 / (2 * kappa**2))
-    return math.sqrt(2 * slope**2 * (1 + c) + 2 * kappa**2 * (1 - c**2))
-
-
 def argmin_sensitivity(one: np.ndarray, rho: np.ndarray, ridge: float) -> np.ndarray:
     """Gradients that differ by at most `one` everywhere move the minimiser of a (rho + ridge)-convex function so far,
     and each of two solvers may stop at a gradient of norm `SOLVED`."""
@@ -210,6 +199,15 @@ def chain_deviation(spec: Descent, one: np.ndarray, smooth: np.ndarray) -> np.nd
     c, count = np.maximum(np.abs(flat), np.abs(steep)), spec.count
     gain = np.sqrt((1 + c) * (1 - c**count) / ((1 - c) * (1 + c**count)))
     return gain * one * np.asarray(spec.step) * np.sqrt(sum(flat ** (2 * j) for j in range(count)))
+
+
+def moments_sensitivity(privacy: Proven, kappa: float, slope: float) -> float:
+    """How far one record moves the sum of moments: with c the product of the two rows, at most the root of
+    2 B² (1 + c) + 2 κ² (1 − c²); where a record is left out, of B² + κ²."""
+    if privacy.relation == "add-remove":
+        return math.hypot(slope, kappa)
+    c = min(1.0, slope**2 / (2 * kappa**2))
+    return math.sqrt(2 * slope**2 * (1 + c) + 2 * kappa**2 * (1 - c**2))
 
 
 def scores_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) -> np.ndarray:

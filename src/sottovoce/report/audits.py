@@ -57,7 +57,7 @@ from the proofs, noise from closed formulas, ε from a second accountant. Nothin
 | every answer is charged, as what it was | answers heard against the ledger, after asking for twice the rounds |
 | noise is bound to rows, answer, settings and engine | path `seeds`: one seed, two data sets, settings or engines |
 | the printed ε is not too small | the second accountant, on the noise that was seen |
-| low bits of secure answers reveal nothing | they lie on a public grid |
+| low bits of secure answers reveal nothing | they lie on a public grid; the last 8 bits are fair coins |
 
 `--path NAME` takes another way through the code, `--all-paths` every one that the method has: `variants`, `float32`,
 `kernel`, `secure`, `client`, `add-remove`, `laplace`, `fixed-size` and `poisson` (secret batches), `columns`,
