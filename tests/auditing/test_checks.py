@@ -23,6 +23,7 @@ from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy.doors import client
 from sottovoce.privacy.doors.base import Door
+from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.record import RecordDoor
 from sottovoce.privacy.modes import Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import NoiseKey
@@ -213,7 +214,12 @@ def half_of(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def less_secure() -> Any:
     plain = mechanisms.noised
-    return lambda kind, scale, numbers: plain(kind, scale / 2, numbers)
+    return lambda kind, scale, numbers, *streams: plain(kind, scale / 2, numbers, *streams)
+
+
+def off_the_grid() -> Any:
+    plain = ProvenDoor.on_grid
+    return lambda *given: plain(*given) + 1e-9
 
 
 BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
@@ -277,7 +283,7 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     ),
     "half the secure noise": (mechanisms, "noised", less_secure(), SGD, "secure", SIZE),
     "answers off the grid": (
-        mechanisms, "from_grid", lambda numbers, clip: numbers * (clip / 2**24) + 1e-9, SGD, "secure", "low bits",
+        ProvenDoor, "on_grid", off_the_grid(), SGD, "secure", "low bits",
     ),
     "uploads not clipped": (
         client, "clip_rows", lambda vectors, bound: vectors, SGD, "client", "what one record (or unit) changes",

@@ -24,6 +24,8 @@ class Settings:
     horizon: check.Whole | None = None
     solver: Literal["gradient", "newton"] | None = "gradient"
     part: "Annotated[Part | None, check.Example('Part()')]" = None
+    step: Literal["auto", "best"] | check.Positive | None = "auto"
+    often: Literal["always"] | float = 1.0
     free: float = 0.0  # not checked
 
     def __post_init__(self) -> None:
@@ -53,6 +55,9 @@ class More(Settings):
         ("horizon", 0, "horizon must be a whole number >= 1, got 0"),
         ("solver", "newtn", "unknown solver 'newtn'. Did you mean 'newton'?"),
         ("solver", 3, "unknown solver 3. Known: gradient, newton"),
+        ("step", "bets", "unknown step 'bets'. Did you mean 'best'?"),
+        ("step", 0.0, "step must be > 0, got 0.0"),
+        ("often", "never", "unknown often 'never'. Known: always"),
         ("part", [1, 2], "part must be an object such as Part(), got list of length 2"),
     ],
 )
@@ -64,7 +69,8 @@ def test_fields_are_checked_by_their_annotations(kind: type[Settings], field: st
 
 
 def test_what_keeps_the_rules_passes() -> None:
-    Settings(np.float32(0.1), 0, 0.3, 1.0, np.int64(2), 0, None, None, Part(), math.nan)  # type: ignore[arg-type]
+    Settings(np.float32(0.1), 0, 0.3, 1.0, np.int64(2), 0, None, None, Part(), 0.1, -1.0, math.nan)  # type: ignore[arg-type]
+    Settings(step=None, often="always")
     with pytest.raises(InvalidInput, match=r"^More: width must be > 0, got 0$"):
         More(width=0)
 

@@ -11,7 +11,6 @@ _PROVEN, _ROWS, _KERNELS, _CLIPPING = (
 _PARTIES, _STEPS, _SENSITIVITY = "privacy/doors/party.py", "privacy/local_steps.py", "privacy/sensitivity.py"
 _COLUMNS = ("admm-sharing", "--path", "columns")
 _CLIENT = ("dp-sgd", "--path", "client")
-_SECURE = ("dp-sgd", "--path", "secure")
 _ONE_OUTPUT = "the data it makes have losses of one output"
 _FINITE = "gradients of the data it makes are numbers"
 
@@ -233,33 +232,6 @@ MUTANTS = (
         _CLIENT,
     ),
     Mutant(
-        "secure-bound-halved",
-        "Discrete noise is made for half of what one record changes on the grid.",
-        _PROVEN,
-        "scale = self.event.noise_multiplier * self._reach * mechanisms.GRID_BOUND",
-        "scale = self.event.noise_multiplier * self._reach * mechanisms.GRID_BOUND / 2",
-        near("test_door", "secure"),
-        _SECURE,
-    ),
-    Mutant(
-        "grid-rounds",
-        "Vectors are rounded to the grid instead of truncated, so that they may grow.",
-        "privacy/discrete_noise.py",
-        "numbers = np.trunc(vectors * (GRID_STEPS / clip))",
-        "numbers = np.rint(vectors * (GRID_STEPS / clip))",
-        near("test_door", "grid"),
-        blind="it is one step of 2^24 at most",
-    ),
-    Mutant(
-        "seeded-for-secure",
-        "Where secure noise was asked for, seeded noise is given.",
-        _PROVEN,
-        'if self.privacy.noise == "secure":',
-        "if self.privacy is None:",
-        near("test_door", "secure"),
-        _SECURE,
-    ),
-    Mutant(
         "ball-off",
         "Scores of a ridge fit are not moved into their ball.",
         _PARTIES,
@@ -290,7 +262,7 @@ MUTANTS = (
         "rows-not-shortened",
         "Rows of split columns are not brought within their bound.",
         _PARTIES,
-        "return [clip_matrix(part, privacy.row_bound, axis=1) for part in parts]",
+        "return [clip_matrix(part, row_bound, axis=1) for part in parts]",
         "return list(parts)",
         near("test_parties", "data_clipped", "bounds_hold"),
         _COLUMNS,

@@ -134,15 +134,6 @@ MUTANTS = (
         blind=_DEPLOYED,
     ),
     Mutant(
-        "node-seeded",
-        "Secure noise of a node follows from a seed that the server knows.",
-        _NODE,
-        "return Streams.unpredictable()",
-        "return Streams(task.settings.seed or 0)",
-        near("test_node", "follows_from_the_seed"),
-        blind=_DEPLOYED,
-    ),
-    Mutant(
         "flips-too-rare",
         "Labels are flipped as seldom as twice their epsilon allows.",
         "privacy/doors/party.py",

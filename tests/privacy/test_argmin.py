@@ -16,6 +16,7 @@ from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Soft
 from sottovoce.problems.rows import Rows, argmin, subproblem
 from tests.cases import goal, small
 from tests.local import assemble
+from tests.problems.test_rows import certificate
 
 BOUNDED = [Logistic(), Softmax(3), Huber(0.5), SmoothedHinge(0.3)]
 CAP = 1.0
@@ -58,7 +59,7 @@ def test_descent_alone_reaches_the_tolerance_in_the_stated_number_of_steps(
     kappa = public.steep / public.pull
     steps = 3.2 * kappa * np.log(4 * kappa * np.square(public.first / tol)) + 2
     found = of.argmin(np.zeros((1, of.dim)), pull, linear, tol=tol[:, 0], row_cap=CAP, last_steps=int(steps.max()))
-    assert (of.certificate(found, np.zeros((1, of.dim)), pull, linear, row_cap=CAP) <= tol[:, 0]).all()
+    assert (certificate(of, found, np.zeros((1, of.dim)), pull, linear, row_cap=CAP) <= tol[:, 0]).all()
 
 
 @pytest.mark.parametrize("loss", BOUNDED, ids=lambda loss: loss.name)
@@ -100,7 +101,7 @@ def test_noise_is_for_two_minimisers_and_for_what_solvers_leave() -> None:
     np.testing.assert_allclose(sensitivity, 2 * 0.5 / small().sizes[:, None] / 0.35, rtol=1e-7)
     assert (sensitivity >= (1.0 / small().sizes[:, None] + 2 * ARGMIN_TOL) / 0.35).all()
     assert (
-        place.exact.certificate(exact, np.zeros((1, 4)), 0.3, ridge=0.05, row_cap=0.5 * (1 - 2.0**-50)) <= 1e-9
+        certificate(place.exact, exact, np.zeros((1, 4)), 0.3, ridge=0.05, row_cap=0.5 * (1 - 2.0**-50)) <= 1e-9
     ).all()
 
 

@@ -21,7 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, maxabs_scale, n
 
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.problems import data as datasets
-from sottovoce.problems.data import files, uci_adult
+from sottovoce.problems.data import sources, uci_adult
 
 CATEGORICAL = [1, 3, 5, 6, 7, 8, 9, 13]
 NUMERIC = [0, 2, 4, 10, 11, 12]
@@ -186,7 +186,7 @@ def test_bundled_files_have_the_published_digest(file: str):
 
 def test_a_changed_bundled_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     shutil.copytree(str(resources.files("sottovoce.problems") / "data"), tmp_path / "data")
-    monkeypatch.setattr(files.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(sources.resources, "files", lambda _: tmp_path)
     assert len(uci_adult.complete_rows("adult.test")) == 15060
     path = tmp_path / "data" / "adult.test.gz"
     content = bytearray(gzip.decompress(path.read_bytes()))
@@ -383,7 +383,7 @@ def test_unreadable_files_are_named(folder: Path, monkeypatch: pytest.MonkeyPatc
         packed.write_bytes(broken)
         with pytest.raises(InvalidInput, match=r"train\.data: must be a whole gzip file"):
             datasets.madelon()
-    monkeypatch.setattr(files, "_LARGEST_FILE", 2**20)
+    monkeypatch.setattr(sources, "_LARGEST_FILE", 2**20)
     packed.write_bytes(gzip.compress(b"\n" * (2**20 + 1)))  # small on disk, too large once unpacked
     with pytest.raises(InvalidInput, match=r"train\.data: must have at most 1 MiB"):
         datasets.madelon()
@@ -400,7 +400,7 @@ def test_load_finds_the_nearest_name():
         datasets.load("adult", encodings="ranks")
     with pytest.raises(InvalidInput, match=r"adult: unknown encoding 'onehot'\. Did you mean 'one-hot'"):
         datasets.adult("onehot")
-    with pytest.raises(InvalidInput, match="heart: takes no option 'dense'"):
+    with pytest.raises(InvalidInput, match="heart: unknown option 'dense'"):
         datasets.load("heart", dense=True)
 
 

@@ -115,7 +115,7 @@ class Frame:
         (lambda: sv.Published(epsilon=float("nan")), "Published: epsilon must be > 0, got nan"),
         (lambda: sv.DPADMM(rho=0), "DPADMM: rho must be > 0, got 0"),
         (lambda: sv.DPADMM(rho=-1.0), "DPADMM: rho must be > 0, got -1.0"),
-        (lambda: sv.DPADMM(theorem=5), "theorem must be 'auto', 3 or 4, got 5"),  # type: ignore[arg-type]
+        (lambda: sv.DPADMM(theorem=5), "unknown theorem 5. Known: auto, 3, 4"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_input_is_one_clear_sentence(make, message: str) -> None:
@@ -224,7 +224,7 @@ def by_columns(sparse: bool = False) -> sv.VerticalFederation:
 
 def test_rows_and_columns_answer_the_same_questions() -> None:
     rows, columns = by_rows(), by_columns()
-    assert (rows.layout == "columns", columns.layout == "columns") == (False, True)
+    assert (rows.layout, columns.layout) == ("rows", "columns")
     assert (rows.n, columns.n) == (3, 2)
     assert (rows.sizes.tolist(), columns.sizes.tolist()) == ([2, 3, 1], [6, 6])
     assert (rows.widths, columns.widths) == ((2, 2, 2), (1, 1))
@@ -244,6 +244,7 @@ def test_tables_hold_sizes_and_bounds() -> None:
     assert columns.to_table() == {"source": "arrays", "rows": 6, "split": [1, 1], "holder": 1}
     assert rows.clients_table() == {"names": ["a", "b", "c"], "columns": 2, "row_bound": 16.0}
     assert columns.clients_table() == {"names": ["bank", "shop"], "split": [1, 1], "samples": 6, "holder": "shop"}
+    assert (rows.model_parts(), columns.model_parts()) == ({}, {"widths": (1, 1)})
     assert (rows.node_table(), columns.node_table()) == ({"row_bound": 16.0}, {"same_order": True})
 
 

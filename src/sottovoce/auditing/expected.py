@@ -23,13 +23,20 @@ from sottovoce.problems.objective import Objective
 class Expected:
     """An answer should be `public` + `exact` + noise of scale multiplier · `sensitivity`, (runs?, clients, 1).
 
-    In published mode `sensitivity` is the noise scale of the paper, and the multiplier is 1.
+    In published mode `sensitivity` is the noise scale of the paper, and the multiplier is 1. `step` is the public step
+    of the grid that discrete noise is on, `unit` what the numbers of the answer were multiplied by after the noise.
     """
 
     public: np.ndarray | float
     exact: np.ndarray
     sensitivity: np.ndarray
     kind: str = "gaussian"
+    step: np.ndarray | float = 0.0
+    unit: np.ndarray | float = 1.0
+
+    def given(self, answer: Answer) -> np.ndarray:
+        """The part of the answer that should be `exact` and noise."""
+        return (answer.given - self.public) / self.unit
 
 
 @dataclass(frozen=True)
@@ -45,13 +52,19 @@ class World:
     @classmethod
     def of(cls, game: Game, side: int = 0) -> "World":
         privacy: Any = game.privacy
-        promises = () if privacy.budget is None else promise.promised(privacy, game.asks, game.rounds)
-        return cls(game.neighbours.side(side), game.objective, privacy, game.asks, promises)
+        federation: Any = game.neighbours.side(side)
+        loss, promises = game.objective.loss, ()
+        if privacy.budget is not None:
+            split = game.algorithm.layout == "columns"
+            columns = max(federation.widths) if split else game.width // loss.outputs
+            shape = (game.width, columns, loss.slope_at_zero)
+            promises = promise.promised(privacy, game.asks, game.rounds, *shape)
+        return cls(federation, game.objective, privacy, game.asks, promises)
 
     def expect(self, answer: Answer) -> Expected | None:
         """None for answers without noise, and where noise cannot be separated from the rest."""
         if self.privacy.promise == "record":
-            of_kind = {"gradient": _gradient, "argmin": _argmin, "prox-steps": _prox_steps, "descent": _descent}
+            of_kind = _OF_RECORDS
         else:
             of_kind = {
                 "published": {RELEASE: _published},
@@ -89,8 +102,9 @@ class World:
         return [bound if part.kind in ("prox-steps", "descent") else 0.0 for part in parts]
 
     def weight(self, local: np.ndarray) -> np.ndarray:
-        sizes = self.federation.sizes[local][:, None]
-        return 1.0 / sizes if self.objective.scale == "mean" else np.ones(sizes.shape)
+        """The weight of one record of each client."""
+        sizes, scale = self.federation.sizes[local][:, None], self.objective.scale
+        return 1.0 / sizes if scale == "mean" else np.full(sizes.shape, 1.0 if scale == "sum" else scale)
 
     def rate(self, local: np.ndarray, batch: float) -> np.ndarray:
         """The share of its records that each client draws."""
@@ -140,9 +154,11 @@ def _shortening(lengths: np.ndarray, bound: float) -> np.ndarray:
     return np.where(lengths > bound, bound / np.where(lengths > 0, lengths, 1.0), 1.0)
 
 
-def _as_stated(answer: Answer, public: Any, sensitivity: np.ndarray, kind: str = "gaussian") -> Expected | None:
+def _as_stated(
+    answer: Answer, public: Any, sensitivity: np.ndarray, kind: str = "gaussian", **more: Any
+) -> Expected | None:
     """Where the audit cannot compute the exact part (drawn records are secret), the door's own value is taken."""
-    return None if answer.made is None else Expected(public, answer.made.exact, sensitivity, kind)
+    return None if answer.made is None else Expected(public, answer.made.exact, sensitivity, kind, **more)
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -150,9 +166,36 @@ def _as_stated(answer: Answer, public: Any, sensitivity: np.ndarray, kind: str =
 
 def _gradient(world: World, answer: Answer) -> Expected | None:
     one, local = world.one_gradient(answer), answer.local
-    if (world.rate(local, world.part_of(answer).batch) < 1).any() or world.objective.loss.outputs > 1:
-        return _as_stated(answer, 0.0, one, world.kind)
-    return Expected(0.0, world.clipped_gradient(answer.asked["w"], local), one, world.kind)
+    rate = world.rate(local, world.part_of(answer).batch)
+    step = world.privacy.clip * world.weight(local) / rate / promise.GRID
+    if (rate < 1).any() or world.objective.loss.outputs > 1:
+        return _as_stated(answer, 0.0, one, world.kind, step=step)
+    return Expected(0.0, world.clipped_gradient(answer.asked["w"], local), one, world.kind, step)
+
+
+def _moments(world: World, answer: Answer) -> Expected | None:
+    """Sums of x ⊗ s and κ x x' (its diagonal, then √2 times its upper triangle), of rows divided by the bound with
+    which a first moment is as long as the clip norm."""
+    loss, local, kappa = world.objective.loss, answer.local, answer.asked["kappa"]
+    slope = min(answer.asked.get("slope_bound", np.inf), loss.slope_at_zero)
+    bound, weight = world.privacy.clip / slope, world.weight(local)
+    step = float(np.hypot(slope, kappa)) * weight / promise.GRID
+    dim, width = loss.model_size(world.federation.X.shape[1]), answer.given.shape[-1]
+    unit = np.where(np.arange(width) < dim, bound, bound**2)
+    moved = weight * promise.moments_sensitivity(kappa, slope, world.privacy.relation)
+    if world.promises[world.number_of(answer)].steps:
+        moved = world.promises[world.number_of(answer)].steps * step
+    if loss.outputs > 1:
+        return _as_stated(answer, 0.0, moved, step=step, unit=unit)
+    sums = []
+    for client in local:
+        X, y = world.federation.data()[client]
+        x = shortened(np.asarray(X, dtype=np.float64) / bound, 1.0)
+        s = shortened(-loss.slope(np.zeros(len(x)), loss.check_labels(y))[:, None], slope)
+        second = kappa * x.T @ x
+        above = np.sqrt(2) * second[np.triu_indices(len(second), 1)]
+        sums.append(np.concatenate([(s * x).sum(axis=0), np.diagonal(second), above]))
+    return Expected(0.0, np.stack(sums) * weight, moved, step=step, unit=unit)
 
 
 def _argmin(world: World, answer: Answer) -> Expected | None:
@@ -198,7 +241,7 @@ def _descent(world: World, answer: Answer) -> Expected | None:
 
 def _upload(world: World, answer: Answer) -> Expected:
     u, centre, clip = answer.asked["u"], answer.asked["centre"], world.privacy.clip
-    return Expected(centre, shortened(u - centre, clip), np.full((1, 1), 2 * clip))
+    return Expected(centre, shortened(u - centre, clip), np.full((1, 1), 2 * clip), step=clip / promise.GRID)
 
 
 def _published(world: World, answer: Answer) -> Expected | None:
@@ -207,6 +250,15 @@ def _published(world: World, answer: Answer) -> Expected | None:
         return None
     scale = np.broadcast_to(noise.scale, (*answer.given.shape[:-1], 1))
     return Expected(0.0, np.asarray(answer.asked["u"]), scale, noise.kind) if np.all(scale > 0) else None
+
+
+_OF_RECORDS = {
+    "gradient": _gradient,
+    "argmin": _argmin,
+    "prox-steps": _prox_steps,
+    "descent": _descent,
+    "moments": _moments,
+}
 
 
 # ------------------------------------------------------------------------------------------------------------- columns
@@ -229,12 +281,14 @@ def _columns(world: World, answer: Answer) -> Expected:
             exact[..., place, : fitted.shape[-1]] = fitted
         else:
             exact[..., place, :] = (along * lengths**2 / (lengths**2 + ridge)) @ left.T
+    cut = float(privacy.model_bound or 0) if model else privacy.bound
     if privacy.variant == "clip":
-        exact = shortened(exact, float(privacy.model_bound or 0) if model else privacy.bound)
+        exact = shortened(exact, cut)
     elif privacy.unit == "record" and not model:
         exact = np.clip(exact, -float(privacy.score_bound or 0), float(privacy.score_bound or 0))
     sensitivity = promise.model_sensitivity if model else promise.scores_sensitivity
-    return Expected(0.0, exact, sensitivity(privacy, u, mu))
+    bound = float(privacy.model_bound or 0) if model else privacy.bound
+    return Expected(0.0, exact, sensitivity(privacy, u, mu), step=bound / promise.GRID)
 
 
 def _bounded(part: Any, privacy: ProvenColumns) -> np.ndarray:

@@ -132,7 +132,7 @@ def _play(
     for path in paths or ():
         check.one_of("audit", "path", path, known)
     wanted = known if all_paths else paths or [path for path in USUAL if path in known]
-    # Secure noise follows the same law: the game is played with seeded noise, the checks look at secure noise itself.
+    # The game is played with seeded noise of the same distribution. The checks are made on the secure noise itself.
     played = replace(game, privacy=replace(game.privacy, noise="seeded")) if game.privacy.secret_noise else game
     finding = play(played, **sampling, progress=progress)
     if finding.interrupted:
@@ -180,7 +180,7 @@ def _game_of_method(
     else:
         privacy = Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace")
     if clients is None:
-        clients = 1 if method.asks().only.kind == "argmin" else 10
+        clients = 1 if "argmin" in method.asks().kinds else 10
     return worst_case(method, privacy, rounds, clients, records, features)
 
 

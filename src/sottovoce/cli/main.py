@@ -27,6 +27,7 @@ from sottovoce.cli import (
     verify,
 )
 from sottovoce.cli import app as app_command
+from sottovoce.cli import show as show_command
 from sottovoce.report import tables
 
 _EXIT_CODES = """\
@@ -41,8 +42,8 @@ _EXIT_CODES = """\
 9    verify: what a run folder states does not hold
 130  interrupted"""
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(demo.demo, run.run, report.report, verify.verify, predict.predict, schema.schema, compare.compare, plan.plan),
-    *(catalogue.list_, data.data),
+    *(demo.demo, run.run, report.report, verify.verify, show_command.show, predict.predict, schema.schema),
+    *(compare.compare, plan.plan, catalogue.list_, data.data),
     *(account.account, audit.audit, app_command.app, certificates.certificates, node.node, flower.flower),
     reproduce.reproduce,
 )
@@ -53,6 +54,7 @@ sottovoce run --resume runs/adult-...
 sottovoce report runs/adult-...
 sottovoce report runs/one runs/two --out both.html
 sottovoce verify runs/adult-...
+sottovoce show runs/adult-...
 sottovoce predict runs/adult-... new.csv --out predicted.csv
 sottovoce schema new rows.csv --label ill --drop id --out schema.toml
 sottovoce schema digest schema.toml

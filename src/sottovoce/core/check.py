@@ -220,8 +220,9 @@ def fields(instance: Any) -> None:
     """Check the fields of a dataclass by their annotations; to be called in its `__post_init__`.
 
     An `Interval` in an annotation checks a number (`Positive`, `Whole` and the others above are such annotations), a
-    `Literal` the choices, an `Example` the class of an object. ``... | None`` allows None as well. Fields with another
-    annotation are not checked.
+    `Literal` the choices, an `Example` the class of an object. ``... | None`` allows None as well, and with
+    ``Literal["auto"] | Positive`` text must be one of the choices and anything else a positive number. Fields with
+    another annotation are not checked.
 
     Examples
     --------
@@ -262,18 +263,30 @@ def _rules(kind: type) -> tuple[tuple[str, Rule], ...]:
 
 def _rule_of(annotation: Any) -> Rule | None:
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin in (Union, UnionType) and NoneType in arguments:
-        rest = [each for each in arguments if each is not NoneType]
-        rule = _rule_of(rest[0]) if len(rest) == 1 else None
-        return None if rule is None else lambda who, name, value: value is None or rule(who, name, value)
+    if origin in (Union, UnionType):
+        texts = [each for each in arguments if get_origin(each) is Literal]
+        others = [each for each in arguments if each is not NoneType and each not in texts]
+        of_text = _choice(tuple(choice for each in texts for choice in get_args(each))) if texts else None
+        of_other = _rule_of(others[0]) if len(others) == 1 else None if others else of_text
+        return functools.partial(_either, NoneType in arguments, of_text or of_other, of_other)
     if origin is Literal:
-        return lambda who, name, value: one_of(who, name, value, arguments)
+        return _choice(arguments)
     for note in getattr(annotation, "__metadata__", ()):
         if isinstance(note, Interval):
             return note.check
         if isinstance(note, Example):
             return lambda who, name, value: of_kind(who, name, value, arguments[0], note.text)
     return None
+
+
+def _choice(known: tuple[Any, ...]) -> Rule:
+    return lambda who, name, value: one_of(who, name, value, known)
+
+
+def _either(optional: bool, of_text: Rule | None, of_other: Rule | None, who: str, name: str, value: Any) -> None:
+    rule = of_text if isinstance(value, str) else of_other
+    if rule is not None and not (optional and value is None):
+        rule(who, name, value)
 
 
 # -------------------------------------------------------------------------------------------------------------- arrays

@@ -1,4 +1,4 @@
-"""The one loop. A transport carries messages to clients and back; everything else is the same wherever they are."""
+"""The one training loop. A transport carries messages to clients and back; the rest is the same wherever they are."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,21 +6,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.core import codec
-from sottovoce.core.contract import Algorithm, Hub, Penalty
+from sottovoce.core.arrays import AnyArray, Booleans, Floats
+from sottovoce.core.contract import Hub, Method, Penalty
 from sottovoce.core.participation import Participation
 from sottovoce.core.random.streams import SERVER, Draw, Streams
 
 _SERVER = np.array([SERVER], dtype=np.uint64)
+
+State = Any  # of a server or a client, or a message: a frozen dataclass of arrays, different for each algorithm
 
 
 @dataclass(frozen=True)
 class Exchange:
     """What came back from one round."""
 
-    up: Any  # an upload with one row per client; rows of those who did not answer hold nothing
-    answered: np.ndarray  # (runs?, n) of bool
+    up: State  # an upload with one row per client; rows of clients that did not answer hold nothing
+    answered: Booleans  # (runs?, n)
 
 
 class Transport(Protocol):
@@ -29,33 +33,33 @@ class Transport(Protocol):
     n: int
     dim: int
 
-    def start(self, algorithm: Algorithm) -> None:
+    def start(self, algorithm: Method) -> None:
         """Initialise the clients' states."""
         ...
 
-    def exchange(self, algorithm: Algorithm, down: Any, active: np.ndarray, k: int) -> Exchange | None:
+    def exchange(self, algorithm: Method, down: State, active: Booleans, k: int) -> Exchange | None:
         """One round; None when nobody can answer any more (every budget is spent)."""
         ...
 
-    def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
+    def measure(self, model: Floats) -> dict[str, AnyArray]:
         """Named numbers about the model, one per run, for the history."""
         ...
 
-    def snapshot(self) -> dict[str, np.ndarray]:
+    def snapshot(self) -> dict[str, AnyArray]:
         """The clients' states and budgets as named arrays."""
         ...
 
 
-NOT_RELEASED = ("objective",)  # columns read off private rows: a simulation may look, nothing of it is in a guarantee
+NOT_RELEASED = ("objective",)  # columns computed from private rows, which no guarantee covers: for simulations only
 
 
 @dataclass
 class History:
-    """One row per recorded round (and run): columns of equal length. Those of `NOT_RELEASED` must not leave."""
+    """One row per recorded round (and run): columns of equal length. Those of `NOT_RELEASED` must not be published."""
 
-    columns: dict[str, list[float]] = field(default_factory=dict)
+    columns: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
-    def add(self, runs: int, **row: Any) -> None:
+    def add(self, runs: int, **row: ArrayLike) -> None:
         """Append one value per run for every name; a single number stands for all runs."""
         for name, value in row.items():
             values = np.asarray(value)
@@ -69,18 +73,18 @@ class History:
         """A copy of the first `rows` rows."""
         return History({name: column[:rows] for name, column in self.columns.items()})
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str) -> AnyArray:
         return np.asarray(self.columns[name])
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that is needed to go on after round `k`. Arrays in it are never changed afterwards."""
+    """All that is needed to continue after round `k`. Arrays in it are never changed afterwards."""
 
     k: int
-    server: Any
-    clients: dict[str, np.ndarray]
-    history: "History"  # shared with the running loop, which only appends: the first `recorded` rows are this one's
+    server: State
+    clients: dict[str, AnyArray]
+    history: History  # shared with the running loop, which only appends: the first `recorded` rows belong to this one
     recorded: int = 0
     bytes_up: float = 0.0
     bytes_down: float = 0.0
@@ -90,14 +94,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Outcome:
-    model: np.ndarray
+    model: Floats
     history: History
     rounds: int
     stopped: str  # "" when all rounds were done, else why not
 
 
 def train(
-    algorithm: Algorithm,
+    algorithm: Method,
     transport: Transport,
     *,
     rounds: int,
@@ -110,12 +114,11 @@ def train(
 ) -> Outcome:
     """Run `algorithm` for `rounds` rounds over `transport`.
 
-    `after_round` is handed a checkpoint after every round: it may save it, show progress, or raise to stop.
+    `after_round` gets a checkpoint after every round: it may save it, show progress, or raise an error to stop.
     """
-    runs = streams.runs or 1
-    zeros = _read_only(_runs_shape(streams, 1, transport.dim), 0.0)
-    nobody = _read_only(_runs_shape(streams, transport.n, 1), False)
-    labels = getattr(transport, "labels", None)  # where columns are split between parties
+    runs, lead = streams.runs or 1, () if streams.runs is None else (streams.runs,)
+    zeros, nobody = np.broadcast_to(0.0, (*lead, 1, transport.dim)), np.broadcast_to(False, (*lead, transport.n, 1))
+    labels = getattr(transport, "labels", None)  # if columns are split between parties
 
     def hub(k: int) -> Hub:
         return Hub(transport.n, penalty, Draw(streams, _SERVER, k), k, nobody, zeros, labels)
@@ -124,63 +127,51 @@ def train(
     if resume is None:
         transport.start(algorithm)
         resume = Checkpoint(0, algorithm.init_server(hub(0)), transport.snapshot(), History())
-    server, history = resume.server, resume.history.first(resume.recorded)
-    up_so_far, down_so_far, seconds, done = resume.bytes_up, resume.bytes_down, resume.seconds, resume.k
-    masks = _rounds(participation, transport.n, streams, done, rounds)
-    stopped = _why_stop(algorithm, server, done, rounds)
-
-    while not stopped and done < rounds:
+    seed = None if streams.drawn else streams.seed
+    now = replace(resume, history=resume.history.first(resume.recorded), seed=seed)
+    masks = _rounds(participation, transport.n, streams, now.k, rounds)
+    stopped = _why_stop(algorithm, now, rounds)
+    while not stopped and now.k < rounds:
         k, active = next(masks, (0, nobody[..., 0]))
         if k == 0:
-            stopped = f"after round {done}: the schedule of participants ends here"
+            stopped = f"after round {now.k}: the schedule of participants ends here"
             break
-        begun = time.perf_counter()
-        here = hub(k)
-        down = algorithm.broadcast(server, replace(here, answered=active[..., None]))
+        begun, here = time.perf_counter(), hub(k)
+        down = algorithm.broadcast(now.server, replace(here, answered=active[..., None]))
         exchange = transport.exchange(algorithm, down, active, k)
         if exchange is None:
-            stopped = f"after round {done}: every client's budget is spent"
+            stopped = f"after round {now.k}: every client's budget is spent"
             break
-        if exchange.answered.any():
-            server = algorithm.server(server, exchange.up, replace(here, answered=exchange.answered[..., None]))
-            up_so_far += exchange.answered.sum() / runs * codec.bytes_per_client(exchange.up)
-        down_so_far += active.sum() / runs * codec.bytes_per_client(down)
-        seconds += time.perf_counter() - begun
-        done, stopped = k, _why_stop(algorithm, server, k, rounds)
+        up, answered = exchange.up, exchange.answered
+        if answered.any():
+            server = algorithm.server(now.server, up, replace(here, answered=answered[..., None]))
+            sent = answered.sum() / runs * codec.bytes_per_client(up)
+            now = replace(now, server=server, bytes_up=now.bytes_up + sent)
+        received = active.sum() / runs * codec.bytes_per_client(down)
+        seconds = now.seconds + time.perf_counter() - begun
+        now = replace(now, k=k, bytes_down=now.bytes_down + received, seconds=seconds)
+        stopped = _why_stop(algorithm, now, rounds)
         if k % record_every == 0 or k == rounds or stopped:
-            history.add(
-                runs,
-                run=np.arange(runs),
-                round=k,
-                answered=exchange.answered.sum(axis=-1),
-                bytes_up=up_so_far,
-                bytes_down=down_so_far,
-                seconds=seconds,
-                **transport.measure(algorithm.model(server)),
-            )
-        clients = transport.snapshot()
-        spent = (up_so_far, down_so_far, seconds, None if streams.drawn else streams.seed)
-        after_round(Checkpoint(k, server, clients, history, len(history), *spent))
-    return Outcome(algorithm.model(server), history, done, stopped)
+            _record(now, runs, answered, transport.measure(algorithm.model(now.server)))
+        now = replace(now, clients=transport.snapshot(), recorded=len(now.history))
+        after_round(now)
+    return Outcome(algorithm.model(now.server), now.history, now.k, stopped)
 
 
-def _why_stop(algorithm: Algorithm, server: Any, k: int, rounds: int) -> str:
-    reason = algorithm.stop(server) if 0 < k < rounds else ""
-    return f"after round {k}: {reason}" if reason else ""
+def _record(now: Checkpoint, runs: int, answered: Booleans, measured: dict[str, AnyArray]) -> None:
+    spent = {"bytes_up": now.bytes_up, "bytes_down": now.bytes_down, "seconds": now.seconds}
+    now.history.add(runs, run=np.arange(runs), round=now.k, answered=answered.sum(axis=-1), **spent, **measured)
+
+
+def _why_stop(algorithm: Method, now: Checkpoint, rounds: int) -> str:
+    reason = algorithm.stop(now.server) if 0 < now.k < rounds else ""
+    return f"after round {now.k}: {reason}" if reason else ""
 
 
 def _rounds(
     participation: Participation, n: int, streams: Streams, done: int, rounds: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """(k, who is asked) for the rounds still to do. Past rounds are drawn again, so that a resumed run agrees."""
+) -> Iterator[tuple[int, Booleans]]:
+    """(k, which clients are asked) for the rounds still to do. Past rounds are drawn again, so that resuming agrees."""
     for k, mask in zip(range(1, rounds + 1), participation.masks(n, streams), strict=False):
         if k > done:
             yield k, mask
-
-
-def _runs_shape(streams: Streams, *tail: int) -> tuple[int, ...]:
-    return tail if streams.runs is None else (streams.runs, *tail)
-
-
-def _read_only(shape: tuple[int, ...], value: float | bool) -> np.ndarray:
-    return np.broadcast_to(np.asarray(value), shape)

@@ -257,10 +257,3 @@ class Party:
 
         last = len(self.gram) - 1
         return float(eigvalsh(self.gram, subset_by_index=(last, last))[0]) * (1 + 1e-10)
-
-    @cached_property
-    def flattest(self) -> float:
-        """Smallest eigenvalue of D'D."""
-        from scipy.linalg import eigvalsh
-
-        return max(0.0, float(eigvalsh(self.gram, subset_by_index=(0, 0))[0])) if self.tall else 0.0

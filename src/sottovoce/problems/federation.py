@@ -58,10 +58,6 @@ class FederatedData(ABC):
     def message_size(self, loss: Loss) -> int:
         """How many numbers a message has: one per parameter of the model, or one per sample if columns are split."""
 
-    def model_parts(self) -> dict[str, Any]:
-        """How a model is shared out between the owners; not at all, unless columns are split."""
-        return {}
-
     @property
     def record_weight(self) -> float | Literal["mean"]:
         """What one record's loss counts for in its owner's f_i if all records weigh the same (`Objective`)."""
@@ -77,11 +73,15 @@ class FederatedData(ABC):
 
     @abstractmethod
     def fingerprint_arrays(self) -> list[AnyArray]:
-        """Arrays that change with anything in the data, for `ledger.memory.fingerprint`."""
+        """Everything that a fingerprint of all the data must depend on."""
 
     @abstractmethod
     def to_table(self) -> dict[str, Any]:
-        """[data] of a run on arrays, as plain values: public sizes and bounds, no entry of the data."""
+        """What is public about it, for the [data] table of a saved run."""
+
+    def model_parts(self) -> dict[str, Any]:
+        """How a model is divided between the owners; empty if it is not."""
+        return {}
 
     @abstractmethod
     def clients_table(self) -> dict[str, Any]:
@@ -188,12 +188,13 @@ class Federation(FederatedData):
         check.require(
             len(names) == len(clients), "Federation", f"needs one name per client ({len(clients)})", len(names)
         )
+        pairs: list[tuple[AnyArray, AnyArray]] = []
         for name, pair in zip(names, clients, strict=True):
-            fits = isinstance(pair, tuple | list) and len(pair) == 2
-            check.require(fits, "Federation", f"client {check.shown(name)} must be a pair (X, y)")
-        pairs = [(check.any_array("Federation", "X", X), check.any_array("Federation", "y", y)) for X, y in clients]
-        for name, (X, y) in zip(names, pairs, strict=True):
             who = f"client {check.shown(name)}"
+            fits = isinstance(pair, tuple | list) and len(pair) == 2
+            check.require(fits, "Federation", f"{who} must be a pair (X, y)")
+            X, y = check.any_array("Federation", "X", pair[0]), check.any_array("Federation", "y", pair[1])
+            pairs.append((X, y))
             check.require(X.ndim == 2 and y.ndim == 1, who, "X must have 2 axes and y one", (X.shape, y.shape))
             check.require(len(X) > 0, "Federation", f"{who} has no rows", hint="Leave it out")
             check.require(len(X) == len(y), "Federation", f"{who}: X and y must be equally long", (len(X), len(y)))

@@ -192,10 +192,6 @@ class VerticalFederation(FederatedData):
         """Party m with the labels and nobody else: what it could do by itself."""
         return VerticalFederation((self.parts[m],), self.y, (self.names[m],))
 
-    def model_parts(self) -> dict[str, Any]:
-        """Each party keeps its part of the model."""
-        return {"widths": self.widths}
-
     @property
     def record_weight(self) -> Literal["mean"]:
         return "mean"  # all owners have the same records
@@ -211,6 +207,9 @@ class VerticalFederation(FederatedData):
 
     def to_table(self) -> dict[str, Any]:
         return {"source": "arrays", "rows": self.samples, "split": list(self.widths), "holder": self.holder}
+
+    def model_parts(self) -> dict[str, Any]:
+        return {"widths": self.widths}
 
     def clients_table(self) -> dict[str, Any]:
         split = {"split": list(self.widths), "samples": self.samples}

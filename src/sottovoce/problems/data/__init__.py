@@ -11,10 +11,9 @@ from typing import Any
 
 from sottovoce.core import check
 from sottovoce.problems.data import libsvm_a9a, uci_adult, uci_arcene, uci_heart, uci_madelon
-from sottovoce.problems.data.dataset import Dataset, DatasetInfo
-from sottovoce.problems.data.files import FOLDER_VARIABLE, info
+from sottovoce.problems.data.dataset import Dataset, DatasetInfo, split, split_rows
 from sottovoce.problems.data.libsvm_a9a import a9a
-from sottovoce.problems.data.splitting import split, split_rows
+from sottovoce.problems.data.sources import FOLDER_VARIABLE, info
 from sottovoce.problems.data.uci_adult import ENCODINGS, adult
 from sottovoce.problems.data.uci_arcene import arcene
 from sottovoce.problems.data.uci_heart import heart
@@ -55,7 +54,6 @@ def load(name: str, **options: Any) -> Dataset:
     loader = LOADERS[check.one_of("data", "data set", name, LOADERS)]
     known = list(inspect.signature(loader).parameters)
     for option in options:
-        check.require(bool(known), name, f"takes no option {option!r}")
         check.one_of(name, "option", option, known)
     return loader(**options)
 

@@ -7,9 +7,8 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats
-from sottovoce.problems.data.copies import Rows, parts_of, with_test_part
-from sottovoce.problems.data.dataset import Dataset, Source
-from sottovoce.problems.data.files import lines, sign
+from sottovoce.problems.data.dataset import Dataset
+from sottovoce.problems.data.sources import Rows, Source, lines, parts_of, sign, with_test_part
 
 
 def challenge_files(name: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Madelon of the feature selection challenge (NIPS 2003), UCI Machine Learning Repository."""
 
 from sottovoce.problems.data.challenge import challenge_files, load_challenge
-from sottovoce.problems.data.dataset import Dataset, Part, Source
+from sottovoce.problems.data.dataset import Dataset
+from sottovoce.problems.data.sources import Part, Source
 
 SOURCE = Source(
     "madelon",

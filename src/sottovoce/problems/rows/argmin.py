@@ -87,14 +87,6 @@ class Subproblems:
                     )
         return answer
 
-    def gradient_norms(self, w: Floats) -> Floats:
-        """Euclidean norm of the gradient of each subproblem at `w`, (..., clients)."""
-        w = np.broadcast_to(np.asarray(w, dtype=np.float64), self.shape)
-        norms = np.empty(self.shape[:-1])
-        for place, _, problem in self:
-            norms[place] = np.linalg.norm(problem.gradient(w[place]))
-        return norms
-
 
 def subproblems(
     rows: StoredRows,

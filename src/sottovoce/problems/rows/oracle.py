@@ -120,8 +120,8 @@ class Rows(StoredRows):
     ) -> Floats:
         """Minimiser of f_i(w) + <linear, w> + ridge/2 |w|^2 + rho/2 |w - centre|^2, (..., clients, dim).
 
-        The Euclidean norm of the gradient is at most `tol` at every answer (`certificate` computes it), or this raises
-        an error. With `last_steps` it never raises.
+        The Euclidean norm of the gradient is at most `tol` at every answer, or this raises an error. With
+        `last_steps` it never raises.
 
         Parameters
         ----------
@@ -142,19 +142,6 @@ class Rows(StoredRows):
         problems = self._subproblems(centre, rho, linear, ridge, clients, row_cap)
         return problems.solve(centre if start is None else start, tol, last_steps)
 
-    def certificate(
-        self,
-        w: Floats,
-        centre: Floats,
-        rho: ArrayLike,
-        linear: ArrayLike = 0.0,
-        ridge: float = 0.0,
-        clients: ArrayLike | None = None,
-        row_cap: float | None = None,
-    ) -> Floats:
-        """Euclidean norm of the gradient of `argmin`'s objective at `w`, (..., clients)."""
-        return self._subproblems(centre, rho, linear, ridge, clients, row_cap).gradient_norms(w)
-
     def clipped_examples(
         self, w: Floats, client: int, clip: float, norm: int = 2, some: Integers | None = None
     ) -> Floats:
@@ -171,7 +158,7 @@ class Rows(StoredRows):
         return (slopes[:, :, None] * X[:, None, :]).reshape(len(X), self.dim)
 
     def moments(self, clients: Integers, kappa: float, row_bound: float, slope_bound: float) -> Floats:
-        """First and second moments of each client's records, weighted (`problems/moments.py`): (clients, width)."""
+        """First and second moments of each client's records, weighted (see `moments.py`): (clients, width)."""
         sums = [moments.of_client(self, int(client), kappa, row_bound, slope_bound) for client in clients]
         return self.weights[clients] * np.stack(sums)
 
