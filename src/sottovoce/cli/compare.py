@@ -36,12 +36,12 @@ def _print(compared: Mapping[str, Any], path: Path) -> None:
 
     runs = compared["runs"]
     for measure in MEASURES:
-        found = [run["measures"].get(measure.column) for run in runs]
-        if any(found):
-            private = any(one is not None and not one["released"] for one in found)
+        measured = [run["measures"].get(measure.column) for run in runs]
+        if any(measured):
+            private = any(one is not None and not one["released"] for one in measured)
             rows = [
                 [run["name"], *measure.texts(one), *measure.texts(one and one["difference"], sign=True)]
-                for run, one in zip(runs, found, strict=True)
+                for run, one in zip(runs, measured, strict=True)
             ]
             headings = ["run", "mean", "95 %\ninterval", "difference", "95 %\ninterval"]
             tables.print_table(headings, rows, {"run"}, f"{measure.words}{f' ({PRIVATE})' if private else ''}")

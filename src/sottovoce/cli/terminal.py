@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -61,7 +61,9 @@ def _code(error: Exception) -> int:
     return next((code for kind, code in kinds if isinstance(error, kind)), INTERNAL)
 
 
-def show(as_json: bool, quiet: bool, plain: Mapping[str, Any], lines: Iterable[str], text: Callable[[], None]) -> None:
+def show(
+    as_json: bool, quiet: bool, plain: Mapping[str, object], lines: Iterable[str], text: Callable[[], None]
+) -> None:
     """Print a result in the form that was asked for: as JSON, as a few lines for a script, or as text to read."""
     if as_json:
         tables.print_json(plain)

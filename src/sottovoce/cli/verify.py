@@ -23,27 +23,27 @@ def verify(
     """
     from sottovoce.auditing.verify import verify as check_folder
 
-    found = check_folder(folder)
-    line = "holds" if found.holds else "does not hold"
-    terminal.show(as_json, quiet, found.to_dict(), [line], lambda: _print(found))
-    if not found.holds:
+    verdict = check_folder(folder)
+    line = "holds" if verdict.holds else "does not hold"
+    terminal.show(as_json, quiet, verdict.to_dict(), [line], lambda: _print(verdict))
+    if not verdict.holds:
         raise typer.Exit(terminal.DOES_NOT_HOLD)
 
 
-def _print(found: "Verdict") -> None:
+def _print(verdict: "Verdict") -> None:
     """Every check, by how sure it is."""
     from sottovoce.auditing.verify import BROKEN, VERIFIED, WORD
 
     for status, heading in ((BROKEN, "Does not hold:"), (VERIFIED, "Verified:"), (WORD, "Rests on somebody's word:")):
-        checks = [one for one in found.checks if one.status == status]
+        checks = [one for one in verdict.checks if one.status == status]
         if checks:
             tables.note(heading)
         for one in checks:
             tables.note(f"  {one.about}: {one.words}")
-    if not found.holds:
-        tables.note(f"{found.folder} does NOT hold. Do not rely on its guarantee.")
-    elif found.guaranteed:
-        tables.note(f"{found.folder} holds, as far as files can show.")
+    if not verdict.holds:
+        tables.note(f"{verdict.folder} does NOT hold. Do not rely on its guarantee.")
+    elif verdict.guaranteed:
+        tables.note(f"{verdict.folder} holds, as far as files can show.")
     else:
-        tables.note(f"{found.folder} states no guarantee; its files are whole.")
-    tables.note(f"Digest of the folder: {found.digest}. Keep it elsewhere: it shows whether the folder was rewritten.")
+        tables.note(f"{verdict.folder} states no guarantee; its files are whole.")
+    tables.note(f"Digest of the folder: {verdict.digest}. Keep it elsewhere: it shows if the folder was rewritten.")

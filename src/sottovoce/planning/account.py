@@ -25,7 +25,7 @@ class Account:
     affordable_rounds: int | None  # within a given budget; None when no budget was given
     table: tuple[tuple[int, float], ...]  # (rounds, epsilon)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, for JSON."""
         return asdict(self)
 

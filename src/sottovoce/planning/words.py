@@ -143,5 +143,5 @@ def to_dict(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _algorithm(setting: Setting) -> dict[str, Any]:
+def _algorithm(setting: Setting) -> dict[str, object]:
     return {"name": setting.algorithm.name, **plain_fields(setting.algorithm)}

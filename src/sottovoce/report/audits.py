@@ -11,6 +11,8 @@ from sottovoce.report.style import ON_WHITE, REFERENCE, styles
 from sottovoce.report.tables import emphasised, print_table
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from sottovoce.auditing.finding import Check
     from sottovoce.auditing.membership import Curve
     from sottovoce.auditing.papers import Row
@@ -93,7 +95,7 @@ def print_checks(checks: Sequence["Check"]) -> None:
     print_table(headings, cells, headings)
 
 
-def _verdict(verdict: str, alarming: bool) -> Any:
+def _verdict(verdict: str, alarming: bool) -> "str | Text":
     return emphasised(verdict, alarming=True) if alarming else verdict
 
 

@@ -77,9 +77,9 @@ def compared(groups: Sequence[Repetitions]) -> dict[str, Any]:
     }
 
 
-def differ_in(groups: Sequence[Repetitions]) -> dict[str, list[Any]]:
+def differ_in(groups: Sequence[Repetitions]) -> dict[str, list[object]]:
     """The settings that are not the same in all: one value per run, None where it has no such setting."""
-    different: dict[str, list[Any]] = {}
+    different: dict[str, list[object]] = {}
     for table in dict.fromkeys(name for group in groups for name in group.first.config):
         tables = [group.first.config.get(table, {}) for group in groups]
         for key in dict.fromkeys(key for each in tables for key in each):

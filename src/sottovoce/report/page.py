@@ -36,14 +36,14 @@ def write(
 ) -> Path:
     """Read the runs, and write the page to `path`; an older page there is replaced."""
     check.require(path.suffix in (".html", ".htm"), str(path), "a report must be named *.html")
-    found = run_folders(folders)
+    run_paths = run_folders(folders)
     results = []
-    for done, folder in enumerate(found):
-        progress("reading runs", done, len(found))
+    for done, folder in enumerate(run_paths):
+        progress("reading runs", done, len(run_paths))
         result = read(folder)
         results.append(released(result) if released_only else result)
     progress("writing", 0, 0)
-    whole_files.replace_file(path, page(pool(found, results), title).encode())
+    whole_files.replace_file(path, page(pool(run_paths, results), title).encode())
     return path
 
 

@@ -15,14 +15,14 @@ _UNITS = ("one record", "one client", "one whole client", "one column of", "one 
 
 def run_folders(folders: Sequence[Path]) -> list[Path]:
     """Run folders among and directly inside `folders`."""
-    found: list[Path] = []
+    run_paths: list[Path] = []
     for folder in folders:
         if not folder.is_dir():
             raise MissingData(f"{folder}: there is no such run folder")
         inside = [folder] if (folder / store.CONFIG).exists() else sorted(folder.glob(f"*/{store.CONFIG}"))
         check.require(bool(inside), str(folder), f"is no run folder and holds none: there is no {store.CONFIG}")
-        found += [each if each == folder else each.parent for each in inside]
-    return found
+        run_paths += [each if each == folder else each.parent for each in inside]
+    return run_paths
 
 
 def read(folder: Path) -> Result:

@@ -105,14 +105,14 @@ def styles(names: Sequence[str]) -> list[Style]:
     known = {key: own_styles()[key] for key in keys if key in own_styles()}
     taken = {style.colour for style in known.values()}
     free = itertools.cycle([colour for colour in range(len(ON_WHITE)) if colour not in taken] or range(len(ON_WHITE)))
-    found: list[Style] = []
+    chosen: list[Style] = []
     for place, key in enumerate(keys):
         if key in known:
-            own = known[key]
-            found.append(Style(own.colour, (own.dashes + keys[:place].count(key)) % len(DASHES), own.marker))
+            base = known[key]
+            chosen.append(Style(base.colour, (base.dashes + keys[:place].count(key)) % len(DASHES), base.marker))
         else:
-            found.append(Style(next(free), place % len(DASHES), place % len(MARKERS)))
-    return found
+            chosen.append(Style(next(free), place % len(DASHES), place % len(MARKERS)))
+    return chosen
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def note(text: str) -> None:
     console().print(Text(text))
 
 
-def print_json(value: Mapping[str, Any]) -> None:
+def print_json(value: Mapping[str, object]) -> None:
     from sottovoce.experiment.whole_files import finite
 
     typer.echo(json.dumps(finite(value), indent=2, allow_nan=False))

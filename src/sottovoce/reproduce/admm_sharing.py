@@ -27,14 +27,14 @@ BEST_STEP = tuned("test_loss", "step", "method")
 
 @lru_cache(maxsize=1)
 def load(data: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    found = datasets.load(data, download=False)
-    assert found.test is not None
-    X, test = found.X, found.test[0]
+    loaded = datasets.load(data, download=False)
+    assert loaded.test is not None
+    X, test = loaded.X, loaded.test[0]
     if data != "a9a":
         low, high = X.min(axis=0), X.max(axis=0)
         width = np.maximum(high - low, 1e-12)
         X, test = (np.where(high > low, 2 * (part - low) / width - 1, 0.0) for part in (X, test))
-    return X, found.y, test, found.test[1]
+    return X, loaded.y, test, loaded.test[1]
 
 
 def trained(

@@ -83,13 +83,13 @@ def errors(
     federation = data(seed)
     best = optimum(federation)
     agents, exchanges = isinstance(algorithm, FedPLT), 2 if isinstance(algorithm, FedLin) else 1
-    found = [np.full(runs, np.sqrt(AGENTS if agents else 1) * np.linalg.norm(best))]  # x_0 = 0
+    distances = [np.full(runs, np.sqrt(AGENTS if agents else 1) * np.linalg.norm(best))]  # x_0 = 0
 
     def note(checkpoint: Checkpoint) -> None:
         if checkpoint.k % exchanges == 0:
             x = checkpoint.clients["client.x"] if agents else algorithm.model(checkpoint.server)
-            found.append(np.linalg.norm(x - best, axis=(-2, -1)))
-            if (found[-1] <= until * found[0]).all():
+            distances.append(np.linalg.norm(x - best, axis=(-2, -1)))
+            if (distances[-1] <= until * distances[0]).all():
                 raise Enough
 
     options: dict[str, Any] = {"participation": participation, "engine": "kernel" if runs > 1 else "numpy"}
@@ -106,15 +106,15 @@ def errors(
             runs=runs,
             **options,
         )
-    return np.array(found)
+    return np.array(distances)
 
 
 def _each_run(
     datasets: int, column: str, error_of: Callable[[int], np.ndarray], value: Callable[[np.ndarray], float]
 ) -> Columns:
     """A value of the errors of each run on each data set."""
-    found = [(seed, run, value(error)) for seed in range(datasets) for run, error in enumerate(error_of(seed).T)]
-    dataset, run, values = np.array(found).T
+    rows = [(seed, run, value(error)) for seed in range(datasets) for run, error in enumerate(error_of(seed).T)]
+    dataset, run, values = np.array(rows).T
     return {"dataset": dataset.astype(int), "run": run.astype(int), column: values}
 
 

@@ -114,7 +114,7 @@ def run(
     trace: bool = False,
 ) -> Columns:
     """CR, f/m, TCT (CPU seconds) and SNR of every trial; or with `trace` f/m over rounds, without stopping."""
-    found = []
+    recorded = []
     for seed in range(partitions):
         rows = _rows(m, seed)
         trials = _Trials(rows, _method(method, m, share, k0), runs, most, stop=not trace)
@@ -123,11 +123,11 @@ def run(
         watch(trials.algorithm, rows, _goal(rows), sv.Published(epsilon), trials, **options)
         if trace:
             values = enumerate(trials.values, start=1)
-            found += [(seed * runs + r, k, value) for k, row in values for r, value in enumerate(row)]
+            recorded += [(seed * runs + r, k, value) for k, row in values for r, value in enumerate(row)]
         else:
-            found += [(seed * runs + r, *trials.ends[r]) for r in range(runs)]
+            recorded += [(seed * runs + r, *trials.ends[r]) for r in range(runs)]
     names = ("run", "round", "objective") if trace else ("run", "CR", "objective", "TCT", "SNR")
-    return dict(zip(names, np.array(found).T, strict=True))
+    return dict(zip(names, np.array(recorded).T, strict=True))
 
 
 # ------------------------------------------------------------------------------------------------------------- Figure 2

@@ -33,9 +33,9 @@ def verdicts(experiment: Experiment, table: Table, robust_only: bool = False) ->
 
 
 def _verdict(experiment: Experiment, claim: Claim, table: Table) -> Verdict:
-    found = claim.measure(table)
+    finding = claim.measure(table)
     return Verdict(
-        experiment.name, claim.says, claim.paper, found.measured, found.same, "" if found.same else claim.why
+        experiment.name, claim.says, claim.paper, finding.measured, finding.same, "" if finding.same else claim.why
     )
 
 
@@ -55,7 +55,7 @@ def text(experiments: Mapping[str, Experiment], out: Path) -> str:
     for experiment in experiments.values():
         by_paper.setdefault(experiment.paper, []).append(experiment)
     for paper, group in by_paper.items():
-        found: list[Verdict] = []
+        decided: list[Verdict] = []
         body = []
         for experiment in group:
             data = out / f"{experiment.name}.parquet"
@@ -64,11 +64,11 @@ def text(experiments: Mapping[str, Experiment], out: Path) -> str:
                 continue
             table, quick = runner.read(data)
             rows = verdicts(experiment, table, robust_only=quick)
-            found += rows
+            decided += rows
             body.append(_section(experiment, table, rows, quick, out.name))
-        held = sum(row.same for row in found)
+        held = sum(row.same for row in decided)
         run = sum((out / f"{experiment.name}.parquet").exists() for experiment in group)
-        summary.append(f"| {paper} | {run} of {len(group)} | {len(found)} | {held} | {len(found) - held} |")
+        summary.append(f"| {paper} | {run} of {len(group)} | {len(decided)} | {held} | {len(decided) - held} |")
         sections.append(f"## {paper}\n\n" + "\n".join(body))
     return _HEAD + "\n".join(summary) + "\n\n" + "\n".join(sections)
 
