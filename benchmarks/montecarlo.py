@@ -12,7 +12,7 @@ from sottovoce.auditing.audit import Player
 from sottovoce.auditing.papers import proven_game
 from sottovoce.core.participation import KOfN
 from sottovoce.core.random.streams import Streams
-from sottovoce.reproduce import fed_plt_runs as paper
+from sottovoce.reproduce import fed_plt as paper
 
 SEEDS, PLAYS = 100, 20_000
 ROUNDS = 50

@@ -54,7 +54,7 @@ def main() -> None:
     down, everyone = Down(np.zeros((1, FEATURES))), np.ones(CLIENTS, dtype=bool)
     clients, ledger = np.arange(CLIENTS), place.ledger
     assert ledger is not None
-    event = place.door.event  # type: ignore[attr-defined]
+    event = place.door.event
 
     exact = median_ms(lambda: plain.exchange(algorithm, down, everyone, 1), 60)
     private = median_ms(lambda: place.exchange(algorithm, down, everyone, 1), 60)

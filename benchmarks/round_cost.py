@@ -83,16 +83,16 @@ def play(place: LocalClients, algorithm: Algorithm) -> Iterator[int]:
 
     def hub(k: int) -> Hub:
         draw, zeros = Draw(place.streams, SERVER_ONLY, k), np.zeros((1, place.dim))
-        return Hub(place.n, place.objective.penalty, draw, k, everyone[:, None], zeros)
+        return Hub(place.n, place.task.objective.penalty, draw, k, everyone[:, None], zeros)
 
-    plain, asked = place.rows.gradient, 0
+    plain, asked = place.exact.gradient, 0
 
     def counted(*about: Any) -> np.ndarray:
         nonlocal asked
         asked += 1
         return plain(*about)
 
-    place.rows.gradient = counted  # type: ignore[method-assign]
+    place.exact.gradient = counted
     everyone = np.ones(place.n, dtype=bool)
     place.start(algorithm)
     server = algorithm.init_server(hub(0))
@@ -116,7 +116,7 @@ class Cost:
 def measure(place: LocalClients, algorithm: Algorithm, times: int) -> Cost:
     """Medians over `times` rounds; one round of FedLin is two exchanges."""
     exchanges = 2 if algorithm.name == "fedlin" else 1
-    one_gradient, clip = place.rows.gradient, clip_of(place)
+    one_gradient, clip = place.exact.gradient, clip_of(place)
     rounds = play(place, algorithm)
     taken, one_pass, needed = [], [], []
     for number in range(WARM_UP + times):

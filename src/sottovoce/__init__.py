@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from sottovoce import algorithms as algorithms, auditing as auditing, cli as cli, core as core, deploy as deploy
     from sottovoce import estimators as estimators, experiment as experiment, ledger as ledger, planning as planning
     from sottovoce import privacy as privacy, problems as problems, report as report, reproduce as reproduce
-    from sottovoce import solvers as solvers
+    from sottovoce import rules as rules, solvers as solvers
     from sottovoce.algorithms import *  # noqa: F403 (a new algorithm needs no line here)
     from sottovoce.auditing.finding import Finding
     from sottovoce.auditing.verify import verify as verify

@@ -39,6 +39,8 @@ PLANS: dict[str, tuple[Any, str]] = {
 
 def planned(name: str, noise: Any = "secure") -> tuple[sv.Proven, list[int], tuple[Event, ...]]:
     """The privacy mode, how often each kind of question is asked in 20 rounds, and what an answer is."""
+    algorithm: Any
+    relation: Any
     algorithm, relation = PLANS[name]
     privacy = sv.Proven(1.0, 1e-5, 1.0, relation=relation, noise=noise)
     asks = algorithm.asks()

@@ -8,9 +8,11 @@ has a relative error of at most count u / (1 - count u) of the sum of their size
 `shorten_rows` prepares stored data.
 """
 
+from typing import Any
+
 import numpy as np
 
-from sottovoce.core.arrays import Floats, Integers, Matrix, Numbers
+from sottovoce.core.arrays import Booleans, Floats, Integers, Matrix, Numbers
 
 TINY = 2.0**-900  # bounds below it count as 0: next to them the absolute error of denormal numbers would not be small
 
@@ -49,7 +51,7 @@ def clip_matrix(matrix: Matrix, bound: float, axis: int) -> Matrix:
         return np.ascontiguousarray(clip_rows(matrix.T, bound).T) if axis == 0 else clip_rows(matrix, bound)
     from scipy.sparse import csr_array
 
-    result = csr_array(matrix, dtype=np.float64, copy=True)
+    result: Any = csr_array(matrix, dtype=np.float64, copy=True)
     result.sum_duplicates()
     rows, columns = (int(length) for length in matrix.shape)
     if axis == 0:
@@ -118,11 +120,12 @@ def clip_entries(entries: Floats, owner: Integers, owners: int, count: int, clip
     return np.where(keeps[owner], entries, scaled * factor[owner])
 
 
-def _scaling(top: Floats, norms: Floats, clip: Numbers, count: int) -> tuple[Floats, Floats]:
+def _scaling(top: Floats, norms: Floats, clip: Numbers, count: int) -> tuple[Booleans, Floats]:
     """Which vectors may stay as they are, and by what the others, divided by their largest entry, are multiplied.
 
     `top`: the largest entry of each vector; `norms`: the norm of each vector divided by that, of `count` numbers.
     """
     clip = np.where(np.asarray(clip) >= TINY, clip, 0.0)
     factor = clip / np.maximum(norms, 1.0) * (1.0 - room(count))
-    return top <= factor, np.where(top < np.inf, factor, 0.0)
+    within: Booleans = top <= factor
+    return within, np.where(top < np.inf, factor, 0.0)

@@ -6,7 +6,7 @@ A `Guarantee` holds the number, the theorem behind it with its constants, and ev
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -173,7 +173,7 @@ class Guarantee:
     def from_dict(cls, said: Mapping[str, Any]) -> "Guarantee":
         """What `to_dict` gave, as it was: a text that does not follow from the fields stays what it is."""
         values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in said.items()
+            name: tuple(cast(list[Any], value)) if isinstance(value, list) else value for name, value in said.items()
         }
         values["assumptions"] = tuple(Assumption(**one) for one in values.get("assumptions", ()))
         unknown = sorted(values.keys() - {each.name for each in fields(cls)})

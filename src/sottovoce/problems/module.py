@@ -292,7 +292,7 @@ class ModuleRows(Rows):
         answer = np.zeros((runs, len(active.sizes), self.dim))
         for run, i in np.ndindex(answer.shape[:2]):
             point = points[run if len(points) > 1 else 0]
-            rows = active.starts[i] + np.arange(active.sizes[i])
+            rows = active.starts[i] + np.arange(int(active.sizes[i]))
             if len(keep):
                 rows = rows[keep[run if len(keep) > 1 else 0, active.bounds[i] : active.bounds[i + 1]]]
             for low in range(0, len(rows), step):

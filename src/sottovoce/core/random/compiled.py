@@ -5,6 +5,7 @@ without: for a small draw threads cost more than they save.
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 from numba import njit, prange, types
@@ -15,7 +16,8 @@ from sottovoce.core.random.philox import M0, M1, W0, W1
 
 BLOCK = 1024  # numbers whose tails are gathered
 _PARTS = (quantiles.to_unit, quantiles.middle_quantile, quantiles.tail_quantile)
-_unit, _middle, _tail = (njit(error_model="numpy")(part) for part in _PARTS)
+_compiled: list[Any] = [njit(error_model="numpy")(part) for part in _PARTS]
+_unit, _middle, _tail = _compiled
 _WHOLE, _REAL = types.uint64, types.float64
 _KEYS = types.Array(_WHOLE, 1, "C", readonly=True)
 

@@ -92,7 +92,7 @@ class ClientDoor(ProvenDoor):
                 return self._one_by_one(visit)
             for u, centre in promised[len(releases) :]:
                 releases(u, centre=centre)
-        return public_after if after is None else after, releases.message(type(public_up), places)
+        return public_after if after is None else after, releases.message(public_up.__class__, places)
 
     def _of_ledger(self, error: Exception) -> bool:
         return error is self._ledger_error

@@ -123,7 +123,7 @@ class Releases:
 
     def sealed(self, upload: Any) -> Any:
         """The upload, made of the kept bytes; refuses a field that did not come out of `release`."""
-        return self.message(type(upload), places_of(upload, [kept.given for kept in self._kept]))
+        return self.message(upload.__class__, places_of(upload, [kept.given for kept in self._kept]))
 
     def message(self, kind: type[Any], places: Mapping[str, int | None]) -> Any:
         """A message whose fields are what these calls of `release` gave, whatever its class does when it is made."""
