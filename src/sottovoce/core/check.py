@@ -15,10 +15,10 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sized
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeGuard, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from sottovoce.core.arrays import AnyArray, Floats
 
@@ -54,6 +54,7 @@ ROW_BOUND = (  # all places where one can be stated
     "Federation.from_arrays(..., row_bound=...), prepare=PublicScaler(...) or row_bound=... of an estimator, [data] "
     "row_bound in a file"
 )
+Choice = TypeVar("Choice")
 _NOTHING = object()
 _LONGEST_TEXT = 80  # characters of a setting that a message contains
 
@@ -189,13 +190,13 @@ def is_whole(value: object, at_least: int = 1) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= at_least)
 
 
-def one_of(who: str, what: str, value: str, known: Iterable[str]) -> str:
+def one_of(who: str, what: str, value: Choice, known: Iterable[Choice]) -> Choice:
     """`value` if it is one of `known`; else an error that names the known value that is spelt most like it."""
     names = list(known)
     single = isinstance(value, str) or not hasattr(value, "__len__")  # comparing an array would compare its entries
     if single and value in names:
         return value
-    near = difflib.get_close_matches(value, names, n=1, cutoff=0.5) if isinstance(value, str) else []
+    near = difflib.get_close_matches(value, map(str, names), n=1, cutoff=0.5) if isinstance(value, str) else []
     hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(map(str, names))}"
     raise InvalidInput(f"{who}: unknown {what} {shown(value)}. {hint}")
 
@@ -246,9 +247,8 @@ def fields(instance: Any) -> None:
         ...
     sottovoce.core.check.InvalidInput: Method: unknown solver 'newtn'. Did you mean 'newton'?
     """
-    kind = cast(type, type(instance))
-    for name, rule in _rules(kind):
-        rule(kind.__name__, name, getattr(instance, name))
+    for name, rule in _rules(instance.__class__):
+        rule(instance.__class__.__name__, name, getattr(instance, name))
 
 
 Rule = Callable[[str, str, Any], object]  # (class name, field name, value), raises an error
@@ -292,6 +292,13 @@ def _either(optional: bool, of_text: Rule | None, of_other: Rule | None, who: st
 # -------------------------------------------------------------------------------------------------------------- arrays
 
 
+def options(who: str, given: Iterable[str], known: list[str]) -> None:
+    """Refuse the name of an option that is not one of `known`."""
+    for name in given:
+        require(bool(known), who, f"takes no option {name!r}")
+        one_of(who, "option", name, known)
+
+
 def utf8(who: str, content: bytes, what: str) -> str:
     """`content` as text. Python's error contains all of it, so ours is raised after it, not while handling it."""
     try:
@@ -310,7 +317,7 @@ def any_array(who: str, name: str, value: ArrayLike | None) -> AnyArray:
     raise InvalidInput(f"{who}: {name} must be an array, and its rows are of unequal length")
 
 
-def finite_array(who: str, name: str, value: ArrayLike, ndim: int, dtype: type = np.float64) -> AnyArray:
+def finite_array(who: str, name: str, value: ArrayLike, ndim: int, dtype: DTypeLike = np.float64) -> AnyArray:
     """`value` as an array of `ndim` axes with finite entries; the error names the position of the first bad entry."""
     array = _as_numbers(value, dtype)
     if array is None:
@@ -337,7 +344,7 @@ def positive_array(who: str, name: str, value: ArrayLike) -> Floats:
     return array
 
 
-def _as_numbers(value: ArrayLike, dtype: type) -> AnyArray | None:
+def _as_numbers(value: ArrayLike, dtype: DTypeLike) -> AnyArray | None:
     """None if it cannot be. The caller raises: NumPy's error quotes an entry, and would stay in the context of ours."""
     try:
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such

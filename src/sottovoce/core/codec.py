@@ -1,41 +1,41 @@
-"""Messages and states as named arrays, and back: what goes over a wire, into a checkpoint, or into a byte count.
+"""Messages and states as named arrays, and back: for a network, a checkpoint, or a count of bytes.
 
 A message or a state is a frozen dataclass whose fields are float64 arrays with a client axis (the last but one).
-Nothing else can be encoded and nothing is ever executed on the way in.
+Nothing else can be encoded, and decoding executes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers
 from sottovoce.core.check import InvalidInput
 
-Message = TypeVar("Message")
+Message = TypeVar("Message", bound=Any)  # a dataclass of arrays
 
 
-def to_arrays(message: Any) -> dict[str, np.ndarray]:
+def to_arrays(message: Any) -> dict[str, Floats]:
     """The fields of a message by name; refuses a field that is not an array with a client axis."""
-    arrays = {field.name: getattr(message, field.name) for field in fields(message)}
+    arrays: dict[str, Floats] = {field.name: getattr(message, field.name) for field in fields(message)}
     for name, array in arrays.items():
-        if not (isinstance(array, np.ndarray) and array.ndim >= 2 and array.dtype == np.float64):
-            kind = (
-                f"{array.dtype} array of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-            )
+        is_array = isinstance(array, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance] (what others wrote)
+        if not (is_array and array.ndim >= 2 and array.dtype == np.float64):
+            kind = f"{array.dtype} array of shape {array.shape}" if is_array else type(array).__name__
             who = type(message).__name__
             raise InvalidInput(f"{who}.{name} must be a float64 array (..., clients, coordinates), got {kind}")
     return arrays
 
 
-def from_arrays(kind: type[Message], arrays: dict[str, np.ndarray], like: Message | None = None) -> Message:
+def from_arrays(kind: type[Message], arrays: dict[str, AnyArray], like: Message | None = None) -> Message:
     """Build a message from named arrays that came from outside, refusing what does not fit.
 
     With `like`, every array must also have the shape of `like`'s field. Entries must be finite.
     """
     who = kind.__name__
-    wanted = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    wanted = [field.name for field in fields(kind)]
     given = ", ".join(sorted(arrays))
     check.require(sorted(arrays) == sorted(wanted), who, f"needs exactly the fields {wanted}", given)
     for name, array in arrays.items():
@@ -47,20 +47,20 @@ def from_arrays(kind: type[Message], arrays: dict[str, np.ndarray], like: Messag
     return kind(**{name: arrays[name] for name in wanted})
 
 
-def rows(message: Message, clients: np.ndarray) -> Message:
-    """The rows of some clients; what all clients share (client axis of length one) stays as it is."""
+def rows(message: Message, clients: Integers) -> Message:
+    """The rows of some clients; arrays that all clients share (client axis of length one) stay as they are."""
     return _map(message, lambda x: x if x.shape[-2] == 1 else x[..., clients, :])
 
 
-def merge(old: Message, new: Message, clients: np.ndarray, takes: np.ndarray) -> Message:
+def merge(old: Message, new: Message, clients: Integers, takes: Booleans) -> Message:
     """`old` with the rows `clients` replaced by `new`, where `takes` (..., clients, 1) says so. Nothing is mutated."""
 
-    def put(name: str) -> np.ndarray:
+    def put(name: str) -> Floats:
         whole = getattr(old, name).copy()
         whole[..., clients, :] = np.where(takes, getattr(new, name), whole[..., clients, :])
         return whole
 
-    return type(old)(**{field.name: put(field.name) for field in fields(old)})  # type: ignore[arg-type]
+    return type(old)(**{field.name: put(field.name) for field in fields(old)})
 
 
 def stacked(messages: Sequence[Message]) -> Message:
@@ -70,19 +70,19 @@ def stacked(messages: Sequence[Message]) -> Message:
 
 
 def empty_rows(message: Message, n: int, fill: float = 0.0) -> Message:
-    """A message of the same kind for `n` clients, with nothing in it yet."""
+    """A message of the same kind for `n` clients, all its numbers `fill`."""
     return _map(message, lambda x: np.full((*x.shape[:-2], n, x.shape[-1]), fill))
 
 
-def under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def under(prefix: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
     """The arrays whose names start with `prefix`, by the rest of their names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def bytes_per_client(message: Any) -> int:
-    """What one client's share of this message weighs on the wire: 8 bytes a number, names and framing left out."""
+    """The bytes that one client's share of this message takes: 8 for each number, without names and framing."""
     return sum(8 * array.shape[-1] for array in to_arrays(message).values())
 
 
-def _map(message: Message, change: Any) -> Message:
+def _map(message: Message, change: Callable[[Floats], Floats]) -> Message:
     return type(message)(**{name: change(array) for name, array in to_arrays(message).items()})

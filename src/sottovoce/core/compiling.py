@@ -8,7 +8,8 @@ import hashlib
 import sys
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any
+
+from sottovoce.core.lazy import untyped
 
 KERNEL_PAYS_FROM, THREADS_PAY_FROM = 4096, 1 << 18  # numbers in one call
 
@@ -26,7 +27,11 @@ def threads_pay(count: int) -> bool:
 
 
 def compile_for(
-    signature: object, function: FunctionType, uses: Sequence[FunctionType] = (), tables: object = (), **options: Any
+    signature: object,
+    function: FunctionType,
+    uses: Sequence[FunctionType] = (),
+    tables: object = (),
+    **options: bool | set[str],
 ) -> Kernel:
     """`function` compiled for this signature and no other, and cached on disk if there is a place to write.
 
@@ -34,14 +39,12 @@ def compile_for(
     what else decides the machine code: the options, and the functions (`uses`) and constants (`tables`) that are
     compiled into it from other files.
     """
-    from numba import njit
-
     code = [(part.__code__.co_code, part.__code__.co_consts, part.__code__.co_names) for part in uses]
-    settings = sorted((name, sorted(value) if isinstance(value, set) else value) for name, value in options.items())
+    settings = [(name, sorted(value) if isinstance(value, set) else value) for name, value in sorted(options.items())]
     digest = hashlib.sha256(repr((settings, code, tables)).encode()).hexdigest()[:12]
     named = FunctionType(function.__code__, function.__globals__, function.__name__)
     named.__qualname__ = f"{function.__name__}_{digest}"
-    kernel: Any = njit(error_model="numpy", **options)(named)
+    kernel = untyped("numba").njit(error_model="numpy", **options)(named)
     with contextlib.suppress(RuntimeError):  # no place to write: compile in each process
         kernel.enable_caching()
     kernel.compile(signature)

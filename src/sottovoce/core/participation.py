@@ -1,7 +1,7 @@
-"""Who takes part in which round. Not an algorithm's business, and never a source of privacy.
+"""Which clients take part in which round. Algorithms do not decide this, and it adds no privacy.
 
-The server draws these sets and sees who answers, so client sampling amplifies nothing against it; what counts for
-a client's budget is `most(rounds)`, the largest number of rounds it can be asked in.
+The server draws these sets and sees who answers, so sampling clients hides nothing from it. What counts for a client's
+budget is `most(rounds)`, the largest number of rounds in which it can be asked.
 """
 
 from abc import ABC, abstractmethod
@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.arrays import Booleans, Floats
 from sottovoce.core.check import Whole
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
@@ -34,19 +35,19 @@ class Participation(ABC):
         check.fields(self)
 
     @abstractmethod
-    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
-        """For rounds 1, 2, ...: which of the `n` clients are asked, (runs?, n) of bool. Replays from the seed."""
+    def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:
+        """For rounds 1, 2, ...: which of the `n` clients are asked, (runs?, n). The same seed gives the same sets."""
 
     def most(self, rounds: int) -> int:
         """The largest number of rounds in which one client can be asked."""
         return rounds
 
     def rate(self, n: int) -> float:
-        """The chance that one of `n` clients is asked in a round, or a bound on it: what some papers' claims assume."""
+        """The probability that one of `n` clients is asked in a round, or a bound on it: some papers' claims use it."""
         return 1.0
 
     def meet(self, n: int) -> bool:
-        """Whether in the long run all of `n` clients are linked by rounds that two of them take part in."""
+        """Whether, over many rounds, all of `n` clients are linked by rounds in which two of them take part."""
         return True
 
 
@@ -63,7 +64,7 @@ class Everyone(Participation):
 
     name: ClassVar[str] = "everyone"
 
-    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
+    def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:
         everyone = np.ones(_shape(streams, n), dtype=bool)
         while True:
             yield everyone
@@ -84,7 +85,7 @@ class KOfN(Participation):
     k: Whole
     name: ClassVar[str] = "k-of-n"
 
-    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
+    def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:
         check.require(self.k <= n, "KOfN", f"k must be at most the number of clients ({n})", self.k)
         for draw in _draws(n, streams):
             yield _smallest(draw, self.k)
@@ -115,7 +116,7 @@ class Bernoulli(Participation):
         for p in np.atleast_1d(self.p):
             check.require(0 < p <= 1, "Bernoulli", "p must lie in (0, 1]", float(p))
 
-    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
+    def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:
         p = np.atleast_1d(np.asarray(self.p, dtype=np.float64))
         check.require(len(p) in (1, n), "Bernoulli", f"p must be one number or one per client ({n})", len(p))
         for draw in _draws(n, streams):
@@ -129,7 +130,7 @@ class Bernoulli(Participation):
 class Covering(Participation):
     """`k` clients a round, at random, but everyone at least once in each block of `within` rounds: FedEPM's (29).
 
-    A place goes to a client that was asked before in the block only while enough places are left for the others.
+    A client that was asked before in the block is asked again only while enough places are left for the others.
 
     Examples
     --------
@@ -144,7 +145,7 @@ class Covering(Participation):
     within: Whole
     name: ClassVar[str] = "covering"
 
-    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
+    def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:
         enough = self.k <= n <= self.k * self.within
         check.require(enough, "Covering", f"needs k <= {n} <= k * within ({n} clients)", (self.k, self.within))
         waiting = np.ones(_shape(streams, n), dtype=bool)
@@ -165,7 +166,7 @@ class Covering(Participation):
 
 @dataclass(frozen=True)
 class Schedule(Participation):
-    """A given list of sets of clients, one per round: a recorded trace, stragglers and all.
+    """A given list of sets of clients, one per round: for example who answered in a recorded run.
 
     Examples
     --------
@@ -178,7 +179,7 @@ class Schedule(Participation):
     sets: tuple[tuple[int, ...], ...]
     name: ClassVar[str] = "schedule"
 
-    def masks(self, n: int, streams: Streams) -> Iterator[np.ndarray]:
+    def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:
         for round_, chosen in enumerate(self.sets, start=1):
             fits = all(0 <= client < n for client in chosen)
             check.require(fits, "Schedule", f"round {round_} must name clients 0..{n - 1}, got {list(chosen)}")
@@ -209,7 +210,7 @@ def _shape(streams: Streams, n: int) -> tuple[int, ...]:
     return (n,) if streams.runs is None else (streams.runs, n)
 
 
-def _draws(n: int, streams: Streams) -> Iterator[np.ndarray]:
+def _draws(n: int, streams: Streams) -> Iterator[Floats]:
     """One uniform number per client and round: (runs?, n)."""
     server = np.array([SERVER], dtype=np.uint64)
     round_ = 0
@@ -218,7 +219,8 @@ def _draws(n: int, streams: Streams) -> Iterator[np.ndarray]:
         yield streams.uniform(server, round_, Purpose.PARTICIPATION, n)[..., 0, :]
 
 
-def _smallest(draw: np.ndarray, k: int) -> np.ndarray:
+def _smallest(draw: Floats, k: int) -> Booleans:
+    """Which clients have the `k` smallest numbers."""
     chosen = np.argpartition(draw, k - 1, axis=-1)[..., :k]
     mask = np.zeros(draw.shape, dtype=bool)
     np.put_along_axis(mask, chosen, True, axis=-1)

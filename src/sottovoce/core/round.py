@@ -67,7 +67,7 @@ class History:
             self.columns.setdefault(name, []).extend(several)
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values()), []))
+        return max(map(len, self.columns.values()), default=0)
 
     def first(self, rows: int) -> "History":
         """A copy of the first `rows` rows."""

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -17,7 +18,7 @@ def toml_key(key: str) -> str:
 def toml_value(value: object) -> str:
     """Text, a number, a truth value, or a list or table of these, on one line."""
     if isinstance(value, np.generic):
-        value = value.item()
+        value = cast(object, value.item())
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -25,19 +26,20 @@ def toml_value(value: object) -> str:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml_value, value))}]"
+        return f"[{', '.join(map(toml_value, cast(Sequence[object], value)))}]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{toml_key(key)} = {toml_value(each)}" for key, each in value.items()) + "}"
+        table = cast(Mapping[str, object], value)
+        return "{" + ", ".join(f"{toml_key(key)} = {toml_value(each)}" for key, each in table.items()) + "}"
     rule = "a value must be text, a number, true, false, or a list or table of these"
     raise InvalidInput(f"TOML: {rule}, got {shown(value)}")
 
 
 def to_toml(tables: Mapping[str, Mapping[str, object]]) -> str:
     """Tables as TOML. Of a table that holds a table of tables, every table stands under a title of its own."""
-    blocks = []
+    blocks: list[tuple[str, Mapping[str, object]]] = []
     for name, table in tables.items():
-        deep = any(isinstance(value, Mapping) and _holds_tables(value) for value in table.values())
-        below = {key: value for key, value in table.items() if deep and isinstance(value, Mapping)}
+        tables_inside = _tables_in(table)
+        below = tables_inside if any(_tables_in(inner) for inner in tables_inside.values()) else {}
         blocks.append((toml_key(name), {key: value for key, value in table.items() if key not in below}))
         blocks += [(f"{toml_key(name)}.{toml_key(key)}", value) for key, value in below.items()]
     return "\n".join(
@@ -46,8 +48,8 @@ def to_toml(tables: Mapping[str, Mapping[str, object]]) -> str:
     )
 
 
-def _holds_tables(table: Mapping[str, object]) -> bool:
-    return any(isinstance(value, Mapping) for value in table.values())
+def _tables_in(table: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
+    return {key: cast(Mapping[str, object], value) for key, value in table.items() if isinstance(value, Mapping)}
 
 
 def _text(text: str) -> str:

@@ -1,10 +1,10 @@
-"""Losses and penalties whose stated constants this library vouches for, by their exact types.
+"""This library's own losses and penalties: their stated constants are tested, and may be relied on.
 
-Noise of a proven door rests on such constants (the largest slope of a loss, its curvature, a prox that stretches no
-distance). A subclass may state others, and nothing checks them; so a subclass is not vouched for.
+The noise of a proven door rests on such constants (the largest slope of a loss, its curvature, a prox that increases no
+distance). A subclass may state others, and nothing checks them. So only the exact types count.
 """
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 _TYPES: set[type] = set()
 Kind = TypeVar("Kind", bound=type)
@@ -16,9 +16,8 @@ def vouch(kind: Kind) -> Kind:
     return kind
 
 
-def vouched(thing: Any) -> bool:
-    """Whether its constants may be relied on: its type is one of ours, and it hides nothing of it by an attribute of
-    its own."""
+def vouched(thing: object) -> bool:
+    """Whether its constants may be relied on: its type is one of ours, and no attribute of its own hides the type's."""
     kind = type(thing)
-    fields = getattr(kind, "__dataclass_fields__", {})
+    fields: dict[str, object] = getattr(kind, "__dataclass_fields__", {})
     return kind in _TYPES and not any(name not in fields and hasattr(kind, name) for name in vars(thing))

@@ -1,28 +1,32 @@
 """The exact oracle of a linear model whose columns belong to different parties.
 
-Nothing here adds noise or asks whether an answer may be given: that is the business of the door that wraps it.
+It adds no noise and does not ask whether an answer may be given: that is done by the door that wraps it
+(`privacy/doors`).
 
 Party m has D_m, one row per sample. A model x_m stands in the first d_m places of a row as long as the widest party.
-What a party gets never depends on who else is asked, not in the last bit: parties (and runs) are served one by one.
+A party's answer never depends on who else is asked, not even in the last bit: parties (and runs) are served one by one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import Matrix
+from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Matrix
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.contract import Layout
+from sottovoce.core.lazy import untyped
 from sottovoce.problems.penalties import Penalty
 
-MOST = 12_000  # of the smaller of samples and columns of a party: the matrix that is factorised takes its square
+MOST = 12_000  # samples or columns of a party, whichever is smaller: the factorised matrix has the square of it
 TOLERANCE = 1e-12  # of a solver's certificate, relative to the data
 _MOST_STEPS = 100_000
-_STEPS_BETWEEN = 5  # gradient steps between two guesses of the coordinates that do not sit at a kink
+_STEPS_BETWEEN = 5  # gradient steps between two guesses of the coordinates that are not at a kink
+
+Solver = Callable[[Floats], Floats]
 
 
 class Columns:
@@ -49,17 +53,17 @@ class Columns:
         self.parties = [Party(part, penalty) for part in parts]
         self.penalty = penalty
         self.samples = self.dim = int(parts[0].shape[0])
-        self.widths = np.array([party.width for party in self.parties])
+        self.widths: Integers = np.array([party.width for party in self.parties])
         self.widest = int(self.widths.max())
 
-    def fit(self, target: np.ndarray, rho: np.ndarray, clients: np.ndarray, certified: bool = True) -> np.ndarray:
+    def fit(self, target: Floats, rho: Floats, clients: Integers, certified: bool = True) -> Floats:
         """x_m = argmin_x r(x) + rho/2 |D_m x − target_m|², (runs?, parties, widest).
 
-        Where no certificate is reached this raises. With `certified` False no party's numbers make it raise, since that
-        would tell something of them: the last step has to do, and zeros where there is none or it is not finite.
+        If no certificate is reached, this raises an error. With `certified` False it never does, since an error would
+        tell something about a party's numbers: then the last step is the answer, or zeros if it is not finite.
         """
 
-        def fitted(party: "Party", v: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        def fitted(party: "Party", v: Floats, weight: Floats) -> Floats:
             if certified:
                 return party.fit(v, float(weight[0]))
             with np.errstate(all="ignore"), suppress(Exception):
@@ -70,57 +74,55 @@ class Columns:
 
         return self._each(clients, fitted, self.widest, target, rho)
 
-    def check_sizes(self, clients: np.ndarray) -> None:
+    def check_sizes(self, clients: Integers) -> None:
         """Refuse parties that are too large to fit, by their shapes."""
         for client in clients:
             self.parties[client].check_size()
 
-    def predict(self, x: np.ndarray, clients: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    def predict(self, x: Floats, clients: Integers, rows: Integers | None = None) -> Floats:
         """D_m x_m, (runs?, parties, samples): of all samples, or of those numbered `rows`, (runs?, 1, count)."""
         if rows is None:
-            return self._each(clients, lambda party, own: party.scores(own), self.samples, x)
-        return self._each(clients, lambda party, own, at: party.scores(own, at), rows.shape[-1], x, rows)
+            return self._each(clients, Party.scores, self.samples, x)
+        return self._each(clients, Party.scores, rows.shape[-1], x, rows)
 
-    def adjoint(self, v: np.ndarray, clients: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    def adjoint(self, v: Floats, clients: Integers, rows: Integers | None = None) -> Floats:
         """D_m' v_m, (runs?, parties, widest); with `rows`, v has one coordinate for each of them."""
-        if rows is None:
-            return self._each(clients, lambda party, own: party.adjoint(own), self.widest, v)
-        return self._each(clients, lambda party, own, at: party.adjoint(own, at), self.widest, v, rows)
+        return self._each(clients, Party.adjoint, self.widest, v, *([] if rows is None else [rows]))
 
-    def spread(self, normal: np.ndarray, clients: np.ndarray) -> np.ndarray:
+    def spread(self, normal: Floats, clients: Integers) -> Floats:
         """Vectors of law N(0, (D_m'D_m)^-1) from standard normal ones, (runs?, parties, widest)."""
-        return self._each(clients, lambda party, own: party.spread(own), self.widest, normal)
+        return self._each(clients, Party.spread, self.widest, normal)
 
-    def _each(self, clients: np.ndarray, work: Any, size: int, *arrays: np.ndarray) -> np.ndarray:
+    def _each(self, clients: Integers, work: Callable[..., Floats], size: int, *arrays: AnyArray) -> Floats:
         """`work` of one party and one run after the other; answers are padded with zeros to `size`."""
         lead = np.broadcast_shapes(*(np.shape(array)[:-1] for array in arrays), (len(clients),))
-        own = [np.broadcast_to(array, (*lead, np.shape(array)[-1])) for array in arrays]
+        whole = [np.broadcast_to(array, (*lead, np.shape(array)[-1])) for array in arrays]
         answer = np.zeros((*lead, size))
         for place in np.ndindex(lead):
-            one = work(self.parties[clients[place[-1]]], *(array[place] for array in own))
-            answer[place][: len(one)] = one
+            numbers = work(self.parties[clients[place[-1]]], *(array[place] for array in whole))
+            answer[place][: len(numbers)] = numbers
         return answer
 
 
 class Party:
-    """One party's columns D, and all that is worked out about them once."""
+    """One party's columns D, and what is computed about them once."""
 
     def __init__(self, D: Matrix, penalty: Penalty) -> None:
         self.D, self.penalty = D, penalty
         self.samples, self.width = (int(length) for length in D.shape)
         self.sparse = hasattr(D, "tocsr")
         self.tall = self.width <= self.samples
-        self._factors: dict[float, Any] = {}
-        self._last: tuple[Any, np.ndarray] | None = None
+        self._solvers: dict[float, Solver] = {}
+        self._last: tuple[tuple[float, bytes, bool], Floats] | None = None
 
-    def scores(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    def scores(self, x: Floats, rows: Integers | None = None) -> Floats:
         return self._rows(rows) @ np.ascontiguousarray(x[: self.width])
 
-    def adjoint(self, v: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    def adjoint(self, v: Floats, rows: Integers | None = None) -> Floats:
         return self._rows(rows).T @ np.ascontiguousarray(v)
 
-    def fit(self, v: np.ndarray, rho: float, certified: bool = True) -> np.ndarray:
-        """argmin_x r(x) + rho/2 |D x − v|². The last answer is kept: a party's model is asked for again."""
+    def fit(self, v: Floats, rho: float, certified: bool = True) -> Floats:
+        """argmin_x r(x) + rho/2 |D x − v|². The last answer is cached, because a party's model is asked for again."""
         check.positive("Columns.fit", rho=rho)
         asked = (rho, v.tobytes(), certified)
         if self._last is None or self._last[0] != asked:
@@ -129,40 +131,39 @@ class Party:
             self._last = (asked, x)
         return self._last[1]
 
-    def spread(self, normal: np.ndarray) -> np.ndarray:
-        """With D = U S V' (zeros of S left out): V S^-1 times as many of the normal numbers."""
+    def spread(self, normal: Floats) -> Floats:
+        """V S^-1 times as many of the normal numbers as S has non-zero entries, for D = U S V'."""
         values, vectors = self._spectrum
         scaled = normal[: len(values)] / (np.sqrt(values) if self.tall else values)
         return vectors @ scaled if self.tall else self.D.T @ (vectors @ scaled)
 
-    def _rows(self, rows: np.ndarray | None) -> Matrix:
+    def _rows(self, rows: Integers | None) -> Matrix:
         return self.D if rows is None else self.D[rows.astype(np.int64)]
 
     # The quadratic case: one factorisation, then two products with D and two triangular solutions for each answer.
 
-    def _ridge(self, v: np.ndarray, mu: float) -> np.ndarray:
+    def _ridge(self, v: Floats, mu: float) -> Floats:
         """(D'D + mu)^-1 D'v = D'(DD' + mu)^-1 v, whichever is smaller; for mu = 0 the solution of least norm."""
-        solve = self._factor(mu)
+        solve = self._solver(mu)
         return solve(self.adjoint(v)) if self.tall else self.adjoint(solve(v))
 
-    def _factor(self, mu: float) -> Any:
-        if mu not in self._factors:
-            if len(self._factors) >= 2:  # rho may move: keep the last two
-                self._factors.pop(next(iter(self._factors)))
-            self._factors[mu] = self._factorised(mu)
-        return self._factors[mu]
+    def _solver(self, mu: float) -> Solver:
+        """The inverse of `gram` + mu as a function; of the last two mu, since rho may change."""
+        if mu not in self._solvers:
+            if len(self._solvers) >= 2:
+                self._solvers.pop(next(iter(self._solvers)))
+            self._solvers[mu] = self._factorised(mu)
+        return self._solvers[mu]
 
-    def _factorised(self, mu: float) -> Any:
-        from scipy.linalg import get_lapack_funcs
-
+    def _factorised(self, mu: float) -> Solver:
         if mu > 0:
             shifted = np.array(self.gram, order="F")
-            factorise, solve = get_lapack_funcs(("potrf", "potrs"), (shifted,))
+            factorise, solve = untyped("scipy.linalg").get_lapack_funcs(("potrf", "potrs"), (shifted,))
             shifted[np.diag_indices_from(shifted)] += mu
             factor, failed = factorise(shifted, lower=1, overwrite_a=1)
             if not failed:
                 return lambda b: solve(factor, b, lower=1)[0]
-            # mu is lost in rounding next to D'D: what is singular counts as zero
+            # mu is lost in rounding next to D'D: eigenvalues that are zero up to rounding are left out
         values, vectors = self._spectrum
         return lambda b: vectors @ ((vectors.T @ b) / (values + mu))
 
@@ -174,24 +175,22 @@ class Party:
             )
 
     @cached_property
-    def gram(self) -> np.ndarray:
+    def gram(self) -> Floats:
         """D'D, or DD' if that is smaller."""
         self.check_size()
         product = self.D.T @ self.D if self.tall else self.D @ self.D.T
         return product.toarray() if self.sparse else product
 
     @cached_property
-    def _spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues and vectors of `gram`, those that are zero but for rounding left out."""
-        from scipy.linalg import eigh
-
-        values, vectors = eigh(self.gram)
+    def _spectrum(self) -> tuple[Floats, Floats]:
+        """Eigenvalues and vectors of `gram`, without those that are zero up to rounding."""
+        values, vectors = untyped("scipy.linalg").eigh(self.gram)
         keep = values > len(values) * np.finfo(np.float64).eps * max(values[-1], 0.0)
         return values[keep], np.ascontiguousarray(vectors[:, keep])
 
-    # The other penalties: accelerated proximal gradients, and Newton steps on the coordinates that sit at no kink.
+    # The other penalties: accelerated proximal gradients, and Newton steps on the coordinates that are at no kink.
 
-    def _by_steps(self, v: np.ndarray, rho: float, certified: bool) -> np.ndarray:
+    def _by_steps(self, v: Floats, rho: float, certified: bool) -> Floats:
         correlation = self.adjoint(v)
         top = self.steepest
         x = self.penalty.prox(np.zeros(self.width), 1.0 / rho)
@@ -201,7 +200,7 @@ class Party:
         ahead, momentum = x, 1.0
         for done in range(_MOST_STEPS):
             new = self._step(ahead, correlation, rho)
-            if np.dot(ahead - new, new - x) > 0:  # it overshot: start the momentum anew (O'Donoghue and Candès)
+            if np.dot(ahead - new, new - x) > 0:  # it overshot: reset the momentum (O'Donoghue and Candès)
                 momentum, new = 1.0, self._step(x, correlation, rho)
             faster = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
             ahead, x, momentum = new + (momentum - 1) / faster * (new - x), new, faster
@@ -218,18 +217,18 @@ class Party:
             f"in {_MOST_STEPS} steps. Standardise its columns, or add an l2 penalty"
         )
 
-    def _slope(self, x: np.ndarray, correlation: np.ndarray) -> np.ndarray:
+    def _slope(self, x: Floats, correlation: Floats) -> Floats:
         """D'(D x − v)."""
         return (self.gram @ x if self.tall else self.adjoint(self.scores(x))) - correlation
 
-    def _step(self, x: np.ndarray, correlation: np.ndarray, rho: float) -> np.ndarray:
+    def _step(self, x: Floats, correlation: Floats, rho: float) -> Floats:
         return self.penalty.prox(x - self._slope(x, correlation) / self.steepest, 1.0 / (rho * self.steepest))
 
-    def _error(self, x: np.ndarray, correlation: np.ndarray, rho: float) -> float:
+    def _error(self, x: Floats, correlation: Floats, rho: float) -> float:
         """Norm of the generalised gradient: 0 at the minimiser and nowhere else."""
         return self.steepest * float(np.linalg.norm(x - self._step(x, correlation, rho)))
 
-    def _polished(self, x: np.ndarray, correlation: np.ndarray, rho: float) -> tuple[np.ndarray, float]:
+    def _polished(self, x: Floats, correlation: Floats, rho: float) -> tuple[Floats, float]:
         """`x`, or the minimiser over its free coordinates if that is nearer to the minimiser over all."""
         best, error = x, self._error(x, correlation, rho)
         free = self.penalty.smooth_at(x)
@@ -245,15 +244,13 @@ class Party:
                 best, error = moved, other
         return best, error
 
-    def _free_gram(self, free: np.ndarray) -> np.ndarray:
-        own = self.D[:, free]
-        product = own.T @ own
+    def _free_gram(self, free: Booleans) -> Floats:
+        columns = self.D[:, free]
+        product = columns.T @ columns
         return product.toarray() if self.sparse else product
 
     @cached_property
     def steepest(self) -> float:
         """Largest eigenvalue of D'D, rounded up."""
-        from scipy.linalg import eigvalsh
-
         last = len(self.gram) - 1
-        return float(eigvalsh(self.gram, subset_by_index=(last, last))[0]) * (1 + 1e-10)
+        return float(untyped("scipy.linalg").eigvalsh(self.gram, subset_by_index=(last, last))[0]) * (1 + 1e-10)

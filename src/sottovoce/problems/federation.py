@@ -143,7 +143,7 @@ class Federation(FederatedData):
         """Sort rows by owner. `groups` says who owns each row; `owners` fixes the clients and their order."""
         if hasattr(X, "tocsr"):
             raise InvalidInput("Federation: X must be a dense array, got a sparse one. Use X.toarray()")
-        X, y = check.finite_array("Federation", "X", X, ndim=2), check.any_array("Federation", "y", y)
+        table, y = check.finite_array("Federation", "X", X, ndim=2), check.any_array("Federation", "y", y)
         column = next(iter(getattr(groups, "columns", ["owner"])))
         groups = check.any_array("Federation", "groups", groups)
         hint = f"Give frame[{column!r}]" if groups.ndim == 2 else ""
@@ -152,15 +152,15 @@ class Federation(FederatedData):
         if missing:
             where = f"row {missing[0]} has none ({len(missing)} such rows)"
             raise InvalidInput(f"Federation: every row must have an owner; {where}. Fill it in, or drop these rows")
-        check.require(X.shape[1] > 0, "Federation", "X must have at least one column", X.shape)
+        check.require(table.shape[1] > 0, "Federation", "X must have at least one column", table.shape)
         check.require(y.ndim == 1, "Federation", "y must have one axis", y.shape)
         if y.dtype.kind not in "biuf":  # here, where row i is still the caller's own
             y = check.finite_array("Federation", "y", y, ndim=1)
         for name, column in (("y", y), ("groups", groups)):
             check.require(
-                column.shape[:1] == X.shape[:1],
+                column.shape[:1] == table.shape[:1],
                 "Federation",
-                f"{name} must have one entry per row of X ({len(X)})",
+                f"{name} must have one entry per row of X ({len(table)})",
                 len(column),
             )
         check.require(one_kind(groups), "Federation", "groups must be all text or all numbers", hint="Use str(...)")
@@ -172,12 +172,12 @@ class Federation(FederatedData):
         order = np.argsort(owner, kind="stable")
         sizes = np.bincount(owner, minlength=len(present))
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        return cls(X[order], y[order], offsets, tuple(str(name) for name in present), row_bound)
+        return cls(table[order], y[order], offsets, tuple(str(name) for name in present), row_bound)
 
     @classmethod
     def from_clients(
         cls,
-        clients: Sequence[tuple[ArrayLike, ArrayLike]],
+        clients: Sequence[Sequence[ArrayLike]],
         *,
         names: Sequence[object] | None = None,
         row_bound: float | None = None,
@@ -203,8 +203,8 @@ class Federation(FederatedData):
                 X.shape[1:] == columns, "Federation", f"{who} must have the first one's columns {columns}", X.shape[1:]
             )
         groups = np.repeat(np.arange(len(pairs)), [len(X) for X, _ in pairs])
-        X, y = np.concatenate([X for X, _ in pairs]), np.concatenate([y for _, y in pairs])
-        federation = cls.from_arrays(X, y, groups, row_bound=row_bound)
+        tables, labels = zip(*pairs, strict=True)
+        federation = cls.from_arrays(np.concatenate(tables), np.concatenate(labels), groups, row_bound=row_bound)
         return cls(federation.X, federation.y, federation.offsets, tuple(str(name) for name in names), row_bound)
 
     @property
@@ -313,7 +313,7 @@ def one_kind(column: AnyArray) -> bool:
 def _is_itself(entry: object) -> bool:
     """NaN does not equal itself, and comparing pandas' NA with itself gives neither True nor False."""
     same: object = entry == entry
-    return bool(same) if isinstance(same, bool | np.bool_) else False
+    return isinstance(same, bool | np.bool_) and bool(same)
 
 
 def _renumber(present: AnyArray, owner: AnyArray, owners: list[object]) -> AnyArray:

@@ -3,6 +3,8 @@
 Import this module only where it is needed: it loads Numba, and the first use on a machine compiles for some seconds
 (later ones read the disk cache). The arrays were checked by `problems/rows`; nothing is checked again.
 """
+# Numba infers the types inside compiled functions; their signatures are stated where they are compiled.
+# pyright: basic
 
 import functools
 import math
@@ -13,17 +15,17 @@ from numba import njit, prange, types
 
 from sottovoce.core.compiling import Kernel, compile_for
 
-ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so that its sums never depend on company or threads
-NUMBERS_PER_BLOCK = 2048  # of rows that stay in the nearest cache while all runs use them
-WIDE = 512  # bytes of a row from which on memory is what it waits for
-LEAST_SQUARE = 2.0**-900  # of a sum of squares: above it, none that counts has underflowed
-TASKS = 64  # more than any sensible number of threads; equal work, so a static schedule is balanced
+ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
+NUMBERS_PER_BLOCK = 2048  # in rows that stay in the nearest cache while all runs use them
+WIDE = 512  # bytes of a row: longer rows take as long as the memory needs to deliver them
+LEAST_SQUARE = 2.0**-900  # a sum of squares above this has lost nothing that counts to underflow
+TASKS = 64  # more than any sensible number of threads; all take equally long, so a static schedule is balanced
 
 _LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6  # together log 2; k times the first is exact
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
 
 # The flags that assume no NaN and no infinity stay off: the clamp must notice a margin that has overflowed. Every
-# function says which it has: one that does not may be compiled with those of whoever calls it first.
+# function states its flags: one that does not may be compiled with those of its first caller.
 _FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
 
 
@@ -33,7 +35,7 @@ class Plan(NamedTuple):
     chunks: np.ndarray  # (chunks, 5): first row, end row, client's place, first place in `keep`, place of the sum
     tasks: np.ndarray  # chunks tasks[t]:tasks[t+1] are one unit of work for a thread
     folds: np.ndarray  # (clients of several chunks, 3): client's place, first and end place of its later chunks
-    places: int  # room needed for sums: one for each client, then one for each later chunk
+    places: int  # how many sums there are: one for each client, then one for each later chunk
 
 
 def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
@@ -66,10 +68,10 @@ def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
 
 @njit(fastmath={"contract"}, error_model="numpy")
 def _exp(x):
-    """e^x to the last digit but one: a call to the C library would keep a loop from taking several numbers at once.
+    """e^x to all digits but the last. With a call to the C library a loop could not work on several numbers at once.
 
     x = k log 2 + r with a whole k, which adding 3·2^51 leaves in the last digits; then a Taylor polynomial of r, and k
-    into the exponent. Where e^x is no normal number, the nearest one that is; what is no number stays none.
+    is added to the exponent. Where e^x is not a normal number, the nearest one that is; NaN stays NaN.
     """
     if x > 709.0:
         x = 709.0
@@ -100,7 +102,7 @@ def _slope(code, parameter, label, margin):
 
 @njit(fastmath=_FAST, error_model="numpy")
 def _slopes(code, parameter, labels, margins, count):
-    """Turn margins[:count] into slopes, in place. One loop for each loss: only so are several taken at once."""
+    """Turn margins[:count] into slopes, in place. One loop for each loss, so that several slopes are taken at once."""
     if code == 0:
         for i in range(count):
             margins[i] = -labels[i] / (1.0 + _exp(labels[i] * margins[i]))
@@ -137,7 +139,7 @@ def _softmax_slopes(label, margin, which):
 
 @njit(fastmath={"contract"}, error_model="numpy")
 def _clamped(slope, cap):
-    """`slope` cut off at ±cap, and 0 if it is no number: by comparisons, since min and max let such a one through."""
+    """`slope` cut off at ±cap, and 0 if it is NaN: by comparisons, since min and max would let NaN through."""
     low = slope if slope <= cap else cap
     both = low if low >= -cap else -cap
     return both if slope == slope else 0.0
@@ -145,9 +147,9 @@ def _clamped(slope, cap):
 
 @njit(fastmath={"contract", "reassoc"}, error_model="numpy")
 def _clip_softmax(slope, which, cap, norm, room):
-    """The slopes of a row scaled down so that their norm is at most `cap`, and 0 if one is no number.
+    """The slopes of a row scaled down so that their norm is at most `cap`, and 0 if one is NaN.
 
-    Sums may be taken in any order, but no flag allows another formula: `room` is for the rounding of this one.
+    Sums may be taken in any order, but no flag allows another formula: `room` covers the rounding of this one.
     """
     size = 0.0
     if norm == 1:
@@ -166,7 +168,7 @@ def _clip_softmax(slope, which, cap, norm, room):
 
 @njit(fastmath={"contract"}, error_model="numpy")
 def _small_norm(slope, which, size):
-    """The norm of slopes so small that a square may underflow; what is no number stays none."""
+    """The norm of slopes so small that a square may underflow; NaN stays NaN."""
     top, square = 0.0, 0.0
     for c in range(slope.shape[1]):
         top = max(top, abs(slope[which, c]))
@@ -192,7 +194,7 @@ def _add(sums, to, c, u, v, X, row, partner):
 
 @njit(fastmath=_FAST, error_model="numpy", inline="always")
 def _kept(keep, sample, row, partner, to_keep):
-    """Which of a pair of rows counts; an odd last row is its own partner, which does not."""
+    """Which rows of a pair count; a last row without a partner is its own partner, which does not count."""
     second = partner > row
     if sample < 0:
         return True, second
@@ -219,8 +221,8 @@ def _sum_wide(X, y, caps, code, parameter, w, at, keep, sample, to_keep, rows, s
 
 @njit(fastmath=_FAST, error_model="numpy", inline="always")
 def _sum_narrow(X, y, caps, code, parameter, w, at, keep, sample, to_keep, rows, slopes, sums, to):
-    """The same, where a slope takes as long as a row: slopes are taken together, several at once, while the rows wait
-    in the nearest cache. `slopes` is room for one number a row and three more.
+    """The same for short rows, where a slope takes as long as a row: several slopes are computed at once, while the
+    rows wait in the nearest cache. `slopes` has room for one number per row and three more.
     """
     start, last = rows[0], rows[1] - 1
     count = rows[1] - start
@@ -247,7 +249,7 @@ def _sum_narrow(X, y, caps, code, parameter, w, at, keep, sample, to_keep, rows,
 
 @njit(fastmath=_FAST, error_model="numpy")
 def _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slopes, sums, to):
-    """The same for softmax; `slopes` is room for the outputs of a pair of rows."""
+    """The same for softmax; `slopes` has room for the outputs of a pair of rows."""
     for row in range(rows[0], rows[1], 2):
         partner = min(row + 1, rows[1] - 1)
         first, second = _kept(keep, sample, row, partner, to_keep)
@@ -268,7 +270,7 @@ def _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slo
 def _sum_chunks(X, y, caps, code, parameter, norm, room, weights, w, keep, chunks, some, sums):
     """The sums of the chunks some[0]:some[1], in each run: block by block, so that a block serves all runs from cache.
 
-    One call for many chunks, and the loop over rows in line: a call passes some eighty words, which takes as long as
+    One call for many chunks, with the loop over rows inlined: a call passes about eighty words, which takes as long as
     several short rows.
     """
     step = max(2, NUMBERS_PER_BLOCK // X.shape[1] // 2 * 2)

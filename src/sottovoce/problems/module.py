@@ -1,4 +1,4 @@
-"""A neural model in place of a linear one: the rows' scores come out of a PyTorch module. Extra `torch`.
+"""A neural model instead of a linear one: a PyTorch module computes the scores of the rows. Needs the extra `torch`.
 
 `Module` says what the model is and takes the place of a loss; `ModuleRows` is the exact oracle behind it. Everything
 else, from the doors to the algorithms, is the same as for a linear model. Gradients are taken example by example, so
@@ -10,19 +10,19 @@ PyTorch is imported when a `Module` is made, here and nowhere else in the librar
 import copy
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import InitVar, dataclass, field
 from importlib import import_module
 from types import CodeType, NoneType
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.arrays import Booleans, Floats
-from sottovoce.core.check import InvalidInput, WholeOrZero, require
+from sottovoce.core.arrays import AnyArray, Booleans, Floats, Numbers
+from sottovoce.core.check import Example, InvalidInput, WholeOrZero, require
 from sottovoce.core.clipping import clip_rows
 from sottovoce.core.derived import derived
 from sottovoce.core.vouched import vouch
@@ -31,6 +31,8 @@ from sottovoce.problems.rows.active import ActiveClients, Block
 from sottovoce.problems.rows.gradients import SlopeBound
 from sottovoce.problems.rows.oracle import Rows
 
+Network = Any  # a torch.nn.Module; PyTorch may not be installed
+Tensor = Any
 _FUNCTION = "Put `lambda:` in front: starting parameters are drawn under the seed"
 BLOCK = 2**22  # numbers in the gradients of the examples that are held at once (32 MB)
 
@@ -64,8 +66,8 @@ class Module(Loss):
         bound to and what is saved of the model. A saved run of a neural model cannot be loaded without its code.
     """
 
-    build: InitVar[Callable[[], Any]]
-    output_loss: Loss
+    build: InitVar[Callable[[], Network]]
+    output_loss: Annotated[Loss, Example("Softmax(10)")]
     seed: WholeOrZero = 0
     precision: Literal["float64", "float32"] = "float64"
     network: str = field(init=False)
@@ -74,14 +76,15 @@ class Module(Loss):
     name = "module"
     code = -1  # the compiled kernel knows linear models only
     strong = -math.inf
-    _net: ClassVar[Any]  # of the instance, like the next: called so to be no fields, which are the model's description
-    _origin: ClassVar[np.ndarray]
+    _net: ClassVar[Network]  # of each instance, like the next; ClassVar, because fields describe the model
+    _origin: ClassVar[Floats]
 
-    def __post_init__(self, build: Callable[[], Any]) -> None:
+    def __post_init__(self, build: Callable[[], Network]) -> None:
         torch = _torch()
         check.fields(self)
-        linear = isinstance(self.output_loss, Loss) and not isinstance(self.output_loss, Module)
-        require(linear, "Module", "output_loss must be a loss such as Softmax(10)", self.output_loss)
+        require(
+            self.output_loss.code >= 0, "Module", "output_loss must be a loss such as Softmax(10)", self.output_loss
+        )
         function = callable(build) and not isinstance(build, torch.nn.Module)
         require(function, "Module", "build must be a function that makes the network", type(build).__name__, _FUNCTION)
         with torch.random.fork_rng(devices=[]):
@@ -103,7 +106,7 @@ class Module(Loss):
         """Number of parameters that are trained."""
         return len(self._origin)
 
-    def trained(self, w: ArrayLike) -> Any:
+    def trained(self, w: ArrayLike) -> Network:
         """A copy of the network with a result's model in it, to be used without this library."""
         torch, w = _torch(), np.asarray(w)
         require(w.shape == (self.dim,), "Module", f"w must be one model of {self.dim} numbers", w.shape)
@@ -113,30 +116,30 @@ class Module(Loss):
                 net.get_parameter(name).copy_(value)
         return net
 
-    # Where a linear model would multiply a row by its parameters, the network is asked.
+    # The network computes what a linear model would get by multiplying a row with its parameters.
 
-    def scores(self, X: np.ndarray, w: np.ndarray) -> np.ndarray:
-        X, w = np.asarray(X, dtype=np.float64), np.asarray(w, dtype=np.float64)
+    def scores(self, X: AnyArray, w: Floats) -> Floats:
+        w = np.asarray(w, dtype=np.float64)
         require(w.shape[-1:] == (self.dim,), "Module", f"w must end in an axis of {self.dim}", w.shape)
         out = np.empty((*w.shape[:-1], len(X), self.outputs))
-        rows, step = self._tensor(X), max(1, BLOCK // max(1, X.shape[1]))
+        rows, step = self._tensor(X), max(1, BLOCK // max(1, np.shape(X)[1]))
         for place in np.ndindex(w.shape[:-1]):
             point = self._tensor(self._origin + w[place])
             for low in range(0, len(X), step):
                 out[(*place, slice(low, low + step))] = self._forward(point, rows[low : low + step])
         return out if self.outputs > 1 else out[..., 0]
 
-    def examples(self, X: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    def examples(self, X: AnyArray, y: Floats, w: Floats) -> Floats:
         """The gradient of each row's loss at w (dim,): (rows, dim)."""
         each = _torch().func.vmap(_torch().func.grad(self._along), in_dims=(None, 0, 0))
-        with _said():
+        with _without_its_text():
             return each(*self._at(X, y, w)).double().numpy()
 
-    def bounded_examples(self, X: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """The same; a row that the network cannot be asked about has a gradient of 0.
+    def bounded_examples(self, X: AnyArray, y: Floats, w: Floats) -> Floats:
+        """The same; a row for which the network fails has a gradient of 0.
 
-        For doors, at which an error would tell something of the rows; and each row by itself, so that no row decides
-        about another's gradient.
+        For doors, where an error would tell something about the rows. Each row is taken by itself, so that no row
+        decides about another's gradient.
         """
         try:
             return self.examples(X, y, w)
@@ -148,7 +151,7 @@ class Module(Loss):
             return answer
 
     def try_on_zeros(self, features: int) -> None:
-        """Ask the network about a made-up row: a network that draws, branches on values or keeps state fails."""
+        """Try the network on a row of zeros: one that draws random numbers, branches on values or keeps state fails."""
         torch = _torch()
         point, row = self._tensor(self._origin), self._tensor(np.zeros((1, features)))
         slope = self._tensor(np.ones((1, self.outputs)))
@@ -157,14 +160,18 @@ class Module(Loss):
         except InvalidInput:
             raise
         except Exception as error:
-            said = str(error).strip().split("\n")[0]
-            raise InvalidInput(f"Module: the network cannot be asked row by row ({said})") from error
+            first_line = str(error).strip().split("\n")[0]
+            raise InvalidInput(f"Module: the network cannot be asked row by row ({first_line})") from error
 
-    def total(self, X: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    def total(self, X: AnyArray, y: Floats, w: Floats) -> Floats:
         """The sum of `examples`, in one pass."""
-        along_all = _torch().func.vmap(self._along, in_dims=(None, 0, 0))
-        with _said():
-            return _torch().func.grad(lambda *at: along_all(*at).sum())(*self._at(X, y, w)).double().numpy()
+        func = _torch().func
+
+        def along_all(point: Tensor, rows: Tensor, slopes: Tensor) -> Tensor:
+            return func.vmap(self._along, in_dims=(None, 0, 0))(point, rows, slopes).sum()
+
+        with _without_its_text():
+            return func.grad(along_all)(*self._at(X, y, w)).double().numpy()
 
     @derived
     def outputs(self) -> int:
@@ -177,43 +184,43 @@ class Module(Loss):
     def model_size(self, columns: int) -> int:
         return self.dim
 
-    def check_labels(self, y: ArrayLike) -> np.ndarray:
+    def check_labels(self, y: ArrayLike) -> Floats:
         return self.output_loss.check_labels(y)
 
-    def value(self, margin: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def value(self, margin: Floats, y: Floats) -> Floats:
         return self.output_loss.value(margin, y)
 
-    def slope(self, margin: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def slope(self, margin: Floats, y: Floats) -> Floats:
         return self.output_loss.slope(margin, y)
 
-    def second(self, margin: np.ndarray, y: np.ndarray) -> NoReturn:
+    def second(self, margin: Floats, y: Floats) -> NoReturn:
         raise InvalidInput("Module: no second derivatives of a neural model; use a method that asks for gradients")
 
-    def prox(self, v: np.ndarray, y: np.ndarray, rho: float | np.ndarray) -> NoReturn:
+    def prox(self, v: Floats, y: Floats, rho: Numbers) -> NoReturn:
         raise InvalidInput("Module: a neural model is for rows split between clients, not for columns")
 
-    def predict(self, margin: np.ndarray) -> np.ndarray:
+    def predict(self, margin: Floats) -> Floats:
         return self.output_loss.predict(margin)
 
     # Tensors in and out.
 
-    def _along(self, point: Any, row: Any, slope: Any) -> Any:
+    def _along(self, point: Tensor, row: Tensor, slope: Tensor) -> Tensor:
         """A number whose gradient is that of the row's loss, by the chain rule."""
         return (self._outputs(point, row) * slope).sum()
 
-    def _at(self, X: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[Any, Any, Any]:
+    def _at(self, X: AnyArray, y: Floats, w: Floats) -> tuple[Tensor, Tensor, Tensor]:
         """The point, the rows, and the slopes of their losses there."""
         point, rows = self._tensor(self._origin + w), self._tensor(X)
         outputs = self._forward(point, rows)
         slopes = self.output_loss.slope(outputs if self.outputs > 1 else outputs[:, 0], y)
         return point, rows, self._tensor(slopes.reshape(len(X), self.outputs))
 
-    def _forward(self, point: Any, rows: Any) -> np.ndarray:
+    def _forward(self, point: Tensor, rows: Tensor) -> Floats:
         torch = _torch()
-        with torch.no_grad(), _said():
+        with torch.no_grad(), _without_its_text():
             return torch.func.vmap(self._outputs, in_dims=(None, 0))(point, rows).double().numpy()
 
-    def _outputs(self, point: Any, row: Any) -> Any:
+    def _outputs(self, point: Tensor, row: Tensor) -> Tensor:
         out = _torch().func.functional_call(self._net, self._parameters(point), (row.unsqueeze(0),))
         if out.shape[:1] != (1,) or out.numel() != self.outputs:
             raise InvalidInput(
@@ -222,16 +229,17 @@ class Module(Loss):
             )
         return out.reshape(self.outputs)
 
-    def _parameters(self, point: Any) -> dict[str, Any]:
-        """A flat vector as the network's named parameters; what is not in it stays as the network has it."""
-        named, low = {}, 0
+    def _parameters(self, point: Tensor) -> dict[str, Tensor]:
+        """A flat vector as the network's named parameters that are trained; the others stay as they are."""
+        named: dict[str, Tensor] = {}
+        low = 0
         for name, parameter in self._net.named_parameters():
             if parameter.requires_grad:
                 named[name] = point[low : low + parameter.numel()].reshape(parameter.shape)
                 low += parameter.numel()
         return named
 
-    def _tensor(self, array: np.ndarray) -> Any:
+    def _tensor(self, array: AnyArray) -> Tensor:
         torch = _torch()
         return torch.from_numpy(np.array(array, dtype=np.float64)).to(getattr(torch, self.precision))
 
@@ -252,23 +260,23 @@ class ModuleRows(Rows):
         loss.try_on_zeros(self.features)  # whether it takes such rows, before it is asked
 
     def clipped_examples(
-        self, w: np.ndarray, client: int, clip: float, norm: int = 2, some: np.ndarray | None = None
-    ) -> np.ndarray:
+        self, w: Floats, client: int, clip: float, norm: int = 2, some: Floats | None = None
+    ) -> Floats:
         start, end = int(self.offsets[client]), int(self.offsets[client + 1])
         rows = slice(start, end) if some is None else start + some
         return clip_rows(self.loss.bounded_examples(self.X[rows], self.y[rows], w), clip, norm)
 
-    def smoothness(self, clients: ArrayLike | None = None) -> np.ndarray:
+    def smoothness(self, clients: ArrayLike | None = None) -> Floats:
         return np.full((len(self.active(clients).clients), 1), np.inf)
 
-    def strong_convexity(self, clients: ArrayLike | None = None) -> np.ndarray:
+    def strong_convexity(self, clients: ArrayLike | None = None) -> Floats:
         return -self.smoothness(clients)
 
-    def longest_row(self, clients: ArrayLike | None = None) -> np.ndarray:
+    def longest_row(self, clients: ArrayLike | None = None) -> Floats:
         """Unknown: a row's length says nothing about its gradient."""
         return self.smoothness(clients)
 
-    def _subproblems(self, *_: Any, **__: Any) -> NoReturn:
+    def _subproblems(self, *_: object, **__: object) -> NoReturn:
         raise InvalidInput(
             "Module: the arg-min of a neural model is not offered, since it is not convex; use a method that asks for "
             "gradients, such as FedAvg or DPSGD"
@@ -315,17 +323,18 @@ def _torch() -> Any:
         ) from None
 
 
-def _digest(net: Any) -> str:
-    """Of all that the network's outputs follow from, as far as it can be seen: state, attributes and code."""
+def _digest(net: Network) -> str:
+    """A digest of all that decides the network's outputs, as far as it can be seen: state, attributes and code."""
     digest = hashlib.sha256()
     for name, tensor in net.state_dict(keep_vars=False).items():
         array = np.ascontiguousarray(tensor.detach().cpu().numpy())
         digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
-    for name, buffer in net.named_buffers():  # those that are not in the state too
+    for name, buffer in net.named_buffers():  # also those that are not in the state
         digest.update(f"{name} {buffer.detach().cpu().numpy().tolist()!r} ".encode())
     for name, part in net.named_modules():
-        plain = {key: value for key, value in vars(part).items() if _plain(value)}
+        attributes: dict[str, object] = vars(part)
+        plain = {key: value for key, value in attributes.items() if _plain(value)}
         digest.update(f"{name} {type(part).__module__}.{type(part).__qualname__} {sorted(plain.items())!r} ".encode())
         for kind in type(part).__mro__:
             if not kind.__module__.startswith(("torch.", "builtins")):
@@ -334,20 +343,20 @@ def _digest(net: Any) -> str:
     return digest.hexdigest()
 
 
-def _plain(value: Any) -> bool:
+def _plain(value: object) -> bool:
     if isinstance(value, list | tuple):
-        return all(map(_plain, value))
+        return all(map(_plain, cast(Sequence[object], value)))
     return isinstance(value, bool | int | float | str | NoneType)
 
 
-def _code(code: Any) -> Any:
-    """A function's code without the lines it stands on; functions inside it likewise."""
+def _code(code: object) -> object:
+    """A function's code without its line numbers; functions inside it likewise."""
     if not isinstance(code, CodeType):
         return None
     return code.co_code, code.co_names, [_code(each) or repr(each) for each in code.co_consts]
 
 
-def _refuse_batch_norm(torch: Any, net: Any) -> None:
+def _refuse_batch_norm(torch: Any, net: Network) -> None:
     for name, part in net.named_modules():
         if isinstance(part, torch.nn.modules.batchnorm._BatchNorm):
             raise InvalidInput(
@@ -357,8 +366,8 @@ def _refuse_batch_norm(torch: Any, net: Any) -> None:
 
 
 @contextmanager
-def _said() -> Iterator[None]:
-    """An error of PyTorch as ours, without its words: they may hold numbers of a private row."""
+def _without_its_text() -> Generator[None, None, None]:
+    """Replace an error of PyTorch by ours, without its text: that may contain numbers of a private row."""
     try:
         yield
     except InvalidInput:

@@ -1,39 +1,39 @@
-"""Who holds which row.
+"""Ways to divide rows between simulated clients.
 
 Every function returns `groups`: one whole number per row, the client that owns it. All clients 0..n-1 own at least
-one row, and the same seed gives the same answer. The draws shape an experiment; they are not privacy noise.
+one row, and the same seed gives the same answer. These random numbers shape an experiment; they are not privacy noise.
 """
 
 import heapq
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
+from sottovoce.core.arrays import AnyArray, Integers
 
 _LARGEST_ALPHA = 1e9  # shares are equal to five digits by then, and NumPy's sampler overflows further out
 
 
-def iid(rows: int, clients: int, seed: int) -> np.ndarray:
+def iid(rows: int, clients: int, seed: int) -> Integers:
     """Shuffled rows in parts whose sizes differ by at most one."""
     _check_counts("iid", rows, clients, seed)
     return np.random.default_rng(seed).permutation(np.arange(rows) % clients)
 
 
-def dirichlet(y: ArrayLike, clients: int, alpha: float, seed: int, at_least: int = 1) -> np.ndarray:
+def dirichlet(y: ArrayLike, clients: int, alpha: float, seed: int, at_least: int = 1) -> Integers:
     """Label skew: each class is shared out in proportions drawn from Dirichlet(alpha, ..., alpha).
 
     A small `alpha` gives most of a class to few clients, a large one gives everyone the same mix. A draw that leaves a
-    client below `at_least` rows is repaired, not redrawn (with many clients no draw would ever pass): rows chosen at
-    random move, one by one, from whoever is largest at that moment.
+    client below `at_least` rows is repaired, not repeated (with many clients no draw would ever pass): rows chosen at
+    random move, one by one, from the client that is largest at that moment.
     """
     labels = _labels("dirichlet", y)
     _check_counts("dirichlet", len(labels), clients, seed)
     check.positive("dirichlet", alpha=alpha)
-    whole = isinstance(at_least, int | np.integer) and at_least >= 1
-    check.require(whole, "dirichlet", "at_least must be a whole number >= 1", at_least)
+    check.Interval(1, whole=True).check("dirichlet", "at_least", at_least)
     needed = clients * at_least
     check.require(
         needed <= len(labels), "dirichlet", f"{clients} clients of at_least={at_least} need {needed} rows", len(labels)
@@ -49,7 +49,7 @@ def dirichlet(y: ArrayLike, clients: int, alpha: float, seed: int, at_least: int
     return _top_up(groups, clients, at_least, rng)
 
 
-def by_size(sizes: ArrayLike, seed: int) -> np.ndarray:
+def by_size(sizes: ArrayLike, seed: int) -> Integers:
     """Shuffled rows in parts of the given sizes; their sum is the number of rows."""
     counts = np.asarray(sizes)
     usable = counts.ndim == 1 and counts.size > 0 and np.issubdtype(counts.dtype, np.integer) and counts.min() >= 1
@@ -58,7 +58,7 @@ def by_size(sizes: ArrayLike, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
 
 
-def lognormal_sizes(rows: int, clients: int, spread: float, seed: int) -> np.ndarray:
+def lognormal_sizes(rows: int, clients: int, spread: float, seed: int) -> Integers:
     """Sizes >= 1 that add up to `rows`, proportional to exp(spread * N(0, 1)); spread 0 is equal sizes."""
     _check_counts("lognormal_sizes", rows, clients, seed)
     check.non_negative("lognormal_sizes", spread=spread)
@@ -72,18 +72,18 @@ def lognormal_sizes(rows: int, clients: int, spread: float, seed: int) -> np.nda
     return sizes + 1
 
 
-def by_column(values: ArrayLike) -> tuple[np.ndarray, tuple[str, ...]]:
+def by_column(values: ArrayLike) -> tuple[Integers, tuple[str, ...]]:
     """One client per distinct value, in sorted order: `groups` and the clients' names."""
     column = _labels("by_column", values)
     names, groups = np.unique(column, return_inverse=True)
     return groups.astype(np.int64), tuple(str(name) for name in names)
 
 
-def random_cuts(rows: int, clients: int, seed: int) -> np.ndarray:
+def random_cuts(rows: int, clients: int, seed: int) -> Integers:
     """Very unequal parts (FedEPM): shuffled rows, clients - 1 random cuts, parts larger than 0.01 * rows / clients.
 
-    The paper's way, to redraw until the smallest part is large enough, succeeds with probability near
-    0.99^(clients - 1), hence never for thousands of clients. Cuts accepted that way are uniform over all admissible
+    The paper draws again until the smallest part is large enough. That succeeds with probability near
+    0.99^(clients - 1), so never for thousands of clients. Cuts accepted in this way are uniform over all admissible
     ones, and so are these, without a loop: every part gets its smallest size less one, the rest is cut at random.
     """
     _check_counts("random_cuts", rows, clients, seed)
@@ -95,33 +95,36 @@ def random_cuts(rows: int, clients: int, seed: int) -> np.ndarray:
     return rng.permutation(np.repeat(np.arange(clients), sizes))
 
 
-def make(kind: str, y: ArrayLike, clients: int, seed: int, **options: float) -> np.ndarray:
+def make(kind: str, y: ArrayLike, clients: int, seed: int, **options: float) -> Integers:
     """The partition called `kind` (a key of `PARTITIONS`) of the rows labelled `y`; options as `kind` needs them."""
     check.one_of("partition", "kind", kind, PARTITIONS)
     parameters = inspect.signature(PARTITIONS[kind]).parameters
     known = [name for name in parameters if name not in ("y", "clients", "seed")]
-    for name in options:
-        check.require(bool(known), kind, f"takes no option {name!r}")
-        check.one_of(kind, "option", name, known)
+    check.options(kind, options, known)
     for name in known:
         given = name in options or parameters[name].default is not inspect.Parameter.empty
         check.require(given, kind, f"needs the option {name!r}")
     return PARTITIONS[kind](_labels(kind, y), clients=clients, seed=seed, **options)
 
 
-def _lognormal(y: Sequence, clients: int, spread: float, seed: int) -> np.ndarray:
+def _iid(y: AnyArray, clients: int, seed: int) -> Integers:
+    return iid(len(y), clients, seed)
+
+
+def _lognormal(y: AnyArray, clients: int, spread: float, seed: int) -> Integers:
     return by_size(lognormal_sizes(len(y), clients, spread, seed), seed)
 
 
-PARTITIONS: dict[str, Callable[..., np.ndarray]] = {
-    "iid": lambda y, clients, seed: iid(len(y), clients, seed),
-    "dirichlet": dirichlet,
-    "lognormal": _lognormal,
-    "random-cuts": lambda y, clients, seed: random_cuts(len(y), clients, seed),
-}
+def _random_cuts(y: AnyArray, clients: int, seed: int) -> Integers:
+    return random_cuts(len(y), clients, seed)
 
 
-def _top_up(groups: np.ndarray, clients: int, at_least: int, rng: np.random.Generator) -> np.ndarray:
+PARTITIONS: dict[str, Callable[..., Integers]] = {
+    "iid": _iid, "dirichlet": dirichlet, "lognormal": _lognormal, "random-cuts": _random_cuts
+}  # fmt: skip
+
+
+def _top_up(groups: Integers, clients: int, at_least: int, rng: np.random.Generator) -> Integers:
     """Move rows from the largest clients until everyone has `at_least`; the caller knows that enough rows exist."""
     sizes = np.bincount(groups, minlength=clients)
     missing = np.maximum(at_least - sizes, 0)
@@ -140,7 +143,7 @@ def _top_up(groups: np.ndarray, clients: int, at_least: int, rng: np.random.Gene
     return groups
 
 
-def _labels(who: str, y: ArrayLike) -> np.ndarray:
+def _labels(who: str, y: ArrayLike) -> AnyArray:
     labels = check.any_array(who, "y", y)
     check.require(labels.ndim == 1 and labels.size > 0, who, "needs one value per row", labels.shape)
     if labels.dtype == object:  # how pandas hands over text

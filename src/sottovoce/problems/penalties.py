@@ -284,9 +284,8 @@ class Box(_Indicator):
 
     def __post_init__(self) -> None:
         for name, bound in (("low", self.low), ("high", self.high)):
-            is_number = isinstance(bound, int | float | np.integer | np.floating)
             rule = f"{name} must be a number, got {shown(bound)}"
-            require(is_number, "Box", rule, hint="Use -inf or inf for no bound")
+            require(check.is_number(bound), "Box", rule, hint="Use -inf or inf for no bound")
         require(self.low < self.high, "Box", f"low must be < high, got ({shown(self.low)}, {shown(self.high)})")
 
     def _inside(self, w: Floats) -> Booleans:

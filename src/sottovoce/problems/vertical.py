@@ -18,6 +18,7 @@ from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
 from sottovoce.core.check import InvalidInput, WholeOrZero
 from sottovoce.core.contract import Layout
+from sottovoce.core.lazy import untyped
 from sottovoce.problems.federation import FederatedData, Federation, refuse_huge
 from sottovoce.problems.losses import Loss
 
@@ -155,8 +156,7 @@ class VerticalFederation(FederatedData):
         cls, X: Any, y: ArrayLike, split: Sequence[int], *, names: Sequence[object] | None = None, holder: int = 0
     ) -> "VerticalFederation":
         """Cut one array into parties: the first split[0] columns, the next split[1], ..."""
-        X = _matrix("X", X)
-        return cls.from_arrays(cut(X, split), y, names=names, holder=holder)
+        return cls.from_arrays(cut(_matrix("X", X), split), y, names=names, holder=holder)
 
     def __post_init__(self) -> None:
         check.fields(self)
@@ -241,9 +241,7 @@ def cut(X: Matrix, split: Sequence[int]) -> list[Matrix]:
 def joined(parts: Sequence[Matrix]) -> Matrix:
     """Parts side by side: sparse if all are."""
     if all(hasattr(part, "tocsr") for part in parts):
-        from scipy.sparse import hstack
-
-        return hstack(parts, format="csr")
+        return untyped("scipy.sparse").hstack(parts, format="csr")
     return np.hstack([_dense(part) for part in parts])
 
 
@@ -265,10 +263,8 @@ def _matrix(name: str, X: Any) -> Matrix:
     if not hasattr(X, "tocsr"):
         entries = dense = np.ascontiguousarray(check.finite_array(name, "X", X, ndim=2))
     else:
-        from scipy.sparse import csr_array
-
         check.require(X.ndim == 2, name, "X must have 2 axes", X.shape)
-        dense = csr_array(X, dtype=np.float64)
+        dense = untyped("scipy.sparse").csr_array(X, dtype=np.float64)
         dense.sum_duplicates()
         entries = check.finite_array(name, "X", dense.data, ndim=1)
     check.require(dense.shape[1] > 0, name, "X must have at least one column", dense.shape)

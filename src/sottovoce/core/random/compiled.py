@@ -3,6 +3,8 @@
 Import this module only once Numba is loaded. A loop is compiled when it is first asked for, once with threads and once
 without: for a small draw threads cost more than they save.
 """
+# Numba infers the types inside compiled functions; their signatures are stated where they are compiled.
+# pyright: basic
 
 import functools
 from typing import Any

@@ -4,6 +4,7 @@ import numpy as np
 
 from sottovoce.core.arrays import Floats, Words
 from sottovoce.core.compiling import compiled_pays, threads_pay
+from sottovoce.core.lazy import untyped
 from sottovoce.core.random.quantiles import middle_quantile, tail_quantile, to_unit
 
 
@@ -12,8 +13,6 @@ def normal(bits: Words) -> Floats:
 
     SciPy computes those beyond ±6.6, which is one in 2e10.
     """
-    from scipy.special import ndtri
-
     flat = np.ascontiguousarray(bits).reshape(-1)
     numbers = np.empty(flat.size)
     if compiled_pays(flat.size):
@@ -27,5 +26,5 @@ def normal(bits: Words) -> Floats:
         numbers[tails] = tail_quantile(q[tails])
     far = np.flatnonzero(np.abs(numbers) > 6.6)
     if len(far):
-        numbers[far] = ndtri(to_unit(flat[far]))
+        numbers[far] = untyped("scipy.special").ndtri(to_unit(flat[far]))
     return numbers.reshape(bits.shape)

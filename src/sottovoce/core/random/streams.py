@@ -1,15 +1,14 @@
-"""Random streams keyed by (run, client, round, purpose): counter-based, so nobody's draws depend on who else draws.
+"""Random numbers as a function of (seed, run, client, round, purpose, question): no draw depends on who else draws.
 
 What noise and batches are bound to besides the seed is decided in `privacy/noise_key.py`.
 
-The generator is Philox 4x32-10 (Salmon et al., 2011): the random bits are a function of a key and a counter. The
-key is made from the seed and the run; the counter is (block, client, round, purpose and question). A simulator that
-draws for all clients in one call and a client that draws for itself alone therefore get the same numbers, and an
-interrupted run goes on with the same numbers from any round.
+The generator is Philox (`philox.py`). Its key is made from the seed and the run; its counter is (block, client, round,
+purpose and question). So a simulator that draws for all clients in one call and a client that draws for itself alone
+get the same numbers, and an interrupted run continues with the same numbers from any round.
 
 These streams are for simulation and tests. Philox is not a cryptographic generator, and whoever knows the seed
-knows the noise: a guarantee made with them says so, and noise that leaves a machine comes from the operating
-system instead (`privacy/discrete_noise.py`).
+knows the noise: a guarantee made with them says so. Noise that leaves a machine comes from the operating system instead
+(`privacy/discrete_noise.py`).
 """
 
 import hashlib
@@ -21,7 +20,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import Words
+from sottovoce.core.arrays import AnyArray, Floats, Integers, Words
 from sottovoce.core.check import Whole, WholeOrZero
 from sottovoce.core.compiling import compiled_pays, threads_pay
 from sottovoce.core.random.normal import normal
@@ -49,9 +48,9 @@ class Purpose(IntEnum):
 class Streams:
     """The random numbers of one training run, or of `runs` independent ones at once (a leading axis on every draw)."""
 
-    seed: WholeOrZero = field(repr=False)  # whoever has it has the noise
+    seed: WholeOrZero = field(repr=False)  # whoever knows it knows the noise
     runs: Whole | None = None
-    drawn: bool = field(default=False, kw_only=True)  # by the operating system: then it must never be written
+    drawn: bool = field(default=False, kw_only=True)  # by the operating system: then it must never be stored
 
     def __post_init__(self) -> None:
         check.fields(self)
@@ -62,11 +61,11 @@ class Streams:
         return cls(secrets.randbits(128), runs, drawn=True)
 
     def derived(self, about: str) -> "Streams":
-        """Other streams, the same for the same `about`. Whoever holds them cannot tell the ones they came from."""
+        """Other streams, the same for the same `about`. These streams cannot be computed from them."""
         return _derived(self.seed, self.runs, about)
 
     @cached_property
-    def _keys(self) -> tuple[np.ndarray, np.ndarray]:
+    def _keys(self) -> tuple[Words, Words]:
         """One 64-bit key per run, made from the seed by Philox: two words, of shape (runs, 1, 1) or scalars."""
         words = [int(word) for word in np.random.SeedSequence(self.seed).generate_state(4)]
         run = np.arange(self.runs or 1, dtype=np.uint64)
@@ -76,12 +75,12 @@ class Streams:
         return k0[:, None, None], k1[:, None, None]
 
     def bits(
-        self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
-    ) -> np.ndarray:
+        self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+    ) -> Words:
         """`count` words of 64 random bits for each client: (runs?, clients, count).
 
-        `about`: what these bits are bound to besides, four words of 32 bits for each client (runs?, clients, 4). Bits
-        about different things have different keys.
+        `about`: what else these bits are bound to, four words of 32 bits for each client (runs?, clients, 4). Bits
+        that are bound to different things have different keys.
         """
         if compiled_pays(len(clients) * count * (self.runs or 1)):
             return self._bits_by_kernel(clients, round_, _tag(purpose, question), count, about)
@@ -91,14 +90,14 @@ class Streams:
         pairs = np.stack([joined(a, b), joined(c, d)], axis=-1)
         return pairs.reshape(*pairs.shape[:-2], -1)[..., :count]
 
-    def _keys_about(self, about: About) -> tuple[np.ndarray, np.ndarray]:
-        """The keys for bits about something: those of the runs, changed for each client, (runs?, clients, 1)."""
+    def _keys_about(self, about: About) -> tuple[Words, Words]:
+        """The keys for bits that are bound to `about`, for each client: (runs?, clients, 1)."""
         if about is None:
             return self._keys
         k0, k1, _, _ = philox(tuple(about[..., word, None] for word in range(4)), self._keys)
         return k0, k1
 
-    def _bits_by_kernel(self, clients: np.ndarray, round_: int, tag: int, count: int, about: About) -> np.ndarray:
+    def _bits_by_kernel(self, clients: AnyArray, round_: int, tag: int, count: int, about: About) -> Words:
         from sottovoce.core.random import compiled
 
         shape = (self.runs or 1, len(clients), 1)
@@ -109,21 +108,21 @@ class Streams:
         return out[0] if self.runs is None else out
 
     def uniform(
-        self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
-    ) -> np.ndarray:
+        self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+    ) -> Floats:
         """Uniform numbers strictly inside (0, 1): (runs?, clients, count)."""
         return to_unit(self.bits(clients, round_, purpose, count, question, about))
 
     def uniform_rows(
         self,
-        clients: np.ndarray,
-        sizes: np.ndarray,
+        clients: AnyArray,
+        sizes: Integers,
         round_: int,
         purpose: Purpose,
         question: int = 0,
         about: About = None,
-    ) -> np.ndarray:
-        """One uniform number per row of each client, clients of unequal sizes end to end: (runs?, sizes.sum())."""
+    ) -> Floats:
+        """One uniform number per row of each client, one client after the other: (runs?, sizes.sum())."""
         if len(sizes) and (sizes == sizes[0]).all():
             table = self.uniform(clients, round_, purpose, int(sizes[0]), question, about)
             return table.reshape(*table.shape[:-2], -1)
@@ -138,38 +137,38 @@ class Streams:
         return to_unit(np.where(odd, joined(c, d), joined(a, b)))
 
     def normal(
-        self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
-    ) -> np.ndarray:
+        self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+    ) -> Floats:
         """Standard normal numbers: (runs?, clients, count)."""
         return normal(self.bits(clients, round_, purpose, count, question, about))
 
     def laplace(
-        self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
-    ) -> np.ndarray:
+        self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+    ) -> Floats:
         """Laplace numbers of scale 1: (runs?, clients, count)."""
         q = self.uniform(clients, round_, purpose, count, question, about) - 0.5
-        return np.copysign(np.log(1 - 2 * np.abs(q)), q)  # of an exact number, so no digit is lost where it is near 1
+        return np.copysign(np.log(1 - 2 * np.abs(q)), q)  # 1 - 2|q| is exact, so no digit is lost where it is near 1
 
 
-@lru_cache(maxsize=128)  # every round asks for the same few, and their keys are dear to make
+@lru_cache(maxsize=128)  # every round asks for the same few, and their keys take long to make
 def _derived(seed: int, runs: int | None, about: str) -> Streams:
     digest = hashlib.sha256(f"{seed} {about}".encode()).digest()
     return Streams(int.from_bytes(digest[:16], "big"), runs)
 
 
 class Draw:
-    """The random numbers an algorithm may use in one round at one place: each call asks a fresh question."""
+    """The random numbers that an algorithm may use in one round: every call gives new ones."""
 
-    def __init__(self, streams: Streams, clients: np.ndarray, round_: int) -> None:
-        # Of its own: an algorithm that looks inside must not find the noise of its oracle.
+    def __init__(self, streams: Streams, clients: AnyArray, round_: int) -> None:
+        # Separate streams: an algorithm that looks inside must not find the noise of its oracle.
         self._streams = streams.derived("algorithm")
         self._clients, self._round, self._question = clients, round_, 0
 
-    def uniform(self, count: int) -> np.ndarray:
+    def uniform(self, count: int) -> Floats:
         """Uniform on (0, 1): (..., count), one row per client (one row at the server)."""
         return self._streams.uniform(self._clients, self._round, Purpose.ALGORITHM, count, self._next())
 
-    def normal(self, count: int) -> np.ndarray:
+    def normal(self, count: int) -> Floats:
         """Standard normal: (..., count), one row per client (one row at the server)."""
         return self._streams.normal(self._clients, self._round, Purpose.ALGORITHM, count, self._next())
 

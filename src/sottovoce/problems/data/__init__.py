@@ -52,9 +52,7 @@ def load(name: str, **options: Any) -> Dataset:
     ((740, 10), ['cleveland', 'hungarian', 'switzerland', 'va'])
     """
     loader = LOADERS[check.one_of("data", "data set", name, LOADERS)]
-    known = list(inspect.signature(loader).parameters)
-    for option in options:
-        check.one_of(name, "option", option, known)
+    check.options(name, options, list(inspect.signature(loader).parameters))
     return loader(**options)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats
+from sottovoce.core.lazy import untyped
 from sottovoce.problems.data.dataset import Dataset
 from sottovoce.problems.data.encoded import encoded
 from sottovoce.problems.data.sources import Part, Rows, Source, lines, parts_of, sign, with_test_part
@@ -40,9 +41,7 @@ def a9a(dense: bool = True, download: bool = True, encoding: str = "binary") -> 
         names = encoded("a9a", np.zeros((1, SOURCE.features)))[1]
         return replace(with_test_part(SOURCE, parts, notes, row_bound=1.0), feature_names=names)
     if not dense:
-        from scipy.sparse import csr_array
-
-        parts = [(csr_array(X), y) for X, y in parts]
+        parts = [(untyped("scipy.sparse").csr_array(X), y) for X, y in parts]
     notes = "Labels -1, +1. Rows are those of adult.data and adult.test, in order, '?' included (as no feature)."
     return with_test_part(SOURCE, parts, notes, row_bound=math.sqrt(_MOST_ONES))
 

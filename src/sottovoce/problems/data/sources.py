@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats, Matrix
+from sottovoce.core.lazy import untyped
 from sottovoce.problems.data.dataset import Dataset, DatasetInfo
 
 FOLDER_VARIABLE = "SOTTOVOCE_DATA"
@@ -100,25 +100,21 @@ def _recognise(source: Source, parts: list[Rows]) -> None:
 
 
 def _from_openml(source: Source) -> list[Rows]:
-    from sklearn.datasets import fetch_openml
-
     patience = socket.getdefaulttimeout()
     socket.setdefaulttimeout(patience or _NETWORK_PATIENCE)  # else a silent firewall would hold us for minutes
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about retries; our own error reports a failure
-            answer: Any = fetch_openml(
+            table, target = untyped("sklearn.datasets").fetch_openml(
                 source.name, version=1, as_frame=False, return_X_y=True, parser="liac-arff", n_retries=1, delay=0.5
             )
     finally:
         socket.setdefaulttimeout(patience)
-    X, target = answer
-    if not isinstance(X, np.ndarray):
-        X = X.toarray()
+    dense = table if isinstance(table, np.ndarray) else table.toarray()
     codes = np.asarray(target, dtype=np.float64)  # -1, 1 or, after OpenML's renaming, 1, 2
     y = np.where(codes == codes.max(), 1.0, -1.0)
+    X, first = np.ascontiguousarray(dense, dtype=np.float64), source.parts[0].rows
     check.require(X.shape[1] == source.features, source.name, f"must have {source.features} features", X.shape[1])
-    X, first = np.ascontiguousarray(X, dtype=np.float64), source.parts[0].rows
     return [(X[:first], y[:first]), (X[first:], y[first:])]
 
 

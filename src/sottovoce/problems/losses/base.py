@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Numbers
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.derived import derived
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -62,10 +63,9 @@ class Loss(ABC):
     def __post_init__(self) -> None:
         check.fields(self)
 
-    @property
+    @derived
     def slope_at_zero(self) -> float:
-        """No smaller than the supremum of the size of the slope, unless a loss knows better."""
-        return self.lipschitz
+        return self.lipschitz  # a bound on it, for a loss that does not state its own
 
     @property
     def convex(self) -> bool:
@@ -140,10 +140,11 @@ class SignedLoss(Loss):
 
 def margins(X: AnyArray, w: AnyArray, outputs: int) -> Floats:
     """Margins of rows X at flat parameters w (..., dim): (..., rows), or (..., rows, outputs) if there are several."""
-    X, w = np.asarray(X), np.asarray(w)
-    fits = X.ndim == 2 and w.shape[-1:] == (X.shape[1] * outputs,)
-    check.require(fits, "margins", f"w must end in an axis of {outputs} x the columns of X", (X.shape, w.shape))
-    by_output = w.reshape(*w.shape[:-1], outputs, X.shape[1]) @ X.T
+    rows, points = np.asarray(X), np.asarray(w)
+    shapes = (rows.shape, points.shape)
+    fits = rows.ndim == 2 and points.shape[-1:] == (rows.shape[1] * outputs,)
+    check.require(fits, "margins", f"w must end in an axis of {outputs} x the columns of X", shapes)
+    by_output = points.reshape(*points.shape[:-1], outputs, rows.shape[1]) @ rows.T
     return by_output.swapaxes(-1, -2) if outputs > 1 else by_output[..., 0, :]
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sottovoce.core.arrays import Booleans, Floats, Numbers
 from sottovoce.core.check import Interval, InvalidInput
 from sottovoce.core.derived import derived
+from sottovoce.core.lazy import untyped
 from sottovoce.core.vouched import vouch
 from sottovoce.problems.losses.base import EPS, Loss
 
@@ -38,7 +39,7 @@ class Softmax(Loss):
     def outputs(self) -> int:
         return self.classes
 
-    @property
+    @derived
     def slope_at_zero(self) -> float:
         return math.sqrt(1 - 1 / self.classes)  # |p − e_y| where all classes are equally likely
 
@@ -99,8 +100,7 @@ def _softmax_prox(v: Floats, label: Booleans, rho: Floats) -> Floats:
     largest p is 1. This is safe from any v but cancels when 1/rho is large; Newton's method in z then restores the
     digits.
     """
-    from scipy.special import wrightomega
-
+    wrightomega = untyped("scipy.special").wrightomega
     v, label, rho = np.broadcast_arrays(np.asarray(v, dtype=np.float64), label, rho)
     pull = v + label / rho
     level = np.max(pull - 1.0 / rho, axis=-1, keepdims=True)

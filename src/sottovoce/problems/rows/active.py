@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers
+from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Matrix
 from sottovoce.core.check import require
+from sottovoce.core.lazy import untyped
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
     from sottovoce.problems.kernels import Plan
 
 _lock = threading.Lock()  # of the matrices that are used again with other entries
@@ -31,12 +30,11 @@ class Block:
     bounds: Integers  # client low+j owns rows bounds[j]:bounds[j+1] of the block
 
     @cached_property
-    def _owners(self) -> "csr_array":
+    def _owners(self) -> Matrix:
         """The sparse (clients, rows) matrix that says which client owns which row."""
-        from scipy.sparse import csr_array
-
-        rows = np.arange(self.bounds[-1])
-        return csr_array((np.ones(len(rows)), rows, self.bounds), shape=(self.high - self.low, len(rows)))
+        rows = np.arange(int(self.bounds[-1]))
+        shape = (self.high - self.low, len(rows))
+        return untyped("scipy.sparse").csr_array((np.ones(len(rows)), rows, self.bounds), shape=shape)
 
     def sum(self, slope: Floats, X: Floats) -> Floats:
         """Each client's sum of slope x row. A sparse product adds row after row, so other clients change nothing."""

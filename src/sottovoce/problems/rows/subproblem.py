@@ -1,10 +1,12 @@
-"""One client's arg-min: a smooth, strongly convex function of a linear model, minimised to a certificate."""
+"""One client's arg-min: a smooth, strongly convex function of a linear model, minimised until its gradient is small."""
 
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
+from sottovoce.core.arrays import Floats
+from sottovoce.core.lazy import untyped
 from sottovoce.problems.losses.base import Loss, margins
 
 NEWTON_SOON_UP_TO = 512  # parameters: up to here a Hessian is cheaper than the last iterations of L-BFGS
@@ -15,26 +17,26 @@ NEWTON_UP_TO = 4096  # parameters: beyond, it is too big to factor
 class Subproblem:
     """weight * sum of losses + <shift, w> + pull/2 |w|^2, for one client."""
 
-    X: np.ndarray
-    y: np.ndarray
+    X: Floats
+    y: Floats
     loss: Loss
     weight: float
-    shift: np.ndarray
+    shift: Floats
     pull: float
 
-    def value_and_gradient(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_gradient(self, w: Floats) -> tuple[float, Floats]:
         margin = margins(self.X, w, self.loss.outputs)
         value = self.weight * self.loss.value(margin, self.y).sum() + w @ (self.shift + 0.5 * self.pull * w)
         return float(value), self._gradient(w, margin)
 
-    def gradient(self, w: np.ndarray) -> np.ndarray:
+    def gradient(self, w: Floats) -> Floats:
         return self._gradient(w, margins(self.X, w, self.loss.outputs))
 
-    def _gradient(self, w: np.ndarray, margin: np.ndarray) -> np.ndarray:
+    def _gradient(self, w: Floats, margin: Floats) -> Floats:
         slope = self.loss.slope(margin, self.y).reshape(len(self.y), -1)
         return self.weight * (slope.T @ self.X).ravel() + self.shift + self.pull * w
 
-    def hessian(self, w: np.ndarray) -> np.ndarray:
+    def hessian(self, w: Floats) -> Floats:
         p, d = self.loss.outputs, self.X.shape[1]
         second = self.loss.second(margins(self.X, w, p), self.y).reshape(-1, p, p)
         hessian = np.empty((p, d, p, d))
@@ -45,23 +47,22 @@ class Subproblem:
         return hessian.reshape(p * d, p * d) + self.pull * np.eye(p * d)
 
 
-def minimise(problem: Subproblem, start: np.ndarray, tol: float) -> tuple[np.ndarray, float]:
-    """The best point found and the size of its gradient. A quadratic is left to Newton, which solves it in one step."""
+def minimise(problem: Subproblem, start: Floats, tol: float) -> tuple[Floats, float]:
+    """The best point found and the size of its gradient. Newton's method solves a quadratic function in one step."""
     w, size = start, float(np.linalg.norm(problem.gradient(start)))
     enough = max(tol, 0.01 * size) if w.size <= NEWTON_SOON_UP_TO else tol
     if size > tol and problem.loss.strong < problem.loss.curvature:
-        from scipy.optimize import minimize
-
         limits = {"gtol": enough / np.sqrt(w.size), "ftol": 0.0, "maxcor": 20, "maxiter": 2000, "maxfun": 5000}
-        w = minimize(problem.value_and_gradient, start, jac=True, method="L-BFGS-B", options=limits).x
+        descend = untyped("scipy.optimize").minimize
+        w: Floats = descend(problem.value_and_gradient, start, jac=True, method="L-BFGS-B", options=limits).x
         size = float(np.linalg.norm(problem.gradient(w)))
     return (w, size) if size <= tol or w.size > NEWTON_UP_TO else _newton(problem, w, tol)
 
 
-def _newton(problem: Subproblem, w: np.ndarray, tol: float, steps: int = 50) -> tuple[np.ndarray, float]:
-    """Newton with backtracking on the value; the best gradient wins, for the last digits of the value are noise."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
+def _newton(problem: Subproblem, w: Floats, tol: float, steps: int = 50) -> tuple[Floats, float]:
+    """Newton's method with backtracking on the value; the answer is the point with the smallest gradient, because the
+    last digits of the value are noise."""
+    linalg = untyped("scipy.linalg")
     value, gradient = problem.value_and_gradient(w)
     best, size = w, float(np.linalg.norm(gradient))
     for _ in range(steps):
@@ -69,8 +70,8 @@ def _newton(problem: Subproblem, w: np.ndarray, tol: float, steps: int = 50) -> 
             break
         hessian = problem.hessian(w)
         try:
-            step = cho_solve(cho_factor(hessian), gradient)
-        except LinAlgError:  # not positive in the last digits
+            step: Floats = linalg.cho_solve(linalg.cho_factor(hessian), gradient)
+        except linalg.LinAlgError:  # not positive definite in the last digits
             step = np.linalg.lstsq(hessian, gradient)[0]
         fraction, slope, noise = 1.0, float(gradient @ step), 1e-14 * (1.0 + abs(value))
         while True:
@@ -85,7 +86,7 @@ def _newton(problem: Subproblem, w: np.ndarray, tol: float, steps: int = 50) -> 
     return best, size
 
 
-def surely_minimise(problem: Subproblem, start: np.ndarray, tol: float, last_steps: int) -> np.ndarray:
+def surely_minimise(problem: Subproblem, start: Floats, tol: float, last_steps: int) -> Floats:
     """As `minimise`, without an error: where that misses `tol`, at most `last_steps` steps of gradient descent follow.
 
     Descent gets there wherever rounding allows it. Let F be the function, L its curvature, P = `problem.pull`,
@@ -97,10 +98,10 @@ def surely_minimise(problem: Subproblem, start: np.ndarray, tol: float, last_ste
     """
     zero = np.zeros_like(start)
     best, size = zero, float(np.linalg.norm(problem.gradient(zero)))
-    with suppress(Exception):  # of a factorisation, or of numbers that are none
-        found, left = minimise(problem, start, tol)
+    with suppress(Exception):  # of a factorisation, or because of numbers that are not finite
+        answer, left = minimise(problem, start, tol)
         if left < size:
-            best, size = found, left
+            best, size = answer, left
     steep = problem.loss.curvature * problem.weight * float(np.square(problem.X).sum()) + problem.pull
     w = best
     for _ in range(last_steps):
