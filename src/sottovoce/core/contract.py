@@ -10,48 +10,30 @@ Client code never names the client axis, so the same method serves one client on
 at once in the simulator.
 """
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.participation import Participation
+from sottovoce.core.questions import Array as Array
+from sottovoce.core.questions import Asks as Asks
+from sottovoce.core.questions import Descent as Descent
+from sottovoce.core.questions import Kind as Kind
+from sottovoce.core.questions import Part as Part
+from sottovoce.core.questions import Penalty as Penalty
+from sottovoce.core.questions import ProxSteps as ProxSteps
 from sottovoce.core.random.streams import Draw
 
-Array = np.ndarray
 Mode = Literal["none", "published", "proven"]
 Layout = Literal["rows", "columns"]  # how data are split between their owners
 ServerState = TypeVar("ServerState")
 ClientState = TypeVar("ClientState")
 Down = TypeVar("Down")
 Up = TypeVar("Up")
-
-
-class Penalty(Protocol):
-    """The public part of the objective, the same for everyone (`problems/penalties.py`)."""
-
-    @property
-    def smooth(self) -> bool: ...
-    @property
-    def finite(self) -> bool: ...
-    @property
-    def separable(self) -> bool: ...
-    @property
-    def by_gradient(self) -> "Penalty": ...
-    @property
-    def strong(self) -> float: ...
-    @property
-    def curvature(self) -> float: ...
-    def value(self, w: Array) -> Array: ...
-    def subgradient(self, w: Array) -> Array: ...
-    def prox(self, v: Array, step: Any) -> Array: ...
-    def step(self, x: Array, keep: Any, g: Array, total: Any) -> Array: ...
-    def subgradient_bound(self, dim: int) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -75,188 +57,6 @@ class Claim:
 
     epsilon: float
     delta: float
-
-
-Kind = Literal["gradient", "argmin", "prox-steps", "descent", "moments", "fit", "scores"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One kind of question of a plan, and the rounds in which it is asked.
-
-    Parameters
-    ----------
-    kind
-        Which question: "gradient", "argmin", "prox-steps", "descent" or "moments" (see `Oracle`), "fit" or "scores"
-        (see `ColumnOracle`).
-    answers
-        Questions in each of its rounds.
-    batch
-        Each gradient is taken over about this many of a client's records, drawn anew for every question: a whole
-        number of records, or a share of them if < 1. 0: all records.
-    first, last
-        The rounds in which it is asked, both included. None: to the end.
-    share
-        Its share of the budget, counted in mu² (the squared parameter of Gaussian differential privacy, which adds up).
-    kappa, slope_bound
-        Of "moments": what the oracle will be asked with.
-    """
-
-    kind: Kind = "gradient"
-    answers: int = 1
-    batch: float = 0
-    first: int = 1
-    last: int | None = None
-    share: float = 1.0
-    kappa: float = 0.0
-    slope_bound: float = math.inf
-
-    def rounds(self, most: int) -> int:
-        """In how many rounds, of a run of `most`, it is asked."""
-        end = most if self.last is None else min(self.last, most)
-        return max(end - self.first + 1, 0)
-
-
-@dataclass(frozen=True)
-class Asks:
-    """What taking part costs: which questions an algorithm puts to its oracle, in which rounds.
-
-    It is a public function of the round. Noise is calibrated from it before training starts. The door enforces it: an
-    algorithm that asks for anything else than it declared is refused, so a wrong declaration cannot break a guarantee.
-
-    Parameters
-    ----------
-    parts
-        The kinds of question, one after the other: in each round at most one of them is asked.
-    releases
-        Calls of `site.release` a round (what counts when the unit is a whole client).
-
-    Examples
-    --------
-    >>> from sottovoce.algorithms import DPSGD
-    >>> DPSGD(batch=32).asks().parts
-    (Part(kind='gradient', answers=1, batch=32, first=1, last=None, share=1.0, kappa=0.0, slope_bound=inf),)
-    >>> from sottovoce.core.contract import Asks, Part
-    >>> asks = Asks((Part("argmin", last=1, share=0.1), Part("gradient", first=2, share=0.9)))
-    >>> asks.at(1).kind, asks.at(5).kind
-    ('argmin', 'gradient')
-    """
-
-    parts: tuple[Part, ...] = (Part(),)
-    releases: int = 1
-
-    def __post_init__(self) -> None:
-        ends = [0, *(part.last for part in self.parts)]
-        apart = all(
-            end is not None and part.first > end and (part.last is None or part.last >= part.first)
-            for end, part in zip(ends, self.parts, strict=False)
-        )
-        check.require(len(self.parts) > 0 and apart, "Asks", "parts must follow each other, in rounds of their own")
-        whole = abs(sum(part.share for part in self.parts) - 1.0) <= 1e-9
-        check.require(
-            whole and min(part.share for part in self.parts) > 0, "Asks", "shares must be > 0 and add up to 1"
-        )
-
-    @classmethod
-    def every_round(cls, answers: int = 1, kind: Kind = "gradient", batch: float = 0, releases: int = 1) -> "Asks":
-        """The same questions in every round."""
-        return cls((Part(kind, answers, batch),), releases)
-
-    def at(self, k: int) -> Part | None:
-        """What is asked in round k; None where nothing is."""
-        return next((part for part in self.parts if part.first <= k and (part.last is None or k <= part.last)), None)
-
-    @property
-    def only(self) -> Part:
-        """The one kind of question of a method that has no other."""
-        check.require(len(self.parts) == 1, "Asks", "this is for methods with one kind of question", self.kinds)
-        return self.parts[0]
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of question, in their order."""
-        return tuple(part.kind for part in self.parts)
-
-    @property
-    def batch(self) -> float:
-        """The batch of its gradients; 0 where all records take part."""
-        return max(part.batch for part in self.parts)
-
-
-@dataclass(frozen=True)
-class ProxSteps:
-    """Several proximal gradient steps taken where the data is, of which only the end leaves:
-
-        x ← centre + prox_{h/total_j}( (keep_j (x − centre) + push − g_j) / total_j ),      j = 1..len(keep)
-
-    Every number and array in it must be public: made from broadcasts, past answers and hyper-parameters.
-
-    Parameters
-    ----------
-    keep, total
-        One number per step (or per step and client, as (n, 1) arrays), 0 <= keep_j < total_j.
-    push, centre
-        Vectors that stay the same over the steps.
-    h
-        The penalty whose prox is taken.
-    fresh
-        True: g_j is the gradient at the running x (over a new batch, if one was declared). False: all steps use
-        the gradient at `at`.
-    average
-        Whether the mean of the iterates is returned, or the last one.
-    """
-
-    keep: Sequence[Array | float] | Array
-    total: Sequence[Array | float] | Array
-    push: Array | float
-    centre: Array | float
-    h: Penalty
-    fresh: bool = True
-    at: Array | None = None
-    average: bool = False
-
-    @cached_property
-    def weights(self) -> tuple[Array, Array]:
-        """`keep` and `total` as one array each, (steps, runs?, clients or 1, 1): as they were when first asked for."""
-
-        def stacked(name: str, numbers: Sequence[Array | float] | Array) -> Array:
-            shapes = {np.shape(number) for number in numbers}
-            fits = len(numbers) > 0 and all(shape == () or (len(shape) > 1 and shape[-1] == 1) for shape in shapes)
-            check.require(fits, "ProxSteps", f"{name} must be numbers, or one number per client (n, 1)", tuple(shapes))
-            if len(shapes) > 1:
-                numbers = np.broadcast_arrays(*map(np.atleast_2d, numbers))
-            table = np.array(numbers, dtype=np.float64)  # a copy
-            return table if table.ndim > 2 else table.reshape(len(table), 1, 1)
-
-        return stacked("keep", self.keep), stacked("total", self.total)
-
-    @property
-    def numbers(self) -> tuple[Array, ...]:
-        """Everything in it that the answer depends on, as arrays with a client axis."""
-        keep, total = (np.moveaxis(table[..., 0], 0, -1) for table in self.weights)
-        flags = np.array([[self.fresh, self.average, self.at is not None]], dtype=np.float64)
-        at = np.zeros((1, 0)) if self.at is None else self.at
-        return keep, total, np.atleast_2d(self.push), np.atleast_2d(self.centre), at, flags
-
-
-@dataclass(frozen=True)
-class Descent:
-    """`count` gradient steps x ← x − step (∇f(x) + ridge x + pull (x − centre)), of which only the end leaves.
-
-    In `Proven` mode every step is noisy, and since the steps contract, the end gives away less than the steps would
-    together. All numbers must be public.
-    """
-
-    count: int
-    step: Array | float
-    pull: float
-    centre: Array
-    ridge: float = 0.0
-
-    @property
-    def numbers(self) -> tuple[Array, ...]:
-        """Everything in it that the answer depends on, as arrays with a client axis."""
-        return np.atleast_2d(self.step), self.centre, np.array([[self.count, self.pull, self.ridge]], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,8 +125,6 @@ class Node:
             self._open_ledger.close()
             self._open_ledger = None
 
-    # ------------------------------------------------------------------------------------------------ what it is asked
-
     def answer(self, ask: Ask) -> Reply:
         """The answer to one round's question, the same one if it is asked again; or why there is none."""
         named = f"experiment {ask.experiment} round {ask.k}"
