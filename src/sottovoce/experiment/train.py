@@ -17,7 +17,7 @@ from sottovoce.core.round import Checkpoint
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.result import Result
-from sottovoce.experiment.tables import describe
+from sottovoce.experiment.tables import Tables, describe
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
@@ -178,17 +178,28 @@ def train(
             record_every=record_every,
             after_round=after_round,
         )
-        config = describe(
-            replace(clients.task, objective=objective), federation, getattr(clients.exact, "engine", engine)
-        )
-        stated = {} if seed is None else {"seed": seed}
-        config["run"] |= {"rounds": rounds, **stated, "runs": runs or 0, "record_every": record_every}
+        run_table = {"rounds": rounds, "seed": seed, "runs": runs or 0, "record_every": record_every}
+        config = _described(clients, objective, federation, engine, run_table)
         result = clients.result(outcome, config, lasting)
         if clients.ledger is not None:
             clients.ledger.finished()  # all rounds are done: kept answers are not needed any more
         return result
     finally:
         clients.close()
+
+
+def _described(
+    clients: LocalClients,
+    objective: Objective,
+    federation: Federation | VerticalFederation,
+    engine: str,
+    run: dict[str, Any],
+) -> Tables:
+    """The config of a run: what was asked for, with what followed from it. A seed that was drawn is left out."""
+    task = replace(clients.task, objective=objective)
+    config = describe(task, federation, getattr(clients.exact, "engine", engine))
+    config["run"] |= {name: value for name, value in run.items() if value is not None}
+    return config
 
 
 def _seed_to_resume(resume: Checkpoint, seed: int | None, privacy: PrivacyMode, ledgers: bool) -> int | None:
