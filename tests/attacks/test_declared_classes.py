@@ -11,7 +11,7 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
 from sottovoce.experiment.tables import to_toml
 from tests.deploy.test_node import asks
-from tests.deployments import LIMITS, SECURE, charged
+from tests.deployments import LIMITS, SEEDED, charged
 
 
 def node(folder: Path, labels: list[str], declared: list[str], losses: list[str]) -> Path:
@@ -45,7 +45,7 @@ def test_no_record_renumbers_the_others(tmp_path: Path) -> None:
 def test_a_server_cannot_count_the_classes(tmp_path: Path, classes: int) -> None:
     """What is refused follows from the declaration: the same for clients with three and with four of the classes."""
     seen = []
-    question = asks("dp-sgd", SECURE)[0]
+    question = asks("dp-sgd", SEEDED)[0]
     task = question.task.replace('loss = "logistic"', f'loss = "softmax"\nclasses = {classes}')
     width = 4 * classes
     down = {"w": ((1, width), np.zeros(width).tobytes())}

@@ -47,11 +47,12 @@ def implied(made: Deployment, files: list[Path], answered: list[set[int]], exper
 
     server = algorithm.init_server(hub(0, set()))
     for k, who in enumerate(answered, start=1):
-        up = codec.empty_rows(like, 3)
+        arrays: dict[str, np.ndarray] = {}
         for client in who:
             path = files[client].parent / "node" / "experiments" / experiment / f"{k:06d}.npz"
             for field, array in codec.under("up.", whole_files.read_arrays(path)).items():
-                getattr(up, field)[client] = array[0]
+                arrays.setdefault(field, np.zeros((3, array.shape[-1])))[client] = array[0]
+        up = algorithm.up(**arrays) if who else codec.empty_rows(like, 3)
         server = algorithm.server(server, up, hub(k, who))
     return algorithm.model(server)[0]
 

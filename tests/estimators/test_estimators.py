@@ -265,18 +265,18 @@ def test_what_ranges_cost_is_missing_from_training() -> None:
 def test_the_plan_chooses_method_rounds_and_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def choose(*sizes: Any, **options: Any) -> Any:
-        asked.append((*sizes, options))
+    def choose(problem: Any) -> Any:
+        asked.append(problem)
         return SimpleNamespace(algorithm=DPSGD(step=0.5), rounds=7, privacy=sv.Proven(9.0, 1e-9, 0.3))
 
     monkeypatch.setattr(plan, "choose", choose)
     model = sv.FederatedClassifier("auto", epsilon=0.7, prepare=RowClipper(2.0), **QUICK)
     model.fit(X, Y, groups=OWNER)
-    sizes, width, options = asked[0]
-    assert sizes == [OWNER.tolist().count(name) for name in ("north", "south", "west")]
-    assert width == 4
-    assert options["row_bound"] == pytest.approx(np.sqrt(5))
-    assert (options["epsilon"], options["delta"], options["unit"]) == (0.7, 1e-4, "record")
+    (problem,) = asked
+    assert list(problem.sizes) == [OWNER.tolist().count(name) for name in ("north", "south", "west")]
+    assert problem.features == 4
+    assert problem.row_bound == pytest.approx(np.sqrt(5))
+    assert (problem.epsilon, problem.delta, problem.unit) == (0.7, 1e-4, "record")
     assert (model.algorithm_, model.rounds_) == (DPSGD(step=0.5), 7)
     same: dict[str, Any] = QUICK | {"rounds": 7, "clip": 0.3}
     by_hand = sv.FederatedClassifier(DPSGD(step=0.5), epsilon=0.7, prepare=RowClipper(2.0), **same)
@@ -288,8 +288,8 @@ def test_the_plan_is_for_what_ranges_leave(monkeypatch: pytest.MonkeyPatch) -> N
     """The squared mu of Gaussians add up; what a plan is asked about is the rest."""
     asked: list[float] = []
 
-    def choose(*sizes: Any, epsilon: float, **options: Any) -> Any:
-        asked.append(epsilon)
+    def choose(problem: Any) -> Any:
+        asked.append(problem.epsilon)
         return SimpleNamespace(algorithm=DPSGD(), rounds=2, privacy=sv.Proven(1.0, 1e-4, 0.3))
 
     monkeypatch.setattr(plan, "choose", choose)
@@ -307,9 +307,10 @@ def test_the_plan_knows_when_noise_will_be_secure(monkeypatch: pytest.MonkeyPatc
     asked: list[bool] = []
     hidden = FedSPDDP(local_steps=5, variant="P")
 
-    def choose(*sizes: Any, secure: bool, **options: Any) -> Any:
-        asked.append(secure)
-        return SimpleNamespace(algorithm=DPSGD() if secure else hidden, rounds=2, privacy=sv.Proven(1.0, 1e-4, 0.3))
+    def choose(problem: Any) -> Any:
+        asked.append(problem.secure)
+        chosen = DPSGD() if problem.secure else hidden
+        return SimpleNamespace(algorithm=chosen, rounds=2, privacy=sv.Proven(1.0, 1e-4, 0.3))
 
     monkeypatch.setattr(plan, "choose", choose)
     for noise in ("seeded", "secure"):
@@ -567,13 +568,13 @@ def refused(**options: Any) -> sv.FederatedClassifier:
         ({"algorithm": "auto"}, "algorithm='auto' has to know how long rows are"),
         ({"algorithm": "auto", "privacy": "none"}, "algorithm='auto' is for privacy 'proven'"),
         ({"rounds": 0}, "rounds must be a whole number >= 1"),
-        ({"clip": None}, "clip must be a number > 0, got None"),
+        ({"clip": None}, "needs clip, unless it follows from the loss and a bound on rows"),
         ({"epsilon": "1"}, "epsilon must be a number > 0, got '1'"),
         ({"delta": None}, "delta must be a number and lie in (0, 1), got None"),
         ({"classes": "ill"}, "classes must be a list of labels, such as ['ill', 'well'], got 'ill'"),
         ({"algorithm": "fed-plt"}, "prepare=PublicScaler(...) or row_bound=... of an estimator"),
         ({"algorithm": "fedepm"}, "prepare=PublicScaler(...) or row_bound=... of an estimator"),
-        ({"algorithm": "fdml"}, "fdml is for columns of many owners. Use VerticalClassifier, or one of admm, pvp"),
+        ({"algorithm": "fdml"}, "fdml is for columns of many owners. Use VerticalClassifier, or one of admm, dvp"),
         ({"algorithm": sv.DPADMM}, "algorithm must be an object, got a class. Give DPADMM()"),
         (
             {"prepare": {"age": (0, 120)}},
