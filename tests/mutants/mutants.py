@@ -1,6 +1,6 @@
 """All mutants."""
 
-from tests.mutants import of_bounds, of_budgets, of_exits, of_grid, of_noise
+from tests.mutants import of_bounds, of_budgets, of_exits, of_grid, of_noise, of_questions
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -9,4 +9,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_bounds.MUTANTS,
     *of_budgets.MUTANTS,
     *of_exits.MUTANTS,
+    *of_questions.MUTANTS,
 )
