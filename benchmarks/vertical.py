@@ -108,16 +108,14 @@ def draw(panels: dict[str, tuple[Curves, Curves]]) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from sottovoce.report.figures import COLOURS, DASHES
+    from sottovoce.report.style import styles
 
     figure = Figure(figsize=(5.2 * len(panels), 4.0), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     for place, (title, (curves, levels)) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), place)
-        for number, (name, losses) in enumerate(curves.items()):
-            axes.plot(
-                range(1, len(losses) + 1), losses, color=COLOURS[number], linestyle=DASHES[number % 4], label=name
-            )
+        for (name, losses), look in zip(curves.items(), styles(list(curves)), strict=True):
+            axes.plot(range(1, len(losses) + 1), losses, label=name, **look.line(markers=False))
         for shade, (name, level) in zip(("0.2", "0.6"), levels.items(), strict=True):
             axes.axhline(float(level), color=shade, linewidth=1.2, linestyle=":", label=name)
         lowest = min(float(losses.min()) for losses in curves.values())

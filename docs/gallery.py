@@ -1,7 +1,7 @@
 """Turns every `examples/plot_*.py` into a page while the docs are built: its text, its code, what it printed and drew.
 
 A file is Markdown in its docstring, then blocks that begin with `# %%`: comment lines, which are Markdown, and code.
-All blocks run one after the other, in one module, with warnings as errors. A page is made once for each state of it.
+All blocks run one after the other, in one module, with warnings as errors. A page is made again when its file changes.
 """
 
 import contextlib
@@ -18,8 +18,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-HERE = Path(__file__).parent
-EXAMPLES = HERE.parent / "examples"
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def blocks(source: str) -> Iterator[tuple[str, str, int]]:
@@ -43,12 +42,15 @@ def page(name: str, source: str) -> tuple[str, dict[str, bytes]]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    from sottovoce.report.style import ON_WHITE, PARAMETERS
+
+    look = {**PARAMETERS, "axes.prop_cycle": plt.cycler(color=ON_WHITE)}
     written, figures = [], {}
     module = types.ModuleType(f"gallery_{name}")
     sys.modules[module.__name__] = module  # dataclasses look their module up
-    with plt.style.context(HERE / "gallery.mplstyle"), warnings.catch_warnings():
+    with plt.style.context(look), warnings.catch_warnings():
         warnings.simplefilter("error")
-        plt.show = lambda: None  # figures are taken from where it leaves them
+        plt.show = lambda: None  # the figures stay open, and are saved below
         for text, code, line in blocks(source):
             written.append(text.strip())
             printed = io.StringIO()

@@ -1,14 +1,14 @@
 """
 # An audit that catches a wrong mechanism
 
-Somebody hands you a method that "adds Gaussian noise for ε = 1". Its code runs, its curves look fine, and no test of
-accuracy will ever tell that its promise is false. An audit can: it runs the true code on two data sets that differ in
-one record and asks how well the messages tell them apart.
+Somebody gives you a method that "adds Gaussian noise for ε = 1". Its code runs, its curves look fine, and no test of
+accuracy will ever show that its promise is false. An audit can: it runs the true code on two data sets that differ in
+one record and measures how well the messages tell them apart.
 """
 
 # %%
-# Here is such a method. It has two of the commonest faults. Its noise is made for one round, though there are as many
-# as one likes; and one record that is *replaced* moves a sum by twice the clip norm, not once.
+# Here is such a method. It has two of the most common faults. Its noise is enough for one round, but there may be many
+# rounds; and one record that is *replaced* moves a sum by twice the clip norm, not once.
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -26,7 +26,7 @@ CLAIM, DELTA = 1.0, 1e-5
 
 @dataclass(frozen=True)
 class Hurried(sv.DPSGD):
-    """Gradient descent with the noise of the textbook, read in a hurry."""
+    """Gradient descent with the noise of the textbook, applied carelessly."""
 
     name: ClassVar[str] = "hurried"
     modes: ClassVar = frozenset({"published"})
@@ -38,8 +38,8 @@ class Hurried(sv.DPSGD):
 
 
 # %%
-# `worst_case` sets the stage: a client with ten records, one of which has a gradient as long as it may be, and in the
-# other data set is turned round. That is what differential privacy is about: not the typical record, every one.
+# `worst_case` makes the two data sets: a client with ten records, one of which has the longest gradient allowed, and in
+# the other data set the opposite one. Differential privacy is about every record, not only about typical ones.
 
 wrong = worst_case(Hurried(), sv.Published(CLAIM, DELTA, clip=1.0), rounds=10, clients=1)
 wrong = replace(wrong, claim=(CLAIM, DELTA))
@@ -48,14 +48,15 @@ print(finding)
 assert finding.refuted
 
 # %%
-# The same with the noise that the library makes for the same promise. `Proven` counts the rounds and the factor of two.
+# The same with the noise that the library adds for this promise. `Proven` takes the rounds and the factor 2 into
+# account.
 
 right = worst_case(sv.DPSGD(), sv.Proven(CLAIM, DELTA, clip=1.0), rounds=10, clients=1)
 print(audit(right, runs=500))
 
 # %%
-# One can see it with the naked eye. Both methods train 4000 models on either data set; drawn is the model along the
-# record's own direction. Where ε is 1, whatever model comes out may well have come from either hill.
+# Histograms show it too. Each method trains 4000 models on either data set; drawn is the model's coordinate in the
+# direction of the record. Where ε is 1, a model says little about which of the two data sets it was trained on.
 
 
 def models(game, side):
@@ -75,11 +76,11 @@ found = {
 
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.8))
 for place, (title, game) in zip(axes, {"Hurried": wrong, "Proven": right}.items(), strict=False):
-    hills = [models(game, side) for side in (0, 1)]
-    bins = np.linspace(np.min(hills), np.max(hills), 50).tolist()
-    for hill, name in zip(hills, ("with the record", "with it turned round"), strict=True):
-        place.hist(hill, bins, alpha=0.55, label=name)
-    place.set(title=f"{title}: the model after 10 rounds", xlabel="along the record", ylabel="models")
+    trained = [models(game, side) for side in (0, 1)]
+    bins = np.linspace(np.min(trained), np.max(trained), 50).tolist()
+    for values, name in zip(trained, ("with the record", "with the opposite record"), strict=True):
+        place.hist(values, bins, alpha=0.55, label=name)
+    place.set(title=f"{title}: the model after 10 rounds", xlabel="coordinate along the record", ylabel="models")
     place.set_ylim(top=1.35 * place.get_ylim()[1])
     place.legend(loc="upper center", ncols=2, fontsize=8)
 place = axes[2]
@@ -91,6 +92,6 @@ place.set_yscale("log")
 place.set_xticks(rounds, [str(k) for k in rounds])
 place.set_yticks([0.5, 1, 2, 5, 10, 20], ["0.5", "1", "2", "5", "10", "20"])
 place.minorticks_off()
-place.set(xlabel="rounds", ylabel="ε that messages give away", title="Found against claimed")
+place.set(xlabel="rounds", ylabel="ε that messages reveal", title="Found against claimed")
 place.legend(loc="upper left")
 plt.show()

@@ -1,8 +1,8 @@
 """
 # Budgets that run out
 
-Three branches of a bank train a model together every month, and each has said once and for all how much its customers'
-records may give away. A ledger file at every branch remembers. What happens when it is full?
+Three branches of a bank train a model together every month. Each has set a limit, for all time, on what may be revealed
+about its customers' records. A ledger file at every branch keeps count. What happens when the limit is reached?
 """
 
 # %%
@@ -35,8 +35,8 @@ for number, (name, (rows, labels)) in enumerate(zip(fed.names, fed.data(), stric
     FileLedger.create(path, name, fingerprint(rows, labels), Budget(limits[name], delta=1e-5)).close()
 
 # %%
-# Every month a run may spend ε = 0.4 of each branch. Every answer is written down before it is given, and a branch that
-# cannot pay for its part of a run's next answer falls silent. The others go on without it.
+# Every month a run may spend ε = 0.4 of each branch. Every answer is written down before it is given, and a branch
+# whose budget is too small for the next answer does not answer any more. The others go on without it.
 
 goal = sv.Objective(sv.Logistic(), sv.L2(1e-3))
 spent, scores, stopped = [np.zeros(3)], [], ""
@@ -56,14 +56,14 @@ for month in range(60):
 print(f"Month {len(scores) + 1} stopped {stopped}.")
 
 # %%
-# Two things to take home. Budgets do not add up, they compose better than that: 0.4 goes into 2 five times, but the
-# branch with a limit of 2 answered for longer. And a branch that is silent has not left: its limit holds, for every
-# later run and every later program, as long as the file is there. Whoever deletes it, breaks the promise.
+# Two things to remember. Budgets compose better than by adding them up: 5 times 0.4 is 2, but the branch with a limit
+# of 2 answered in more than 5 months. And the limit of a branch that no longer answers still holds, for every later run
+# and every later program, as long as the file exists. Whoever deletes it breaks the promise.
 
 spent = np.array(spent)
 months = np.arange(len(spent))
-for name, own in zip(fed.names, spent.T, strict=True):
-    print(f"{name}: limit {limits[name]:g}, answered in {np.sum(np.diff(own) > 0)} months, spent {own[-1]:.3f}")
+for name, total in zip(fed.names, spent.T, strict=True):
+    print(f"{name}: limit {limits[name]:g}, answered in {np.sum(np.diff(total) > 0)} months, spent {total[-1]:.3f}")
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
 for number, (name, style) in enumerate(zip(fed.names, ("-", "--", "-."), strict=True)):
@@ -77,17 +77,15 @@ for number, (name, style) in enumerate(zip(fed.names, ("-", "--", "-."), strict=
         ha="right",
         fontsize=8,
     )
-left.set(xlabel="months", ylabel="ε given away so far (δ = 1e-5)", title="What the ledgers say", ylim=(0, 3.4))
+left.set(xlabel="months", ylabel="ε spent so far (δ = 1e-5)", title="Ledgers", ylim=(0, 3.4))
 left.legend(loc="lower right")
 answering = (np.diff(spent, axis=0) > 0).sum(axis=1)
 for count, marker, colour in ((3, "o", "C3"), (2, "s", "C4"), (1, "^", "C6")):
     chosen = answering == count
-    when, worth = months[1:][chosen], np.array(scores)[chosen]
-    right.plot(when, worth, marker, color=colour, alpha=0.6, label=f"{count} answering")
-    right.hlines(worth.mean(), when[0], when[-1], color=colour)
+    when, accuracies = months[1:][chosen], np.array(scores)[chosen]
+    right.plot(when, accuracies, marker, color=colour, alpha=0.6, label=f"{count} answering")
+    right.hlines(accuracies.mean(), when[0], when[-1], color=colour)
 right.yaxis.set_major_formatter("{x:.0%}")
-right.set(
-    xlabel="months", ylabel="test accuracy of that month's model", title="What the models are worth (lines: means)"
-)
+right.set(xlabel="months", ylabel="test accuracy of that month's model", title="Accuracy of the models (lines: means)")
 right.legend(title="branches", loc="lower left")
 plt.show()

@@ -1,9 +1,9 @@
 """
 # A custom algorithm in 40 lines
 
-What if a client sent one bit per coordinate, the sign of its gradient, and the server took a vote? That is an idea of
-one line; this page makes it an algorithm that trains, is private, and is audited. [Add an algorithm](../extend.md)
-says what every part is for.
+What if a client sent one bit per coordinate, the sign of its gradient, and the server took a majority vote? This page
+turns that idea into an algorithm that trains, is private, and is audited. [Add an algorithm](../extend.md) says what
+every part is for.
 """
 
 # %%
@@ -19,6 +19,7 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.auditing.audit import audit, worst_case
 from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Site
+from sottovoce.report.style import styles
 
 
 @dataclass(frozen=True)
@@ -89,31 +90,32 @@ histories = {
 }  # fmt: skip
 
 # %%
-# Is it as private as it says? The audit plays the strongest game it knows against this very class: two data sets that
-# differ in one record, and all that a client answers. It finds what was promised, and nothing more.
+# Is it as private as it claims? The audit attacks this class as strongly as it can: two data sets that differ in one
+# record, and every answer of a client. It finds the ε that was promised, and no more.
 
 finding = audit(worst_case(SignVote(), sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0), rounds=40), runs=1000)
 print(finding)
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
-for (name, history), style in zip(histories.items(), ("-", "--"), strict=True):
+looks = styles(list(histories))
+for (name, history), style in zip(histories.items(), looks, strict=True):
     scores = history["test_accuracy"].reshape(-1, 20)
     rounds = np.arange(1, len(scores) + 1)
-    (line,) = left.plot(rounds, scores.mean(axis=1), style, label=name)
+    left.plot(rounds, scores.mean(axis=1), label=name, **style.line(markers=False))
     low, high = np.quantile(scores, [0.1, 0.9], axis=1)
-    left.fill_between(rounds, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-left.axhline(0.9, color="0.35", linestyle=":", label="the best there can be: 10 % are mislabelled")
+    left.fill_between(rounds, low, high, color=style.on_white, alpha=0.2, linewidth=0)
+left.axhline(0.9, color="0.35", linestyle=":", label="best possible: 10 % are mislabelled")
 left.set_ylim(0.45, 0.92)
 left.yaxis.set_major_formatter("{x:.0%}")
 left.set(xlabel="rounds", ylabel="test accuracy", title="At the same total of ε = 1")
 left.legend(loc="lower right")
 bits = [10, 10 * 64]
-right.barh([1, 0], bits, height=0.5, color=["C0", "C1"])
+right.barh([1, 0], bits, height=0.5, color=[style.on_white for style in looks])
 right.set_yticks([1, 0], list(histories))
 right.set_xscale("log")
 right.set_xlim(1, 5000)
 for place, number in zip((1, 0), bits, strict=True):
     right.annotate(f"{number} bits", (number, place), xytext=(6, 0), textcoords="offset points", va="center")
-right.set(xlabel="bits that a client needs to say in a round", title="What it takes to say it")
+right.set(xlabel="bits that a client sends in a round", title="Size of a message")
 plt.show()

@@ -10,9 +10,9 @@ doi:10.24432/C52P4X, CC BY 4.0. They come with the package.
 """
 
 # %%
-# Columns are brought to [-1, 1] by ranges that anybody could state without seeing a patient. Dividing by the largest
-# value found would be a look at private rows that no budget pays for. With a constant column, and all of it divided by
-# √11, no row can be longer than 1, whoever the patient is.
+# Columns are scaled to [-1, 1] by ranges that anybody could state without seeing a patient. Dividing by the largest
+# value in the data would use private rows without paying for it. With a constant column, and all of it divided by √11,
+# no row can be longer than 1, whoever the patient is.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -74,7 +74,7 @@ private = {
 print(together(splits[0], 1.0, "sum")[1])
 
 # %%
-# The guarantee above is what a hospital's lawyer should read, and first of all what it does not cover.
+# A hospital's lawyer should read the guarantee above, and first of all what it does not cover.
 #
 # The small hospitals gain most: at ε = 4 the common model is some ten points better than Long Beach's own. Cleveland
 # gains nothing from it at that price, and at ε = 1, with about 520 patients in all, it would lose. How patients are

@@ -7,9 +7,9 @@ its columns to the other: each sends one number per person, its share of the sco
 """
 
 # %%
-# The columns of Adult (Becker and Kohavi 1996, doi:10.24432/C5XW20, CC BY 4.0) are dealt to the two. Each has people
-# that the other does not know. They are joined by salted hashes of their numbers, and the report says what the join
-# itself gives away.
+# The columns of Adult (Becker and Kohavi 1996, doi:10.24432/C5XW20, CC BY 4.0) are split between the two. Each has
+# people that the other does not know. They are joined by salted hashes of their numbers, and the report says what the
+# join itself reveals.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -51,12 +51,12 @@ for name, history in histories.items():
     print(f"{name}: {history['test_accuracy'][-1]:.1%}")
 
 # %%
-# Now with a promise to each person about the row that a company has on them. The promise is honest, and it is dear: a
-# message holds a number *for every person*, so the noise must hide each one, not an average over many. It leaves room
-# for two rounds, and even at an ε in the hundreds, which promises next to nothing, the common model is no better than
-# the bank's own. The setting is the best of 48 that were tried at ε = 8 on these rows, with one seed: a flattering
-# choice, which no budget here pays for. A published proof promises more; it is false (see [the papers,
-# checked](../papers.md)).
+# Now with a promise to each person about the row that a company has on them. The promise is true, and it is expensive:
+# a message holds a number *for every person*, so the noise must hide each one, not an average over many. It allows only
+# two rounds, and even at an ε in the hundreds, which promises next to nothing, the common model is no better than the
+# bank's own. The setting is the best of 48 that were tried at ε = 8 on these rows, with one seed: that makes the
+# numbers too good, and no budget here pays for the choice. A published proof promises more; it is false (see [the
+# papers, checked](../papers.md)).
 
 epsilons = [3, 10, 30, 100, 300, 1000]
 sharing, ridge = sv.ADMMSharing(rho=0.5 / parties.samples), sv.Objective(sv.Logistic(), sv.L2(1e-3))

@@ -25,6 +25,8 @@ from sottovoce.algorithms import (
     FedProx,
     FedSPDDP,
     FiveGCS,
+    MomentsThenGradients,
+    NoisyGD,
     SFedAvg,
     SFedProx,
 )
@@ -44,6 +46,7 @@ from tests.centralised import (
     every_second,
     linearised_admm,
     peaceman_rachford,
+    preconditioned,
     primal_dual,
     proximal_gradient,
     proximal_point,
@@ -89,6 +92,13 @@ CASES = {
         Case(
             DPADMM(rho=0.3, penalty_at="server"),
             one_client={DPADMM(rho=0.3, penalty_at="server"): lambda p: linearised_admm(p, 0.3, 0.25)},
+        ),
+        Case(NoisyGD(step=1.0), one_client={NoisyGD(step=0.7): lambda p: proximal_gradient(p, 0.7)}),
+        Case(
+            MomentsThenGradients(curvature=1.0),
+            rounds=300,
+            smooth_only="the prox would have to be taken in the metric of the preconditioner",
+            one_client={MomentsThenGradients(curvature=1.0): lambda p: preconditioned(p, 1.0)},
         ),
         Case(DPSGD(step=1.0), one_client={DPSGD(step=0.7): lambda p: proximal_gradient(p, 0.7)}),
         Case(FedAvg(step=1.0), one_client={FedAvg(step=0.7, local_steps=3): lambda p: proximal_point(p, 0.7, 3)}),

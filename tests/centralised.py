@@ -49,6 +49,15 @@ def descend(slope: Callable[[Point], Point], w: Point, steps: int, step: float) 
     return w
 
 
+def preconditioned(p: Problem, curvature: float) -> Models:
+    """Steps along the gradient times the inverse of what the objective's curvature is at zero, from there on."""
+    curve = curvature * p.X.T @ p.X / len(p.y) + p.ridge * np.eye(DIM)
+    w = ZERO
+    while True:
+        w = w - np.linalg.solve(curve, p.slope(w))
+        yield w
+
+
 def proximal_point(p: Problem, step: float, steps: int, pull: float = 0.0) -> Models:
     """Inexactly, by gradient steps: w ← argmin F + pull/2 |. − w|². Without a pull, gradient descent."""
     w = ZERO

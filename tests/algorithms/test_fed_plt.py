@@ -25,8 +25,7 @@ from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Squared
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L1, L2, Box, ElasticNet
-from sottovoce.reproduce import fed_plt as reproduce
-from sottovoce.reproduce import fed_plt_runs as paper
+from sottovoce.reproduce import fed_plt as paper
 from sottovoce.reproduce import runner
 from sottovoce.reproduce.experiment import Table
 from sottovoce.solvers import Accelerated, Gradient, PerAgent, Stochastic
@@ -191,7 +190,7 @@ def test_committed_rates_of_table_ii() -> None:
 def test_committed_rates_of_table_iii() -> None:
     """All of it within 0.04 of the paper's one draw of the data."""
     by_active = mean_rates(committed("table-3"), "active")
-    assert by_active == pytest.approx(reproduce.TABLE_3, abs=0.04)
+    assert by_active == pytest.approx(paper.TABLE_3, abs=0.04)
 
 
 def test_committed_valleys_of_figures_2_and_3() -> None:
@@ -205,7 +204,7 @@ def test_committed_valleys_of_figures_2_and_3() -> None:
 
 def measured(rho: float = paper.RHO, datasets: int = DATASETS, **options: Any) -> np.ndarray:
     """The rate on each data set, today."""
-    return np.asarray(paper.rates("Fed-PLT", rho, datasets, 1, **options)["rate"])
+    return np.asarray(paper.rates(datasets, 1, value=rho, **options)["rate"])
 
 
 def test_rates_of_table_ii() -> None:

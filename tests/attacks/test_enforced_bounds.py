@@ -232,4 +232,4 @@ def exact_answer(data: Federation, objective: Objective, algorithm: Any) -> tupl
     loop.train(algorithm, place, rounds=1, **options)
     made = tape.made[0]
     assert made is not None
-    return made.exact[0], float(made.scale[0, 0]) / place.door.events[0].noise_multiplier  # type: ignore[attr-defined]
+    return made.exact[0], float(made.scale[0, 0]) / place.door.events[0].noise_multiplier

@@ -40,11 +40,12 @@ def test_equal_answers_to_different_questions_do_not_show_that_they_are_equal() 
     """Else "some release differs" tells whether every record was clipped in both runs."""
     here, there = np.zeros((1, 4)), np.full((1, 4), 1e-12)
     place = assemble(DPSGD(), small(), goal(), TIGHT, Everyone(), 1, Streams(5), None, "numpy")
-    exact = [place.exact.gradient(w, np.array([0]), TIGHT.clip, 2, None) for w in (here, there)]
-    assert np.array_equal(*exact)  # the two points are so near that all slopes are clipped alike
+    one, other = (place.exact.gradient(w, np.array([0]), TIGHT.clip, 2, None) for w in (here, there))
+    assert np.array_equal(one, other)  # the two points are so near that all slopes are clipped alike
     first, second = answers([here, there])
     assert np.linalg.norm(first - second) > 1e-3 * np.linalg.norm(first)
-    assert np.array_equal(*answers([here, here]))  # the same question of the same run, played again
+    first, second = answers([here, here])
+    assert np.array_equal(first, second)  # the same question of the same run, played again
 
 
 def test_batches_are_other_ones_for_another_question() -> None:

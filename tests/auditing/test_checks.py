@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.algorithms import ADMM, ALGORITHMS, DPADMM, DPSGD, ADMMSharing, FedEPM, FedPLT, FedSPDDP
+from sottovoce.algorithms import (
+    ADMM,
+    ALGORITHMS,
+    DPADMM,
+    DPSGD,
+    ADMMSharing,
+    FedEPM,
+    FedPLT,
+    FedSPDDP,
+    Moments,
+    MomentsThenGradients,
+)
 from sottovoce.auditing import promise as audit_promise
 from sottovoce.auditing.audit import audit
 from sottovoce.auditing.checks import crowd_of, noise_and_charges
@@ -23,6 +34,7 @@ from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy.doors import client
 from sottovoce.privacy.doors.base import Door
+from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.record import RecordDoor
 from sottovoce.privacy.modes import Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import NoiseKey
@@ -213,7 +225,22 @@ def half_of(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def less_secure() -> Any:
     plain = mechanisms.noised
-    return lambda kind, scale, numbers: plain(kind, scale / 2, numbers)
+    return lambda kind, scale, numbers, *streams: plain(kind, scale / 2, numbers, *streams)
+
+
+def even_steps() -> Any:
+    plain = mechanisms.noised
+    return lambda *given: plain(*given) // 2 * 2
+
+
+def as_removed() -> Any:
+    plain = calibration.moments_steps
+    return lambda part, shape, replaced, width: plain(part, shape, False, width)
+
+
+def off_the_grid() -> Any:
+    plain = ProvenDoor.on_grid
+    return lambda *given: plain(*given) + 1e-9
 
 
 BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
@@ -277,7 +304,14 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     ),
     "half the secure noise": (mechanisms, "noised", less_secure(), SGD, "secure", SIZE),
     "answers off the grid": (
-        mechanisms, "from_grid", lambda numbers, clip: numbers * (clip / 2**24) + 1e-9, SGD, "secure", "low bits",
+        ProvenDoor, "on_grid", off_the_grid(), SGD, "secure", "low bits",
+    ),
+    "answers on every second step of the grid": (
+        mechanisms, "noised", even_steps(), SGD, "secure", "last 8 bits of answers",
+    ),
+    "half the noise on moments": (mechanisms, "noised", less_secure(), Moments(), "secure", SIZE),
+    "moments charged as removed": (
+        calibration, "moments_steps", as_removed(), Moments(), "secure", "noise that the code states",
     ),
     "uploads not clipped": (
         client, "clip_rows", lambda vectors, bound: vectors, SGD, "client", "what one record (or unit) changes",
@@ -294,6 +328,19 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     ),
     "spent budget forgotten": (MemoryLedger, "restore", forgetful(), SGD, "resume", "answers charged over both halves"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "places"),
+    [(SGD, {"secure", "secure, fixed-size", "secure, poisson"}), (Moments(), {"secure"}),
+     (MomentsThenGradients(), {"secure", "secure, moments", "secure, gradient"})],
+    ids=["gradients", "moments", "both"],
+)  # fmt: skip
+def test_noise_of_the_operating_system_is_as_promised(method: Any, places: set[str]) -> None:
+    checks = examine(game_of(method), ["secure"])
+    assert not failed(checks)
+    assert {one.path for one in checks} == places
+    assert {"low bits", "last 8 bits of answers", "what one record (or unit) changes"} <= {one.name for one in checks}
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from sottovoce.algorithms import DPSGD
 from sottovoce.auditing import papers as audit_papers
 from sottovoce.auditing import paths as audit_paths
-from sottovoce.auditing import single as audit_single
 from sottovoce.auditing.finding import Check
+from sottovoce.auditing.one_run import one_run, plant
 from sottovoce.auditing.papers import Row
 from sottovoce.cli import main as cli
 from sottovoce.cli import terminal
@@ -136,7 +136,7 @@ def test_one_run_sees_a_leak_and_no_more_than_there_is(tmp_path: Path) -> None:
     for epsilon in (1e6, 1.0):
         privacy = {"mode": "proven", "epsilon": epsilon, "delta": 1e-6, "clip": 1.0}
         todo = run_file.load(write_toml(tmp_path, **tables, privacy=privacy))
-        bounds.append(audit_single.one_run(todo, canaries=200).worst.lower)
+        bounds.append(one_run(todo, canaries=200).worst.lower)
     assert bounds[0] > 3
     assert bounds[1] <= 1.0
 
@@ -144,7 +144,7 @@ def test_one_run_sees_a_leak_and_no_more_than_there_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("blank", [False, True])
 def test_canaries_are_planted_where_they_should_be(blank: bool) -> None:
     federation = small()
-    planted = audit_single.plant(federation, goal().loss, 9, blank, seed=1)
+    planted = plant(federation, goal().loss, 9, blank, seed=1)
     made, columns = planted.federation, planted.federation.X[:, planted.first :]
     assert made.X.shape == (len(federation.X) + 9, 4 + 9)
     assert np.array_equal(made.sizes, federation.sizes + np.array([2, 2, 2, 1, 1, 1]))

@@ -15,14 +15,15 @@ from typer.testing import CliRunner
 
 import sottovoce
 from sottovoce.algorithms import ALGORITHMS
-from sottovoce.cli import demo_runs as demo
+from sottovoce.cli import demo, terminal
 from sottovoce.cli import main as cli
-from sottovoce.cli import terminal
 from sottovoce.core.participation import PARTICIPATION
 from sottovoce.experiment import run_file, saved, store
+from sottovoce.experiment.optimum import optimum
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.partition import PARTITIONS
 from sottovoce.problems.penalties import PENALTIES
+from sottovoce.report import figures
 from tests.experiment.test_experiment import tiny_tables, write_csv, write_toml
 
 HEAVY = {"scipy", "numba", "sklearn", "pyarrow", "matplotlib", "dp_accounting", "opendp", "pandas", "numpy"}
@@ -88,6 +89,12 @@ def test_every_command_has_an_example_and_the_same_two_options(command: str) -> 
     assert f"sottovoce {command}" in said
     assert "--json" in said
     assert "--quiet" in said
+
+
+def test_python_m_runs_the_same_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sottovoce", "--version"]
+    outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    assert outcome.stdout == f"sottovoce {sottovoce.__version__}\n"
 
 
 def test_version() -> None:
@@ -306,7 +313,7 @@ def test_an_error_of_our_own_asks_to_be_reported(here: Path, monkeypatch: pytest
 PRESS_AT_ROUND = """
 import os, signal, sys
 from sottovoce.cli import main as cli
-from sottovoce.experiment import saved, store
+from sottovoce.experiment import store
 
 *arguments, at = sys.argv[1:]
 keep = store.Checkpoints.__call__
@@ -364,7 +371,7 @@ def test_ctrl_c_while_a_resumed_run_starts_says_how_to_go_on(here: Path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "load_checkpoint", pressed)
+        patched.setattr(saved, "load_checkpoint", pressed)
         outcome = call("run", "--resume", "a part")
     assert outcome.exit_code == terminal.INTERRUPTED
     assert outcome.stderr == "Interrupted. Go on with: sottovoce run --resume 'a part'\n"
@@ -388,7 +395,6 @@ def small_demo(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = {**tables["data"], "csv": str(here.parent / "input" / "rows.csv")}
     run = {"rounds": 3, "seed": 0, "engine": "numpy"}
     monkeypatch.setattr(demo, "TABLES", {**demo.TABLES, "data": data, "run": run})
-    monkeypatch.setattr(demo, "ROUNDS", 3)
 
 
 def test_demo_compares_saves_and_says_where(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,7 +422,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing(here: Path, monkeypatch: pyte
     def pressed(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo.plot, "convergence", pressed)
+    monkeypatch.setattr(figures, "convergence", pressed)
     assert call("demo").exit_code == terminal.INTERRUPTED
     assert list(here.iterdir()) == []
 
@@ -431,12 +437,12 @@ def test_the_optimum_of_the_demo_is_scikit_learns(here: Path) -> None:
         .replace(",c,", ",3,")
     )
     todo = run_file.load(tiny(here, data=table))
-    model, said = demo.optimum(todo.data(), todo.objective)
-    federation, test = todo.data().federation, todo.data().test
+    federation, test = todo.data().federation.as_rows("test", "is for rows"), todo.data().test
+    assert test is not None
+    model, said = optimum(federation, todo.task.objective, test)
     assert set(federation.sizes) == {15}  # so that the mean over clients is the mean over rows
     theirs = LogisticRegression(C=1 / (0.01 * 45), fit_intercept=False, tol=1e-10).fit(federation.X, federation.y)
     np.testing.assert_allclose(model, theirs.coef_[0], atol=1e-4)
-    assert test is not None
     assert said["test_accuracy"] == pytest.approx(theirs.score(*test))
 
 
@@ -454,7 +460,7 @@ def test_the_demo_is_the_one_that_was_promised() -> None:
     assert demo.TABLES["data"] | {"clients": 100, "test": 5222, "name": "adult"} == demo.TABLES["data"]
     assert demo.TABLES["privacy"] == {"mode": "proven", "epsilon": 1.0, "delta": 1e-5, "clip": 1.0}
     assert demo.TABLES["run"]["rounds"] == 100
-    assert [method.name for method in demo.METHODS] == ["dp-admm", "dp-sgd"]
+    assert list(demo.METHODS) == ["dp-admm", "dp-sgd"]
 
 
 def test_account_answers_three_questions() -> None:

@@ -1,5 +1,6 @@
 """From a CSV file and one schema to predictions of new rows, on the command line."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,10 @@ def test_predictions_of_new_rows(folder: Path) -> None:
     np.testing.assert_array_equal(read.iloc[:, 1:].to_numpy(), saved.predict_proba(new))
     assert "there is such a file already" in call("predict", "out", "new.csv", "--out", "predicted.csv", code=2)
     assert "there is no such file" in call("predict", "out", "none.csv", code=3)
+    shown = call("show", "out")
+    assert "Score of sick, before a row is divided by its length" in shown
+    assert "smoker" in shown
+    assert len(json.loads(call("show", "out", "--json"))["sick"]) == SCHEMA.width
     (folder / "bad.csv").write_text("Sm1thJ0hn\n3\n")
     assert "Sm1th" not in call("predict", "out", "bad.csv", code=2)
 
@@ -54,6 +59,7 @@ def test_a_run_without_a_schema_says_so(folder: Path) -> None:
     (folder / "run.toml").write_text(text)
     call("run", "run.toml", "--out", "out")
     assert "keeps no schema" in call("predict", "out", "new.csv", code=2)
+    assert "keeps no schema" in call("show", "out", code=2)
 
 
 def test_a_schema_is_drafted(folder: Path) -> None:

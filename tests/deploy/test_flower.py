@@ -33,13 +33,13 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from sottovoce.algorithms import ADMMSharing
-from sottovoce.cli.app import write
 from sottovoce.deploy import keys as certificates
 from sottovoce.deploy import wire
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.flower import app as flower
 from sottovoce.deploy.flower import superlink
 from sottovoce.deploy.flower.app import _to_records
+from sottovoce.deploy.flower.app_folder import write
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment import run_file, saved, store, whole_files
 from sottovoce.experiment.tables import to_toml

@@ -73,7 +73,7 @@ def test_the_schema_may_stand_in_a_file_beside_it(folder: Path) -> None:
     "schema", [SCHEMA.to_toml().replace("range = [0, 100]", "range = [0, 101]"), f'[schema]\ndigest = "{"0" * 64}"\n']
 )
 def test_another_schema_is_refused(folder: Path, schema: str) -> None:
-    encoded = SCHEMA.encode(folder / "north" / "rows.csv", one_owner=True)
+    encoded = SCHEMA.encode(folder / "north" / "rows.csv", owners=False)
     if "digest" in schema:
         assert encoded.y is not None
         np.savez(folder / "north" / "rows.npz", X=encoded.X, y=encoded.y)

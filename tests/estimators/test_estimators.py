@@ -496,7 +496,7 @@ def test_frames() -> None:
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(features[["height", "age", "weight"]])
     message = (
-        r"column 'hospital' of X must hold numbers, and row 0 holds text \(400 such entries\)\. Drop such rows, leave"
+        r"column 'hospital' of X must hold numbers, and row 0 holds text \(400 such entries\)\. Give prepare=Schema"
     )
     with pytest.raises(InvalidInput, match=message):
         sv.FederatedClassifier(**QUICK).fit(frame.drop(columns="ill"), frame["ill"], groups=frame["hospital"])
@@ -577,7 +577,7 @@ def refused(**options: Any) -> sv.FederatedClassifier:
         ({"algorithm": sv.DPADMM}, "algorithm must be an object, got a class. Give DPADMM()"),
         (
             {"prepare": {"age": (0, 120)}},
-            "PrivateScaler and RowClipper, got dict. Give PublicScaler(ranges)",
+            "PrivateScaler and RowClipper, or a Schema by itself, got dict. Give PublicScaler(ranges)",
         ),
         ({"algorithm": ADMMSharing()}, "admm-sharing is for columns of many owners"),
         ({"random_state": np.random.default_rng(0)}, "Of a Generator give a number, random_state=int(rng.integers("),

@@ -21,8 +21,10 @@ from sottovoce.core.contract import VerticalAlgorithm
 from sottovoce.core.participation import PARTICIPATION
 from sottovoce.experiment import run_file, source
 from sottovoce.experiment.run_file import MODES, build, load
+from sottovoce.experiment.source import Data
 from sottovoce.experiment.tables import Tables, to_toml
 from sottovoce.problems import data as datasets
+from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.partition import PARTITIONS
 from sottovoce.problems.penalties import PENALTIES
@@ -69,6 +71,10 @@ def write_toml(folder: Path, **changes: Any) -> Path:
     path = folder / "tiny.toml"
     path.write_text(to_toml(tiny_tables(**changes)))
     return path
+
+
+def rows_of(data: Data) -> Federation:
+    return data.federation.as_rows("test", "is for rows")
 
 
 @pytest.fixture
@@ -211,7 +217,7 @@ def test_the_example_is_the_face_of_the_library() -> None:
     assert example.task.privacy == sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0)
     assert example.task.objective == sv.Objective(sv.Logistic(), penalty=sv.L2(1e-6), scale="mean")
     assert example.settings.name == "adult"
-    federation, test = example.data().federation, example.data().test
+    federation, test = rows_of(example.data()), example.data().test
     assert (federation.n, federation.X.shape, set(federation.sizes)) == (100, (40_000, 104), {400})
     assert federation.row_bound == 1.0
     assert test is not None
@@ -346,17 +352,17 @@ def test_rows_of_a_csv_go_to_their_owners(folder: Path) -> None:
     assert data.labels == ("no", "yes")
     lines = [line.split(",") for line in (folder / "rows.csv").read_text().splitlines()[1:]]
     of_b = [line for line in lines if line[1] == "b"]
-    np.testing.assert_array_equal(data.federation.X[20:40], [[float(line[0]), float(line[3])] for line in of_b])
-    np.testing.assert_array_equal(data.federation.y[20:40], [1.0 if line[2] == "yes" else -1.0 for line in of_b])
+    np.testing.assert_array_equal(rows_of(data).X[20:40], [[float(line[0]), float(line[3])] for line in of_b])
+    np.testing.assert_array_equal(rows_of(data).y[20:40], [1.0 if line[2] == "yes" else -1.0 for line in of_b])
 
 
 def test_ranges_scale_the_columns_of_a_csv(folder: Path) -> None:
     plain = {"csv": "rows.csv", "label": "outcome", "owner": "owner"}
-    raw = load(write_toml(folder, data=plain)).data().federation
+    raw = rows_of(load(write_toml(folder, data=plain)).data())
     names = (folder / "rows.csv").read_text().splitlines()[0].split(",")
     features = [name for name in names if name not in ("outcome", "owner")]
     ranges = {name: [-1, 3] for name in features}
-    scaled = load(write_toml(folder, data={**plain, "ranges": ranges})).data().federation
+    scaled = rows_of(load(write_toml(folder, data={**plain, "ranges": ranges})).data())
     np.testing.assert_allclose(scaled.X, (np.clip(raw.X, -1, 3) - 1) / 2, atol=1e-15)
     assert scaled.row_bound == pytest.approx(np.sqrt(len(features)))
     with pytest.raises(InvalidInput, match=f"there is none for '{features[-1]}'"):
@@ -387,7 +393,7 @@ def test_without_owners_a_csv_is_shared_out(folder: Path) -> None:
     path = folder / "rows.csv"
     path.write_text(re.sub(r",[abc],", ",7,", path.read_text()))
     shared = {"csv": "rows.csv", "label": "outcome", "clients": 5}
-    federation = load(write_toml(folder, data=shared)).data().federation
+    federation = rows_of(load(write_toml(folder, data=shared)).data())
     assert (federation.n, federation.X.shape) == (5, (60, 3))
     with pytest.raises(InvalidInput, match=r"no owner of their own; give \[data\] owner ="):
         load(write_toml(folder, data={"csv": "rows.csv", "label": "outcome"})).data()
@@ -399,9 +405,9 @@ def test_a_test_part_and_rows_no_longer_than_promised(folder: Path) -> None:
     table = {**DATA, "row_bound": 0.5}
     data = load(write_toml(folder, data=table)).data()
     assert data.test is not None
-    assert (len(data.federation.X), len(data.test[0])) == (45, 15)
+    assert (len(rows_of(data).X), len(data.test[0])) == (45, 15)
     plain = load(write_toml(folder, data={**DATA, "row_bound": 5.0})).data()
-    for short, long in ((data.federation.X, plain.federation.X), (data.test[0], plain.test[0])):  # type: ignore[index]
+    for short, long in ((rows_of(data).X, rows_of(plain).X), (data.test[0], plain.test[0])):  # type: ignore[index]
         lengths, before = np.linalg.norm(short, axis=1), np.linalg.norm(long, axis=1)
         assert lengths.max() <= 0.5
         np.testing.assert_allclose(lengths, np.minimum(before, 0.5), rtol=1e-12)

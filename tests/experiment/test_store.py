@@ -24,7 +24,6 @@ from sottovoce.experiment.saved import load_checkpoint, load_result
 from sottovoce.experiment.store import Checkpoints, save
 from sottovoce.experiment.tables import to_toml
 from sottovoce.experiment.whole_files import StoreError
-from sottovoce.report import figures as plot
 from tests.cases import goal, small
 from tests.experiment.test_experiment import RECORD, ROWS, SPLIT, write_csv, write_toml
 
@@ -97,8 +96,9 @@ def test_a_saved_run_is_read_back_as_it_was(tmp_path: Path, runs: int) -> None:
 
 def test_every_file_says_what_it_should(tmp_path: Path, todo: Experiment) -> None:
     result = todo.train()
-    path = save(result, tmp_path / "run", plot.of_run(result))
-    assert (path / store.FIGURE).read_bytes().startswith(b"\x89PNG")
+    path = save(result, tmp_path / "run", {"more.txt": b"more"})
+    assert (path / "more.txt").read_bytes() == b"more"
+    assert "more.txt" in json.loads((path / store.MANIFEST).read_text())["files"]
     assert (path / store.GUARANTEE_TEXT).read_text() == f"{result.guarantee}\n"
     assert json.loads((path / store.GUARANTEE).read_text())["epsilon"] == result.guarantee.epsilon
     versions = json.loads((path / store.VERSIONS).read_text())
@@ -545,24 +545,6 @@ def test_a_file_cannot_make_us_reserve_memory_it_does_not_fill(tmp_path: Path, t
         np.lib.format.write_array_header_1_0(member, header)
     with pytest.raises(InvalidInput, match="must fill its 128 bytes exactly"):
         checkpoint_of(todo, path)
-
-
-# ------------------------------------------------------------------------------------------------------------- pictures
-
-
-def test_the_picture_shows_what_was_recorded(tmp_path: Path) -> None:
-    history = History({"run": [0, 1, 0, 1], "round": [1, 1, 2, 2], "objective": [3.0, 2.0, 2.0, 1.0]})
-    with_test = History(history.columns | {"test_accuracy": [0.5, 0.6, 0.7, 0.8]})
-    sizes = []
-    for histories in ({"a": history}, {"a": history, "b": with_test}):
-        plot.convergence(histories, tmp_path / "x.png", {"objective": 0.5}, title="a title")
-        content = (tmp_path / "x.png").read_bytes()
-        assert content.startswith(b"\x89PNG")
-        sizes.append(int.from_bytes(content[16:20], "big"))
-    assert sizes[1] == 2 * sizes[0]  # a second panel
-    with pytest.raises(InvalidInput, match="needs a history with"):
-        plot.convergence({"a": History({"round": [1]})}, tmp_path / "y.png")
-    assert not (tmp_path / "y.png").exists()
 
 
 def test_what_was_read_off_private_rows_is_marked_in_the_history(tmp_path: Path) -> None:

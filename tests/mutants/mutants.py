@@ -1,6 +1,12 @@
 """All mutants."""
 
-from tests.mutants import of_bounds, of_budgets, of_exits, of_noise
+from tests.mutants import of_bounds, of_budgets, of_exits, of_grid, of_noise
 from tests.mutants.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = (*of_noise.MUTANTS, *of_bounds.MUTANTS, *of_budgets.MUTANTS, *of_exits.MUTANTS)
+MUTANTS: tuple[Mutant, ...] = (
+    *of_noise.MUTANTS,
+    *of_grid.MUTANTS,
+    *of_bounds.MUTANTS,
+    *of_budgets.MUTANTS,
+    *of_exits.MUTANTS,
+)

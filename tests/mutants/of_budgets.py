@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant, near
 
 _PROVEN, _LEDGER, _CALIBRATION = "privacy/doors/record.py", "ledger/memory.py", "privacy/accounting/calibration.py"
 _CHAIN, _FILE, _OWNERS = "ledger/chain.py", "ledger/file.py", "ledger/owner_ledgers.py"
+_ALL_PROVEN = "privacy/doors/proven.py"
 _LEDGERS = ("dp-sgd", "--path", "ledgers")
 _NO_CRASH = "none of its runs is cut off"
 _FILES = "it checks what runs do, and `sottovoce verify` what folders hold"
@@ -12,28 +13,28 @@ MUTANTS = (
     Mutant(
         "charge-skipped",
         "No answer is charged.",
-        _PROVEN,
+        _ALL_PROVEN,
         "self.ledger.charge(event, question.local[places], active, question.k, question.number)",
         "pass",
-        near("test_door", "exactly_what_was_asked", "asked_less"),
+        near("privacy/test_door", "exactly_what_was_asked", "asked_less"),
         ("dp-sgd",),
     ),
     Mutant(
         "charge-first-client",
         "Only the first client is charged.",
-        _PROVEN,
+        _ALL_PROVEN,
         "self.ledger.charge(event, question.local[places], active, question.k, question.number)",
         "self.ledger.charge(event, question.local[places][:1], active[..., :1], question.k, question.number)",
-        near("test_door", "exactly_what_was_asked", "asked_less"),
+        near("privacy/test_door", "exactly_what_was_asked", "asked_less"),
         ("dp-sgd",),
     ),
     Mutant(
         "failure-not-charged",
         "A look at data that fails is free, so it may be tried again.",
-        _PROVEN,
+        _ALL_PROVEN,
         "self.charge(question)  # nothing was given; but trying again must not be free",
         "pass",
-        near("test_door", "fails"),
+        near("privacy/test_door", "fails"),
         blind="nothing fails in its game",
     ),
     Mutant(
@@ -147,25 +148,25 @@ MUTANTS = (
     Mutant(
         "client-as-record",
         "Answers that protect a whole client are charged as if they protected a record.",
-        _PROVEN,
-        'kind["relation"] = "replace-client"',
-        'kind["relation"] = "replace-one"',
-        near("test_door", "client_level"),
+        "privacy/modes.py",
+        'return "replace-client" if self.unit == "client" else self.relation',
+        "return self.relation",
+        near("privacy/test_door", "client_level"),
         ("dp-sgd", "--path", "client"),
     ),
     Mutant(
         "full-as-poisson",
         "A batch is charged as a smaller share than is drawn.",
         _PROVEN,
-        "return [replace(self.event, rate=float(rate)) for rate in rates], kind_of",
-        "return [replace(self.event, rate=float(rate) / 2) for rate in rates], kind_of",
-        near("test_door", "batches"),
+        "[replace(event, rate=float(rate)) for rate in rates], kind_of",
+        "[replace(event, rate=float(rate) / 2) for rate in rates], kind_of",
+        near("privacy/test_door", "batches"),
         ("dp-sgd", "--path", "poisson"),
     ),
     Mutant(
         "row-bound-not-kept",
         "A charge does not say that it rests on a promised bound on rows.",
-        _PROVEN,
+        "privacy/calibration.py",
         "return float(row_bound) if rests and row_bound is not None else 0.0",
         "return 0.0",
         near("attacks/test_ledger_texts", "rests_on"),
@@ -265,9 +266,9 @@ MUTANTS = (
         "verify-without-epsilon",
         "An epsilon that is smaller than the charges cost is not noticed.",
         "auditing/verify_charges.py",
-        "check.require(agree(printed, found, spent), who, rule, found)",
-        "check.require(found >= 0, who, rule, found)",
-        near("test_verify", "charges_alone"),
+        "check.require(agree(printed, cost, spent), who, rule, cost)",
+        "check.require(cost >= 0, who, rule, cost)",
+        near("auditing/test_verify", "charges_alone"),
         blind=_FILES,
     ),
     Mutant(

@@ -1,6 +1,7 @@
 """Every mutant still applies. Whether it is caught takes minutes: `make mutants`."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import sottovoce
 from tests.mutants.mutants import MUTANTS, Mutant
 
 SOURCE = Path(sottovoce.__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -20,6 +22,15 @@ def test_a_mutant_changes_one_line_and_compiles(mutant: Mutant) -> None:
     lines = list(zip(text.splitlines(), changed.splitlines(), strict=True))
     assert sum(one != other for one, other in lines) == 1
     assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(changed)), "nothing but a comment differs"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_names_tests_that_exist(mutant: Mutant) -> None:
+    file, *selected = mutant.tests
+    text = (TESTS.parent / file).read_text()
+    for words in (selected[1] if selected else "").split(" or "):
+        word = words.split(" and ")[0]
+        assert re.search(rf"^def test_\w*{word}", text, re.MULTILINE), f"{file} has no test of {word!r}"
 
 
 def test_every_mutant_is_named_once_and_has_an_audit_or_a_reason_for_none() -> None:

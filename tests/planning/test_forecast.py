@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from sottovoce.algorithms import DPSGD, FedPLT
 from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput
-from sottovoce.experiment import run_file, tables
-from sottovoce.experiment.tables import to_toml
-from sottovoce.planning import forecast as plan
-from sottovoce.planning import synthetic as made_up
-from sottovoce.planning import words as plan_words
+from sottovoce.experiment import run_file
+from sottovoce.experiment.tables import read_tables, to_toml
+from sottovoce.planning import forecast, synthetic, words
+from sottovoce.planning import problem as problems
+from sottovoce.planning.problem import GOAL, Plan, Problem, Setting, Trial
 from sottovoce.privacy import accounting
-from sottovoce.privacy.doors import record as proven
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.losses import Logistic, Softmax, Squared
 from sottovoce.problems.objective import Objective
@@ -28,19 +28,23 @@ BUDGET: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-3}
 GOALS = [Objective(Logistic()), Objective(Softmax(3)), Objective(Squared())]
 
 
+def choose(**known: Any) -> Plan:
+    return forecast.choose(Problem(**({"sizes": SIZES, "features": FEATURES} | known)))
+
+
 @pytest.fixture(autouse=True)
 def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real grid with a tenth of its rounds: every stage runs, none takes long."""
-    monkeypatch.setattr(plan, "ROUNDS", (1, 3, 10, 30))
-    monkeypatch.setattr(made_up, "TEST_ROWS", 400)
-    plan._chosen.cache_clear()
-    plan._made_up.cache_clear()
+    monkeypatch.setattr(forecast, "ROUNDS", (1, 3, 10, 30))
+    monkeypatch.setattr(synthetic, "TEST_ROWS", 400)
+    forecast._plans.clear()
+    forecast._world.cache_clear()
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.loss.name)
-def test_made_up_rows_are_as_hard_as_asked_and_as_long_as_promised(goal: Objective) -> None:
+def test_synthetic_rows_are_as_hard_as_asked_and_as_long_as_promised(goal: Objective) -> None:
     for spectrum in ("correlated", "independent"):
-        world = made_up.world(goal, [300, 200], 4, row_bound=2.0, best=0.8, seed=1, spectrum=spectrum)
+        world = synthetic.world(goal, [300, 200], 4, row_bound=2.0, best=0.8, seed=1, spectrum=spectrum)
         assert world.federation.sizes.tolist() == [300, 200]
         np.testing.assert_allclose(np.linalg.norm(world.federation.X, axis=1), 2.0, rtol=1e-8)
         truth = world.truth.max(axis=1).mean() if goal.loss.classification else world.truth.var()
@@ -52,7 +56,7 @@ def test_made_up_rows_are_as_hard_as_asked_and_as_long_as_promised(goal: Objecti
 
 def test_quality_is_what_drawn_labels_say_on_average() -> None:
     goal = Objective(Logistic())
-    world = made_up.world(goal, [500], 4, 1.0, 0.8, seed=2)
+    world = synthetic.world(goal, [500], 4, 1.0, 0.8, seed=2)
     model = world.optimum() + np.array([3.0, 0.0, -2.0, 0.0])
     rng = np.random.default_rng(0)
     said = goal.loss.predict(goal.loss.scores(world.test, model))
@@ -62,15 +66,15 @@ def test_quality_is_what_drawn_labels_say_on_average() -> None:
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.loss.name)
 def test_a_plan_is_ready_for_training_and_runs_as_a_file(goal: Objective) -> None:
-    chosen = plan.choose(SIZES, FEATURES, objective=goal, **BUDGET)
+    chosen = choose(objective=goal, **BUDGET)
     assert (chosen.privacy.epsilon, chosen.privacy.delta) == (4.0, 1e-3)
     assert chosen.trials[0].setting == chosen.setting
-    assert len(chosen.trials[0].qualities) == plan.REPEATS
+    assert len(chosen.trials[0].qualities) == forecast.REPEATS
     tables = tomllib.loads(to_toml(chosen.tables()))
-    task = run_file.build_task(tables, "plan")
+    task, settings = run_file.build_task(tables, "plan")
     assert (task.algorithm, task.privacy, task.objective) == (chosen.algorithm, chosen.privacy, goal)
-    assert task.settings.rounds == chosen.rounds
-    event = proven.plan(chosen.privacy, chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
+    assert settings.rounds == task.rounds == chosen.rounds
+    event = chosen.privacy.plan(chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))[0]
     answers = chosen.rounds * chosen.algorithm.asks().only.answers
     assert chosen.noise_multiplier == event.noise_multiplier
     assert accounting.epsilon({event: answers}, 1e-3) <= 4.0
@@ -79,88 +83,88 @@ def test_a_plan_is_ready_for_training_and_runs_as_a_file(goal: Objective) -> Non
 
 
 def test_the_same_question_gets_the_same_answer_and_another_seed_its_own() -> None:
-    first = plan_words.to_dict(plan.choose(SIZES, FEATURES, **BUDGET))
-    plan._chosen.cache_clear()
-    plan._made_up.cache_clear()
-    assert plan_words.to_dict(plan.choose(list(SIZES), FEATURES, **BUDGET)) == first
-    assert plan_words.to_dict(plan.choose(SIZES, FEATURES, seed=1, **BUDGET))["tried"] != first["tried"]
+    first = words.to_dict(choose(**BUDGET))
+    forecast._plans.clear()
+    forecast._world.cache_clear()
+    assert words.to_dict(choose(sizes=list(SIZES), **BUDGET)) == first
+    assert words.to_dict(choose(seed=1, **BUDGET))["tried"] != first["tried"]
 
 
 def test_fewest_rounds_among_what_is_good_enough() -> None:
-    def trial(rounds: int, quality: float) -> plan.Trial:
-        return plan.Trial(plan.Setting(plan.DPSGD(), rounds, 1.0), (quality,))
+    def trial(rounds: int, quality: float) -> Trial:
+        return Trial(Setting(DPSGD(), rounds, 1.0), (quality,))
 
     trials = [trial(100, 0.80), trial(30, 0.797), trial(10, 0.75), trial(3, 0.6)]
 
     def rounds(target: float | None) -> list[int]:
-        return [each.setting.rounds for each in plan._in_order(trials, target)]
+        return [each.setting.rounds for each in forecast._in_order(trials, target)]
 
     assert rounds(None) == [30, 100, 10, 3]
     assert rounds(0.7) == [10, 30, 100, 3]
     assert rounds(0.9) == [30, 100, 10, 3]  # out of reach: as if there were none
 
 
-def test_fewer_rows_are_rehearsed_under_the_noise_that_all_will_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "QUICK", 600)
-    monkeypatch.setattr(plan, "ROWS_PER_PARAMETER", 1)
-    problem = plan.Problem((100, 300), 3, 1.0, 1e-4, plan.GOAL, "record", False, 1.0, 0.85, None, 0)
-    assert problem.rehearsed == (50, 150)
-    for method in (plan.DPSGD(), plan.FedPLT(variant="B")):
-        setting = plan.Setting(method, 20, 0.5)
+def test_fewer_rows_are_simulated_sizes_under_the_noise_that_all_will_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problems, "QUICK", 600)
+    monkeypatch.setattr(problems, "ROWS_PER_PARAMETER", 1)
+    problem = Problem((100, 300), 3, 1.0, 1e-4, GOAL, "record", False, 1.0, 0.85, None, 0)
+    assert problem.simulated_sizes == (50, 150)
+    for method in (DPSGD(), FedPLT(variant="B")):
+        setting = Setting(method, 20, 0.5)
         noises = []
         for privacy, sizes in (
             (problem.privacy(setting), problem.sizes),
-            (problem.rehearsal(setting), problem.rehearsed),
+            (problem.simulated_privacy(setting), problem.simulated_sizes),
         ):
-            event = proven.plan(privacy, method.asks(), 20, np.array(sizes))
+            event = privacy.plan(method.asks(), 20, np.array(sizes))[0]
             noises.append(event.noise_multiplier / np.array(sizes))
         np.testing.assert_allclose(noises[1], noises[0], rtol=1e-6)
-    whole = plan.Problem((100, 300), 3, 1.0, 1e-4, plan.GOAL, "client", False, 1.0, 0.85, None, 0)
-    assert whole.rehearsal(setting) == whole.privacy(setting)
+    whole = Problem((100, 300), 3, 1.0, 1e-4, GOAL, "client", False, 1.0, 0.85, None, 0)
+    assert whole.simulated_privacy(setting) == whole.privacy(setting)
 
 
 def test_a_budget_per_client_is_planned_with_clipped_uploads() -> None:
-    chosen = plan.choose(SIZES, FEATURES, unit="client", **BUDGET)
+    chosen = choose(unit="client", **BUDGET)
     assert chosen.algorithm.name == "dp-fedavg"
     assert chosen.privacy == Proven(4.0, 1e-3, chosen.setting.clip, unit="client")
 
 
 def test_secure_noise_is_planned_for_where_it_has_a_proof() -> None:
-    chosen = plan.choose(SIZES, FEATURES, secure=True, **BUDGET)
+    chosen = choose(secure=True, **BUDGET)
     assert chosen.privacy.noise == "secure"
     assert {trial.setting.algorithm.asks().only.kind for trial in chosen.trials} == {"gradient"}
-    event = proven.plan(chosen.privacy, chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
+    event = chosen.privacy.plan(chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))[0]
     assert event.mechanism == "discrete-gaussian"
     assert chosen.noise_multiplier == event.noise_multiplier
 
 
 def test_a_target_that_cannot_be_reached_is_told() -> None:
-    chosen = plan.forecast(plan.choose(SIZES, FEATURES, epsilon=0.01, delta=1e-3, target=0.84))
-    said = " ".join(plan_words.reasons(chosen))
+    chosen = forecast.forecast(choose(epsilon=0.01, delta=1e-3, target=0.84))
+    said = " ".join(words.reasons(chosen))
     assert "NOT reached with epsilon = 0.01" in said
-    assert plan_words.to_dict(chosen)["target_reached"] is False
+    assert words.to_dict(chosen)["target_reached"] is False
     assert chosen.loss > 0.1
-    easy = plan.choose(SIZES, FEATURES, epsilon=1000.0, delta=1e-3, target=0.7)
-    assert plan_words.to_dict(easy)["target_reached"] is True
+    easy = choose(epsilon=1000.0, delta=1e-3, target=0.7)
+    assert words.to_dict(easy)["target_reached"] is True
     assert easy.rounds <= chosen.rounds
 
 
 def test_a_forecast_is_made_in_the_world_of_the_choice_and_in_others() -> None:
-    chosen = plan.forecast(plan.choose(SIZES, FEATURES, **BUDGET))
+    chosen = forecast.forecast(choose(**BUDGET))
     assert [budget for budget, _ in chosen.curve] == [1.0, 2.0, 4.0, 8.0, 16.0]
     assert chosen.curve[2][1] == chosen.expected.mean
-    here = plan._made_up(chosen.problem, "correlated")
+    here = forecast._world(chosen.problem, "correlated")
     assert chosen.without_privacy == here.quality(here.optimum())
     for epsilon, quality in (chosen.curve[0], chosen.curve[-1]):
-        assert quality == np.mean(plan._qualities(chosen.setting, here, chosen.problem, 2, epsilon))
-    other = plan._made_up(chosen.problem, "independent")
+        assert quality == np.mean(forecast._qualities(chosen.setting, here, chosen.problem, 2, epsilon))
+    other = forecast._world(chosen.problem, "independent")
     assert chosen.independent is not None
     assert chosen.independent[1] == other.quality(other.optimum()) != chosen.without_privacy
-    assert len(set(chosen.losses)) == plan.OTHER_WORLDS
+    assert len(set(chosen.losses)) == forecast.OTHER_WORLDS
 
 
 def test_a_delta_that_gives_a_record_away_is_told() -> None:
-    said = plan_words.reasons(plan.choose(SIZES, FEATURES, epsilon=4.0, delta=0.1))
+    said = words.reasons(choose(epsilon=4.0, delta=0.1))
     assert any("giving one record away" in line for line in said)
 
 
@@ -178,9 +182,9 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_wrong_questions_are_refused(case: str) -> None:
-    change, words = BAD[case]
-    with pytest.raises(InvalidInput, match=words):
-        plan.choose(**({"sizes": SIZES, "features": FEATURES, **BUDGET} | change))
+    change, rule = BAD[case]
+    with pytest.raises(InvalidInput, match=rule):
+        choose(**(BUDGET | change))
 
 
 def command(*more: str) -> list[str]:
@@ -196,11 +200,11 @@ def test_the_command_writes_what_it_says(tmp_path: Path) -> None:
     assert {"folder": str(out), **saved} == said
     assert [point["epsilon"] for point in said["curve"]] == [1.0, 2.0, 4.0, 8.0, 16.0]
     assert (out / "plan.png").read_bytes()[:4] == b"\x89PNG"
-    task = run_file.build_task(tables.read_tables(out / "run.toml"), "run.toml")
+    task = run_file.build_task(read_tables(out / "run.toml", run_file.TABLES), "run.toml")[0]
     assert task.algorithm.name == said["algorithm"]["name"]
     assert (out / "run.toml").read_text().startswith("# Before it runs, put your own file")
     shown = CliRunner().invoke(app, command("--out", str(tmp_path / "again")))
-    assert "made up" in shown.output
+    assert "synthetic rows" in shown.output
     assert "cannot know" in shown.output
     assert "without privacy" in shown.output
     for text in (" ".join(shown.output.split()), (out / "run.toml").read_text()):

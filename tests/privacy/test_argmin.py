@@ -79,7 +79,7 @@ def test_computed_gradients_are_as_close_to_exact_ones_as_stated(loss: Loss) -> 
         for i in range(2):
             X, y = of.X[of.offsets[i] : of.offsets[i + 1]].astype(wide), of.y[of.offsets[i] : of.offsets[i + 1]]
             margin = X @ w[i].astype(wide).reshape(loss.outputs, -1).T
-            slope = loss.slope(margin if loss.outputs > 1 else margin[:, 0], y.astype(wide)).reshape(len(y), -1)
+            slope = loss.slope(margin if loss.outputs > 1 else margin[:, 0], y).reshape(len(y), -1)
             exact = (slope.T @ X).ravel() + linear[i] + wide(pull) * w[i]
             assert np.linalg.norm((computed[i] - exact).astype(float)) <= public.rounding[i, 0]
 

@@ -31,6 +31,7 @@ from sottovoce.privacy.accounting.discrete import (
     theta,
 )
 from sottovoce.privacy.accounting.gaussian import gaussian_delta
+from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event, GridEvent, pack_event, unpack_event
 
 GRID = 2**24 + 1
@@ -367,6 +368,28 @@ def test_two_accountants_agree(spent: dict[Event, int]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("privacy", "method"),
+    [
+        (sv.Proven(1.0, 1e-5, 1.0, noise="secure"), sv.DPADMM()),
+        (sv.Proven(1.0, 1e-5, 1.0, unit="client", noise="secure"), sv.DPADMM()),
+        (
+            sv.ProvenColumns(1.0, 1e-5, "party", 1.0, variant="clip", model_bound=1.0, noise="secure"),
+            sv.ADMMSharing(),
+        ),
+    ],
+    ids=["record", "client", "party"],
+)
+def test_nobody_is_told_that_others_add_noise_too(privacy: Any, method: Any) -> None:
+    """A server that names contributors would get less noise from a node that charges for all of it."""
+    asks, shape = method.asks(), AnswerShape(5, 5)
+    (event,) = privacy.plan(asks, 10, np.array([50]), shape=shape)
+    assert isinstance(event, GridEvent)
+    changes: tuple[dict[str, Any], ...] = ({}, {"contributors": 100}, {"sensitivity": event.sensitivity / 2})
+    known = [privacy.is_answer(replace(event, **change), asks.parts[0], 50, None, shape) for change in changes]
+    assert known == [True, False, False]
+
+
+@pytest.mark.parametrize(
     ("wrong", "rule"),
     [
         ({"mechanism": "gaussian"}, "mechanism must be 'discrete-gaussian'"),
@@ -406,7 +429,7 @@ def test_ledgers_keep_the_grid(tmp_path: Path) -> None:
     with FileLedger.open(tmp_path / "ledger") as ledger:
         assert ledger.spent() == kept.spent() == {new: 2, old: 1}
         assert ledger.remaining(new) > accounting.affordable(old, 2.0, 1e-5) / 2
-    charges = Charges.on_disk(new, 1, [kept, Counted.of({new: 2})], "2f" * 16)
+    charges = Charges.on_disk((new,), 1, [kept, Counted.of({new: 2})], "2f" * 16)
     again = Charges.from_dict(json.loads(json.dumps(charges.to_dict())))
     assert again == charges
     assert [history.fault() for history in again.histories] == ["", ""]

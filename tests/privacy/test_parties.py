@@ -10,6 +10,7 @@ import pytest
 from sottovoce.algorithms import FDML, ADMMSharing
 from sottovoce.auditing.tape import Tape, replays
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
+from sottovoce.core.clipping import clip_rows
 from sottovoce.core.contract import Kept
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
@@ -18,7 +19,6 @@ from sottovoce.experiment.publishable import released
 from sottovoce.experiment.train import train
 from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy import accounting, sensitivity
-from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.doors.party import OutOfRange, bounded
 from sottovoce.privacy.labels import randomised_labels
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
@@ -163,7 +163,7 @@ def test_targets_are_projected_and_data_clipped() -> None:
     simulator = place(privacy)
     assert max(float(np.linalg.norm(party.D, axis=1).max()) for party in simulator.exact.parties) <= 0.2
     kept = Kept(target=np.full((6, 40), 50.0), rho=np.ones((6, 1)))
-    small_target = Kept(target=mechanisms.clip_rows(np.full((6, 40), 50.0), 1.0), rho=np.ones((6, 1)))
+    small_target = Kept(target=clip_rows(np.full((6, 40), 50.0), 1.0), rho=np.ones((6, 1)))
     np.testing.assert_array_equal(
         simulator.door.looked_at(kept, np.arange(6)), simulator.door.looked_at(small_target, np.arange(6))
     )

@@ -400,7 +400,7 @@ def test_load_finds_the_nearest_name():
         datasets.load("adult", encodings="ranks")
     with pytest.raises(InvalidInput, match=r"adult: unknown encoding 'onehot'\. Did you mean 'one-hot'"):
         datasets.adult("onehot")
-    with pytest.raises(InvalidInput, match="heart: takes no option 'dense'"):
+    with pytest.raises(InvalidInput, match="heart: unknown option 'dense'"):
         datasets.load("heart", dense=True)
 
 

@@ -286,12 +286,11 @@ def _argmin_door(goal: sv.Objective, federation: sv.Federation, privacy: Proven)
     from sottovoce.ledger.budget import Budget
     from sottovoce.ledger.memory import MemoryLedger
     from sottovoce.privacy.doors import open_door
-    from sottovoce.privacy.doors.record import plan
 
     asks = Asks.every_round(kind="argmin")
     rows = goal.oracle(federation.X, federation.y, federation.offsets)
-    event, ledger = plan(privacy, asks, 2, federation.sizes), MemoryLedger(Budget(1.0, 1e-3), (federation.n,))
-    open_door(privacy, event, ledger, rows, asks, key=SharedNoise(Streams(0, None)), clients=np.arange(federation.n))
+    events, ledger = privacy.plan(asks, 2, federation.sizes), MemoryLedger(Budget(1.0, 1e-3), (federation.n,))
+    open_door(privacy, events, ledger, rows, asks, key=SharedNoise(Streams(0, None)), clients=np.arange(federation.n))
 
 
 def test_hidden_steps_of_a_network_count_as_if_nothing_absorbed_differences() -> None:
@@ -301,7 +300,8 @@ def test_hidden_steps_of_a_network_count_as_if_nothing_absorbed_differences() ->
     from sottovoce.ledger.budget import Budget
     from sottovoce.ledger.memory import MemoryLedger
     from sottovoce.privacy.doors import open_door
-    from sottovoce.privacy.doors.record import RecordDoor, plan
+    from sottovoce.privacy.doors.record import RecordDoor
+    from sottovoce.privacy.doors.releases import Question
     from sottovoce.problems.penalties import NoPenalty
 
     rng = np.random.default_rng(0)
@@ -315,12 +315,12 @@ def test_hidden_steps_of_a_network_count_as_if_nothing_absorbed_differences() ->
     spec = ProxSteps([5.0] * 3, [6.0] * 3, 0.0, 0.0, NoPenalty())
 
     def sensitivity(goal: sv.Objective) -> np.ndarray:
-        event = plan(privacy, asks, 1, np.diff(OFFSETS))
+        events = privacy.plan(asks, 1, np.diff(OFFSETS))
         ledger = MemoryLedger(Budget(1.0, 1e-3), (3,))
         rest: dict[str, Any] = {"key": SharedNoise(Streams(0, None)), "clients": everyone, "row_bound": 1.0}
-        door = open_door(privacy, event, ledger, goal.oracle(X, y, OFFSETS), asks, **rest)
+        door = open_door(privacy, events, ledger, goal.oracle(X, y, OFFSETS), asks, **rest)
         assert isinstance(door, RecordDoor)
-        return door._prox_steps_sensitivity(spec, everyone)
+        return door._prox_steps_sensitivity(spec, Question(everyone, np.ones(3, dtype=bool), 1, 0, asks.only))
 
     plain, neural = sensitivity(sv.Objective(Logistic())), sensitivity(sv.Objective(Module(linear, Logistic())))
     assert (neural[[0, 2]] > 1.5 * plain[[0, 2]]).all()

@@ -741,3 +741,18 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="must be JSON"):
         sv.Schema.from_frictionless(tmp_path / "s.json", label="y")
     assert toml.read("[schema]\n")[0] == {}
+
+
+# ---------------------------------------------------------------------------------------------------- named data sets
+
+
+def test_named_data_sets_can_be_encoded_by_their_schemas(adult: dict[str, list[str]]) -> None:
+    loaded = datasets.load("adult", encoding="schema")
+    np.testing.assert_array_equal(loaded.X, sv.Schema.bundled("adult").transform(adult))
+    np.testing.assert_array_equal(loaded.y, datasets.load("adult").y)
+    assert (loaded.X.shape, loaded.row_bound, len(loaded.feature_names)) == ((45222, 148), 1.0, 148)
+    heart = datasets.load("heart", encoding="schema")
+    assert (heart.X.shape, heart.row_bound) == ((740, sv.Schema.bundled("heart").width), 1.0)
+    assert heart.feature_names[0] == "age"
+    with pytest.raises(InvalidInput, match="Did you mean 'schema'"):
+        datasets.load("heart", encoding="shcema")

@@ -115,12 +115,12 @@ def a_guarantee(epsilon: float, delta: float) -> Guarantee:
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_how_often_a_guess_is_right(epsilon: float) -> None:
     """Randomised response meets the bound; the Gaussian mechanism of that (epsilon, delta) stays below it."""
-    told = report_words.most_right(a_guarantee(epsilon, 0.0))
+    told = report_words.success_bound(a_guarantee(epsilon, 0.0))
     assert told == pytest.approx(math.exp(epsilon) / (1 + math.exp(epsilon)), rel=1e-14)
     for mu in (0.5, 1.0, 2.0):
         delta = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
         right = stats.norm.cdf(mu / 2)  # the best test between N(0, 1) and N(mu, 1)
-        assert right <= report_words.most_right(a_guarantee(epsilon, float(delta)))
+        assert right <= report_words.success_bound(a_guarantee(epsilon, float(delta)))
 
 
 def test_bounds_are_rounded_up() -> None:
@@ -139,7 +139,7 @@ def test_bands_are_student_intervals(place: Path) -> None:
     low, high = stats.t.interval(0.95, 4, loc=values.mean(axis=1), scale=stats.sem(values, axis=1))
     for name, expected in (("y", values.mean(axis=1)), ("low", low), ("high", high)):
         np.testing.assert_allclose(line[name], expected, rtol=1e-5)
-    assert "low" not in charts_of(page_of(place / "one"))["test_loss"]["lines"][0]
+    assert charts_of(page_of(place / "one"))["test_loss"]["lines"][0]["low"] is None
 
 
 def test_what_clients_spent(place: Path) -> None:
@@ -231,6 +231,8 @@ def test_several_runs_lie_over_each_other(place: Path) -> None:
     assert [line["name"] for line in charts_of(page)["test_loss"]["lines"]] == ["dp-admm", "fedavg"]
     assert "<title>Comparison of dp-admm and fedavg</title>" in page
     assert "this page shows 2" in words_of(page)
+    same_method = charts_of(page_of(place / "one", place / "five"))["test_loss"]["lines"]
+    assert len({line["style"]["on_white"] for line in same_method}) == 2
     assert "<title>Report on &lt;us&gt;</title>" in page_of(place / "one", title="Report on <us>")
 
 
@@ -239,11 +241,11 @@ def test_a_long_run_is_thinned_out(place: Path) -> None:
     columns = {name: np.resize(column, 5000).tolist() for name, column in result.history.columns.items()}
     columns |= {"round": list(range(1, 5001)), "run": [0] * 5000, "test_loss": [math.inf] + [0.5] * 4999}
     long = Repetitions("long", (replace(result, history=type(result.history)(columns)),))
-    chart = next(chart for chart in report_charts.progress_charts([long]) if chart["id"] == "test_loss")
-    x = chart["lines"][0]["x"]
+    chart = next(chart for chart in report_charts.progress_charts([long]) if chart.id == "test_loss")
+    x = chart.lines[0].x
     assert (x[0], x[-1]) == (1, 5000)
     assert len(x) == 300
-    assert chart["lines"][0]["y"][0] is None
+    assert chart.lines[0].y[0] is None
     assert report_charts.rows_of(chart)[1][0] == ["1", "not finite"]
 
 

@@ -14,16 +14,14 @@ from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.problems import data as datasets
 from sottovoce.reproduce import (
     admm_sharing,
-    admm_sharing_runs,
     comparison,
-    comparison_runs,
     fedepm,
     figure,
     page,
     runner,
     verdicts,
 )
-from sottovoce.reproduce.experiment import Cell, Claim, Columns, Experiment, Finding, Panel, Table
+from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Finding, Panel, Sweep, Table, every
 from sottovoce.reproduce.registry import EXPERIMENTS
 from sottovoce.reproduce.verdicts import Mean, falls, highest, lowest, mean, rises
 
@@ -261,11 +259,11 @@ def test_tables() -> None:
 CALLS: list[int] = []
 
 
-def work(value: int, scale: float = 1.0) -> Columns:
-    CALLS.append(value)
-    if value < 0:
+def work(x: int, scale: float = 1.0) -> Columns:
+    CALLS.append(x)
+    if x < 0:
         raise KeyboardInterrupt
-    return {"round": [1, 2], "run": 0, "y": [scale * value, scale * value + 1]}
+    return {"round": [1, 2], "run": 0, "y": [scale * x, scale * x + 1]}
 
 
 def toy(values: tuple[int, ...] = (1, 2, 3), scale: float = 1.0) -> Experiment:
@@ -273,7 +271,7 @@ def toy(values: tuple[int, ...] = (1, 2, 3), scale: float = 1.0) -> Experiment:
         "toy",
         "Toy",
         "Figure 0: a line",
-        lambda quick: [Cell({"x": v}, work, {"value": v, "scale": scale}) for v in (values[:1] if quick else values)],
+        Sweep(work, every(x=values), every(x=values[:1]), {"scale": scale}, {"scale": scale}),
         [
             Claim("y rises | with x", "rises", rises("y", "x"), "never"),
             Claim("y is nine", "9", lambda table: Finding(f"{table['y'].max():g}", table["y"].max() == 9), "it is not"),
@@ -363,7 +361,9 @@ def test_no_legend_stands_on_data(lines: int, spread: float, beside: bool) -> No
     drawn.draw_without_rendering()
     (axes,) = drawn.axes
     assert bool(drawn.get_figwidth() > 4.6) is beside
-    assert not figure._covers(axes.get_legend(), axes)
+    legend = axes.get_legend()
+    assert legend is not None
+    assert not figure._covers(legend, axes)
 
 
 # ---------------------------------------------------------------------------------------------------- the experiments
@@ -394,7 +394,7 @@ def test_quick(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_synthetic_rows_have_the_public_shape() -> None:
-    rows, (X, y) = comparison_runs.synthetic()
+    rows, (X, y) = comparison.synthetic()
     assert rows.X.shape == (40000, 104)
     assert rows.n == 100
     assert X.shape == (5222, 104)
@@ -432,7 +432,7 @@ def test_command_refuses() -> None:
 
 def test_missing_data_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(datasets.FOLDER_VARIABLE, raising=False)
-    admm_sharing_runs.load.cache_clear()  # another test may have had it
+    admm_sharing.load.cache_clear()  # another test may have had it
     with pytest.raises(MissingData, match="madelon: not found"):
         runner.run(EXPERIMENTS["admm-sharing-madelon"], tmp_path, quick=True)
 

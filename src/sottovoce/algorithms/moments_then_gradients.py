@@ -100,7 +100,8 @@ class MomentsThenGradients(Moments):
 
     def check(self, penalty: Penalty) -> None:
         if not penalty.smooth:
-            raise InvalidInput(f"{type(self).__name__}: {type(penalty).__name__} is not smooth; use L2, or moments")
+            name = type(penalty).__name__
+            raise InvalidInput(f"{type(self).__name__}: needs a smooth penalty such as L2, got {name}; or use moments")
 
     def init_server(self, hub: Hub) -> Server:  # type: ignore[override]
         columns = hub.zeros.shape[-1] // self.outputs

@@ -17,8 +17,9 @@ from sottovoce.auditing.expected import Expected, World
 from sottovoce.auditing.finding import Check, Conclusion
 from sottovoce.auditing.game import Game, Player, relation_of
 from sottovoce.auditing.neighbours import LONG, RIDGE, Linear, crowd, one_by_one, random_columns
+from sottovoce.auditing.promise import GRID
 from sottovoce.auditing.second_accountant import second_epsilon
-from sottovoce.auditing.tape import MODEL, Answer, Recorder
+from sottovoce.auditing.tape import Answer, Recorder
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.events import Event
@@ -31,7 +32,7 @@ NUMBERS = 40_000  # of noise that are enough for a test
 CLOSE = 1e-6  # relative: two computations of the same noise differ by less
 ACCOUNTANTS = 1e-3  # relative: two accountants on the same answers differ by less
 EXACT = 1e-9  # relative: bounds are enforced to the last digits
-GRID = 2.0**24  # steps of the grid of secure noise in a clip norm
+LOW_BITS = 8  # of an answer on a grid, which must be fair coins
 HUGE = 1e20  # length of a row whose square is too large for single precision
 
 
@@ -82,11 +83,8 @@ def _longest(game: Game) -> float:
 
 def player_of(game: Game, seed: int, side: int = 0) -> Player:
     """A player with the noise that the true code draws under this seed, and enough runs to test it."""
-    if game.privacy.secret_noise:
-        runs = 3  # drawing it is slow
-    else:
-        wanted = NUMBERS // (game.questions * game.neighbours.first.n * game.width)
-        runs = min(max(wanted, 4), 16 if "argmin" in game.asks.kinds else 64)
+    wanted = NUMBERS // (game.questions * game.neighbours.first.n * game.width)
+    runs = min(max(wanted, 4), 16 if "argmin" in game.asks.kinds else 64)
     return Player(game, side, runs, streams=Streams(seed, runs))
 
 
@@ -115,7 +113,7 @@ def standardised(world: World, answers: Sequence[Answer]) -> dict[str, Noise]:
     drawn."""
     noise: dict[str, list[Noise]] = {}
     for answer, wanted in expected(world, answers):
-        given = _with_runs(answer.given - wanted.public)
+        given = _with_runs(wanted.given(answer))
         exact = np.broadcast_to(_with_runs(wanted.exact), given.shape)
         if not np.any(wanted.sensitivity) and np.array_equal(given, exact):
             continue  # no data can change this answer, and it has no noise
@@ -165,8 +163,8 @@ def noise_and_charges(game: Game, path: str, seed: int, player: Player | None = 
             checks.append(Check(where, "noise that the code states", seen, "as promised (1)", verdict))
         with np.errstate(all="ignore"):
             checks += judged(tests.of_noise(of_kind.z, of_kind.exact, of_kind.kind), where)
-    if game.privacy.secret_noise:
-        checks.append(on_grid(world, answers, path))
+    if game.privacy.on_grid:
+        checks += on_grid(world, answers, path)
     if not noise:  # a paper's noise may be added inside local steps, where only the method itself sees it
         verdict = "suspicious" if proven else "not refuted"
         checks.append(Check(path, "noise", "none on answers or uploads", "noise somewhere", verdict))
@@ -261,15 +259,21 @@ def _stated_multipliers(world: World, answers: Sequence[Answer], number: int) ->
     ]
 
 
-def on_grid(world: World, answers: Sequence[Answer], path: str) -> Check:
-    """Low bits: secure answers lie on a grid that does not depend on the data."""
-    worst = 0.0
+def on_grid(world: World, answers: Sequence[Answer], path: str) -> list[Check]:
+    """Low bits: answers with discrete noise are whole steps of a public grid, and their last bits are fair coins."""
+    worst, ones, count = 0.0, np.zeros(LOW_BITS), 0
     for answer, wanted in expected(world, answers):
-        bound = world.privacy.model_bound if answer.kind == MODEL else world.privacy.cut[1]
-        weight = world.weight(answer.local) if answer.kind == "gradient" else 1.0
-        steps = (answer.given - wanted.public) / (bound * weight / GRID)
-        worst = max(worst, float(np.abs(steps - np.rint(steps)).max()))
-    return passed(path, "low bits", f"{worst:.1g} of a step off the grid", "on a public grid", worst < 1e-2)
+        steps = wanted.given(answer) / (wanted.cut / GRID)
+        whole = np.rint(steps)
+        worst = max(worst, float(np.abs(steps - whole).max()))
+        bits = whole.astype(np.int64)[..., None] >> np.arange(LOW_BITS) & 1
+        ones += bits.reshape(-1, LOW_BITS).sum(axis=0)
+        count += whole.size
+    seen = f"{worst:.1g} of a step off the grid"
+    return [
+        passed(path, "low bits", seen, "on a public grid", worst < 1e-2),
+        *judged([tests.fair_bits(ones, count)], path),
+    ]
 
 
 def _span(counts: np.ndarray) -> str:
@@ -325,10 +329,10 @@ def batches(game: Game, path: str, seed: int) -> list[Check]:
     ]
     table = np.stack(gradients, axis=1)
     drawn = table != 0
-    clip = getattr(game.privacy, "clip", None)
-    one = min(1.0, math.inf if clip is None else clip) * float(world.weight(first)[0, 0]) / rate
+    one = min(1.0, getattr(game.privacy, "clip", None) or math.inf) * float(world.weight(first)[0, 0]) / rate
     sizes = np.abs(table[drawn])
-    holds = bool(len(sizes)) and bool(np.allclose(sizes, one, rtol=EXACT, atol=0))
+    close = 2 / GRID if game.privacy.on_grid else EXACT  # truncation takes up to a step, and clipping too
+    holds = bool(len(sizes)) and bool(np.allclose(sizes, one, rtol=close, atol=0))
     seen = f"{sizes.min(initial=math.inf):.6g} to {sizes.max(initial=0):.6g}"
     return [
         passed(path, "what a drawn record counts for", seen, f"{one:.6g}", holds),

@@ -23,13 +23,20 @@ from sottovoce.problems.objective import Objective
 class Expected:
     """An answer should be `public` + `exact` + noise of scale multiplier · `sensitivity`, (runs?, clients, 1).
 
-    In published mode `sensitivity` is the noise scale of the paper, and the multiplier is 1.
+    In published mode `sensitivity` is the noise scale of the paper, and the multiplier is 1. All of it is in the `unit`
+    of each coordinate.
     """
 
     public: np.ndarray | float
     exact: np.ndarray
     sensitivity: np.ndarray
     kind: str = "gaussian"
+    unit: np.ndarray | float = 1.0
+    cut: np.ndarray | float = 1.0  # the length that is divided into steps of a grid, where noise is secure
+
+    def given(self, answer: Answer) -> np.ndarray:
+        """The part of the answer that should be `exact` and noise."""
+        return (answer.given - self.public) / self.unit
 
 
 @dataclass(frozen=True)
@@ -45,13 +52,19 @@ class World:
     @classmethod
     def of(cls, game: Game, side: int = 0) -> "World":
         privacy: Any = game.privacy
-        promises = () if privacy.budget is None else promise.promised(privacy, game.asks, game.rounds)
-        return cls(game.neighbours.side(side), game.objective, privacy, game.asks, promises)
+        federation: Any = game.neighbours.side(side)
+        loss, promises = game.objective.loss, ()
+        if privacy.budget is not None:
+            split = game.algorithm.layout == "columns"
+            columns = max(federation.widths) if split else game.width // loss.outputs
+            shape = (game.width, columns, loss.slope_at_zero)
+            promises = promise.promised(privacy, game.asks, game.rounds, *shape)
+        return cls(federation, game.objective, privacy, game.asks, promises)
 
     def expect(self, answer: Answer) -> Expected | None:
         """None for answers without noise, and where noise cannot be separated from the rest."""
         if self.privacy.promise == "record":
-            of_kind = {"gradient": _gradient, "argmin": _argmin, "prox-steps": _prox_steps, "descent": _descent}
+            of_kind = _OF_RECORDS
         else:
             of_kind = {
                 "published": {RELEASE: _published},
@@ -89,8 +102,9 @@ class World:
         return [bound if part.kind in ("prox-steps", "descent") else 0.0 for part in parts]
 
     def weight(self, local: np.ndarray) -> np.ndarray:
-        sizes = self.federation.sizes[local][:, None]
-        return 1.0 / sizes if self.objective.scale == "mean" else np.ones(sizes.shape)
+        """The weight of one record of each client."""
+        sizes, scale = self.federation.sizes[local][:, None], self.objective.scale
+        return 1.0 / sizes if scale == "mean" else np.full(sizes.shape, 1.0 if scale == "sum" else scale)
 
     def rate(self, local: np.ndarray, batch: float) -> np.ndarray:
         """The share of its records that each client draws."""
@@ -140,9 +154,11 @@ def _shortening(lengths: np.ndarray, bound: float) -> np.ndarray:
     return np.where(lengths > bound, bound / np.where(lengths > 0, lengths, 1.0), 1.0)
 
 
-def _as_stated(answer: Answer, public: Any, sensitivity: np.ndarray, kind: str = "gaussian") -> Expected | None:
+def _as_stated(
+    answer: Answer, public: Any, sensitivity: np.ndarray, kind: str = "gaussian", cut: np.ndarray | float = 1.0
+) -> Expected | None:
     """Where the audit cannot compute the exact part (drawn records are secret), the door's own value is taken."""
-    return None if answer.made is None else Expected(public, answer.made.exact, sensitivity, kind)
+    return None if answer.made is None else Expected(public, answer.made.exact, sensitivity, kind, cut=cut)
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -150,9 +166,11 @@ def _as_stated(answer: Answer, public: Any, sensitivity: np.ndarray, kind: str =
 
 def _gradient(world: World, answer: Answer) -> Expected | None:
     one, local = world.one_gradient(answer), answer.local
-    if (world.rate(local, world.part_of(answer).batch) < 1).any() or world.objective.loss.outputs > 1:
-        return _as_stated(answer, 0.0, one, world.kind)
-    return Expected(0.0, world.clipped_gradient(answer.asked["w"], local), one, world.kind)
+    rate = world.rate(local, world.part_of(answer).batch)
+    cut = world.privacy.clip * world.weight(local) / rate
+    if (rate < 1).any() or world.objective.loss.outputs > 1:
+        return _as_stated(answer, 0.0, one, world.kind, cut)
+    return Expected(0.0, world.clipped_gradient(answer.asked["w"], local), one, world.kind, cut=cut)
 
 
 def _argmin(world: World, answer: Answer) -> Expected | None:
@@ -196,9 +214,30 @@ def _descent(world: World, answer: Answer) -> Expected | None:
     return Expected(0.0, x, promise.chain_deviation(spec, world.one_gradient(answer), world.smoothness(local)))
 
 
+def _moments(world: World, answer: Answer) -> Expected:
+    """First and second moments of rows that are divided by a bound. The answer is multiplied by it again."""
+    kappa, loss, weight = answer.asked["kappa"], world.objective.loss, world.weight(answer.local)
+    slope = min(answer.asked["slope_bound"], loss.slope_at_zero)
+    bound, sums, first = world.privacy.clip / slope, [], 0
+    for client in answer.local:
+        X, y = world.federation.data()[client]
+        x = shortened(np.asarray(X, dtype=np.float64) / bound, 1.0)
+        at_zero = np.zeros((len(x), loss.outputs) if loss.outputs > 1 else len(x))
+        s = shortened(-loss.slope(at_zero, loss.check_labels(y)).reshape(len(x), -1), slope)
+        gram, first = x.T @ x, loss.outputs * x.shape[1]
+        above = np.sqrt(2) * gram[np.triu_indices(len(gram), 1)]
+        sums.append(np.concatenate([(s.T @ x).ravel(), kappa * np.diagonal(gram), kappa * above]))
+    exact, cut = weight * np.stack(sums), np.hypot(slope, kappa) * weight
+    one = promise.moments_sensitivity(world.privacy, kappa, slope) * weight
+    if steps := world.promises[world.number_of(answer)].steps:
+        one = steps * cut / promise.GRID
+    unit = np.where(np.arange(exact.shape[-1]) < first, bound, bound**2)
+    return Expected(0.0, exact, one, unit=unit, cut=cut)
+
+
 def _upload(world: World, answer: Answer) -> Expected:
     u, centre, clip = answer.asked["u"], answer.asked["centre"], world.privacy.clip
-    return Expected(centre, shortened(u - centre, clip), np.full((1, 1), 2 * clip))
+    return Expected(centre, shortened(u - centre, clip), np.full((1, 1), 2 * clip), cut=clip)
 
 
 def _published(world: World, answer: Answer) -> Expected | None:
@@ -207,6 +246,15 @@ def _published(world: World, answer: Answer) -> Expected | None:
         return None
     scale = np.broadcast_to(noise.scale, (*answer.given.shape[:-1], 1))
     return Expected(0.0, np.asarray(answer.asked["u"]), scale, noise.kind) if np.all(scale > 0) else None
+
+
+_OF_RECORDS = {
+    "gradient": _gradient,
+    "argmin": _argmin,
+    "prox-steps": _prox_steps,
+    "descent": _descent,
+    "moments": _moments,
+}
 
 
 # ------------------------------------------------------------------------------------------------------------- columns
@@ -229,12 +277,13 @@ def _columns(world: World, answer: Answer) -> Expected:
             exact[..., place, : fitted.shape[-1]] = fitted
         else:
             exact[..., place, :] = (along * lengths**2 / (lengths**2 + ridge)) @ left.T
+    cut = float(privacy.model_bound or 0) if model else privacy.bound
     if privacy.variant == "clip":
-        exact = shortened(exact, float(privacy.model_bound or 0) if model else privacy.bound)
+        exact = shortened(exact, cut)
     elif privacy.unit == "record" and not model:
         exact = np.clip(exact, -float(privacy.score_bound or 0), float(privacy.score_bound or 0))
     sensitivity = promise.model_sensitivity if model else promise.scores_sensitivity
-    return Expected(0.0, exact, sensitivity(privacy, u, mu))
+    return Expected(0.0, exact, sensitivity(privacy, u, mu), cut=cut)
 
 
 def _bounded(part: Any, privacy: ProvenColumns) -> np.ndarray:

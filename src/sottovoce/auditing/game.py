@@ -85,6 +85,9 @@ class Game:
         check.whole("audit", rounds=self.rounds)
         promises = self.privacy.mode != "none"
         check.require(promises, "audit", "needs a mode that promises something: published or proven", self.privacy)
+        settled = Task(self.algorithm, self.objective, self.privacy).settled(self.neighbours.first)
+        object.__setattr__(self, "objective", settled.objective)
+        object.__setattr__(self, "privacy", settled.privacy)
 
     @property
     def asks(self) -> Asks:

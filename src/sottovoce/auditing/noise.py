@@ -111,6 +111,14 @@ def related(z: np.ndarray, axis: str) -> Outcome:
     return Outcome(f"noise of different {axis}", seen, "none", _probability(p))
 
 
+def fair_bits(ones: np.ndarray, count: int) -> Outcome:
+    """Whether each low bit of `count` whole numbers is 1 as often as 0. `ones`: how often each was 1."""
+    share = ones / max(count, 1)
+    p = 2 * len(ones) * math.exp(-2 * count * float(np.abs(share - 0.5).max()) ** 2)  # Hoeffding
+    seen = f"{share.min():.3f} to {share.max():.3f} of them are 1"
+    return Outcome(f"last {len(ones)} bits of answers", seen, "one half", _probability(p))
+
+
 def with_answer(z: np.ndarray, exact: np.ndarray) -> Outcome | None:
     """Whether noise is correlated with the answer that it should hide, in each question."""
     answers = np.broadcast_to(exact, z.shape)

@@ -48,7 +48,7 @@ PATHS = {
     "seeds": "the same seed with other settings, and with other rows",
 }
 USUAL = ("plain", "fixed-size")  # the paths that an audit checks by default
-FEW_ROUNDS = 4  # where files are written, or drawing noise is slow
+FEW_ROUNDS = 4  # where files are written
 Place = tuple[str, Game]
 
 
@@ -98,7 +98,8 @@ def _has_path(game: Game, name: str) -> bool:
 def _all_checks(game: Game, path: str, seed: int, own_data: bool) -> list[Check]:
     crowd = crowd_of(game, np.float32 if path == "float32" else np.float64)
     checks = noise_and_charges(game if own_data else crowd, path, seed)
-    if game.privacy.budget is not None and not game.privacy.secret_noise:
+    drawn_in_secret = game.privacy.secret_noise and game.asks.batch  # two sides would have other batches
+    if game.privacy.budget is not None and not drawn_in_secret:
         checks += clipping(crowd, path, seed)
     if game.asks.batch and game.asks.kinds == ("gradient",):
         checks += batches(game, path, seed)
@@ -129,9 +130,10 @@ def _of_promise(game: Game, name: str) -> list[Place]:
     """The game with another promise, where there is one."""
     privacy: Any = game.privacy
     kinds, record, gaussian = game.asks.kinds, privacy.unit == "record", privacy.mechanism == "gaussian"
-    batched = record and gaussian and not privacy.secret_noise and kinds == ("gradient",) and _has(game, "batch")
+    batched = record and gaussian and kinds == ("gradient",) and _has(game, "batch")
+    if name == "secure":
+        return _secure(game, batched)
     places = {  # name: whether the method has it, what changes in the promise, and the size of batches
-        "secure": (kinds == ("gradient",), {"noise": "secure"}, 0),
         "client": (gaussian and record, {"unit": "client", "relation": "replace-one"}, None),
         "add-remove": (record and privacy.relation == "replace-one", {"relation": "add-remove"}, 0),
         "laplace": (
@@ -147,8 +149,23 @@ def _of_promise(game: Game, name: str) -> list[Place]:
         return []
     method: Any = game.algorithm  # batches need one relation and one kind of noise
     method = method if batch is None or not _has(game, "batch") else replace(method, batch=batch)
-    rounds = min(game.rounds, FEW_ROUNDS) if name == "secure" else game.rounds
-    return [(name, replace(game, privacy=replace(privacy, **changes), algorithm=method, rounds=rounds))]
+    return [(name, replace(game, privacy=replace(privacy, **changes), algorithm=method))]
+
+
+def _secure(game: Game, batched: bool) -> list[Place]:
+    """Noise from the operating system: on all records, and on batches of either kind."""
+    privacy: Any = game.privacy
+    offered = {"gradient", "moments"} if privacy.mechanism == "gaussian" else {"gradient"}
+    if privacy.unit == "record" and not set(game.asks.kinds) <= offered:
+        return []
+    secure, method = replace(privacy, noise="secure"), game.algorithm
+    whole: Any = replace(method, batch=0) if _has(game, "batch") else method
+    places = [("secure", replace(game, privacy=secure, algorithm=whole))]
+    if batched:
+        drawn: Any = replace(method, batch=game.asks.batch or 2)
+        for label, relation in (("secure, fixed-size", "replace-one"), ("secure, poisson", "add-remove")):
+            places.append((label, replace(game, privacy=replace(secure, relation=relation), algorithm=drawn)))
+    return places
 
 
 def _has(game: Game, name: str) -> bool:
@@ -167,11 +184,10 @@ def _columns(game: Game) -> list[Place]:
     epsilon, delta = game.privacy.epsilon, game.privacy.delta
     ridge = [columns_promise(epsilon, delta, unit) for unit in ("record", "column", "party")]
     clipped = replace(ridge[-1], variant="clip", model_bound=1.0)
-    few = min(game.rounds, FEW_ROUNDS)
     return [
         *((f"columns, {one.unit}", replace(game, privacy=one)) for one in ridge),
         ("columns, clipped", replace(game, privacy=clipped)),
-        ("columns, secure", replace(game, privacy=replace(clipped, noise="secure"), rounds=few)),
+        ("columns, secure", replace(game, privacy=replace(clipped, noise="secure"))),
     ]
 
 

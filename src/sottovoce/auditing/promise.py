@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core.contract import Asks, Descent, Part, ProxSteps
-from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling
+from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, make_event
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
+GRID = 2.0**24  # steps of the grid of discrete noise in a clip norm
 SOLVED = 1e-9  # norm of the gradient where a solver stops, as `problems/rows/oracle.py` documents it
 _RELATIONS: dict[str, Relation] = {  # unit: how neighbours differ, if not by the relation of one record
     "client": "replace-client",
@@ -37,6 +38,8 @@ class Promised:
     epsilon: float  # of the whole run, all kinds of question together
     delta: float
     share: float = 1.0  # of the budget, in mu²
+    steps: float = 0.0  # how far one unit moves an answer on its grid, in grid steps; 0 where there is no grid
+    coordinates: int = 0  # numbers of an answer on a grid
 
     @property
     def multiplier(self) -> float | None:
@@ -48,27 +51,43 @@ class Promised:
         answers = self.answers / self.share
         if self.mechanism == "gaussian":
             return math.sqrt(answers) / gaussian_mu(self.epsilon, self.delta)
+        if self.steps:  # discrete noise is worth a Gaussian with 64 grid steps² less variance
+            return math.hypot(math.sqrt(answers) / gaussian_mu(self.epsilon, self.delta), 8 / self.steps)
         return math.sqrt(answers / (2 * zcdp_rho(self.epsilon, self.delta)))
 
     def event(self, multiplier: float, rate: float = 1.0, size: int = 1) -> Event:
         """One such answer with so much noise, to a client of `size` records that draws this share of them."""
-        if self.sampling == "full" or rate == 1:
-            return Event(self.mechanism, multiplier, relation=self.relation)
-        if self.sampling == "poisson":
-            return Event(self.mechanism, multiplier, "poisson", self.relation, rate=rate)
-        return Event(self.mechanism, multiplier, "fixed-size", self.relation, batch=round(rate * size), size=size)
+        fields: dict[str, Any] = {"mechanism": self.mechanism, "noise_multiplier": multiplier}
+        fields |= {"relation": self.relation}
+        if self.sampling == "poisson" and rate < 1:
+            fields |= {"sampling": "poisson", "rate": rate}
+        elif self.sampling == "fixed-size" and rate < 1:
+            fields |= {"sampling": "fixed-size", "batch": round(rate * size), "size": size}
+        if self.steps and multiplier < math.inf:
+            fields |= {"sensitivity": self.steps, "coordinates": self.coordinates}
+        return make_event(**fields)
 
 
-def promised(privacy: Proven | ProvenColumns, asks: Asks, rounds: int) -> tuple[Promised, ...]:
-    """What a promise means for the answers of each part of a run; where whole clients are hidden, for its uploads."""
+def promised(
+    privacy: Proven | ProvenColumns, asks: Asks, rounds: int, dim: int = 1, columns: int = 1, slope: float = math.inf
+) -> tuple[Promised, ...]:
+    """What a promise means for the answers of each part of a run; where whole clients are hidden, for its uploads.
+
+    `dim`, `columns`, `slope`: numbers of a model (or of scores), columns of a row (or of the widest party), and the
+    bound on slopes at a model of zeros: how long answers on a grid are.
+    """
     unit, times = privacy.unit, min(rounds, getattr(privacy, "participations", None) or rounds)
     relation = _RELATIONS.get(unit, getattr(privacy, "relation", "replace-one"))
     mechanism: Mechanism = getattr(privacy, "mechanism", "gaussian")
-    if privacy.noise == "secure" and mechanism == "gaussian":
+    on_grid = privacy.noise != "seeded" and mechanism == "gaussian"
+    if on_grid:
         mechanism = "discrete-gaussian"
     budget = (privacy.epsilon, privacy.delta)
     if unit == "client":
-        return (Promised(mechanism, relation, "full", times * asks.releases, *budget),)
+        uploads = min(times, sum(part.rounds(rounds) for part in asks.parts)) * asks.releases
+        longest = dim + columns * (columns + 1) // 2 if "moments" in asks.kinds else dim
+        steps, numbers = (2 * (GRID + 1), longest) if on_grid else (0.0, 0)
+        return (Promised(mechanism, relation, "full", uploads, *budget, 1.0, steps, numbers),)
     promises = []
     for part in asks.parts:
         answers = min(times, part.rounds(rounds)) * part.answers
@@ -76,8 +95,25 @@ def promised(privacy: Proven | ProvenColumns, asks: Asks, rounds: int) -> tuple[
             answers += getattr(privacy, "model", 0)  # a party's model for prediction, after the last round
         chain = part.kind == "descent" and mechanism == "gaussian"
         of_part = ("gaussian-chain" if chain else mechanism, relation, _sampling(part, relation))
-        promises.append(Promised(*of_part, answers, *budget, part.share))
+        steps, numbers = _on_grid(privacy, part, dim, columns, slope) if on_grid else (0.0, 0)
+        promises.append(Promised(*of_part, answers, *budget, part.share, steps, numbers))
     return tuple(promises)
+
+
+def _on_grid(privacy: Proven | ProvenColumns, part: Part, dim: int, columns: int, slope: float) -> tuple[float, int]:
+    """How far one record moves an answer on a grid, in grid steps, and how many numbers the answer has.
+
+    A vector that is cut to a clip norm has at most GRID + 1 steps. Of moments only the difference is bounded, which
+    truncation may lengthen by one step in every coordinate.
+    """
+    if isinstance(privacy, ProvenColumns):
+        return 2 * (GRID + 1), max(dim, columns)
+    if part.kind != "moments":
+        return (2 if privacy.relation == "replace-one" else 1) * (GRID + 1), dim
+    slope = min(part.slope_bound, slope)
+    width = dim + columns * (columns + 1) // 2
+    moved = moments_sensitivity(privacy, part.kappa, slope) / math.hypot(slope, part.kappa)
+    return math.ceil(moved * GRID) + math.sqrt(width), width
 
 
 def _sampling(part: Part, relation: Relation) -> Sampling:
@@ -163,6 +199,15 @@ def chain_deviation(spec: Descent, one: np.ndarray, smooth: np.ndarray) -> np.nd
     c, count = np.maximum(np.abs(flat), np.abs(steep)), spec.count
     gain = np.sqrt((1 + c) * (1 - c**count) / ((1 - c) * (1 + c**count)))
     return gain * one * np.asarray(spec.step) * np.sqrt(sum(flat ** (2 * j) for j in range(count)))
+
+
+def moments_sensitivity(privacy: Proven, kappa: float, slope: float) -> float:
+    """How far one record moves the sum of moments: with c the product of the two rows, at most the root of
+    2 B² (1 + c) + 2 κ² (1 − c²); where a record is left out, of B² + κ²."""
+    if privacy.relation == "add-remove":
+        return math.hypot(slope, kappa)
+    c = min(1.0, slope**2 / (2 * kappa**2))
+    return math.sqrt(2 * slope**2 * (1 + c) + 2 * kappa**2 * (1 - c**2))
 
 
 def scores_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) -> np.ndarray:

@@ -74,11 +74,12 @@ _ARGUMENTS = {  # kind of answer: names of what is asked, as in `core/contract.p
     "argmin": ("centre", "rho", "linear", "ridge", "start"),
     "prox-steps": ("start", "spec"),
     "descent": ("start", "spec"),
+    "moments": ("kappa", "slope_bound"),
     "fit": ("target", "rho", "noise"),
     RELEASE: ("u", "noise", "centre"),
     MODEL: ("kept", "local", "k"),
 }
-_QUESTIONS = {"grad": "gradient", "argmin": "argmin", "prox_steps": "prox-steps", "descent": "descent", "fit": "fit"}
+_METHODS = {"gradient": "grad", "prox-steps": "prox_steps"}  # kind of question: method of an oracle, if not its name
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,12 @@ class Recorder:
 
         def opened(local: np.ndarray, active: np.ndarray, k: int, public: Sequence[Any] = ()) -> tuple[Any, Releases]:
             oracle, releases = plain(local, active, k, public)
-            kinds = {name: kind for name, kind in _QUESTIONS.items() if hasattr(oracle, name)}
-            heard = {name: self._heard(getattr(oracle, name), kind, k, local) for name, kind in kinds.items()}
+            kinds = ((_METHODS.get(kind, kind), kind) for kind in _ARGUMENTS)
+            heard = {
+                name: self._heard(getattr(oracle, name), kind, k, local)
+                for name, kind in kinds
+                if hasattr(oracle, name)
+            }
             values = (getattr(releases, each.name) for each in fields(releases))
             listening = _HeardReleases(*values, hear=lambda release: self._heard(release, RELEASE, k, local))
             return replace(oracle, **heard), listening
@@ -141,5 +146,5 @@ class _HeardReleases(Releases):
 
     hear: Callable[[Callable[..., np.ndarray]], Callable[..., np.ndarray]] = lambda release: release
 
-    def __call__(self, u: np.ndarray, noise: Any = None, centre: np.ndarray | None = None) -> np.ndarray:
+    def __call__(self, u: np.ndarray, noise: Any = None, centre: np.ndarray | float | None = None) -> np.ndarray:
         return self.hear(super().__call__)(u, noise, centre)

@@ -17,7 +17,8 @@ from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.histories import History, Kept, Stated, added
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.calibration import AnswerShape
+from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE, Guarantee, Statement, state_guarantee
 
 _LEAST_SAMPLED_NOISE = 0.1  # with so little noise, sampling alone is enough, and epsilon may be below the budget
@@ -174,13 +175,26 @@ class ChargeChecks:
         smallest = data.get("smallest_client") if data.get("source") == "arrays" else None
         row_bound = clients.get("row_bound") if clients else data.get("row_bound")
         kind: dict[str, Any] = {"sampling": "full", "rate": 1.0, "batch": 0, "size": 0}
-        kind |= self.task.privacy.kind_of_answer(part, np.array([smallest or 1]), row_bound)
+        shape = self._shape()
+        kind |= self.task.privacy.kind_of_answer(part, np.array([smallest or 1]), row_bound, shape or AnswerShape(1, 1))
         unknown = []
+        if shape is None or not all(isinstance(event, GridEvent) for event in self.charges.planned):
+            unknown += ["sensitivity", "coordinates"]  # as in runs that were saved before charges kept them
         if smallest is None and part.batch:  # which share of the records a batch is
             unknown += ["sampling", "rate", "batch", "size"]
         if smallest is None and not clients and layout == "rows":
             unknown.append("row_bound")
         return {name: value for name, value in kind.items() if name not in unknown}
+
+    def _shape(self) -> AnswerShape | None:
+        """How long answers are; None if the config does not say."""
+        data, clients = self.config.get("data", {}), self.config.get("clients", {})
+        if "split" in data:
+            return self.task.shape(max(data["split"]), int(data["rows"])) if "rows" in data else None
+        columns = clients.get("columns", data.get("columns") if data.get("source") == "arrays" else None)
+        if columns is None or self.config["objective"]["loss"] == "module":
+            return None
+        return self.task.shape(columns, 1)
 
     def _answers(self, parts: Sequence[Part], rounds: int, times: int) -> list[int]:
         """How many answers of each part one owner gives in a run of `rounds`, if it takes part in `times` of them."""

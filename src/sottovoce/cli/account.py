@@ -1,11 +1,14 @@
 """`sottovoce account`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables as show
+from sottovoce.report import tables
+
+if TYPE_CHECKING:
+    from sottovoce.planning.account import Account
 
 
 def account(
@@ -24,29 +27,34 @@ def account(
     quiet: terminal.Quiet = False,
 ) -> None:
     """What noise costs, what a budget needs, and how many rounds it lasts: for one client, with a table over rounds."""
-    with terminal.exit_codes():
-        from typing import cast, get_args
+    from sottovoce.planning.account import account as compute
 
-        from sottovoce.core import check
-        from sottovoce.planning import account as accounts
-        from sottovoce.privacy.events import Mechanism, Relation
+    result = compute(
+        noise=noise,
+        epsilon=epsilon,
+        delta=delta,
+        rounds=rounds,
+        answers_per_round=answers,
+        mechanism=mechanism,
+        relation=relation,
+        batch=batch,
+        size=size,
+    )
+    answer = result.epsilon if noise is not None else result.event.noise_multiplier
+    terminal.show(as_json, quiet, result.to_dict(), [f"{answer:.6g}"], lambda: _print(result))
 
-        check.one_of("account", "mechanism", mechanism, ("gaussian", "discrete-gaussian", "laplace"))
-        check.one_of("account", "relation", relation, get_args(Relation))
-        result = accounts.account(
-            noise=noise,
-            epsilon=epsilon,
-            delta=delta,
-            rounds=rounds,
-            answers_per_round=answers,
-            mechanism=cast(Mechanism, mechanism),
-            relation=cast(Relation, relation),
-            batch=batch,
-            size=size,
-        )
-        if as_json:
-            show.print_json(result.to_dict())
-        elif quiet:
-            typer.echo(f"{result.epsilon:.6g}" if noise is not None else f"{result.event.noise_multiplier:.6g}")
-        else:
-            show.print_account(result)
+
+def _print(result: "Account") -> None:
+    event, per_round = result.event, result.answers_per_round
+    sampled = {
+        "full": "all records",
+        "poisson": f"each record with probability {event.rate:.4g}",
+        "fixed-size": f"{event.batch} of {event.size} records",
+    }[event.sampling]
+    tables.note(
+        f"{event.mechanism} noise of {event.noise_multiplier:.6g} times the sensitivity ({event.relation}, {sampled}), "
+        f"{per_round} answer{'s' if per_round > 1 else ''} a round, δ = {result.delta:g}, by {result.accountant}:"
+    )
+    tables.print_table(["rounds", "ε"], [[str(rounds), f"{epsilon:.6g}"] for rounds, epsilon in result.table], words=())
+    if result.affordable_rounds is not None:
+        tables.note(f"The budget lasts for {result.affordable_rounds} rounds.")

@@ -1,197 +1,217 @@
 """`sottovoce audit`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables as show
+from sottovoce.report import tables
+
+if TYPE_CHECKING:
+    from sottovoce.auditing.finding import Finding
+    from sottovoce.auditing.game import Game
 
 _PATHS = (
     "plain, variants, float32, kernel, secure, client, add-remove, laplace, fixed-size, poisson, columns, ledgers, "
     "resume, seeds; by default plain and fixed-size, where the method has them."
 )
-_WHAT = "A method's name, which is then attacked with worst-case canaries; or a run file, for your own data."
+_What = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="METHOD|FILE.toml",
+        help="A method's name, which is then attacked with worst-case canaries; or a run file, for your own data.",
+    ),
+]
+_Unit = Annotated[
+    str, typer.Option(help="What is protected: record or client; column or party where columns are split.")
+]
+_Statistic = Annotated[
+    str, typer.Option(help="auto: the strongest that applies. score: trusts nothing but what was seen.")
+]
+_OneRun = Annotated[bool, typer.Option("--one-run", help="FILE.toml: one training run, with canaries in it.")]
+_Membership = Annotated[
+    bool, typer.Option("--membership", help="FILE.toml: can the final model's loss tell its rows from others?")
+]
+_Papers = Annotated[bool, typer.Option("--papers", help="Every claim of the papers and every proven variant.")]
+_Path = Annotated[
+    list[str] | None, typer.Option("--path", help=f"A way through the code to check; may be repeated. {_PATHS}")
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(help="Where --papers writes audit.md and audit.png (default: docs), --membership its figure."),
+]
 
 
 def audit(
-    what: Annotated[str | None, typer.Argument(metavar="METHOD|FILE.toml", help=_WHAT)] = None,
+    what: _What = None,
     mode: Annotated[str, typer.Option(help="published or proven.")] = "proven",
     epsilon: Annotated[float, typer.Option(help="What is promised: in total (proven), a round (published).")] = 1.0,
     delta: Annotated[float, typer.Option(help="0 for Laplace noise.")] = 1e-5,
     clip: Annotated[float, typer.Option(help="Clip norm of proven noise.")] = 1.0,
-    unit: Annotated[
-        str, typer.Option(help="What is protected: record or client; column or party where columns are split.")
-    ] = "record",
+    unit: _Unit = "record",
     relation: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
     rounds: Annotated[int, typer.Option(help="Rounds of a run.")] = 20,
     clients: Annotated[int | None, typer.Option(help="Default: 10; 1 for methods that ask for arg-mins.")] = None,
     records: Annotated[int, typer.Option(help="Records of a client.")] = 10,
     features: Annotated[int, typer.Option(help="Columns.")] = 5,
     runs: Annotated[int, typer.Option(help="Runs to play where something has to be sampled.")] = 20_000,
-    statistic: Annotated[
-        str, typer.Option(help="auto: the strongest that applies. score: trusts nothing but what was seen.")
-    ] = "auto",
+    statistic: _Statistic = "auto",
     confidence: Annotated[float, typer.Option(help="Of a sampled bound.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Of the runs.")] = 0,
-    one_run: Annotated[bool, typer.Option("--one-run", help="FILE.toml: one training run, canaries in it.")] = False,
+    one_run: _OneRun = False,
     canaries: Annotated[int, typer.Option(help="How many, for --one-run.")] = 500,
-    membership: Annotated[
-        bool, typer.Option("--membership", help="FILE.toml: can the final model's loss tell its rows from others?")
-    ] = False,
-    papers: Annotated[
-        bool, typer.Option("--papers", help="Every claim of the papers and every proven variant.")
-    ] = False,
-    paths: Annotated[
-        list[str] | None, typer.Option("--path", help="What to look at noise on; may be given again. " + _PATHS)
-    ] = None,
+    membership: _Membership = False,
+    papers: _Papers = False,
+    paths: _Path = None,
     all_paths: Annotated[bool, typer.Option("--all-paths", help="All of them: a minute or two.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where --papers writes audit.md and audit.png (default: docs), --membership its figure."),
-    ] = None,
+    out: _Out = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
 ) -> None:
-    """Measure from below what messages give away, and hold it against what is claimed. Ctrl-C: the result so far.
+    """Find out how much messages reveal at least, and compare it with what is claimed. Ctrl-C: the result so far.
 
-    Then look at the code itself: is the noise of the promised size, new every time and unrelated to anything, are
+    Then check the code itself: is the noise of the promised size, new every time and unrelated to anything, are
     records clipped, are batches drawn as promised, is every answer charged, and does a second accountant agree?
 
     Exit code: 0 not refuted, 7 refuted, 8 suspicious. A paper's claim that this library says is false is refuted too
     (four of five are, with --mode published). --papers ends with 7 only if something proven is refuted.
     """
-    with terminal.exit_codes():
-        from sottovoce.core import check
+    _check_choice(what, papers, one_run, membership)
+    name = what or ""
+    file = Path(name)
+    if papers:
+        _papers(out or Path("docs"), runs, as_json, quiet)
+        return
+    if membership:
+        _membership(file, out, as_json, quiet)
+        return
+    sampling = {"runs": runs, "seed": seed, "statistic": statistic, "confidence": confidence}
+    with terminal.progress(quiet) as progress:
+        if one_run:
+            from sottovoce.auditing.one_run import one_run as audit_one_run
+            from sottovoce.experiment import run_file
 
-        check.require(
-            sum((papers, one_run, membership)) <= 1, "audit", "takes one of --papers, --one-run, --membership"
-        )
-        if papers:
-            check.require(what is None, "audit", "--papers takes no method", what)
-            _papers(out or Path("docs"), runs, as_json, quiet)
-            return
-        check.require(what is not None, "audit", "needs a method (see: sottovoce list), a FILE.toml, or --papers")
-        assert what is not None
-        is_file = what.endswith(".toml")
-        check.require(
-            is_file or not (one_run or membership), "audit", "--one-run and --membership need a FILE.toml", what
-        )
-        if membership:
-            _membership(Path(what), out, as_json, quiet)
-            return
-        with terminal.progress(quiet) as progress:
-            if one_run:
-                from sottovoce.auditing import single as audit_single
-                from sottovoce.experiment import run_file
-
-                found = audit_single.one_run(run_file.load(Path(what)), canaries, seed, confidence, progress)
-            else:
-                shape = {"clients": clients, "records": records, "features": features}
-                promise = (mode, epsilon, delta, clip, unit, relation)
-                game = _of_file(Path(what)) if is_file else _of_method(what, promise, rounds, **shape)
-                how = (runs, seed, statistic, confidence)
-                found = _played(game, how, paths, all_paths, is_file, progress)
-        _tell(found, as_json, quiet)
+            finding = audit_one_run(run_file.load(file), canaries, seed, confidence, progress)
+        elif name.endswith(".toml"):
+            finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
+        else:
+            promise, shape = (mode, epsilon, delta, clip, unit, relation), (rounds, clients, records, features)
+            finding = _play(_game_of_method(name, *promise, *shape), sampling, paths, all_paths, progress)
+    _report(finding, as_json, quiet)
 
 
-def _played(game: Any, how: tuple[Any, ...], paths: list[str] | None, every: bool, is_file: bool, progress: Any) -> Any:
-    """The game, and then the checks of the paths that were asked for."""
+def _check_choice(what: str | None, papers: bool, one_run: bool, membership: bool) -> None:
+    from sottovoce.core import check
+
+    check.require(papers + one_run + membership <= 1, "audit", "takes one of --papers, --one-run, --membership")
+    if papers:
+        check.require(what is None, "audit", "--papers takes no method", what)
+        return
+    check.require(what is not None, "audit", "needs a method (see: sottovoce list), a FILE.toml, or --papers")
+    is_file = (what or "").endswith(".toml")
+    check.require(is_file or not (one_run or membership), "audit", "--one-run and --membership need a FILE.toml", what)
+
+
+def _play(
+    game: "Game",
+    sampling: dict[str, Any],
+    paths: list[str] | None,
+    all_paths: bool,
+    progress: terminal.Progress,
+    own_data: bool = False,
+) -> "Finding":
+    """Play the game, and then check the paths that were asked for."""
     from dataclasses import replace
 
-    from sottovoce.auditing import audit as audits
-    from sottovoce.auditing import paths as audit_paths
+    from sottovoce.auditing.audit import audit as play
+    from sottovoce.auditing.paths import USUAL, examine, paths_of
     from sottovoce.core import check
 
-    known = audit_paths.paths_of(game)
+    known = paths_of(game)
     for path in paths or ():
         check.one_of("audit", "path", path, known)
-    wanted = known if every else paths or [path for path in audit_paths.USUAL if path in known]
-    runs, seed, statistic, confidence = how
-    # Secure noise follows the same law; the checks look at it as it is.
-    secure = getattr(game.privacy, "noise", "seeded") == "secure"
-    played = replace(game, privacy=replace(game.privacy, noise="seeded")) if secure else game
-    found = audits.audit(played, runs, seed, statistic, confidence, progress)
-    if found.interrupted:
-        return found
-    checks = audit_paths.examine(game, wanted, seed, own_data=is_file, progress=progress)
-    return replace(found, checks=tuple(checks))
+    wanted = known if all_paths else paths or [path for path in USUAL if path in known]
+    # The game is played with seeded noise of the same distribution. The checks are made on the secure noise itself.
+    played = replace(game, privacy=replace(game.privacy, noise="seeded")) if game.privacy.secret_noise else game
+    finding = play(played, **sampling, progress=progress)
+    if finding.interrupted:
+        return finding
+    return replace(finding, checks=tuple(examine(game, wanted, sampling["seed"], own_data, progress)))
 
 
-def _tell(found: Any, as_json: bool, quiet: bool) -> None:
-    """Print what was found, and end with the code that says it."""
-    if as_json:
-        show.print_json(found.to_dict())
-    elif quiet:
-        typer.echo(found.verdict)
-        for one in found.checks:
-            typer.echo(f"{one.path}\t{one.name}\t{one.verdict}")
-    else:
-        if found.checks:
-            from sottovoce.report import audits as audit_show
-
-            audit_show.print_checks(found.checks)
-        show.note(str(found))
-    codes = {"refuted": terminal.REFUTED, "suspicious": terminal.SUSPICIOUS}
-    if found.verdict in codes:
-        raise typer.Exit(codes[found.verdict])
-
-
-def _of_file(path: Path) -> Any:
+def _game_of_file(path: Path) -> "Game":
     """The game of a run file: its own data, the longest record changed."""
-    from sottovoce.auditing import audit as audits
+    from sottovoce.auditing.game import Game, relation_of
     from sottovoce.auditing.neighbours import own_record
-    from sottovoce.core import check
     from sottovoce.experiment import run_file
-    from sottovoce.problems.federation import Federation
 
-    todo = run_file.load(path)
-    federation, privacy = todo.data().federation, todo.task.privacy
-    by_rows = isinstance(federation, Federation)
-    check.require(by_rows, path.name, "an audit of own data is for rows; columns are split here")
-    assert isinstance(federation, Federation)
-    neighbours = own_record(federation, todo.task.objective.loss, getattr(privacy, "relation", "replace-one"))
-    promise: Any = privacy
-    return audits.Game(todo.task.algorithm, neighbours, todo.task.objective, promise, todo.settings.rounds)
+    experiment = run_file.load(path)
+    rule = "an audit of own data is for rows; columns are split here"
+    federation, task = experiment.data().federation.as_rows(path.name, rule), experiment.task
+    neighbours = own_record(federation, task.objective.loss, relation_of(task.privacy))
+    return Game(task.algorithm, neighbours, task.objective, cast(Any, task.privacy), task.rounds)
 
 
-def _of_method(
-    name: str, promise: tuple[Any, ...], rounds: int, clients: int | None, records: int, features: int
-) -> Any:
+def _game_of_method(
+    name: str,
+    mode: str,
+    epsilon: float,
+    delta: float,
+    clip: float,
+    unit: Any,
+    relation: Any,
+    rounds: int,
+    clients: int | None,
+    records: int,
+    features: int,
+) -> "Game":
     """The game of a method with its usual constants against a worst-case canary."""
     from sottovoce.algorithms import ALGORITHMS
-    from sottovoce.auditing import audit as audits
+    from sottovoce.auditing.game import columns_promise, worst_case
     from sottovoce.core import check
-    from sottovoce.core.contract import VerticalAlgorithm
     from sottovoce.privacy.modes import Proven, Published
 
-    mode, epsilon, delta, clip, unit, relation = promise
     method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
-    check.one_of("audit", "mode", mode, ("published", "proven"))
-    privacy: Any = Published(epsilon, delta)
-    if mode == "proven" and isinstance(method, VerticalAlgorithm):
-        privacy = audits.columns_promise(epsilon, delta, unit)
-    elif mode == "proven":
-        noise: Any = "laplace" if delta == 0 else "gaussian"
-        privacy = Proven(epsilon, delta, clip, unit, relation, noise)
+    if check.one_of("audit", "mode", mode, ("published", "proven")) == "published":
+        privacy = Published(epsilon, delta)
+    elif method.layout == "columns":
+        privacy = columns_promise(epsilon, delta, unit)
+    else:
+        privacy = Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace")
     if clients is None:
-        clients = 1 if method.asks().only.kind == "argmin" else 10
-    return audits.worst_case(method, privacy, rounds, clients, records, features)
+        clients = 1 if "argmin" in method.asks().kinds else 10
+    return worst_case(method, privacy, rounds, clients, records, features)
+
+
+def _report(finding: "Finding", as_json: bool, quiet: bool) -> None:
+    """Print what was found, and end with the code that says it."""
+
+    def text() -> None:
+        if finding.checks:
+            from sottovoce.report import audits
+
+            audits.print_checks(finding.checks)
+        tables.note(str(finding))
+
+    lines = [finding.verdict, *(f"{one.path}\t{one.name}\t{one.verdict}" for one in finding.checks)]
+    terminal.show(as_json, quiet, finding.to_dict(), lines, text)
+    codes = {"refuted": terminal.REFUTED, "suspicious": terminal.SUSPICIOUS}
+    if finding.verdict in codes:
+        raise typer.Exit(codes[finding.verdict])
 
 
 def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
     import time
 
-    from sottovoce.auditing import papers as audit_papers
+    from sottovoce.auditing import papers
     from sottovoce.experiment import whole_files
-    from sottovoce.report import audits as audit_show
+    from sottovoce.report import audits
 
-    begun, rows = time.perf_counter(), []
-    interrupted = False
+    begun, rows, interrupted = time.perf_counter(), [], False
     with terminal.progress(quiet) as progress:
         try:
-            for row in audit_papers.rows(runs, progress):
+            for row in papers.rows(runs, progress):
                 rows.append(row)
                 progress(f"{row.method:<12.12}", len(rows), 0)
         except KeyboardInterrupt:
@@ -199,43 +219,37 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
                 raise
             interrupted = True
     if not interrupted:
-        whole_files.replace_file(out / "audit.md", audit_show.markdown(rows).encode())
-        whole_files.replace_file(out / "audit.png", audit_show.figure(rows))
-    if as_json:
-        show.print_json({"rows": [row.to_dict() for row in rows], "interrupted": interrupted})
-    elif quiet:
-        for row in rows:
-            typer.echo(f"{row.method}\t{row.claim}\t{row.verdict}")
-    else:
-        audit_show.print_rows(rows)
-        took = f"{len(rows)} audits in {time.perf_counter() - begun:.0f} s"
+        whole_files.replace_file(out / "audit.md", audits.markdown(rows).encode())
+        whole_files.replace_file(out / "audit.png", audits.figure(rows))
+
+    def text() -> None:
+        audits.print_rows(rows)
         written = "interrupted: nothing was written" if interrupted else f"written to {out / 'audit.md'} and audit.png"
-        show.note(f"{took}; {written}")
+        tables.note(f"{len(rows)} audits in {time.perf_counter() - begun:.0f} s; {written}")
+
+    plain = {"rows": [row.to_dict() for row in rows], "interrupted": interrupted}
+    terminal.show(as_json, quiet, plain, [f"{row.method}\t{row.claim}\t{row.verdict}" for row in rows], text)
     if any(row.refuted and row.claim.startswith("proven") for row in rows):
         raise typer.Exit(terminal.REFUTED)
 
 
 def _membership(path: Path, out: Path | None, as_json: bool, quiet: bool) -> None:
-    from sottovoce.auditing import single as audit_single
+    from sottovoce.auditing.membership import membership
     from sottovoce.experiment import run_file, whole_files
-    from sottovoce.report import audits as audit_show
+    from sottovoce.report import audits
 
     with terminal.progress(quiet) as progress:
-        curve, summary = audit_single.membership(run_file.load(path), progress)
+        curve, summary = membership(run_file.load(path), progress)
     if out is not None:
-        whole_files.replace_file(out, audit_show.membership_figure(curve, summary))
-    if as_json:
-        show.print_json(summary)
-        return
-    if quiet:
-        typer.echo(f"{summary['area']:.4f}")
-        return
-    show.note(
-        f"{summary['method']}: attack by the final model's loss, {summary['members']} training rows against "
-        f"{summary['others']} others. Area under the curve {curve.area:.4f} (0.5: blind); true positives at 0.1 % "
-        f"false ones {summary['true_positives_at_0.001']:.2%}, at 1 % {summary['true_positives_at_0.01']:.2%}."
-    )
-    show.note(
-        "This is a weak attack on typical rows: a blind one is no evidence of privacy."
-        + (f" Figure: {out}" if out is not None else " --out roc.png draws the curve.")
-    )
+        whole_files.replace_file(out, audits.membership_figure(curve, summary))
+
+    def text() -> None:
+        tables.note(
+            f"{summary['method']}: attack by the final model's loss, {summary['members']} training rows against "
+            f"{summary['others']} others. Area under the curve {curve.area:.4f} (0.5: blind); true positives at 0.1 % "
+            f"false ones {summary['true_positives_at_0.001']:.2%}, at 1 % {summary['true_positives_at_0.01']:.2%}."
+        )
+        figure = f"Figure: {out}" if out is not None else "--out roc.png draws the curve."
+        tables.note(f"This is a weak attack on typical rows: a blind one is no evidence of privacy. {figure}")
+
+    terminal.show(as_json, quiet, summary, [f"{summary['area']:.4f}"], text)

@@ -1,40 +1,73 @@
-"""`sottovoce list` and `sottovoce data`."""
+"""`sottovoce list`."""
 
-import os
-
-import typer
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables as show
+from sottovoce.report import tables
+
+Entry = dict[str, Any]
 
 
 def list_(as_json: terminal.Json = False, quiet: terminal.Quiet = False) -> None:
     """Name every algorithm, loss, penalty, participation rule, partition and data set, with their options."""
-    with terminal.exit_codes():
-        kinds = show.catalogue()
-        if as_json:
-            show.print_json(kinds)
-        elif quiet:
-            for kind, entries in kinds.items():
-                for entry in entries:
-                    typer.echo(f"{kind} {entry['name']}")
-        else:
-            for kind, entries in kinds.items():
-                show.print_catalogue(kind, entries)
+    kinds = catalogue()
+
+    def text() -> None:
+        for kind, entries in kinds.items():
+            rows = [[tables.emphasised(entry["name"]), _described(entry)] for entry in entries]
+            tables.print_table(["", ""], rows, {""}, kind)
+
+    lines = [f"{kind} {entry['name']}" for kind, entries in kinds.items() for entry in entries]
+    terminal.show(as_json, quiet, kinds, lines, text)
 
 
-def data(as_json: terminal.Json = False, quiet: terminal.Quiet = False) -> None:
-    """Say which data sets are bundled, which were found, and how to get the rest."""
-    with terminal.exit_codes():
-        from dataclasses import asdict
+def _described(entry: Entry) -> str:
+    lines = [entry["summary"]]
+    if entry["options"]:
+        lines.append("options: " + ", ".join(f"{name} = {default}" for name, default in entry["options"].items()))
+    if "modes" in entry:
+        lines.append(f"privacy: {', '.join(entry['modes'])}; {entry['paper']}")
+    return "\n".join(lines)
 
-        from sottovoce.problems import data as datasets
 
-        known = [asdict(info) for info in datasets.available()]
-        if as_json:
-            show.print_json({"folder": os.environ.get(datasets.FOLDER_VARIABLE), "data": known})
-        elif quiet:
-            for info in known:
-                typer.echo(f"{info['name']} {info['status']}")
-        else:
-            show.print_data(known, datasets.FOLDER_VARIABLE)
+def catalogue() -> dict[str, list[Entry]]:
+    """Everything a TOML file can name, with its options."""
+    from sottovoce.algorithms import ALGORITHMS
+    from sottovoce.core.participation import PARTICIPATION
+    from sottovoce.problems import data as datasets
+    from sottovoce.problems import partition
+    from sottovoce.problems.losses import LOSSES
+    from sottovoce.problems.penalties import PENALTIES
+
+    documented = {"iid": partition.iid, "random-cuts": partition.random_cuts}  # what others in the registry wrap
+    partitions = [
+        _entry(name, documented.get(name, kind), leave_out=("rows", "y", "clients", "seed"))
+        for name, kind in partition.PARTITIONS.items()
+    ]
+    for one in partitions:
+        one["summary"] = one["summary"] or f"Shuffled rows in parts of {one['name']} sizes."
+    partitions.append({"name": "owner", "summary": "Every row stays with its own owner.", "options": {}})
+    return {
+        "algorithms": [
+            _entry(name, kind) | {"summary": kind.summary, "modes": sorted(kind.modes), "paper": kind.paper}
+            for name, kind in ALGORITHMS.items()
+        ],
+        "losses": [_entry(name, kind) for name, kind in LOSSES.items()],
+        "penalties": [_entry(name, kind) for name, kind in PENALTIES.items()],
+        "participation": [_entry(name, kind) for name, kind in PARTICIPATION.items()],
+        "partitions": partitions,
+        "data": [_entry(info.name, getattr(datasets, info.name), ("dense",)) for info in datasets.available()],
+    }
+
+
+def _entry(name: str, function: Callable[..., object], leave_out: Sequence[str] = ()) -> Entry:
+    """The first paragraph of its docstring, and its options: name -> default, "needed" where there is none."""
+    options = {
+        parameter.name: "needed" if parameter.default is parameter.empty else parameter.default
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in leave_out
+    }
+    summary = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+    return {"name": name, "summary": summary, "options": options}

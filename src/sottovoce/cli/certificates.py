@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables as show
+from sottovoce.report import tables
 
 
 def certificates(
@@ -23,11 +23,8 @@ def certificates(
     ca.crt goes to everyone; server.pem and server.key stay on the server; NAME.key goes to that client alone, NAME.pub
     is registered at the server. Without --host, for this machine only (localhost, 127.0.0.1).
     """
-    with terminal.exit_codes():
-        from sottovoce.deploy import keys as making
+    from sottovoce.deploy import keys
 
-        names = making.make(folder, host or [], client or [], days)
-        if as_json:
-            show.print_json({"folder": str(folder), "files": names})
-        else:
-            show.note(f"Wrote {', '.join(names)} to {folder}.")
+    names = keys.make(folder, host or [], client or [], days)
+    plain = {"folder": str(folder), "files": names}
+    terminal.show(as_json, False, plain, [], lambda: tables.note(f"Wrote {', '.join(names)} to {folder}."))

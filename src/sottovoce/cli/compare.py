@@ -1,42 +1,56 @@
 """`sottovoce compare`."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables as show
+from sottovoce.report import tables
 
 
 def compare(
     files: Annotated[
-        list[Path], typer.Argument(metavar="A.toml B.toml...", help="What to run; the first is the yardstick.")
+        list[Path], typer.Argument(metavar="A.toml B.toml...", help="What to run; all are compared with the first.")
     ],
     seeds: Annotated[int, typer.Option(help="How many seeds each file is run with.")] = 20,
-    seed: Annotated[int, typer.Option(help="The seed they all come from, in place of the files' own.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed they all come from; replaces that of the files.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Where to save it. Default: runs/compare-<time>.")] = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
 ) -> None:
     """Run several files over the same seeds: means, 95 % intervals, and differences to the first, paired by seed."""
-    with terminal.exit_codes():
-        from sottovoce.experiment import whole_files
-        from sottovoce.report import compare as comparison
+    from sottovoce.report import compare as comparison
 
-        place = (
-            whole_files.reserved(out)
-            if out
-            else whole_files.reserved(Path("runs") / f"compare-{terminal.now()}", numbered=True)
-        )
-        with place as path, terminal.progress(quiet) as progress:
-            said = comparison.run(files, path, seeds, seed, progress)
-        if as_json:
-            show.print_json({"folder": str(path), **said})
-        elif quiet:
-            typer.echo(str(path))
-        else:
-            show.print_comparison(said)
-            show.note(
-                f"Saved in {path}; curves are in {path / comparison.PAGE}, a picture in {path / comparison.FIGURE}"
-            )
+    with terminal.output_folder(out, "compare") as path, terminal.progress(quiet) as progress:
+        compared = comparison.run(files, path, seeds, seed, progress)
+    terminal.show(as_json, quiet, {"folder": str(path), **compared}, [str(path)], lambda: _print(compared, path))
+
+
+def _print(compared: Mapping[str, Any], path: Path) -> None:
+    """One table per measure: mean, interval, and the difference to the first run, paired by seed."""
+    from sottovoce.report.compare import FIGURE, PAGE
+    from sottovoce.report.numbers import MEASURES
+    from sottovoce.report.words import PRIVATE
+
+    runs = compared["runs"]
+    for measure in MEASURES:
+        measured = [run["measures"].get(measure.column) for run in runs]
+        if any(measured):
+            private = any(one is not None and not one["released"] for one in measured)
+            rows = [
+                [run["name"], *measure.texts(one), *measure.texts(one and one["difference"], sign=True)]
+                for run, one in zip(runs, measured, strict=True)
+            ]
+            headings = ["run", "mean", "95 %\ninterval", "difference", "95 %\ninterval"]
+            tables.print_table(headings, rows, {"run"}, f"{measure.words}{f' ({PRIVATE})' if private else ''}")
+    for run in runs:
+        tables.note(f"{run['name']}: {run['method']}, {run['rounds']} rounds, ε: {run['privacy']}")
+    for setting, values in compared["differ_in"].items():
+        listed = ", ".join("not there" if value is None else str(value) for value in values)
+        tables.note(f"They differ in {setting}: {listed}")
+    tables.note(
+        f"{compared['seeds']} seeds; differences are to {compared['paired_with']}, paired by seed. ε is of one run "
+        f"alone, not of all of them.\nSaved in {path}; curves are in {path / PAGE}, a picture in {path / FIGURE}"
+    )

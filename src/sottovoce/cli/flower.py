@@ -1,4 +1,4 @@
-"""`sottovoce flower`: Flower's own commands, with what this library wants as their defaults."""
+"""`sottovoce flower`: Flower's own commands, with defaults that suit this library."""
 
 import os
 import shutil
@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 
 import typer
-
-from sottovoce.cli import terminal
 
 _DEFAULTS = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -17,41 +15,38 @@ _DEFAULTS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray, of Flower's simulation, then stays on loopback on Linux too
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-# With these a SuperLink opens ports of its own to all the world, past --host and --fleet.
+# With these a SuperLink opens more ports to everyone, whatever --host and --fleet say.
 _NEVER = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
 
 
 def flower(context: typer.Context) -> None:
     """Run a Flower command with telemetry, update checks and downloads off: superlink, supernode, run, ls, log, ...
 
-    Everything after its name goes to Flower as it is. Variables you have set yourself are left alone, but
-    for two (FLWR_INTERNAL_GRPC_CONTROL_API, FLWR_INTERNAL_GRPC_FLEET_API) that would open ports past the options below.
+    Everything after its name is passed on to Flower unchanged. Variables you have set yourself are kept, except two
+    (FLWR_INTERNAL_GRPC_CONTROL_API, FLWR_INTERNAL_GRPC_FLEET_API) that would open ports past the options below.
 
-    superlink has one option more, --fleet HOST:PORT: nodes of other machines come in there, and reach nothing but what
+    superlink has one more option, --fleet HOST:PORT: nodes on other machines connect there, and reach nothing but what
     nodes need. All else (starting runs, registering nodes) stays on this machine's loopback, at --host and --port.
     """
-    with terminal.exit_codes():
-        from sottovoce.core import check
-        from sottovoce.core.check import MissingData
+    from sottovoce.core import check
+    from sottovoce.core.check import MissingData
 
-        check.require(len(context.args) > 0, "flower", "needs a command of Flower, such as superlink, supernode or run")
-        name, *rest = context.args
-        beside = str(Path(sys.executable).parent)
-        folders = os.pathsep.join([beside, os.environ.get("PATH", "")])  # it starts programs of its own
-        for variable in _NEVER:
-            os.environ.pop(variable, None)
-        environment = {**_DEFAULTS, **os.environ, "PATH": folders}
-        # `flwr` has command groups of these names: supernode register, list, ...
-        alone = not rest or rest[0].startswith("-")
-        if name == "superlink" and alone:
-            from sottovoce.deploy.flower import superlink
+    check.require(len(context.args) > 0, "flower", "needs a command of Flower, such as superlink, supernode or run")
+    name, *rest = context.args
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # Flower starts programs
+    for variable in _NEVER:
+        os.environ.pop(variable, None)
+    environment = {**_DEFAULTS, **os.environ, "PATH": folders}
+    alone = not rest or rest[0].startswith("-")  # else it is a command of `flwr`: supernode register, list, ...
+    if name == "superlink" and alone:
+        from sottovoce.deploy.flower import superlink
 
-            os.environ.update(environment)
-            superlink.start(rest)
-            return
-        program = "flower-supernode" if name == "supernode" and alone else "flwr"
-        found = shutil.which(program, path=folders)
-        if found is None:
-            raise MissingData(f"{program} is not installed. Install it with: pip install 'sottovoce[flower]'")
-        sys.stdout.flush()
-        os.execve(found, [program, *(context.args if program == "flwr" else rest)], environment)
+        os.environ.update(environment)
+        superlink.start(rest)
+        return
+    program = "flower-supernode" if name == "supernode" and alone else "flwr"
+    executable = shutil.which(program, path=folders)
+    if executable is None:
+        raise MissingData(f"{program} is not installed. Install it with: pip install 'sottovoce[flower]'")
+    sys.stdout.flush()
+    os.execve(executable, [program, *(context.args if program == "flwr" else rest)], environment)

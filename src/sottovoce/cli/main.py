@@ -1,6 +1,7 @@
-"""The command line: which commands there are. Each has a file in `commands/`; what they share is in `terminal.py`."""
+"""The command line: which commands there are. Each has its own file; what they share is in `terminal.py`."""
 
 import sys
+from collections.abc import Callable
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from sottovoce.cli import (
     catalogue,
     certificates,
     compare,
+    data,
     demo,
     flower,
     node,
@@ -25,9 +27,10 @@ from sottovoce.cli import (
     verify,
 )
 from sottovoce.cli import app as app_command
-from sottovoce.report import tables as show
+from sottovoce.cli import show as show_command
+from sottovoce.report import tables
 
-_EXIT_CODES = """Exit codes:
+_EXIT_CODES = """\
 0    done
 1    internal error (SOTTOVOCE_DEBUG=1 shows where)
 2    bad input
@@ -36,73 +39,87 @@ _EXIT_CODES = """Exit codes:
 5    something cannot be written (full disk, no permission)
 7    audit: a claim is refuted
 8    audit: something is suspicious
-9    verify: what a run folder says does not hold
+9    verify: what a run folder states does not hold
 130  interrupted"""
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(demo.demo, run.run, report.report, verify.verify, show_command.show, predict.predict, schema.schema),
+    *(compare.compare, plan.plan, catalogue.list_, data.data),
+    *(account.account, audit.audit, app_command.app, certificates.certificates, node.node, flower.flower),
+    reproduce.reproduce,
+)
+_EXAMPLES = """\
+sottovoce demo --out runs/first
+sottovoce run examples/adult.toml --rounds 50
+sottovoce run --resume runs/adult-...
+sottovoce report runs/adult-...
+sottovoce report runs/one runs/two --out both.html
+sottovoce verify runs/adult-...
+sottovoce show runs/adult-...
+sottovoce predict runs/adult-... new.csv --out predicted.csv
+sottovoce schema new rows.csv --label ill --drop id --out schema.toml
+sottovoce schema digest schema.toml
+sottovoce compare ours.toml theirs.toml --seeds 20
+sottovoce plan --clients 100 --rows 400 --features 104 --epsilon 1 --delta 1e-5 --target 0.8
+sottovoce list --json
+SOTTOVOCE_DATA=~/data sottovoce data
+sottovoce account --epsilon 1 --rounds 100
+sottovoce account --noise 37 --rounds 100
+sottovoce account --noise 2 --batch 10 --size 400 --relation add-remove --epsilon 1
+sottovoce audit fedspd-dp --mode published --epsilon 1
+sottovoce audit dp-admm --runs 20000 --statistic score
+sottovoce audit dp-sgd --path poisson --path float32
+sottovoce audit fedepm --all-paths
+sottovoce audit run.toml --one-run
+sottovoce audit --papers
+sottovoce app hospitals --config run.toml
+sottovoce certificates keys --host server.example --client north --client south
+sottovoce node node.toml
+sottovoce node node.toml --gate /run/north/gate
+sottovoce flower superlink --insecure
+sottovoce flower run hospitals local --stream
+sottovoce reproduce --list
+sottovoce reproduce fed-plt-table-3
+sottovoce reproduce --quick
+sottovoce reproduce all --out docs/results"""
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,  # this file decides what an error looks like
+    pretty_exceptions_enable=False,  # `terminal.exit_codes` decides what an error looks like
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train one model over data that stays with its owners, with privacy guarantees that are true.",
-    epilog=_EXIT_CODES,
+    epilog="\n\n".join(["Exit codes:", *_EXIT_CODES.splitlines()]),  # Typer ends a line where a paragraph ends
 )
-app.command(epilog="Example: sottovoce demo --out runs/first")(demo.demo)
-app.command(epilog="Examples: sottovoce run examples/adult.toml --rounds 50 · sottovoce run --resume runs/adult-...")(
-    run.run
-)
-app.command(epilog="Examples: sottovoce report runs/adult-... · sottovoce report runs/one runs/two --out both.html")(
-    report.report
-)
-app.command(epilog="Example: sottovoce verify runs/adult-...")(verify.verify)
-app.command(epilog="Example: sottovoce predict runs/adult-... new.csv --out predicted.csv")(predict.predict)
-app.command(
-    epilog="Examples: sottovoce schema new rows.csv --label ill --drop id --out schema.toml · "
-    "sottovoce schema digest schema.toml"
-)(schema.schema)
-app.command(epilog="Example: sottovoce compare ours.toml theirs.toml --seeds 20")(compare.compare)
-app.command(
-    epilog="Example: sottovoce plan --clients 100 --rows 400 --features 104 --epsilon 1 --delta 1e-5 --target 0.8"
-)(plan.plan)
-app.command("list", epilog="Example: sottovoce list --json")(catalogue.list_)
-app.command(epilog="Example: SOTTOVOCE_DATA=~/data sottovoce data")(catalogue.data)
-app.command(
-    epilog="Examples: sottovoce account --epsilon 1 --rounds 100 · sottovoce account --noise 37 --rounds 100 "
-    "· sottovoce account --noise 2 --batch 10 --size 400 --relation add-remove --epsilon 1"
-)(account.account)
-app.command(
-    epilog="Examples: sottovoce audit fedspd-dp --mode published --epsilon 1 · sottovoce audit dp-admm --runs 20000 "
-    "--statistic score · sottovoce audit dp-sgd --path poisson --path float32 · sottovoce audit fedepm --all-paths · "
-    "sottovoce audit run.toml --one-run · sottovoce audit --papers"
-)(audit.audit)
-app.command("app", epilog="Example: sottovoce app hospitals --config run.toml")(app_command.app)
-app.command(epilog="Example: sottovoce certificates keys --host server.example --client north --client south")(
-    certificates.certificates
-)
-app.command(epilog="Examples: sottovoce node node.toml · sottovoce node node.toml --gate /run/north/gate")(node.node)
-app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]},
-    epilog="Examples: sottovoce flower superlink --insecure · sottovoce flower run hospitals local --stream",
-)(flower.flower)
-app.command(
-    epilog="Examples: sottovoce reproduce --list · sottovoce reproduce fed-plt-table-3 · sottovoce reproduce --quick "
-    "· sottovoce reproduce all --out docs/results"
-)(reproduce.reproduce)
+
+
+def _add(command: Callable[..., None]) -> None:
+    name = command.__name__.rstrip("_")
+    examples = [line for line in _EXAMPLES.splitlines() if f"sottovoce {name} " in f"{line} "]
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
+    app.command(
+        name,
+        epilog="\n\n".join(["Examples:" if len(examples) > 1 else "Example:", *examples]),
+        context_settings=passed_on if name == "flower" else None,
+    )(terminal.exit_codes()(command))
+
+
+for _command in _COMMANDS:
+    _add(_command)
 
 
 def main() -> None:
     """The console entry."""
     import warnings
 
-    warnings.showwarning = lambda message, *_: show.complain(f"warning: {message}")
+    warnings.showwarning = lambda message, *_: tables.complain(f"warning: {message}")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal that knows no ε shall not end a run
+        if isinstance(stream, TextIOWrapper):  # a terminal that cannot print ε must not end a run
             stream.reconfigure(errors="replace")
     try:
         app()
     except KeyboardInterrupt:  # before a command has begun
-        show.complain("Interrupted.")
+        tables.complain("Interrupted.")
         sys.exit(terminal.INTERRUPTED)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables as show
+from sottovoce.report import tables
 
 
 def predict(
@@ -16,15 +16,14 @@ def predict(
     as_json: terminal.Json = False,
 ) -> None:
     """Predict the labels of new rows: one line for each, with the label and the probability of every class."""
-    with terminal.exit_codes():
-        from sottovoce.experiment import predict as predicting
-        from sottovoce.experiment.saved import load_result
+    from sottovoce.experiment import predict as predicting
+    from sottovoce.experiment.saved import load_result
 
-        columns = predicting.predictions(load_result(folder), rows)
-        if out is not None:
-            predicting.write_new(out, predicting.to_csv(columns))
-            show.note(f"Wrote {len(columns['prediction'])} predictions to {out}.")
-        elif as_json:
-            show.print_json(columns)
-        else:
-            typer.echo(predicting.to_csv(columns), nl=False)
+    columns = predicting.predictions(load_result(folder), rows)
+    if out is not None:
+        predicting.write_new(out, predicting.to_csv(columns))
+        tables.note(f"Wrote {len(columns['prediction'])} predictions to {out}.")
+    elif as_json:
+        tables.print_json(columns)
+    else:
+        typer.echo(predicting.to_csv(columns), nl=False)

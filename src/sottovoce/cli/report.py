@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables as show
+from sottovoce.report import tables
 
 
 def report(
@@ -16,7 +16,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The page. Default: report.html in DIR, or here if there are several.")
     ] = None,
-    title: Annotated[str, typer.Option(help="In place of a heading made from the names of the runs.")] = "",
+    title: Annotated[str, typer.Option(help="Replaces the heading made from the names of the runs.")] = "",
     released_only: Annotated[
         bool, typer.Option("--released-only", help="Leave out what a simulation read off private rows.")
     ] = False,
@@ -24,16 +24,12 @@ def report(
     quiet: terminal.Quiet = False,
 ) -> None:
     """Show finished runs on one HTML page that needs no network. Runs that differ only in their seed share a line."""
-    with terminal.exit_codes():
-        from sottovoce.report import page as pages
+    from sottovoce.report import page
 
-        path = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
-        with terminal.progress(quiet) as progress:
-            pages.write(folders, path, title, released_only, progress)
-        if as_json:
-            found = [str(folder) for folder in pages.run_folders(folders)]
-            show.print_json({"page": str(path), "bytes": path.stat().st_size, "runs": found})
-        elif quiet:
-            typer.echo(str(path))
-        else:
-            show.note(f"Saved {path} ({path.stat().st_size / 1e6:.1f} MB, with all it needs). Open it in a browser.")
+    path = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
+    with terminal.progress(quiet) as progress:
+        page.write(folders, path, title, released_only, progress)
+    size = path.stat().st_size
+    plain = {"page": str(path), "bytes": size, "runs": [str(folder) for folder in page.run_folders(folders)]}
+    note = f"Saved {path} ({size / 1e6:.1f} MB, with all it needs). Open it in a browser."
+    terminal.show(as_json, quiet, plain, [str(path)], lambda: tables.note(note))

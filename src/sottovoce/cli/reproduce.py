@@ -1,15 +1,20 @@
 """`sottovoce reproduce`."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables as show
+from sottovoce.report import tables
+
+if TYPE_CHECKING:
+    from sottovoce.reproduce.experiment import Experiment
+    from sottovoce.reproduce.page import Verdict
+
+    Experiments = Mapping[str, Experiment]
 
 
 def reproduce(
@@ -27,33 +32,37 @@ def reproduce(
     quiet: terminal.Quiet = False,
 ) -> None:
     """Make the papers' tables and figures again: data, figures, and a page of what holds. Ctrl-C keeps what is done."""
-    with terminal.exit_codes():
-        from sottovoce.reproduce.registry import EXPERIMENTS
+    from dataclasses import asdict
 
-        if list_:
-            _list(EXPERIMENTS, as_json, quiet)
-            return
-        chosen = _chosen(names or [], EXPERIMENTS, quick)
-        folder = out or Path("runs") / ("reproduce-quick" if quick else "reproduce")
-        rows, left_out, written = _run(chosen, folder, quick, again, jobs or os.cpu_count() or 1, quiet)
-        if as_json:
-            from dataclasses import asdict
+    from sottovoce.reproduce.registry import EXPERIMENTS
 
-            show.print_json({"page": str(written), "claims": [asdict(row) for row in rows], "left_out": left_out})
-            return
-        for row in rows:
-            if quiet:
-                typer.echo(f"{row.experiment}: {row.word()}: {row.says}")
-            else:
-                show.note(f"{row.word():>12}  {row.experiment}: {row.says}")
-                show.note(f"              paper {row.paper}; here {row.measured}" + (f". {row.why}" if row.why else ""))
+    if list_:
+        _list(EXPERIMENTS, as_json, quiet)
+        return
+    folder = out or Path("runs") / ("reproduce-quick" if quick else "reproduce")
+    chosen = _chosen(names or [], EXPERIMENTS, quick)
+    try:
+        verdicts, left_out, page = _run(chosen, folder, quick, again, jobs or os.cpu_count() or 1, quiet)
+    except KeyboardInterrupt:
+        raise terminal.Interrupted(
+            "Interrupted. Finished settings are kept: the same command goes on from there"
+        ) from None
+
+    def text() -> None:
+        for row in verdicts:
+            tables.note(f"{row.word():>12}  {row.experiment}: {row.says}")
+            tables.note(f"{'':12}  paper {row.paper}; here {row.measured}{f'. {row.why}' if row.why else ''}")
+        tables.note(f"Page: {page}; data and figures: {folder}")
+
+    plain = {"page": str(page), "claims": [asdict(row) for row in verdicts], "left_out": left_out}
+    lines = (f"{row.experiment}: {row.word()}: {row.says}" for row in verdicts)
+    terminal.show(as_json, quiet, plain, lines, text)
+    if not as_json:
         for name, reason in left_out.items():
-            show.complain(f"left out {name}: {reason}")
-        if not quiet:
-            show.note(f"Page: {written}; data and figures: {folder}")
+            tables.complain(f"left out {name}: {reason}")
 
 
-def _chosen(names: list[str], known: Any, quick: bool) -> list[Any]:
+def _chosen(names: list[str], known: "Experiments", quick: bool) -> "list[Experiment]":
     from sottovoce.core import check
 
     if names == ["all"] or (not names and quick):
@@ -63,14 +72,15 @@ def _chosen(names: list[str], known: Any, quick: bool) -> list[Any]:
 
 
 def _run(
-    chosen: list[Any], folder: Path, quick: bool, again: bool, jobs: int, quiet: bool
-) -> tuple[list[Any], dict[str, str], Path]:
+    chosen: "list[Experiment]", folder: Path, quick: bool, again: bool, jobs: int, quiet: bool
+) -> "tuple[list[Verdict], dict[str, str], Path]":
+    """The verdicts, why experiments were left out, and where the page is."""
     from sottovoce.core.check import MissingData
     from sottovoce.reproduce import figure, page, runner
     from sottovoce.reproduce.registry import EXPERIMENTS
 
-    rows, left_out, written = [], {}, page.path(folder)
-    with terminal.progress(quiet) as progress, _interruptible(), runner.workers(jobs) as pool:
+    verdicts, left_out = [], {}
+    with terminal.progress(quiet) as progress, runner.workers(jobs) as pool:
         for experiment in chosen:
             try:
                 table = runner.run(experiment, folder, quick=quick, again=again, pool=pool, progress=progress)
@@ -80,26 +90,18 @@ def _run(
                 left_out[experiment.name] = str(error)
                 continue
             figure.draw(experiment, table, folder)
-            rows += page.verdicts(experiment, table, robust_only=quick)
-            written = page.write(EXPERIMENTS, folder)
-    return rows, left_out, written
+            verdicts += page.verdicts(experiment, table, robust_only=quick)
+            page.write(EXPERIMENTS, folder)
+    return verdicts, left_out, page.path(folder)
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        said = "Interrupted. Finished settings are kept: the same command goes on from there"
-        raise terminal.Interrupted(said) from None
-
-
-def _list(known: Any, as_json: bool, quiet: bool) -> None:
+def _list(known: "Experiments", as_json: bool, quiet: bool) -> None:
     entries = [
         {"name": one.name, "paper": one.paper, "shows": one.shows, "needs": list(one.needs)} for one in known.values()
     ]
-    if as_json:
-        show.print_json({"experiments": entries})
-        return
-    for entry in entries:
-        typer.echo(entry["name"] if quiet else f"{entry['name']:22s} {entry['paper']}: {entry['shows']}")
+
+    def text() -> None:
+        headings = ["name", "paper", "shows"]
+        tables.print_table(headings, [[one.name, one.paper, one.shows] for one in known.values()], headings)
+
+    terminal.show(as_json, quiet, {"experiments": entries}, list(known), text)

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.cli import terminal
-from sottovoce.report import tables as show
+from sottovoce.report import tables
 
 
 def schema(
@@ -25,26 +24,25 @@ def schema(
     what is known without looking at the rows. With --dictionary it comes from a Table Schema, and with --public from
     the rows themselves: never say that of private rows.
     """
-    with terminal.exit_codes():
-        from sottovoce.core import check
-        from sottovoce.experiment.predict import write_new
-        from sottovoce.problems.schema import Schema
-        from sottovoce.problems.schema.draft import draft, draft_of_public_rows
+    from sottovoce.core import check
+    from sottovoce.experiment.predict import write_new
+    from sottovoce.problems.schema import Schema
+    from sottovoce.problems.schema.draft import draft, draft_of_public_rows
 
-        check.one_of("schema", "action", action, ("new", "digest"))
-        if action == "digest":
-            typer.echo(Schema.from_toml(file).digest())
-            return
-        check.require(not (public and dictionary), "schema", "give either --public or --dictionary")
-        check.require(bool(label) or not (public or dictionary), "schema", "needs --label, the column to be predicted")
-        if dictionary is not None:
-            text = Schema.from_frictionless(dictionary, label=label, owner=owner, drop=drop or ()).to_toml()
-        elif public:
-            text = draft_of_public_rows(file, label, owner, drop or (), rows_are_public=True).to_toml()
-        else:
-            text = draft(file, label, owner, drop or ())
-        if out is None:
-            typer.echo(text, nl=False)
-        else:
-            write_new(out, text)
-            show.note(f"Wrote {out}.")
+    check.one_of("schema", "action", action, ("new", "digest"))
+    if action == "digest":
+        typer.echo(Schema.from_toml(file).digest())
+        return
+    check.require(not (public and dictionary), "schema", "give either --public or --dictionary")
+    check.require(bool(label) or not (public or dictionary), "schema", "needs --label, the column to be predicted")
+    if dictionary is not None:
+        text = Schema.from_frictionless(dictionary, label=label, owner=owner, drop=drop or ()).to_toml()
+    elif public:
+        text = draft_of_public_rows(file, label, owner, drop or (), rows_are_public=True).to_toml()
+    else:
+        text = draft(file, label, owner, drop or ())
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_new(out, text)
+        tables.note(f"Wrote {out}.")

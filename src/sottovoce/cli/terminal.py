@@ -1,22 +1,27 @@
-"""What all commands share: options, exit codes, progress.
+"""What all commands share: options, exit codes, progress, and the three forms of output.
 
 What a program may want to read goes to stdout, everything else to stderr.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sottovoce.report import tables as show
+from sottovoce.report import tables
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 DONE, INTERNAL, BAD_INPUT, MISSING, NO_PRIVACY, NOT_WRITTEN, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 REFUTED, SUSPICIOUS = 7, 8  # what an audit found
 DOES_NOT_HOLD = 9  # what `verify` looked at
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes: results only, one per line.")]
+Progress = Callable[[str, int, int], None]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -25,21 +30,21 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
-    """Every refusal is one sentence on stderr and a number that says which kind it was."""
+    """Print every refusal as one sentence on stderr, and end with a number that says which kind it was."""
     try:
         yield
-    except (typer.Exit, BrokenPipeError):  # the reader of our output is gone: nothing to say
+    except (typer.Exit, BrokenPipeError):  # BrokenPipeError: nobody reads our output any more
         raise
     except KeyboardInterrupt as error:
-        show.complain(str(error) or "Interrupted. Nothing was saved.")
+        tables.complain(str(error) or "Interrupted. Nothing was saved.")
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
         code = _code(error)
         if code == INTERNAL and os.environ.get("SOTTOVOCE_DEBUG") == "1":
             raise
-        # Of an error that is not ours the kind is told, not its text: it may quote rows, and reports travel.
+        # The texts of unexpected errors are never printed: they may contain rows, and people send error reports around.
         internal = f"{type(error).__name__}, an error of the program: please report it; SOTTOVOCE_DEBUG=1 shows where"
-        show.complain(f"error: {internal if code == INTERNAL else error}")
+        tables.complain(f"error: {internal if code == INTERNAL else error}")
         raise typer.Exit(code) from None
 
 
@@ -56,29 +61,48 @@ def _code(error: Exception) -> int:
     return next((code for kind, code in kinds if isinstance(error, kind)), INTERNAL)
 
 
-@contextmanager
-def progress(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on stderr, if someone is looking: progress(what, done, of how many), 0 for "not known"."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+def show(
+    as_json: bool, quiet: bool, plain: Mapping[str, object], lines: Iterable[str], text: Callable[[], None]
+) -> None:
+    """Print a result in the form that was asked for: as JSON, as a few lines for a script, or as text to read."""
+    if as_json:
+        tables.print_json(plain)
+    elif quiet:
+        for line in lines:
+            typer.echo(line)
+    else:
+        text()
 
-    screen = show.console(stderr=True)
+
+def output_folder(out: Path | None, name: str) -> AbstractContextManager[Path]:
+    """Reserve the folder of a result: `out`, or a new one in runs/ that carries `name` and the time."""
+    from sottovoce.experiment import whole_files
+
+    return whole_files.reserved(out) if out else whole_files.reserved(Path("runs") / f"{name}-{now()}", numbered=True)
+
+
+def now() -> str:
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Progress]:
+    """A bar on stderr, if someone is looking: progress(what, done, of how many), 0 for "not known"."""
+    from rich import progress as bars
+
+    screen = tables.console(stderr=True)
     columns = (
-        TextColumn("{task.description:<12}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
-        TimeRemainingColumn(),
+        bars.TextColumn("{task.description:<12}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left:"),
+        bars.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bar:
-        tasks: dict[str, Any] = {}
+    with bars.Progress(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bar:
+        tasks: dict[str, TaskID] = {}
 
         def progress(what: str, done: int, of: int) -> None:
             if what not in tasks:
@@ -88,9 +112,3 @@ def progress(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
             bar.update(tasks[what], completed=done)
 
         yield progress
-
-
-def now() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")

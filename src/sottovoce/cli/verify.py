@@ -1,12 +1,15 @@
 """`sottovoce verify`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables as show
+from sottovoce.report import tables
+
+if TYPE_CHECKING:
+    from sottovoce.auditing.verify import Verdict
 
 
 def verify(
@@ -18,34 +21,29 @@ def verify(
 
     Says what was verified, what does not hold, and what rests on somebody's word. Exit code 9: something does not hold.
     """
-    with terminal.exit_codes():
-        from sottovoce.auditing.verify import verify as look
+    from sottovoce.auditing.verify import verify as check_folder
 
-        found = look(folder)
-        if as_json:
-            show.print_json(found.to_dict())
-        elif quiet:
-            typer.echo("holds" if found.holds else "does not hold")
-        else:
-            _print(found)
-        if not found.holds:
-            raise typer.Exit(terminal.DOES_NOT_HOLD)
+    verdict = check_folder(folder)
+    line = "holds" if verdict.holds else "does not hold"
+    terminal.show(as_json, quiet, verdict.to_dict(), [line], lambda: _print(verdict))
+    if not verdict.holds:
+        raise typer.Exit(terminal.DOES_NOT_HOLD)
 
 
-def _print(found: Any) -> None:
-    """Everything, by how sure it is."""
+def _print(verdict: "Verdict") -> None:
+    """Every check, by how sure it is."""
     from sottovoce.auditing.verify import BROKEN, VERIFIED, WORD
 
     for status, heading in ((BROKEN, "Does not hold:"), (VERIFIED, "Verified:"), (WORD, "Rests on somebody's word:")):
-        checks = [one for one in found.checks if one.status == status]
+        checks = [one for one in verdict.checks if one.status == status]
         if checks:
-            show.note(heading)
+            tables.note(heading)
         for one in checks:
-            show.note(f"  {one.about}: {one.words}")
-    if not found.holds:
-        show.note(f"{found.folder} does NOT hold. Do not rely on its guarantee.")
-    elif found.guaranteed:
-        show.note(f"{found.folder} holds, as far as files can show.")
+            tables.note(f"  {one.about}: {one.words}")
+    if not verdict.holds:
+        tables.note(f"{verdict.folder} does NOT hold. Do not rely on its guarantee.")
+    elif verdict.guaranteed:
+        tables.note(f"{verdict.folder} holds, as far as files can show.")
     else:
-        show.note(f"{found.folder} states no guarantee; its files are whole.")
-    show.note(f"Digest of the folder: {found.digest}. Kept elsewhere, it shows whether the folder was ever rewritten.")
+        tables.note(f"{verdict.folder} states no guarantee; its files are whole.")
+    tables.note(f"Digest of the folder: {verdict.digest}. Keep it elsewhere: it shows if the folder was rewritten.")

@@ -194,7 +194,7 @@ def _test_set(clients: Clients, task: Task, schema: Schema | None = None) -> tup
         return None
     if schema is not None:
         assert schema.label is not None
-        X, y, _ = schema.encode(Path(clients.test), one_owner=True)
+        X, y, _ = schema.encode(Path(clients.test), owners=False)
         assert y is not None
         return X, task.objective.loss.check_labels(for_loss(schema.label, y, task.objective.loss))
     X, texts, _ = read_csv(Path(clients.test), clients.label, "")

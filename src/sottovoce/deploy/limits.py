@@ -51,11 +51,14 @@ class Limits:
     message_bytes
         The largest broadcast that is read.
     smallest_number, largest_number
-        Bounds on the size of every number that the server chooses: hyper-parameters (which may also be 0), and the
-        entries of a broadcast.
+        Bounds on the size of every number that the server chooses: hyper-parameters (which may also be 0, or what this
+        library takes by default), and the entries of a broadcast.
     label_epsilon, open_labels
         Of a label holder where columns are split: the epsilon with which its labels are randomised, once for life; or
         that they may be used as they are, which shows every one of them to the server and to all parties.
+    answer_after
+        Seconds after which a reply leaves, counted from when its question arrived; if the work takes longer, at the
+        next multiple. So how long the work took does not show (`timing.py`). 0: a reply leaves when it is ready.
     """
 
     epsilon: float
@@ -72,10 +75,12 @@ class Limits:
     largest_number: float = LARGEST
     label_epsilon: float | None = None
     open_labels: bool = False
+    answer_after: float = 0.0
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)
         check.non_negative("limits", least_clip=self.least_clip, least_noise=self.least_noise)
+        check.non_negative("limits", answer_after=self.answer_after)
         check.whole("limits", message_bytes=self.message_bytes)
         check.positive("limits", smallest_number=self.smallest_number, largest_number=self.largest_number)
         most = self.smallest_number >= 1e-60 and self.largest_number <= 1e60
@@ -142,9 +147,11 @@ class Limits:
 
 
 def _numbers(part: Any) -> Iterator[tuple[str, float]]:
-    """The numbers among the fields of a dataclass, those in lists too."""
+    """The numbers among the fields of a dataclass, those in lists too; without defaults, which no server chose."""
     for field in fields(part):
         value = getattr(part, field.name)
+        if value == field.default:
+            continue
         for each in value if isinstance(value, list | tuple) else (value,):
             if isinstance(each, int | float) and not isinstance(each, bool):
                 yield field.name, float(each)

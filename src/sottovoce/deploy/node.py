@@ -27,12 +27,11 @@ answered about is in `label_holder.py`.
 import fcntl
 import json
 import os
-import re
 import stat
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -47,12 +46,12 @@ from sottovoce.deploy import label_holder, wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
-from sottovoce.deploy.own_data import Identity, Own, OwnRows, stated_by
+from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
+from sottovoce.deploy.timing import at_fixed_times
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.csv_file import label_text
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
 from sottovoce.experiment.local import LocalClients
-from sottovoce.experiment.source import read_schema
 from sottovoce.experiment.tables import from_table, read_tables
 from sottovoce.experiment.train import CLIENTS
 from sottovoce.experiment.whole_files import StoreError
@@ -63,7 +62,6 @@ from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.doors.party import MODEL, OutOfRange
 from sottovoce.privacy.events import pack_event
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import VerticalFederation
 
 _PATIENCE = 60.0  # seconds to wait for another answer of this client to be finished
@@ -100,7 +98,7 @@ class Node:
         labels = tables["data"].get("labels")
         if isinstance(labels, list):
             tables["data"]["labels"] = [label_text(label) for label in labels]
-        self._schema, self._schema_digest = _schema_of(tables, self.path)
+        self._schema, self._schema_digest = schema_of(tables, self.path)
         if self._schema is not None:
             tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]")
         parts: dict[str, Any] = {
@@ -131,7 +129,8 @@ class Node:
 
     def answer(self, ask: Ask) -> Reply:
         """The answer to one round's question, the same one if it is asked again; or why there is none."""
-        reply = self._guarded(f"experiment {ask.experiment} round {ask.k}", lambda: self._answer(ask))
+        named = f"experiment {ask.experiment} round {ask.k}"
+        reply = at_fixed_times(self.limits.answer_after, lambda: self._guarded(named, lambda: self._answer(ask)))
         return reply if isinstance(reply, Reply) else Reply(up=reply)
 
     def status(self) -> Status | Reply:
@@ -377,19 +376,6 @@ class Node:
                 for line in lines:
                     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                     file.write(f"{at} {wire.printable(line, _LONGEST_LINE)}\n")
-
-
-def _schema_of(tables: Mapping[str, Any], path: Path) -> tuple[Schema | None, str]:
-    """The schema by which this client prepares its rows, if it does, and the digest of the one they are prepared by."""
-    table = tables.get("schema", {})
-    if not table or table.keys() == {"digest"}:
-        digest = table.get("digest", "")
-        known = isinstance(digest, str) and re.fullmatch(r"([0-9a-f]{64})?", digest) is not None
-        check.require(known, f"{path.name}, [schema]", "digest must be the 64 hex digits that Schema.digest() gives")
-        return None, digest
-    schema = read_schema(tables, path.name, path.parent)
-    assert schema is not None
-    return schema, schema.digest()
 
 
 def _content(file: Path) -> bytes:

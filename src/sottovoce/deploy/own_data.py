@@ -1,6 +1,8 @@
 """A client's own rows: the [node] and [data] of its file, read once and checked before anybody asks."""
 
 import hashlib
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +16,7 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.csv_file import label_text, read_csv
-from sottovoce.experiment.source import class_texts
+from sottovoce.experiment.source import class_texts, read_schema
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss
@@ -103,7 +105,7 @@ class Own:
     def _encoded(self, folder: Path, schema: Schema, limits: Limits) -> OwnRows:
         """The rows as a schema encodes them. The fingerprint is that of the table, whatever schema is used for it."""
         path = folder / Path(self.csv).expanduser()
-        X, y, _ = schema.encode(path, one_owner=True)
+        X, y, _ = schema.encode(path, owners=False)
         assert schema.label is not None
         assert y is not None
         classes = class_texts(schema.label)
@@ -176,3 +178,16 @@ def stated_by(schema: Schema, data: dict[str, Any], where: str) -> dict[str, Any
         same = key not in data or data[key] == value
         check.require(same, where, f"{key} is stated by the [schema]; leave it out here")
     return data | stated | {"row_bound": schema.row_bound}
+
+
+def schema_of(tables: Mapping[str, Any], path: Path) -> tuple[Schema | None, str]:
+    """The schema by which this client prepares its rows, if it does, and the digest of the one they are prepared by."""
+    table = tables.get("schema", {})
+    if not table or table.keys() == {"digest"}:
+        digest = table.get("digest", "")
+        known = isinstance(digest, str) and re.fullmatch(r"([0-9a-f]{64})?", digest) is not None
+        check.require(known, f"{path.name}, [schema]", "digest must be the 64 hex digits that Schema.digest() gives")
+        return None, digest
+    schema = read_schema(tables, path.name, path.parent)
+    assert schema is not None
+    return schema, schema.digest()

@@ -102,7 +102,7 @@ class PrivateEstimator(_Declared):
             check.one_of(self._name, "parameter", part, self.get_params(deep=False))
             value = getattr(self, part)
             named = part == "algorithm" and isinstance(value, str) and value in ALGORITHMS
-            current = ALGORITHMS[value]() if named else value
+            current: Any = ALGORITHMS[value]() if named else value
             if not hasattr(current, "set_params"):
                 names = ", ".join(f"{part}__{name}" for name in changes)
                 raise InvalidInput(f"{self._name}: cannot set {names}, as {part} is {check.shown(value)}. Give {part}")

@@ -31,7 +31,8 @@ class Steps:
         steps: list[Any] = [clone(step, safe=False) for step in given if step is not None]
         for step in steps:
             known = isinstance(step, PublicScaler | PrivateScaler | RowClipper)
-            rule, hint = "prepare takes PublicScaler, PrivateScaler and RowClipper", "Give PublicScaler(ranges)"
+            rule = "prepare takes PublicScaler, PrivateScaler and RowClipper, or a Schema by itself"
+            hint = "Give PublicScaler(ranges)"
             check.require(known, who, f"{rule}, got {type(step).__name__}", hint=hint)
             step.settle_for(columns, names)
         asking = sum(step.asks for step in steps)

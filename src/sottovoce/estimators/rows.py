@@ -29,7 +29,9 @@ from sottovoce.privacy.guarantee import ONE_OWNER
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
+from sottovoce.problems.losses.base import margins
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.schema import Label, Schema
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -43,10 +45,28 @@ class FederatedLinear(PrivateEstimator):
     delta: float = 1e-5
     clip: float | None = 1.0
     privacy: PrivacyMode | Literal["proven", "published", "none"] = "proven"
-    prepare: Preparation | Sequence[Preparation] | None = None
+    prepare: Schema | Preparation | Sequence[Preparation] | None = None
     row_bound: float | None = None
     participation: Participation | None = None
     engine: Engine = "auto"
+
+    @property
+    def _schema(self) -> Schema | None:
+        """The schema that encodes tables, if that is the preparation."""
+        return self.prepare if isinstance(self.prepare, Schema) else None
+
+    def _encoded(
+        self, schema: Schema, X: Any, y: ArrayLike | None, groups: ArrayLike | None
+    ) -> tuple[np.ndarray, np.ndarray, ArrayLike | None]:
+        """Rows, labels and owners of a table, as its schema encodes them; labels and owners may be given apart."""
+        hint = "Give Label(column, classes) in the schema"
+        check.require(schema.label is not None, self._name, "the schema must say what the label is", hint=hint)
+        rows, labels, owners = schema.encode(X, owners=groups is None, labels=y is None)
+        labels = schema.code_labels(y, f"{self._name}: y") if labels is None else labels
+        fits = len(labels) == len(rows)
+        check.require(fits, self._name, f"y must have one label per row of X ({len(rows)})", len(labels))
+        self.n_features_in_ = len(schema.features)
+        return rows, labels, owners if groups is None else groups
 
     def _train(self, X: np.ndarray, y: np.ndarray, groups: ArrayLike | None, loss: Loss, left_out: list[str]) -> None:
         """Prepare the rows and train on them, from one budget."""
@@ -55,7 +75,8 @@ class FederatedLinear(PrivateEstimator):
             check.require(False, self._name, "groups must hold the owner of each row, got text", hint=hint)
         federation = Federation.from_arrays(X, y, np.zeros(len(X)) if groups is None else groups)
         columns, objective = X.shape[1], Objective(loss, self._penalty())
-        self._steps = Steps.of(self._name, self.prepare, columns, getattr(self, "feature_names_in_", None))
+        steps = None if isinstance(self.prepare, Schema) else self.prepare
+        self._steps = Steps.of(self._name, steps, columns, getattr(self, "feature_names_in_", None))
         task = self._task(federation, objective)
         self._warn_of_sizes(task.privacy)
         left_out = [*left_out, *self._earlier(task.privacy), *([ONE_OWNER] if groups is None else [])]
@@ -66,12 +87,15 @@ class FederatedLinear(PrivateEstimator):
             prepared = self._steps.prepare(federation, task.privacy, ledger, seed)
             bounded = self._with_intercept(replace(prepared, row_bound=self._bound(columns)))
             result = self._run(task, bounded, left_out, seed=seed, ledgers=ledger)
+            if self._schema is not None:  # a saved run prepares new rows by it
+                self.result_ = replace(result, config=result.config | {"schema": self._schema.to_tables()})
         finally:
             if isinstance(ledger, OwnerLedgers):
                 ledger.close()
         by_output = result.model.reshape(loss.outputs, -1)
         self.coef_ = by_output[:, :columns].copy()
-        self.intercept_ = by_output[:, columns].copy() if self.fit_intercept else np.zeros(loss.outputs)
+        self.intercept_ = by_output[:, columns].copy() if self._adds_intercept else np.zeros(loss.outputs)
+        self._flat_model, self._outputs = result.model, loss.outputs
 
     def _mode(self) -> PrivacyMode:
         if not isinstance(self.privacy, str):
@@ -92,7 +116,8 @@ class FederatedLinear(PrivateEstimator):
         mode, participation = self._mode(), Everyone() if self.participation is None else self.participation
         if not (isinstance(self.algorithm, str) and self.algorithm == "auto"):
             return Task(self._algorithm(), objective, mode, participation, self.rounds, self.engine)
-        from sottovoce.planning import forecast as plan
+        from sottovoce.planning.forecast import choose
+        from sottovoce.planning.problem import Problem
 
         if not isinstance(mode, Proven):
             raise InvalidInput(f"{self._name}: algorithm='auto' is for privacy 'proven', got {mode.mode!r}. Name one")
@@ -103,28 +128,36 @@ class FederatedLinear(PrivateEstimator):
                 f"{self._name}: algorithm='auto' has to know how long rows are. Give prepare=PublicScaler(...), "
                 "PrivateScaler(...) or RowClipper(...), or promise a row_bound"
             )
-        if self.fit_intercept:
+        if self._adds_intercept:
             columns, bound = columns + 1, float(np.hypot(bound, 1.0))
-        chosen = plan.choose(
-            federation.sizes.tolist(),
-            columns,
-            epsilon=self._steps.epsilon_for_training(mode),
-            delta=mode.delta,
-            objective=objective,
-            unit=mode.unit,
-            secure=mode.noise == "secure",
-            row_bound=bound,
+        chosen = choose(
+            Problem(
+                federation.sizes.tolist(),
+                columns,
+                epsilon=self._steps.epsilon_for_training(mode),
+                delta=mode.delta,
+                objective=objective,
+                unit=mode.unit,
+                secure=mode.noise == "secure",
+                row_bound=bound,
+            )
         )
         privacy = replace(mode, clip=chosen.privacy.clip)
         return Task(chosen.algorithm, objective, privacy, participation, chosen.rounds, self.engine)
 
     def _bound(self, columns: int) -> float | None:
         """How long prepared rows can be, as far as that is known without looking."""
-        return self._steps.bound(columns) if self.row_bound is None else self.row_bound
+        stated = self._steps.bound(columns) if self._schema is None else self._schema.row_bound
+        return stated if self.row_bound is None else self.row_bound
+
+    @property
+    def _adds_intercept(self) -> bool:
+        """Whether rows get a column of ones here. Those that a schema encodes have one."""
+        return self.fit_intercept and self._schema is None
 
     def _unstated_sizes(self) -> list[str]:
         """What a user should state about the sizes of numbers and has not."""
-        if self._steps.steps or self.row_bound is not None:
+        if self._steps.steps or self._schema is not None or self.row_bound is not None:
             return []
         return [
             "nothing is stated about the sizes of columns, and columns with sizes far from 1 will be clipped away. "
@@ -152,7 +185,7 @@ class FederatedLinear(PrivateEstimator):
         return OwnerLedgers.open(Path(self.ledgers), federation.names, federation.data(), budget)
 
     def _with_intercept(self, federation: Federation) -> Federation:
-        if not self.fit_intercept:
+        if not self._adds_intercept:
             return federation
         bound = federation.row_bound
         X = np.column_stack([federation.X, np.ones(len(federation.X))])
@@ -160,6 +193,9 @@ class FederatedLinear(PrivateEstimator):
 
     def _scores(self, X: Table) -> np.ndarray:
         check_is_fitted(self, "coef_")
+        if self._schema is not None:  # as a saved run computes them, to the last bit
+            scores = margins(self._schema.transform(X), self._flat_model, self._outputs)
+            return scores[:, 1] - scores[:, 0] if self._outputs == 2 else scores
         scores = self._steps.apply(validated_rows(self, X)) @ self.coef_.T + self.intercept_
         return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
 
@@ -192,6 +228,7 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     fit_intercept
         Whether rows get one more column, of ones. It counts in the length of a row.
     prepare
+        A `Schema`: X is then a table as it is, and y and groups may be left out if it has these columns. Or
         `PublicScaler`, `PrivateScaler` or `RowClipper`, or a list of them: applied to rows before training and before
         predicting. The budget pays for it and the guarantee covers it. `coef_` belongs to prepared features.
     row_bound
@@ -251,11 +288,15 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
 
     _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge")
 
-    def fit(self, X: Table, y: ArrayLike, groups: ArrayLike | None = None, **others: Any) -> Self:
+    def fit(self, X: Table, y: ArrayLike | None = None, groups: ArrayLike | None = None, **others: Any) -> Self:
         """Train. `groups` holds the owner of each row, as in grouped cross-validation; None: one owner has all rows."""
         self._refuse(others)
-        rows, labels = validated(self, X, y)
-        numbers, left_out = self._code_labels(labels)
+        if self._schema is None:
+            rows, labels = validated(self, X, y)
+            numbers, left_out = self._code_labels(labels)
+        else:
+            rows, numbers, groups = self._encoded(self._schema, X, y, groups)
+            self.classes_, left_out = self._stated_classes(self._schema.label), []
         count = len(self.classes_)
         loss = self._loss(count)
         fits = loss.outputs == count or (loss.outputs == 1 and count == 2)
@@ -266,6 +307,14 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
             self.coef_ = self.coef_[1:] - self.coef_[:1]
             self.intercept_ = self.intercept_[1:] - self.intercept_[:1]
         return self
+
+    def _stated_classes(self, label: Label | None) -> np.ndarray:
+        """The classes of a schema, in its order."""
+        fits = label is not None and label.range is None and self.classes is None
+        rule = "a schema must state the classes, Label(column, [...]), and classes must be left out"
+        check.require(fits, self._name, rule)
+        assert label is not None
+        return np.array(label.classes)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -299,12 +348,15 @@ class FederatedRegressor(RegressorMixin, FederatedLinear):
 
     _losses: ClassVar = ("squared", "huber")
 
-    def fit(self, X: Table, y: ArrayLike, groups: ArrayLike | None = None, **others: Any) -> Self:
+    def fit(self, X: Table, y: ArrayLike | None = None, groups: ArrayLike | None = None, **others: Any) -> Self:
         """Train. `groups` holds the owner of each row, as in grouped cross-validation; None: one owner has all rows."""
         self._refuse(others)
-        rows, values = validated(self, X, y, y_numeric=True)
         loss, (low, high) = self._loss(), self._range()
         middle, reach = (low + high) / 2, (high - low) / 2
+        if self._schema is not None:
+            rows, values, groups = self._encoded(self._schema, X, y, groups)
+        else:
+            rows, values = validated(self, X, y, y_numeric=True)
         if self.y_range is not None:
             values = (np.clip(values, low, high) - middle) / reach
         self._train(rows, np.asarray(values, dtype=np.float64), groups, loss, [])
@@ -312,7 +364,17 @@ class FederatedRegressor(RegressorMixin, FederatedLinear):
         self.intercept_ = reach * self.intercept_[0] + middle
         return self
 
+    def predict(self, X: Table) -> np.ndarray:
+        """The value of each row."""
+        scores, schema = self._scores(X), self._schema
+        return scores if schema is None or schema.label is None else schema.label.from_unit(scores)
+
     def _range(self) -> tuple[float, float]:
+        if self._schema is not None:
+            stated = self._schema.label.range if self._schema.label is not None else None
+            rule = "a schema must state the range of y, Label(column, range=(low, high)), and y_range must be left out"
+            check.require(stated is not None and self.y_range is None, self._name, rule)
+            return stated or (-1.0, 1.0)
         if self.y_range is None:
             return -1.0, 1.0
         pair = check.finite_array(self._name, "y_range", self.y_range, ndim=1)
@@ -322,7 +384,7 @@ class FederatedRegressor(RegressorMixin, FederatedLinear):
 
     def _unstated_sizes(self) -> list[str]:
         unstated = super()._unstated_sizes()
-        if self.y_range is None:
+        if self.y_range is None and self._schema is None:
             y = "no range of y is stated, and y beyond about 1 will be clipped away. Give y_range=(low, high)"
             unstated.append(y)
         return unstated

@@ -122,7 +122,8 @@ def _refuse_text_and_dates(who: str, X: Table) -> None:
         fix = "a 0/1 column of each value that you know there can be" if text else "days since a day that you choose"
         raise InvalidInput(
             f"{who}: column {name!r} of X must hold numbers, and row {rows[0]} holds {what} ({len(rows)} such "
-            f"entries). Drop such rows, leave the column out, or convert it to numbers, such as {fix}"
+            f"entries). Give prepare=Schema(...), drop such rows, leave the column out, or convert it to numbers, such "
+            f"as {fix}"
         )
 
 

@@ -61,9 +61,6 @@ class LocalParties(LocalClients):
         noise: Streams | None = None,
         **more: Any,
     ) -> "LocalParties":
-        one = task.objective.loss.outputs == 1
-        rule = "a loss of one score per sample is needed where columns are split"
-        check.require(one, "train", rule, task.objective.loss)
         exact = Columns(bounded(federation.parts, task.privacy), task.objective.penalty)
         key = column_key(task, federation.parts, noise or streams, events)
         who = np.arange(federation.n) if clients is None else clients

@@ -6,8 +6,7 @@ batches are bound to the settings and differ, so a paired interval may be no nar
 right in both cases.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +19,6 @@ from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
 
 LEVEL = 0.95
-# What is told at the end of a run, and how: (column, words, format).
-MEASURES = (
-    ("test_accuracy", "test accuracy", "{:.2%}"),
-    ("test_loss", "test loss", "{:.4g}"),
-    ("objective", "training objective", "{:.4g}"),
-)
 
 
 @dataclass(frozen=True)
@@ -52,15 +45,6 @@ def interval(values: np.ndarray) -> Interval:
             return Interval(mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan))
         half = t.ppf(0.5 + LEVEL / 2, count - 1) * values.std(axis=-1, ddof=1) / np.sqrt(count)
         return Interval(mean, mean - half, mean + half)
-
-
-def told(over: Mapping[str, float], form: str, sign: bool = False) -> tuple[str, str]:
-    """A mean, and its interval, as text; `over` is what `Interval.plain` gives."""
-    signed = form.replace("{:", "{:+") if sign else form
-    mean, low, high = (float(over[name]) for name in ("mean", "low", "high"))
-    if not math.isfinite(mean):
-        return "not finite", "–"
-    return signed.format(mean), f"{signed.format(low)} to {signed.format(high)}" if math.isfinite(low) else "–"
 
 
 @dataclass(frozen=True)

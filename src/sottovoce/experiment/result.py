@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
+
+if TYPE_CHECKING:
+    from sottovoce.problems.schema.effects import Effect
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,6 +103,22 @@ class Result:
             raise InvalidInput(f"predict_proba: the {name} loss has no probabilities. Use predict or scores")
         scores = self.scores(X)
         return np.stack([expit(-scores), expit(scores)], axis=-1)
+
+    def effects(self) -> "dict[str, list[Effect]]":
+        """By how much a score changes for each column and level, before a row is divided by its length.
+
+        One list for the score of the second of two classes (or of a number); for several classes one for each.
+        """
+        from sottovoce.problems.schema.effects import effects
+
+        schema = self.schema
+        check.require(schema is not None, "effects", "this run keeps no schema, so its columns have no names")
+        check.require(self.model.ndim == 1, "effects", "this result holds several runs, with a model each")
+        assert schema is not None
+        outputs = self.objective.loss.outputs
+        classes = [str(name) for name in schema.label.classes] if schema.label else []
+        names = classes if outputs > 1 else [classes[1] if classes else "value"]
+        return {name: effects(schema, own) for name, own in zip(names, self.model.reshape(outputs, -1), strict=True)}
 
     def save(self, path: str | Path) -> Path:
         """Write a run folder: config, history (Parquet), model, guarantee, charges. All of it, or nothing."""

@@ -70,10 +70,13 @@ class Task:
         self.check_method()
 
     def check_method(self) -> None:
-        """Refuse a mode, a penalty or a proof that the method does not have."""
+        """Refuse a mode, a loss, a penalty or a proof that the method does not have."""
         if self.privacy.mode not in self.algorithm.modes:
             known = ", ".join(sorted(self.algorithm.modes))
             raise NoGuarantee(f"{self.algorithm.name}: has no {self.privacy.mode!r} variant (it has: {known})")
+        one_score = self.algorithm.layout == "rows" or self.objective.loss.outputs == 1
+        rule = "a loss of one score per sample is needed where columns are split"
+        check.require(one_score, "train", rule, self.objective.loss)
         self.algorithm.check(self.objective.penalty)
         self.privacy.check(self.algorithm.asks(), self.objective.penalty)
 

@@ -233,10 +233,3 @@ def _check_header(file: Any, size: int, where: str) -> None:
         count *= length
     check.require(not dtype.hasobject, where, "must be plain numbers or text", str(dtype))
     check.require(file.tell() + count * dtype.itemsize == size, where, f"must fill its {size} bytes exactly", shape)
-
-
-def write_page(path: Path, text: str) -> None:
-    """One file of its own, in place of an older one of this name: all of it or nothing."""
-    with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_content(path, text.encode())

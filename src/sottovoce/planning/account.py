@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from sottovoce.core import check
 from sottovoce.privacy import accounting
-from sottovoce.privacy.events import Event, Mechanism, Relation
+from sottovoce.privacy.events import Event, Relation
 
+MECHANISMS = ("gaussian", "discrete-gaussian", "laplace")
 ROUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -24,7 +25,7 @@ class Account:
     affordable_rounds: int | None  # within a given budget; None when no budget was given
     table: tuple[tuple[int, float], ...]  # (rounds, epsilon)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, for JSON."""
         return asdict(self)
 
@@ -36,8 +37,8 @@ def account(
     noise: float | None = None,
     epsilon: float | None = None,
     answers_per_round: int = 1,
-    mechanism: Mechanism = "gaussian",
-    relation: Relation = "replace-one",
+    mechanism: str = "gaussian",
+    relation: str = "replace-one",
     batch: int = 0,
     size: int = 0,
     milestones: Sequence[int] = ROUNDS,
@@ -47,27 +48,27 @@ def account(
     `noise` is the noise multiplier: standard deviation (Laplace: scale) over sensitivity under `relation`. `batch` of
     `size` records is drawn record by record for add-remove, with fixed size for replace-one.
     """
-    who = "account"
-    check.whole(who, rounds=rounds, answers_per_round=answers_per_round)
-    check.require(noise is not None or epsilon is not None, who, "give a noise multiplier, an epsilon, or both")
-    kind: dict = {"mechanism": mechanism, "relation": relation}
+    check.whole("account", rounds=rounds, answers_per_round=answers_per_round)
+    check.one_of("account", "mechanism", mechanism, MECHANISMS)
+    check.one_of("account", "relation", relation, get_args(Relation))
+    check.require(noise is not None or epsilon is not None, "account", "give a noise multiplier, an epsilon, or both")
+    kind: dict[str, Any] = {"mechanism": mechanism, "relation": relation}
     if batch:
-        check.require(0 < batch <= size, who, "batch needs the number of records, 1 <= batch <= size", (batch, size))
-        if relation == "add-remove":
-            kind |= {"sampling": "poisson", "rate": batch / size}
-        else:
-            kind |= {"sampling": "fixed-size", "batch": batch, "size": size}
+        rule = "batch needs the number of records, 1 <= batch <= size"
+        check.require(0 < batch <= size, "account", rule, (batch, size))
+        poisson, fixed = (
+            {"sampling": "poisson", "rate": batch / size},
+            {"sampling": "fixed-size", "batch": batch, "size": size},
+        )
+        kind |= poisson if relation == "add-remove" else fixed
+    answers = rounds * answers_per_round
     if noise is None:
         assert epsilon is not None
-        noise = accounting.calibrate(epsilon, delta, rounds * answers_per_round, **kind)
+        noise = accounting.calibrate(epsilon, delta, answers, **kind)
     event = Event(noise_multiplier=noise, **kind)
-    spent = {event: rounds * answers_per_round}
-    asked = sorted({*(r for r in milestones if r < rounds), rounds})
-    table = tuple((r, e) for r, (_, e) in zip(asked, _costs(event, delta, asked, answers_per_round), strict=True))
+    listed = sorted({*(number for number in milestones if number < rounds), rounds})
+    costs = accounting.table(event, delta, [number * answers_per_round for number in listed])
+    table = tuple((number, cost) for number, (_, cost) in zip(listed, costs, strict=True))
     lasts = None if epsilon is None else accounting.affordable(event, epsilon, delta) // answers_per_round
-    name = accounting.accountant_name(spent, delta)
-    return Account(event, answers_per_round, rounds, table[-1][1], delta, name, lasts, table)
-
-
-def _costs(event: Event, delta: float, rounds: Sequence[int], answers: int) -> list[tuple[int, float]]:
-    return accounting.table(event, delta, [r * answers for r in rounds])
+    accountant = accounting.accountant_name({event: answers}, delta)
+    return Account(event, answers_per_round, rounds, table[-1][1], delta, accountant, lasts, table)

@@ -1,8 +1,8 @@
-"""Made-up rows of a given shape, to try settings on: nothing here has seen data.
+"""Synthetic rows of a given shape, to try settings on: nothing here has seen data.
 
 Columns are normal numbers and rows have the promised length. Labels follow a model of the objective's own kind, and are
-as hard to predict as was asked. The truth behind the test rows is known, so that the quality of a model needs no drawn
-labels, and less luck.
+as hard to predict as was asked. For each test row the probability of every label is known, so a model's quality is
+computed from that, and not from drawn labels, which would add chance.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ TEST_ROWS = 5000
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A made-up federation, and test rows of which the truth is known."""
+    """A synthetic federation, and test rows of which the truth is known."""
 
     federation: Federation
     objective: Objective
@@ -32,14 +32,14 @@ class World:
     def quality(self, model: np.ndarray) -> float:
         """Expected accuracy, or R²."""
         loss = self.objective.loss
-        said = loss.predict(loss.scores(self.test, model))
+        predicted = loss.predict(loss.scores(self.test, model))
         if loss.classification:
-            classes = (said > 0 if loss.outputs == 1 else said).astype(np.int64)
+            classes = (predicted > 0 if loss.outputs == 1 else predicted).astype(np.int64)
             return float(np.take_along_axis(self.truth, classes[:, None], axis=1).mean())
-        return float(1 - (np.square(said - self.truth).mean() + self.noise) / (self.truth.var() + self.noise))
+        return float(1 - (np.square(predicted - self.truth).mean() + self.noise) / (self.truth.var() + self.noise))
 
     def optimum(self) -> np.ndarray:
-        """What one owner of all rows would find."""
+        """The model that one owner of all rows would find."""
         X, y = self.federation.X, self.objective.loss.check_labels(self.federation.y)
         together = Rows(X, y, np.array([0, len(X)]), self.objective.loss)
         ridge = max(float(getattr(self.objective.penalty, "lam", 0.0)), 1e-6)
@@ -83,7 +83,7 @@ def _probabilities(logits: np.ndarray) -> np.ndarray:
 
 
 def _sharpness(logits: np.ndarray, best: float) -> float:
-    """By how much to stretch the logits for the best possible accuracy, which grows with them, to be `best`."""
+    """The factor for the logits at which the best possible accuracy, which grows with it, is `best`."""
     low, high = 1e-3, 1e6
     for _ in range(80):
         middle = np.sqrt(low * high)

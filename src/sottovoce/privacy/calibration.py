@@ -194,7 +194,9 @@ def is_answer_of_columns(privacy: "ProvenColumns", event: Event, shape: AnswerSh
 
 
 def _same(event: Event, kind: Mapping[str, Any], names: tuple[str, ...]) -> bool:
-    return all(getattr(event, name, None) == kind.get(name) for name in names)
+    # Who believed that others add noise to the same sum would add less itself, and charge for all of it.
+    alone = getattr(event, "contributors", 1) == kind.get("contributors", 1)
+    return alone and all(getattr(event, name, None) == kind.get(name) for name in names)
 
 
 def column_kind(privacy: "ProvenColumns", shape: AnswerShape | None = None) -> dict[str, Any]:

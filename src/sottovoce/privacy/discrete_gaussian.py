@@ -140,7 +140,12 @@ def draw_rows(sigma: float, count: int, streams: Sequence[Bits]) -> np.ndarray:
         places, words = [place for place, _ in asked], np.concatenate([part for _, part in asked])
         starts = 3 * (np.cumsum(sizes) - sizes)  # of each row's words
 
-        def further(index: int, active=active, places=places, starts=starts) -> int:
+        def further(
+            index: int,
+            active: Sequence[Bits] = active,
+            places: Sequence[int] = places,
+            starts: np.ndarray = starts,
+        ) -> int:
             which = int(starts.searchsorted(index, side="right")) - 1
             return active[which].further(places[which] + index - int(starts[which]))
 

@@ -6,13 +6,19 @@ step clip / 2^24, which can only shrink it; vectors are summed as integers; and 
 (`discrete_gaussian.py`) or a discrete Laplace drawn by OpenDP. The random bits are an argument: those of the operating
 system, or seeded ones, which give the same integers every time and protect nobody.
 
+Gaussian noise is drawn by this library's own sampler. OpenDP is an independent implementation of the same distribution
+and about 500 times slower. Whoever trusts it more sets the environment variable SOTTOVOCE_SAMPLER=opendp where noise is
+drawn (at each node): then all noise of the operating system is OpenDP's. Nothing else changes, neither how much noise
+there is nor what it costs. A value that is not "own" or "opendp" is refused.
+
 Where each of two vectors is bounded, truncated vectors are within the same bound. Where only their *difference* is
 bounded, truncation moves it by less than one step in each coordinate: √d steps in all.
 """
 
+import os
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -22,6 +28,8 @@ from sottovoce.privacy.discrete_gaussian import LARGEST_SCALE, REACH, draw, draw
 
 GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
 GRID_BOUND = GRID_STEPS + 1  # on the norm of grid integers: one step more, so that a check in floating point is enough
+VARIABLE = "SOTTOVOCE_SAMPLER"
+Sampler = Literal["own", "opendp"]
 LEAST_CLIP = 1e-200  # below, rounding errors and grid steps would be no normal numbers
 
 
@@ -36,41 +44,66 @@ def to_grid(vectors: np.ndarray, clip: float, norm: int = 2) -> np.ndarray:
     Whatever the vectors, the norm of each result is at most GRID_BOUND: one that would have more becomes 0. No vector
     of a norm <= clip does: multiplying it rounds by two parts in 2^53, far less than one step in 2^24.
     """
+    return _truncated(vectors, clip, norm).astype(np.int64)
+
+
+def grid_sum(vectors: np.ndarray, clip: float, norm: int = 2) -> np.ndarray:
+    """The sum of `to_grid` over all vectors, (count, length) -> (length), exactly.
+
+    It is taken in floating point, which is exact for whole numbers below 2^53: there are at most 2^24 + 1 steps in each
+    of fewer than 2^28 vectors.
+    """
+    check.require(len(vectors) < 2**28, "grid_sum", "must have fewer than 2^28 vectors", len(vectors))
+    return _truncated(vectors, clip, norm).sum(axis=0).astype(np.int64)
+
+
+def _truncated(vectors: np.ndarray, clip: float, norm: int) -> np.ndarray:
+    """`to_grid`, as floating-point numbers that are whole."""
     check_clip(clip)
     with np.errstate(over="ignore", invalid="ignore"):
-        numbers = np.trunc(vectors * (GRID_STEPS / clip))
-        sizes = np.abs(numbers) if norm == 1 else np.square(numbers)
-        most = GRID_BOUND if norm == 1 else GRID_STEPS**2 * (1 + 2.0**-24)  # sums of squares may be off by 2^-24
-        within = sizes.sum(axis=-1, keepdims=True) <= most  # False for NaN
-    return np.where(within, numbers, 0.0).astype(np.int64)
-
-
-def from_grid(numbers: np.ndarray, clip: float) -> np.ndarray:
-    """Grid integers back as numbers."""
-    return numbers * (clip / GRID_STEPS)
+        numbers = vectors * (GRID_STEPS / clip)
+        np.trunc(numbers, out=numbers)
+        if norm == 1:
+            sizes, most = np.abs(numbers).sum(axis=-1, keepdims=True), float(GRID_BOUND)
+        else:  # sums of squares may be off by 2^-24
+            sizes, most = np.vecdot(numbers, numbers)[..., None], GRID_STEPS**2 * (1 + 2.0**-24)
+        np.copyto(numbers, 0.0, where=~(sizes <= most))  # also where a size is NaN
+    return numbers
 
 
 def noised(
-    kind: Literal["gaussian", "laplace"], scale: float, numbers: np.ndarray, streams: Sequence[Bits] = ()
+    kind: Literal["gaussian", "laplace"],
+    scale: float,
+    numbers: np.ndarray,
+    streams: Sequence[Bits] = (),
+    by: Sampler | None = None,
 ) -> np.ndarray:
     """Integers with discrete Gaussian or Laplace noise of the given scale.
 
     `streams`: seeded bits, one for each row of numbers; without them the noise is the operating system's.
+    `by`: who draws the latter, "own" or "opendp"; by default what `sampler()` says.
 
     Where noise could leave 64 bits OpenDP draws it: it adds, and then cuts off at their ends. Noise of its own that is
     cut off there, added here, would wrap around and show the numbers.
     """
+    by = by or sampler()
     room = 2.0**62 - (REACH + 1) * scale - 1
     fits = kind == "gaussian" and scale <= LARGEST_SCALE and np.abs(numbers).max(initial=0) < room
     if streams:
         check.require(fits, "Proven", "seeded noise on a grid must be Gaussian, and within 62 bits", scale)
         return numbers + draw_rows(scale, numbers.shape[-1], streams).reshape(numbers.shape)
-    if fits:
+    if fits and by == "own":
         bits = SystemBits()
         must_be_secret(bits)
         return numbers + draw(scale, numbers.shape, bits)
     said = _measurement(kind, float(scale))(numbers.reshape(-1).tolist())
     return np.array(said, dtype=np.int64).reshape(numbers.shape)
+
+
+def sampler() -> Sampler:
+    """Who draws Gaussian noise of the operating system: the environment variable SOTTOVOCE_SAMPLER, or "own"."""
+    chosen: Any = check.one_of(VARIABLE, "sampler", os.environ.get(VARIABLE, "own"), get_args(Sampler))
+    return chosen
 
 
 def discrete_cost(kind: Literal["gaussian", "laplace"], scale: float, sensitivity: int) -> float:
@@ -80,9 +113,9 @@ def discrete_cost(kind: Literal["gaussian", "laplace"], scale: float, sensitivit
 
 @lru_cache(maxsize=64)
 def _measurement(kind: Literal["gaussian", "laplace"], scale: float) -> Any:
-    from opendp.domains import atom_domain, vector_domain
-    from opendp.measurements import make_gaussian, make_laplace
-    from opendp.metrics import l1_distance, l2_distance
+    from opendp.domains import atom_domain, vector_domain  # pyright: ignore[reportUnknownVariableType]
+    from opendp.measurements import make_gaussian, make_laplace  # pyright: ignore[reportUnknownVariableType]
+    from opendp.metrics import l1_distance, l2_distance  # pyright: ignore[reportUnknownVariableType]
     from opendp.mod import enable_features
 
     enable_features("contrib")

@@ -130,7 +130,7 @@ class Guarantee:
     span: str = ""
     theorem: str = ""
     proof: str = ""
-    constants: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     assumptions: tuple[Assumption, ...] = ()
     models: int = 1
     epsilon_of_all: float | None = None
@@ -231,7 +231,7 @@ def _several_models(said: Guarantee) -> list[str]:
 def _split_columns(said: Guarantee) -> list[str]:
     if not said.split:
         return []
-    sentences = []
+    sentences: list[str] = []
     if short_unit(said.unit) == "record" and said.split > 1:
         number = "no number is known, a party did not say what it spent"
         if said.together is not None:

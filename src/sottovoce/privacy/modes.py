@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from sottovoce.privacy.calibration import AnswerShape
 
 LEAST_CLIP, LARGEST_CLIP = 1e-60, 1e60
+
+
+def _left_out(value: object) -> bool:
+    return value is None
 
 
 class PrivacyMode:
@@ -184,7 +188,7 @@ class Proven(PrivacyMode):
 
     epsilon: float
     delta: float
-    clip: float = None  # type: ignore[assignment]  (settled by `clipping`)
+    clip: float = cast(Any, None)  # settled by `clipping`
     unit: Literal["record", "client"] = "record"
     relation: Literal["replace-one", "add-remove"] = "replace-one"
     mechanism: Literal["gaussian", "laplace"] = "gaussian"
@@ -195,7 +199,7 @@ class Proven(PrivacyMode):
 
     def __post_init__(self) -> None:
         check.positive("Proven", epsilon=self.epsilon)
-        if self.clip is not None:
+        if not _left_out(self.clip):
             check.positive("Proven", clip=self.clip)
             usable = LEAST_CLIP <= self.clip <= LARGEST_CLIP
             range_ = f"from {LEAST_CLIP:g} to {LARGEST_CLIP:g}"
@@ -231,7 +235,7 @@ class Proven(PrivacyMode):
         return "clip", self.clip
 
     def clipping(self, slope: float, row_bound: float | None) -> "Proven":
-        if self.clip is not None:
+        if not _left_out(self.clip):
             return self
         known = self.unit == "record" and self.mechanism == "gaussian" and row_bound is not None and slope < np.inf
         rule = "needs clip, unless it follows from the loss and a bound on rows (unit 'record', Gaussian noise)"
@@ -336,8 +340,8 @@ class ProvenColumns(PrivacyMode):
 
     epsilon: float
     delta: float
-    unit: Literal["party", "column", "record"] = None  # type: ignore[assignment]  (as the next one)
-    bound: float = None  # type: ignore[assignment]  (refused below, with what it means)
+    unit: Literal["party", "column", "record"] = cast(Any, None)  # refused below, with what it means
+    bound: float = cast(Any, None)  # the same
     variant: Literal["ridge", "clip"] = "ridge"
     column_bound: float | None = None
     row_bound: float | None = None
@@ -353,9 +357,9 @@ class ProvenColumns(PrivacyMode):
         who = "ProvenColumns"
         check.positive(who, epsilon=self.epsilon)
         check.between(who, 0, 1, delta=self.delta)
-        check.require(self.unit is not None, who, "needs unit, what is hidden: 'record', 'column' or 'party'")
+        check.require(not _left_out(self.unit), who, "needs unit, what is hidden: 'record', 'column' or 'party'")
         check.one_of(who, "unit", self.unit, ("party", "column", "record"))
-        check.require(self.bound is not None, who, f"needs bound, {_BOUNDS['bound']}")
+        check.require(not _left_out(self.bound), who, f"needs bound, {_BOUNDS['bound']}")
         check.positive(who, bound=self.bound)
         check.one_of(who, "variant", self.variant, ("ridge", "clip"))
         check.one_of(who, "noise", self.noise, ("seeded", "secure", "discrete"))

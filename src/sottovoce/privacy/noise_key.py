@@ -28,7 +28,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -163,13 +163,13 @@ def _factors(seed: int, words: int, place: int) -> np.ndarray:
 
 def rows_digests(X: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """A digest of each client's own rows and labels, in their storage type: (clients, 2)."""
-    X, y = np.ascontiguousarray(X), np.ascontiguousarray(y)
-    about = hashlib.sha256(f"{X.dtype.str} {X.shape[1:]} {y.dtype.str} ".encode())
+    rows, labels = np.ascontiguousarray(X), np.ascontiguousarray(y)
+    about = hashlib.sha256(f"{rows.dtype.str} {rows.shape[1:]} {labels.dtype.str} ".encode())
     words = np.empty((len(offsets) - 1, 2), dtype=np.uint32)
     for client, (low, high) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         digest = about.copy()
-        digest.update(X[low:high].data)
-        digest.update(y[low:high].data)
+        digest.update(rows[low:high].data)
+        digest.update(labels[low:high].data)
         words[client] = np.frombuffer(digest.digest()[:8], dtype=np.uint32)
     return words.astype(np.uint64)
 
@@ -192,11 +192,10 @@ def _part_digest(part: Any) -> np.ndarray:
 def stable_text(value: Any) -> str:
     """A text that is the same for equal settings, in every process, and for no others."""
     if isinstance(value, np.ndarray):
-        return (
-            f"array({value.dtype}, {value.shape}, {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()})"
-        )
+        array: np.ndarray = np.ascontiguousarray(cast(np.ndarray, value))
+        return f"array({array.dtype}, {array.shape}, {hashlib.sha256(array.tobytes()).hexdigest()})"
     if isinstance(value, list | tuple):
-        return f"({', '.join(map(stable_text, value))})"
+        return f"({', '.join(map(stable_text, cast(Sequence[Any], value)))})"
     if is_dataclass(value) and not isinstance(value, type):
         parts = ", ".join(f"{each.name}={stable_text(getattr(value, each.name))}" for each in fields(value))
         return f"{type(value).__module__}.{type(value).__qualname__}({parts})"

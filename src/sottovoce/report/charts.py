@@ -1,27 +1,71 @@
-"""What the charts of a report show, as plain numbers: a list of lines with bands each, which `page.js` draws."""
+"""What the charts of a report show, as plain numbers: lines, some with bands around them, which `page.js` draws."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from sottovoce.experiment.publishable import private_columns
-from sottovoce.experiment.repetitions import MEASURES, Interval, Repetitions, interval
+from sottovoce.experiment.repetitions import Repetitions, interval
+from sottovoce.report.numbers import MEASURES, Measure
+from sottovoce.report.style import Style, styles
 
-Chart = dict[str, Any]
 _MOST_POINTS = 300  # of one line
 _TABLE_ROWS = 8
+Numbers = list[float | None]  # None: not finite, for which JSON has no word
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart."""
+
+    name: str
+    style: dict[str, str]
+    x: list[float]
+    y: Numbers
+    low: Numbers | None = None  # of a band around the line
+    high: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of a report."""
+
+    id: str
+    title: str
+    y: str
+    lines: Sequence[Line]
+    x: str = "rounds"
+    percent: bool = False
+    private: bool = False  # read off private rows
+    zero: bool = False  # whether the axis begins at zero
+    levels: Sequence[dict[str, float | str]] = field(default_factory=list)  # dotted lines: y and name
+
+
+def styles_of(groups: Sequence[Repetitions]) -> list[Style]:
+    """How each group is drawn: as the method that it ran. A second run of a method has another colour."""
+    methods = [group.first.config["algorithm"]["name"] for group in groups]
+    return styles([f"{name} {place}" if name in methods[:place] else name for place, name in enumerate(methods)])
 
 
 def progress_charts(groups: Sequence[Repetitions]) -> list[Chart]:
     """Accuracy, loss and objective over rounds."""
     charts = []
-    for column, words, form in MEASURES:
-        lines = [_line(group, column, slot) for slot, group in enumerate(groups) if group.has(column)]
-        if lines:
-            chart = _chart(column, f"{words[0].upper()}{words[1:]} over rounds", words, lines, percent="%" in form)
-            private = any(column in private_columns(group.first) for group in groups)
-            charts.append(chart | {"private": private})
+    for measure in MEASURES:
+        shown = [
+            (group, look) for group, look in zip(groups, styles_of(groups), strict=True) if group.has(measure.column)
+        ]
+        if shown:
+            charts.append(
+                Chart(
+                    measure.column,
+                    f"{measure.words[0].upper()}{measure.words[1:]} over rounds",
+                    measure.words,
+                    [_mean_line(group, measure.column, look) for group, look in shown],
+                    percent=measure.percent,
+                    private=any(measure.column in private_columns(group.first) for group in groups),
+                )
+            )
     return charts
 
 
@@ -30,42 +74,38 @@ def spending_chart(groups: Sequence[Repetitions]) -> Chart | None:
 
     Of several repetitions, the largest of each.
     """
-    lines: list[dict[str, Any]] = []
-    for slot, group in enumerate(groups):
+    lines: list[Line] = []
+    for group, look in zip(groups, styles_of(groups), strict=True):
         if not group.has("epsilon"):
             continue
-        worst = group.values("epsilon").max(axis=1)
-        of = f"{group.name}: " if len(groups) > 1 else ""
-        if not group.has("epsilon_least"):
-            lines.append(_points(group.rounds, worst, f"{of}the client that spent most", slot))
-            continue
-        least = group.values("epsilon_least").max(axis=1)
-        if np.allclose(worst, least, rtol=1e-9, atol=0):
-            lines.append(_points(group.rounds, worst, f"{of}every client", slot))
-            continue
-        median = group.values("epsilon_median").max(axis=1)
-        for words, values, dash in (("most", worst, 0), ("median", median, 1), ("least", least, 2)):
-            lines.append(_points(group.rounds, values, f"{of}{words}", slot) | {"dash": dash})
+        columns = {"most": "epsilon", "median": "epsilon_median", "least": "epsilon_least"}
+        spent = {who: group.values(column).max(axis=1) for who, column in columns.items() if group.has(column)}
+        if "least" not in spent:
+            spent = {"the client that spent most": spent["most"]}
+        elif np.allclose(spent["most"], spent["least"], rtol=1e-9, atol=0):
+            spent = {"every client": spent["most"]}
+        for dashes, (who, values) in enumerate(spent.items()):
+            name = f"{group.name}: {who}" if len(groups) > 1 else who
+            varied = look if len(spent) == 1 else Style(look.colour, dashes, look.marker)
+            lines.append(_line(name, varied, group.rounds, values))
     if not lines:
         return None
     budgets = {group.first.config["privacy"].get("epsilon") for group in groups if group.has("epsilon")}
-    level = [{"y": float(value), "name": f"budget {value:g}"} for value in budgets if isinstance(value, int | float)]
-    return _chart("epsilon", "Privacy spent over rounds (ε of a client)", "ε spent", lines) | {"levels": level}
+    levels = [{"y": float(each), "name": f"budget {each:g}"} for each in budgets if isinstance(each, int | float)]
+    return Chart("epsilon", "Privacy spent over rounds (ε of a client)", "ε spent", lines, levels=levels)
 
 
 def clients_chart(groups: Sequence[Repetitions]) -> Chart | None:
     """The epsilon of every client at the end, from the most to the least, where clients differ."""
     lines = []
-    for slot, group in enumerate(groups):
+    for group, look in zip(groups, styles_of(groups), strict=True):
         spent = np.sort(np.array(group.guarantee.epsilon_of_client))[::-1]
         if len(spent) and np.ptp(spent) > 1e-12:
-            lines.append(_points(np.arange(1, len(spent) + 1), spent, group.name, slot))
+            lines.append(_line(group.name, look, np.arange(1, len(spent) + 1), spent))
     if not lines:
         return None
-    return _chart("clients", "Privacy spent at the end, client by client", "ε spent", lines) | {
-        "x": "clients, those that spent most first",
-        "zero": True,
-    }
+    title, x = "Privacy spent at the end, client by client", "clients, those that spent most first"
+    return Chart("clients", title, "ε spent", lines, x=x, zero=True)
 
 
 def bytes_charts(groups: Sequence[Repetitions]) -> list[Chart]:
@@ -73,57 +113,48 @@ def bytes_charts(groups: Sequence[Repetitions]) -> list[Chart]:
     charts = []
     for column, words in (("bytes_up", "Sent by the clients"), ("bytes_down", "Sent to the clients")):
         lines = [
-            _points(group.rounds, group.values(column).mean(axis=1) / 1e6, group.name, slot)
-            for slot, group in enumerate(groups)
+            _line(group.name, look, group.rounds, group.values(column).mean(axis=1) / 1e6)
+            for group, look in zip(groups, styles_of(groups), strict=True)
             if group.has(column)
         ]
         if lines:
-            charts.append(_chart(column, f"{words}, all together", "megabytes so far", lines) | {"zero": True})
+            charts.append(Chart(column, f"{words}, all together", "megabytes so far", lines, zero=True))
     return charts
 
 
 def rows_of(chart: Chart) -> tuple[list[str], list[list[str]]]:
     """A chart as a small table: headings, rows."""
-    form = "{:.2%}" if chart["percent"] else "{:.4g}"
-    at = sorted({x for line in chart["lines"] for x in line["x"]})
-    chosen = [at[i] for i in _spread(len(at), _TABLE_ROWS)]
-    rows = []
-    for x in chosen:
-        row = [f"{x:g}"]
-        for line in chart["lines"]:
-            told = "–"
-            if x in line["x"]:
-                i = line["x"].index(x)
-                told = _told(line["y"][i], form)
-                if line.get("low"):
-                    told += f"\n({_told(line['low'][i], form)} to {_told(line['high'][i], form)})"
-            row.append(told)
-        rows.append(row)
-    return [chart["x"].split(",")[0], *(line["name"] for line in chart["lines"])], rows
+    measure = Measure(chart.id, chart.y, chart.percent)
+    recorded = sorted({x for line in chart.lines for x in line.x})
+    chosen = [recorded[place] for place in _spread(len(recorded), _TABLE_ROWS)]
+    rows = [[f"{x:g}", *(_cell(line, x, measure) for line in chart.lines)] for x in chosen]
+    return [chart.x.split(",")[0], *(line.name for line in chart.lines)], rows
 
 
-def _told(value: float | None, form: str) -> str:
-    return "not finite" if value is None else form.format(value)
+def _cell(line: Line, x: float, measure: Measure) -> str:
+    def text(values: Numbers) -> str:
+        value = values[place]
+        return measure.text(np.nan if value is None else value)
+
+    if x not in line.x:
+        return measure.text(None)
+    place = line.x.index(x)
+    band = "" if line.low is None or line.high is None else f"\n({text(line.low)} to {text(line.high)})"
+    return text(line.y) + band
 
 
-def _chart(name: str, title: str, y: str, lines: list[dict[str, Any]], percent: bool = False) -> Chart:
-    return {"id": name, "title": title, "x": "rounds", "y": y, "percent": percent, "lines": lines, "private": False}
-
-
-def _line(group: Repetitions, column: str, slot: int) -> dict[str, Any]:
+def _mean_line(group: Repetitions, column: str, look: Style) -> Line:
     over = interval(group.values(column))
-    line = _points(group.rounds, over.mean, group.name, slot)
-    return line | _band(over, len(group.rounds)) if len(group.keys) > 1 else line
+    band = (over.low, over.high) if len(group.keys) > 1 else (None, None)
+    return _line(group.name, look, group.rounds, over.mean, *band)
 
 
-def _band(over: Interval, rounds: int) -> dict[str, Any]:
-    at = _spread(rounds, _MOST_POINTS)
-    return {"low": _plain(over.low[at]), "high": _plain(over.high[at])}
-
-
-def _points(x: np.ndarray, y: np.ndarray, name: str, slot: int) -> dict[str, Any]:
-    at = _spread(len(x), _MOST_POINTS)
-    return {"name": name, "slot": slot, "dash": slot, "x": x[at].tolist(), "y": _plain(y[at])}
+def _line(
+    name: str, look: Style, x: np.ndarray, y: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None
+) -> Line:
+    kept = _spread(len(x), _MOST_POINTS)
+    band = (None if values is None else _plain(values[kept]) for values in (low, high))
+    return Line(name, look.html(), x[kept].tolist(), _plain(y[kept]), *band)
 
 
 def _spread(count: int, most: int) -> np.ndarray:
@@ -131,6 +162,6 @@ def _spread(count: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
-def _plain(values: np.ndarray) -> list[float | None]:
-    """Six digits; JSON has no word for what is not finite."""
+def _plain(values: np.ndarray) -> Numbers:
+    """Rounded to six digits."""
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values.tolist()]

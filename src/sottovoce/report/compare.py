@@ -13,12 +13,14 @@ from sottovoce.core import check
 from sottovoce.core.round import Checkpoint
 from sottovoce.experiment import run_file, store, whole_files
 from sottovoce.experiment.publishable import private_columns
-from sottovoce.experiment.repetitions import LEVEL, MEASURES, Repetitions, interval, paired
+from sottovoce.experiment.repetitions import LEVEL, Repetitions, interval, paired
 from sottovoce.experiment.run_file import Experiment
-from sottovoce.report import figures as plot
+from sottovoce.report import figures
 from sottovoce.report import page as report
+from sottovoce.report.numbers import MEASURES
 
 FIGURE, PAGE, NUMBERS = "comparison.png", "report.html", "comparison.json"
+_SUMMARY = ("method", "rounds", "stopped", "privacy", "epsilon", "delta", "unit", "observer", "bytes_up", "bytes_down")
 
 
 def run(
@@ -27,10 +29,10 @@ def run(
     """Train, compare, and save everything under `path`, all of it or nothing; what `comparison.json` holds."""
     check.require(len(files) >= 2, "compare", "needs at least two run files", len(files))
     check.require(seeds >= 2, "compare", "seeds must be >= 2: one value has no spread", seeds)
-    todo = {name: _load(file, seeds, seed) for name, file in zip(_names(files), files, strict=True)}
+    experiments = {name: _load(file, seeds, seed) for name, file in zip(_names(files), files, strict=True)}
     groups = []
     with whole_files.new_folder(path) as folder:
-        for name, each in todo.items():
+        for name, each in experiments.items():
 
             def report_round(checkpoint: Checkpoint, name: str = name, rounds: int = each.settings.rounds) -> None:
                 progress(name, checkpoint.k, rounds)
@@ -39,46 +41,32 @@ def run(
             result = each.train(after_round=report_round)
             store.save(result, folder / name)
             groups.append(Repetitions(name, (result,), (folder / name,)))
-        said = compared(groups)
-        for entry, file in zip(said["runs"], files, strict=True):
+        comparison = compared(groups)
+        for entry, file in zip(comparison["runs"], files, strict=True):
             entry["file"] = file.name
-        whole_files.write_json(folder / NUMBERS, said)
-        shown = [measure for measure in MEASURES if all(group.has(measure[0]) for group in groups)]
-        if shown:
-            plot.differences(groups, shown, folder / FIGURE)
-        whole_files.write_page(folder / PAGE, report.page(groups))
-    return said
+        whole_files.write_json(folder / NUMBERS, comparison)
+        figure = figures.differences(groups)
+        if figure is not None:
+            whole_files.replace_file(folder / FIGURE, figure)
+        whole_files.replace_file(folder / PAGE, report.page(groups).encode())
+    return comparison
 
 
 def compared(groups: Sequence[Repetitions]) -> dict[str, Any]:
     """Means with intervals at the end of training, and differences to the first, paired by seed; plain values."""
-    runs = []
+    first, runs = groups[0], []
     for group in groups:
         summary = store.summary(group.first)
         measures = {}
-        for column, _, _ in MEASURES:
-            if group.has(column):
-                values = group.last(column)
-                difference = paired(groups[0], group, column) if group is not groups[0] else None
-                measures[column] = interval(values).plain() | {
-                    "released": column not in private_columns(group.first),
-                    "values": values.tolist(),
-                    "difference": difference.plain() if difference is not None else None,
-                }
-        told = (
-            "method",
-            "rounds",
-            "stopped",
-            "privacy",
-            "epsilon",
-            "delta",
-            "unit",
-            "observer",
-            "bytes_up",
-            "bytes_down",
-        )
-        runs.append({"name": group.name} | {key: summary.get(key) for key in told} | {"measures": measures})
-    first = groups[0]
+        for column in (measure.column for measure in MEASURES if group.has(measure.column)):
+            values = group.last(column)
+            difference = paired(first, group, column) if group is not first else None
+            measures[column] = interval(values).plain() | {
+                "released": column not in private_columns(group.first),
+                "values": values.tolist(),
+                "difference": difference.plain() if difference is not None else None,
+            }
+        runs.append({"name": group.name} | {key: summary.get(key) for key in _SUMMARY} | {"measures": measures})
     return {
         "seeds": len(first.keys),
         "seed": first.first.config["run"]["seed"],
@@ -89,25 +77,24 @@ def compared(groups: Sequence[Repetitions]) -> dict[str, Any]:
     }
 
 
-def differ_in(groups: Sequence[Repetitions]) -> dict[str, list[Any]]:
+def differ_in(groups: Sequence[Repetitions]) -> dict[str, list[object]]:
     """The settings that are not the same in all: one value per run, None where it has no such setting."""
-    found: dict[str, list[Any]] = {}
+    different: dict[str, list[object]] = {}
     for table in dict.fromkeys(name for group in groups for name in group.first.config):
         tables = [group.first.config.get(table, {}) for group in groups]
         for key in dict.fromkeys(key for each in tables for key in each):
             values = [each.get(key) for each in tables]
             if (table, key) != ("run", "name") and any(value != values[0] for value in values):
-                found[f"{table}.{key}"] = values
-    return found
+                different[f"{table}.{key}"] = values
+    return different
 
 
 def _load(file: Path, seeds: int, seed: int) -> Experiment:
-    todo = run_file.load(file, runs=seeds, seed=seed)
-    kept = todo.settings.ledgers
-    check.require(
-        not kept, f"{file.name}, [run]", "a comparison must not spend budgets that last; leave ledgers out", kept
-    )
-    return todo
+    loaded = run_file.load(file, runs=seeds, seed=seed)
+    ledgers = loaded.settings.ledgers
+    rule = "a comparison must not spend budgets that last; leave ledgers out"
+    check.require(not ledgers, f"{file.name}, [run]", rule, ledgers)
+    return loaded
 
 
 def _names(files: Sequence[Path]) -> list[str]:

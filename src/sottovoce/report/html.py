@@ -1,22 +1,21 @@
-"""HTML and JSON that stay what they are whatever text is put into them: everything is escaped unless it is markup."""
+"""HTML and JSON in which text from outside stays text: everything is escaped unless it is `Markup` already."""
 
 import base64
 import hashlib
 import html
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 _EMPTY = ("meta", "br")  # elements without an end
 
 
 class Markup(str):
-    """Text that is HTML already. Only `element` and `script` make it."""
+    """Text that is HTML already."""
 
 
 def element(name: str, /, *children: str | Iterable[str], **attributes: str) -> Markup:
     """<name attributes>children</name>; `class_` is class, `aria_label` is aria-label."""
-    given = "".join(f' {_attribute(key)}="{html.escape(value)}"' for key, value in attributes.items())
+    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for key, value in attributes.items())
     if name in _EMPTY:
         return Markup(f"<{name}{given}>")
     return Markup(f"<{name}{given}>{joined(*children)}</{name}>")
@@ -33,11 +32,11 @@ def joined(*children: str | Iterable[str]) -> Markup:
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Markup:
     """A table whose first column names its rows; words stand to the left, numbers to the right."""
     wordy = [any(row[i][:1] not in "+-–0123456789" for row in rows) for i in range(len(headings))]
+    classes = [{"class_": "words"} if each else {} for each in wordy]
 
     def cells(row: Sequence[str], name: str, **first: str) -> list[Markup]:
-        of_words = [{"class_": "words"} if each else {} for each in wordy]
-        begin = element("th", row[0], **first, **of_words[0])
-        return [begin, *(element(name, _lines(text), **how) for text, how in zip(row[1:], of_words[1:], strict=True))]
+        begin = element("th", row[0], **first, **classes[0])
+        return [begin, *(element(name, _lines(text), **kind) for text, kind in zip(row[1:], classes[1:], strict=True))]
 
     whole = element(
         "table",
@@ -58,7 +57,7 @@ def script(code: str) -> Markup:
     return Markup(f"<script>{code}</script>")
 
 
-def data(name: str, value: Any) -> Markup:
+def data(name: str, value: object) -> Markup:
     """JSON for a script to read. No text in it can end its element: there is no < in it."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     for sign in "<>&":
@@ -69,7 +68,3 @@ def data(name: str, value: Any) -> Markup:
 def allowed(code: str) -> str:
     """How a content security policy names this script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
-
-
-def _attribute(key: str) -> str:
-    return key.rstrip("_").replace("_", "-")

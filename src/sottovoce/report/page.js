@@ -1,17 +1,10 @@
 "use strict";
 // Draws the charts of a report from the JSON in the page, in the colours of the reader's theme.
 (function () {
-  // Okabe and Ito's colours, lightened for a dark ground; every line also has its own dashes and marks.
-  const COLOURS = {
-    light: ["#0072B2", "#D55E00", "#00795A", "#A8487F", "#8A6100", "#1F7FB5", "#000000"],
-    dark: ["#56B4E9", "#F0894A", "#2FC496", "#E29BC4", "#F0B93A", "#9AD0F5", "#FFFFFF"],
-  };
   const INK = {
     light: { text: "#1c2430", quiet: "#5a6472", grid: "#e3e7ec", level: "#5a6472" },
     dark: { text: "#e8ecf1", quiet: "#a9b3c0", grid: "#333c48", level: "#a9b3c0" },
   };
-  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
-  const MARKS = ["circle", "square", "diamond", "triangle-up", "x", "cross", "star"];
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const narrow = window.matchMedia("(max-width: 40rem)");
   const charts = JSON.parse(document.getElementById("charts").textContent);
@@ -19,12 +12,12 @@
   // A name is text: Plotly would read <b> and links in it.
   const text = (value) => value.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const faint = (colour) => colour + "2e";
-  const pick = (list, i) => list[i % list.length];
+  const colourOf = (line, theme) => (theme === "dark" ? line.style.on_black : line.style.on_white);
 
   function traces(chart, theme) {
     const drawn = [];
     for (const line of chart.lines) {
-      const colour = pick(COLOURS[theme], line.slot);
+      const colour = colourOf(line, theme);
       if (line.low) {
         drawn.push({
           x: line.x.concat(line.x.slice().reverse()),
@@ -36,11 +29,11 @@
     }
     const form = chart.percent ? ".2%" : ".4~g";
     for (const line of chart.lines) {
-      const colour = pick(COLOURS[theme], line.slot);
+      const colour = colourOf(line, theme);
       drawn.push({
         x: line.x, y: line.y, name: text(line.name), legendgroup: line.name,
-        mode: "lines+markers", line: { color: colour, width: 2.5, dash: pick(DASHES, line.dash) },
-        marker: { color: colour, symbol: pick(MARKS, line.dash + line.slot), size: 8, maxdisplayed: 8 },
+        mode: "lines+markers", line: { color: colour, width: 2.5, dash: line.style.dash },
+        marker: { color: colour, symbol: line.style.marker, size: 8, maxdisplayed: 8 },
         customdata: line.low ? line.low.map((low, i) => [low, line.high[i]]) : undefined,
         hovertemplate: line.low
           ? `%{y:${form}} (%{customdata[0]:${form}} to %{customdata[1]:${form}})` : `%{y:${form}}`,
@@ -52,7 +45,7 @@
   function layout(chart, theme) {
     const ink = INK[theme];
     const axis = { gridcolor: ink.grid, zeroline: false, linecolor: ink.grid, automargin: true };
-    const levels = chart.levels || [];
+    const levels = chart.levels;
     return {
       font: { family: "system-ui, sans-serif", size: 14, color: ink.text },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",

@@ -1,32 +1,29 @@
 """`sottovoce report`: finished runs as one HTML page that needs nothing else, for people who decide.
 
-All that comes from run folders is outside input: text goes through `report_html`, which escapes it, and the page's
-content security policy allows the two scripts of our own, by their hashes, and no connection at all.
+Everything in a run folder is outside input: text goes through `report/html.py`, which escapes it, and the page's
+content security policy allows our own two scripts, by their hashes, and no connection at all.
 """
 
-import shlex
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 
-import numpy as np
-
 import sottovoce
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.core.round import NOT_RELEASED
-from sottovoce.experiment import saved, store, whole_files
+from sottovoce.experiment import saved, whole_files
 from sottovoce.experiment.publishable import private_columns, released, tested_on_owners, without_folders
-from sottovoce.experiment.repetitions import MEASURES, Repetitions, interval, paired, pool, told
-from sottovoce.experiment.result import Result
+from sottovoce.experiment.repetitions import Repetitions, interval, paired, pool
 from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
-from sottovoce.report import charts as charts
-from sottovoce.report import words as words
+from sottovoce.report import charts, numbers, words
+from sottovoce.report.charts import Chart
 from sottovoce.report.html import Markup, allowed, data, element, joined, script, table
+from sottovoce.report.numbers import MEASURES, Measure
+from sottovoce.report.runs import read, run_folders
 
 _MOST_GROUPS = 12
-_UNITS = ("one record", "one client", "one whole client", "one column of", "one party")
 _POLICY = "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 
 
@@ -39,52 +36,15 @@ def write(
 ) -> Path:
     """Read the runs, and write the page to `path`; an older page there is replaced."""
     check.require(path.suffix in (".html", ".htm"), str(path), "a report must be named *.html")
-    found = run_folders(folders)
+    run_paths = run_folders(folders)
     results = []
-    for done, folder in enumerate(found):
-        progress("reading runs", done, len(found))
-        results.append(_read(folder))
+    for done, folder in enumerate(run_paths):
+        progress("reading runs", done, len(run_paths))
+        result = read(folder)
+        results.append(released(result) if released_only else result)
     progress("writing", 0, 0)
-    groups = pool(found, [released(each) if released_only else each for each in results])
-    whole_files.write_page(path, page(groups, title))
+    whole_files.replace_file(path, page(pool(run_paths, results), title).encode())
     return path
-
-
-def run_folders(folders: Sequence[Path]) -> list[Path]:
-    """Run folders among and directly inside `folders`."""
-    found: list[Path] = []
-    for folder in folders:
-        if not folder.is_dir():
-            raise MissingData(f"{folder}: there is no such run folder")
-        inside = [folder] if (folder / store.CONFIG).exists() else sorted(folder.glob(f"*/{store.CONFIG}"))
-        check.require(bool(inside), str(folder), f"is no run folder and holds none: there is no {store.CONFIG}")
-        found += [each if each == folder else each.parent for each in inside]
-    return found
-
-
-def _read(folder: Path) -> Result:
-    result = saved.load_result(folder)
-    config, history = result.config, result.history
-    known = isinstance(config.get("algorithm", {}).get("name"), str) and {"privacy", "run"} <= set(config)
-    check.require(known, str(folder / store.CONFIG), "must have tables [algorithm] with a name, [privacy] and [run]")
-    said = result.guarantee
-    whole = said.epsilon is None or (said.delta is not None and any(each in said.unit for each in _UNITS))
-    check.require(whole, str(folder / store.GUARANTEE), "an epsilon needs a delta and a known unit", said.unit)
-    where = str(folder / store.HISTORY)
-    try:
-        rounds, run = (np.asarray(history.columns[name], dtype=np.int64) for name in ("round", "run"))
-        numbers = {name: np.asarray(column, dtype=np.float64) for name, column in history.columns.items()}
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"{where}: must hold numbers, with a round and a run in every row ({error})") from None
-    check.require(len(numbers["round"]) > 0, where, "holds no round; there is nothing to show")
-    runs = 1 + int(run.max(initial=0))
-    in_order = len(run) % runs == 0 and np.array_equal(run, np.tile(np.arange(runs), len(run) // runs))
-    in_order = in_order and np.array_equal(rounds, np.repeat(np.unique(rounds), runs))
-    check.require(bool(in_order), where, "must hold the runs of one round after the other, rounds increasing")
-    return result
-
-
-# ------------------------------------------------------------------------------------------------------------- the page
 
 
 def page(groups: Sequence[Repetitions], title: str = "") -> str:
@@ -92,32 +52,19 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
     from plotly.offline import get_plotlyjs
 
     check.require(len(groups) <= _MOST_GROUPS, "report", f"shows at most {_MOST_GROUPS} different runs", len(groups))
-    library, code, style = get_plotlyjs(), _asset("page.js"), _asset("page.css")
-    heading = title or ("Report on " if len(groups) == 1 else "Comparison of ") + _listed(
-        group.name for group in groups
-    )
-    progress, spending, traffic = charts.progress_charts(groups), _spending(groups), charts.bytes_charts(groups)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element(
-            "meta",
-            http_equiv="Content-Security-Policy",
-            content=_POLICY.format(f"{allowed(library)} {allowed(code)}"),
-        ),
-        element("meta", name="generator", content=f"sottovoce {sottovoce.__version__}"),
-        element("title", heading),
-        Markup(f"<style>{style}</style>"),
-    )
+    library, code = get_plotlyjs(), _asset("page.js")
+    kind = "Report on" if len(groups) == 1 else "Comparison of"
+    heading = title or f"{kind} {_listed(group.name for group in groups)}"
+    progress, traffic = charts.progress_charts(groups), charts.bytes_charts(groups)
+    spending = [chart for chart in (charts.spending_chart(groups), charts.clients_chart(groups)) if chart is not None]
     sections = (
         ("short", "In short", _short(groups)),
-        ("privacy", "Privacy", joined(_promises(groups), _panels(spending, _alike(groups, spending)))),
-        ("training", "How training went", _panels(progress, _bands(groups))),
+        ("privacy", "Privacy", joined(_promises(groups), _panels(spending, _spending_note(groups, spending)))),
+        ("training", "How training went", _panels(progress, _training_notes(groups))),
         ("traffic", "What was sent", _panels(traffic, element("p", _traffic(groups)))),
         ("repeat", "How to repeat it", joined(_repeat(group) for group in groups)),
     )
-    links = [element("li", element("a", words_, href=f"#{name}")) for name, words_, _ in sections]
+    links = [element("li", element("a", name, href=f"#{key}")) for key, name, _ in sections]
     body = element(
         "body",
         element(
@@ -129,16 +76,29 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
         element(
             "main",
             [
-                element("section", element("h2", words_, id=f"{name}-heading"), inside, id=name)
-                for name, words_, inside in sections
+                element("section", element("h2", name, id=f"{key}-heading"), inside, id=key)
+                for key, name, inside in sections
             ],
         ),
         element("footer", f"Made by sottovoce {sottovoce.__version__}. This page loads nothing from anywhere."),
-        data("charts", [*progress, *spending, *traffic]),
+        data("charts", [asdict(chart) for chart in (*progress, *spending, *traffic)]),
         script(library),
         script(code),
     )
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+    return f"<!doctype html>\n{element('html', _head(heading, library, code), body, lang='en')}\n"
+
+
+def _head(heading: str, library: str, code: str) -> Markup:
+    policy = _POLICY.format(f"{allowed(library)} {allowed(code)}")
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="generator", content=f"sottovoce {sottovoce.__version__}"),
+        element("title", heading),
+        Markup(f"<style>{_asset('page.css')}</style>"),
+    )
 
 
 def _asset(name: str) -> str:
@@ -150,6 +110,10 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
 def _owners(groups: Sequence[Repetitions]) -> str:
     counts = {_clients(group) for group in groups}
     whose = f"{counts.pop()} owners" if len(counts) == 1 and 0 not in counts else "several owners"
@@ -158,8 +122,8 @@ def _owners(groups: Sequence[Repetitions]) -> str:
 
 def _clients(group: Repetitions) -> int:
     """How many there are; 0 where that is not known."""
-    said = group.first.config.get("data", {}).get("clients", 0)
-    return len(group.guarantee.epsilon_of_client) or (said if isinstance(said, int) else 0)
+    stated = group.first.config.get("data", {}).get("clients", 0)
+    return len(group.guarantee.epsilon_of_client) or (stated if isinstance(stated, int) else 0)
 
 
 # ------------------------------------------------------------------------------------------------------------- in short
@@ -168,21 +132,15 @@ def _clients(group: Repetitions) -> int:
 def _short(groups: Sequence[Repetitions]) -> Markup:
     if len(groups) == 1:
         return joined(_cards(groups[0]), _stopped(groups))
-    measures = [measure for measure in MEASURES if any(group.has(measure[0]) for group in groups)]
-    headings = [
-        "run",
-        "privacy",
-        *(_marked(words_, column, groups) for column, words_, _ in measures),
-        "rounds",
-        "sent up",
-    ]
+    measures = [measure for measure in MEASURES if any(group.has(measure.column) for group in groups)]
+    headings = ["run", "privacy", *(_marked(measure, groups) for measure in measures), "rounds", "sent up"]
     rows = [
         [
             group.name,
             words.headline(group.guarantee),
-            *(_end(group, column, form) for column, _, form in measures),
+            *(_end(group, measure) for measure in measures),
             _rounds(group),
-            _megabytes(group, "bytes_up"),
+            _size(group, "bytes_up"),
         ]
         for group in groups
     ]
@@ -191,56 +149,52 @@ def _short(groups: Sequence[Repetitions]) -> Markup:
 
 
 def _cards(group: Repetitions) -> Markup:
-    cards = [("Privacy", *words.headline(group.guarantee).partition(": ")[::2])]
-    for column, said, form in MEASURES:
-        if group.has(column):
-            mean, _, spread = _end(group, column, form).partition("\n(")
-            sure = f"95 % interval over {len(group.keys)} seeds: {spread.rstrip(')')}"
-            note = sure if spread else "on public test rows"
-            cards.append((said, mean, words.PRIVATE if column in private_columns(group.first) else note))
-    clients = _clients(group)
+    """A single run's main numbers: (name, number, note)."""
+    cards = [("privacy", *words.headline(group.guarantee).partition(": ")[::2])]
+    for measure in MEASURES:
+        if group.has(measure.column):
+            mean, _, limits = _end(group, measure).partition("\n(")
+            note = (
+                f"95 % interval over {len(group.keys)} seeds: {limits.rstrip(')')}" if limits else "on public test rows"
+            )
+            private = measure.column in private_columns(group.first)
+            cards.append((measure.words, mean, words.PRIVATE if private else note))
     repeated = f", repeated {len(group.keys)} times" if len(group.keys) > 1 else ""
-    method = f"{group.first.config['algorithm']['name']}{repeated}"
-    cards.append(("Rounds", _rounds(group), method))
+    cards.append(("rounds", _rounds(group), f"{group.first.config['algorithm']['name']}{repeated}"))
+    clients = _clients(group)
     if clients:
-        cards.append(("Owners of data", str(clients), f"{_megabytes(group, 'bytes_up')} sent by all of them together"))
+        cards.append(("owners of data", str(clients), f"{_size(group, 'bytes_up')} sent by all of them together"))
     boxes = [
-        element(
-            "div",
-            element("dt", f"{name[0].upper()}{name[1:]}"),
-            element("dd", value, element("small", note)),
-            class_="card",
-        )
+        element("div", element("dt", _capital(name)), element("dd", value, element("small", note)), class_="card")
         for name, value, note in cards
     ]
     return element("dl", boxes, class_="cards")
 
 
 def _differences(groups: Sequence[Repetitions]) -> Markup:
-    """Tables of differences to the first, where all were run with the same seeds."""
-    first, others = groups[0], groups[1:]
-    rows = []
-    for other in others:
-        for column, said, form in MEASURES:
-            difference = paired(first, other, column)
+    """A table of differences to the first, of those that were run with the same seeds."""
+    first, rows = groups[0], []
+    for other in groups[1:]:
+        for measure in MEASURES:
+            difference = paired(first, other, measure.column)
             if difference is not None:
-                rows.append([other.name, _marked(said, column, [other]), *told(difference.plain(), form, sign=True)])
+                rows.append([other.name, _marked(measure, [other]), *measure.texts(difference.plain(), sign=True)])
     if not rows:
         return Markup("")
     caption = f"Difference to {first.name}, paired by seed ({len(first.keys)} seeds)"
     return table(["run", "measure", "mean difference", "95 % interval"], rows, caption)
 
 
-def _end(group: Repetitions, column: str, form: str) -> str:
-    if not group.has(column):
-        return "–"
-    mean, spread = told(interval(group.last(column)).plain(), form)
-    return mean if spread == "–" else f"{mean}\n({spread})"
+def _end(group: Repetitions, measure: Measure) -> str:
+    if not group.has(measure.column):
+        return numbers.MISSING
+    mean, limits = measure.texts(interval(group.last(measure.column)).plain())
+    return mean if limits == numbers.MISSING else f"{mean}\n({limits})"
 
 
-def _marked(said: str, column: str, groups: Sequence[Repetitions]) -> str:
-    private = any(column in private_columns(group.first) for group in groups)
-    return f"{said}\n({words.PRIVATE})" if private else said
+def _marked(measure: Measure, groups: Sequence[Repetitions]) -> str:
+    private = any(measure.column in private_columns(group.first) for group in groups)
+    return f"{measure.words}\n({words.PRIVATE})" if private else measure.words
 
 
 def _rounds(group: Repetitions) -> str:
@@ -248,8 +202,8 @@ def _rounds(group: Repetitions) -> str:
     return str(done[0]) if len(done) == 1 else f"{done[0]} to {done[-1]}"
 
 
-def _megabytes(group: Repetitions, column: str) -> str:
-    return f"{group.last(column).mean() / 1e6:.4g} MB" if group.has(column) else "–"
+def _size(group: Repetitions, column: str) -> str:
+    return numbers.size(float(group.last(column).mean()) if group.has(column) else None)
 
 
 def _repeated(groups: Sequence[Repetitions]) -> bool:
@@ -257,8 +211,8 @@ def _repeated(groups: Sequence[Repetitions]) -> bool:
 
 
 def _stopped(groups: Sequence[Repetitions]) -> Markup:
-    reasons = [(group.name, result.stopped) for group in groups for result in group.results if result.stopped]
-    return joined(element("p", f"{name} stopped early, {why}.") for name, why in dict(reasons).items())
+    reasons = {group.name: result.stopped for group in groups for result in group.results if result.stopped}
+    return joined(element("p", f"{name} stopped early, {why}.") for name, why in reasons.items())
 
 
 # -------------------------------------------------------------------------------------------------------------- privacy
@@ -267,10 +221,10 @@ def _stopped(groups: Sequence[Repetitions]) -> Markup:
 def _promises(groups: Sequence[Repetitions]) -> Markup:
     """What is promised, one box for each different promise; then what every reader must know, once."""
     boxes: dict[Markup, list[str]] = {}
-    lists: dict[tuple[str, ...], list[str]] = {}
+    exceptions: dict[tuple[str, ...], list[str]] = {}
     for group in groups:
         boxes.setdefault(_promise(group.guarantee), []).append(group.name)
-        lists.setdefault(group.guarantee.not_covered, []).append(group.name)
+        exceptions.setdefault(group.guarantee.not_covered, []).append(group.name)
     shown = sum(len(group.keys) for group in groups)
     caveats = dict.fromkeys(each for group in groups for each in words.caveats(group.guarantee, shown))
 
@@ -283,9 +237,9 @@ def _promises(groups: Sequence[Repetitions]) -> Markup:
         [
             joined(
                 element("h3", f"What it does not cover{whose(names)}"),
-                element("ul", [element("li", f"{each[0].upper()}{each[1:]}.") for each in not_covered]),
+                element("ul", [element("li", f"{_capital(each)}.") for each in not_covered]),
             )
-            for not_covered, names in lists.items()
+            for not_covered, names in exceptions.items()
             if not_covered
         ],
     )
@@ -294,8 +248,8 @@ def _promises(groups: Sequence[Repetitions]) -> Markup:
 def _promise(guarantee: Guarantee) -> Markup:
     proven = guarantee.epsilon is not None
     strong = proven and not words.promises_little(guarantee)
-    more = {"open": ""} if "party" in guarantee.unit else {}  # of split columns only the full statement tells all
-    full = element("details", element("summary", "The statement in full"), element("p", guarantee.text), **more)
+    opened = {"open": ""} if "party" in guarantee.unit else {}  # where columns are split, only the full text says all
+    full = element("details", element("summary", "The statement in full"), element("p", guarantee.text), **opened)
     return element(
         "div",
         element("h3", words.headline(guarantee)),
@@ -305,71 +259,64 @@ def _promise(guarantee: Guarantee) -> Markup:
     )
 
 
-def _spending(groups: Sequence[Repetitions]) -> list[charts.Chart]:
-    return [chart for chart in (charts.spending_chart(groups), charts.clients_chart(groups)) if chart is not None]
-
-
-def _alike(groups: Sequence[Repetitions], drawn: Sequence[charts.Chart]) -> Markup:
+def _spending_note(groups: Sequence[Repetitions], drawn: Sequence[Chart]) -> Markup:
+    note = "ε adds up over rounds; clients that are asked more often spend more."
     if not drawn:
-        return element("p", "No run on this page has a budget, so none is shown as spent.", class_="quiet")
-    said = "ε adds up over rounds; clients that are asked more often spend more."
-    if _repeated(groups):
-        said += " Of several repetitions, the one that spent most is shown."
-    return element("p", said, class_="quiet")
+        note = "No run on this page has a budget, so none is shown as spent."
+    elif _repeated(groups):
+        note += " Of several repetitions, the one that spent most is shown."
+    return element("p", note, class_="quiet")
 
 
 # --------------------------------------------------------------------------------------------------------------- charts
 
 
-def _panels(drawn: Sequence[charts.Chart], note: Markup) -> Markup:
+def _panels(drawn: Sequence[Chart], note: Markup) -> Markup:
     return joined(note, element("div", [_panel(chart) for chart in drawn], class_="panels"))
 
 
-def _panel(chart: charts.Chart) -> Markup:
+def _panel(chart: Chart) -> Markup:
     headings, rows = charts.rows_of(chart)
     ends = "; ".join(
         f"{name}: from {first} to {last}"
         for name, first, last in zip(headings[1:], rows[0][1:], rows[-1][1:], strict=True)
     )
-    badge = element("span", words.PRIVATE, class_="badge") if chart["private"] else ""
-    title = chart["title"]
+    badge = element("span", words.PRIVATE, class_="badge") if chart.private else ""
     return element(
         "figure",
-        element("figcaption", title, badge),
-        element("div", id=f"chart-{chart['id']}", class_="chart", role="img", aria_label=f"{title}. {ends}."),
-        element("details", element("summary", "The numbers"), table(headings, rows, title)),
+        element("figcaption", chart.title, badge),
+        element("div", id=f"chart-{chart.id}", class_="chart", role="img", aria_label=f"{chart.title}. {ends}."),
+        element("details", element("summary", "The numbers"), table(headings, rows, chart.title)),
     )
 
 
-def _bands(groups: Sequence[Repetitions]) -> Markup:
-    said = []
+def _training_notes(groups: Sequence[Repetitions]) -> Markup:
+    notes = []
     if _repeated(groups):
         counts = _listed(f"{len(group.keys)} seeds of {group.name}" for group in groups if len(group.keys) > 1)
-        said.append(
+        notes.append(
             f"Lines are means over {counts}, bands their 95 % intervals by Student's t. They show chance in training, "
             "not in the choice of test rows."
         )
     if any(group.has(column) for group in groups for column in NOT_RELEASED):
-        said.append(
-            "The training objective is read off private rows. A simulation may look at it; no guarantee covers it, and "
-            "a page that leaves the house is better made with --released-only."
+        notes.append(
+            "The training objective is read off private rows. A simulation may look at it, but no guarantee covers it: "
+            "make a page that you give to others with --released-only."
         )
     if any(tested_on_owners(group.first.config) and group.has("test_loss") for group in groups):
-        said.append(
-            "Test rows were set aside from the owners' own: what is measured on them is exact, and no guarantee covers "
-            "it. --released-only leaves it out."
+        notes.append(
+            "Test rows were set aside from the owners' own rows: what is measured on them is exact, and no guarantee "
+            "covers it. --released-only leaves it out."
         )
-    return joined(element("p", each, class_="quiet") for each in said)
+    return joined(element("p", each, class_="quiet") for each in notes)
 
 
 def _traffic(groups: Sequence[Repetitions]) -> str:
-    return (
-        _listed(
-            f"{group.name}: {_megabytes(group, 'bytes_up')} by the clients, {_megabytes(group, 'bytes_down')} to them"
-            for group in groups
-        )
-        + "."
+    sent = (
+        f"{group.name}: {_size(group, 'bytes_up')} by the clients, {_size(group, 'bytes_down')} to them"
+        for group in groups
     )
+    return f"{_listed(sent)}."
 
 
 # --------------------------------------------------------------------------------------------------------------- repeat
@@ -377,26 +324,28 @@ def _traffic(groups: Sequence[Repetitions]) -> str:
 
 def _repeat(group: Repetitions) -> Markup:
     config = without_folders(group.first.config)
-    again = f"sottovoce run {shlex.quote('config.toml')} --out again"
-    inside: list[str] = [element("h3", group.name)]
+    parts: list[str] = [element("h3", group.name)]
     if config.get("data", {}).get("source") == "arrays":
-        said = "This run was trained in Python on arrays, which are not kept: train on them with the settings below."
-        inside.append(element("p", said))
+        parts.append(
+            element(
+                "p", "This run was trained in Python on arrays, which are not kept: train on them with these settings."
+            )
+        )
     else:
-        inside.append(element("p", "Save the settings below as config.toml (files of rows next to it) and run:"))
-        inside.append(element("pre", element("code", again)))
+        parts.append(element("p", "Save the settings below as config.toml (files of rows next to it) and run:"))
+        parts.append(element("pre", element("code", "sottovoce run config.toml --out again")))
         if len(group.results) > 1:
             seeds = ", ".join(str(result.config["run"].get("seed")) for result in group.results)
-            inside.append(element("p", f"and again with --seed for each of the seeds {seeds}."))
+            parts.append(element("p", f"and again with --seed for each of the seeds {seeds}."))
     noise, seed = group.guarantee.noise, config["run"].get("seed")
     if seed is None or (noise and not noise.startswith("simulation")):
-        said = "The noise came from the operating system and was not kept: a repeat will have other noise."
+        repeatable = "The noise came from the operating system and was not kept: a repetition will have other noise."
     else:
-        said = f"Seed {seed}: with the same versions the same numbers come again."
-    inside.append(element("p", said))
-    inside.append(element("details", element("summary", "Settings"), element("pre", element("code", to_toml(config)))))
+        repeatable = f"Seed {seed}: with the same versions you get the same numbers."
+    parts.append(element("p", repeatable))
+    parts.append(element("details", element("summary", "Settings"), element("pre", element("code", to_toml(config)))))
     if group.folders:
-        versions = saved.load_versions(group.folders[0])
-        rows = [[name, version] for name, version in versions.items()]
-        inside.append(element("details", element("summary", "Versions"), table(["what", "version"], rows, "Made with")))
-    return joined(inside)
+        versions = [[name, version] for name, version in saved.load_versions(group.folders[0]).items()]
+        listed = table(["what", "version"], versions, "Made with")
+        parts.append(element("details", element("summary", "Versions"), listed))
+    return joined(parts)

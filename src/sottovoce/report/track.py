@@ -1,7 +1,7 @@
 """`sottovoce run --track mlflow`: settings, numbers of every round and the run's files, to an MLflow store.
 
-A tracking server is another machine. What was read off private rows stays here, and so do the names of folders, users
-and machines: only what `released` leaves is sent. Where it goes is MLflow's own business (MLFLOW_TRACKING_URI, ...).
+A tracking server is another machine. What was read off private rows is not sent to it, nor are the names of folders,
+users and machines: only what `publishable.released` leaves. Where it goes is up to MLflow (MLFLOW_TRACKING_URI, ...).
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,58 +23,59 @@ from sottovoce.experiment.publishable import released
 from sottovoce.experiment.result import Result
 from sottovoce.report import figures
 
+if TYPE_CHECKING:
+    pass
+
 TRACKERS = ("mlflow",)
 EXPERIMENT = "sottovoce"  # unless MLFLOW_EXPERIMENT_NAME says otherwise
 _LONGEST = 500  # characters of a setting; config.toml has all of it
 _AT_ONCE = 1000  # numbers in one call, which is the most MLflow takes
-_PICTURED = ("test_loss", "test_accuracy")
 
 
 class Tracker:
-    """A place in an MLflow store, found before training begins: an hour later is late to learn that there is none."""
+    """An experiment in an MLflow store. It is looked up before training begins, so that a mistake costs no training."""
 
     def __init__(self, name: str) -> None:
         check.one_of("run", "tracker", name, TRACKERS)
         if find_spec("mlflow") is None:
             raise MissingData("run: --track mlflow needs MLflow. Get it with: pip install 'sottovoce[mlflow]'")
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nobody asked for a third machine to be told
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no data to a third machine that nobody asked for
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
-        with _said("Nothing was run"):
+        with _mlflow_errors("Nothing was run"):
             from mlflow import MlflowClient
 
-            self._client: Any = MlflowClient()
+            self._client: MlflowClient = MlflowClient()
             wanted = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
-            found = self._client.get_experiment_by_name(wanted)
-            self._experiment = self._client.create_experiment(wanted) if found is None else found.experiment_id
+            existing = self._client.get_experiment_by_name(wanted)
+            self._experiment = existing.experiment_id if existing else self._client.create_experiment(wanted)
         self.where = str(self._client.tracking_uri)
 
     def log(self, result: Result, folder: Path) -> str:
-        """Send a finished run that is saved in `folder`; the number MLflow gave it."""
-        shown = released(result)
-        with _said(f"The run itself is saved in {folder}"):
-            client, tags = self._client, _tags(shown)
+        """Send a finished run that is saved in `folder`; returns the number MLflow gave it."""
+        public = released(result)
+        with _mlflow_errors(f"The run itself is saved in {folder}"):
+            client, tags = self._client, _tags(public)
             run = client.create_run(self._experiment, run_name=folder.resolve().name, tags=tags).info.run_id
             try:
-                self._send(run, shown)
+                self._send(run, public)
             except BaseException:
                 client.set_terminated(run, "FAILED")
                 raise
             client.set_terminated(run)
         return run
 
-    def _send(self, run: str, shown: Result) -> None:
+    def _send(self, run: str, public: Result) -> None:
         from mlflow.entities import Metric, Param
 
         client, now = self._client, int(1000 * time.time())
-        client.log_batch(run, params=[Param(name, value) for name, value in settings(shown).items()])
-        metrics = [Metric(name, value, now, step) for name, value, step in numbers(shown)]
+        client.log_batch(run, params=[Param(name, value) for name, value in settings(public).items()])
+        metrics = [Metric(name, value, now, step) for name, value, step in numbers(public)]
         for start in range(0, len(metrics), _AT_ONCE):
             client.log_batch(run, metrics=metrics[start : start + _AT_ONCE])
         with tempfile.TemporaryDirectory() as place:
-            picture = any(name in shown.history.columns for name in _PICTURED)
-            more = figures.of_run(shown) if picture else {}
-            client.log_artifacts(run, str(store.save(shown, Path(place) / "run", more)), "run")
+            folder = store.save(public, Path(place) / "run", figures.of_run(public))
+            client.log_artifacts(run, str(folder), "run")
 
 
 def settings(result: Result) -> dict[str, str]:
@@ -86,7 +87,7 @@ def settings(result: Result) -> dict[str, str]:
 def numbers(result: Result) -> Iterator[tuple[str, float, int]]:
     """(name, value, round): means over runs, with standard deviations if there are several; only finite ones.
 
-    Of what was spent, the most: a mean over runs is nobody's guarantee.
+    Of the epsilon spent the largest is sent: no guarantee is about a mean over runs.
     """
     history = result.history
     runs = 1 + int(max(history["run"]))
@@ -100,10 +101,9 @@ def numbers(result: Result) -> Iterator[tuple[str, float, int]]:
         with np.errstate(invalid="ignore"):
             if runs > 1 and not spent and np.ptp(values, axis=1).any():
                 columns[f"{name}_std"] = values.std(axis=1, ddof=1)
-        for column, told in columns.items():
-            yield from (
-                (column, value, int(at)) for value, at in zip(told.tolist(), rounds, strict=True) if np.isfinite(value)
-            )
+        for column, numbers_of_rounds in columns.items():
+            pairs = zip(numbers_of_rounds.tolist(), rounds, strict=True)
+            yield from ((column, value, int(step)) for value, step in pairs if np.isfinite(value))
 
 
 def _tags(result: Result) -> dict[str, str]:
@@ -116,12 +116,12 @@ def _tags(result: Result) -> dict[str, str]:
 
 
 @contextmanager
-def _said(then: str) -> Iterator[None]:
-    """MLflow's refusals in one sentence."""
+def _mlflow_errors(consequence: str) -> Iterator[None]:
+    """Turn an error of MLflow into one sentence, which ends with what follows from it."""
     try:
         yield
     except Exception as error:
         if not (type(error).__module__.startswith("mlflow") or isinstance(error, OSError | ImportError)):
             raise
         why = " ".join(str(error).split())[:1000]
-        raise whole_files.StoreError(f"mlflow: cannot be used ({why}). {then}") from None
+        raise whole_files.StoreError(f"mlflow: cannot be used ({why}). {consequence}") from None

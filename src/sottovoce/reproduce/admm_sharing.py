@@ -6,36 +6,86 @@ nor its levels of noise: here the ridge is that of scikit-learn's default (1/2 |
 noise is `Published` noise for several eps per round. Gradient descent is tuned: the best of three steps.
 """
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from sottovoce.reproduce.admm_sharing_runs import ADMM, SGD, in_one_place, trained
-from sottovoce.reproduce.experiment import Cell, Claim, Experiment, Finding, Panel, Table
+import sottovoce as sv
+from sottovoce.algorithms import FDML, ADMMSharing
+from sottovoce.problems import data as datasets
+from sottovoce.problems.vertical import cut
+from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Finding, Panel, Setting, Sweep, Table
 from sottovoce.reproduce.verdicts import Rule, alike, highest, lowest, tuned
 
+SPLITS = {"a9a": (66, 57), "madelon": (200, 200, 100), "arcene": (4000, 4000, 2000)}
+BATCH = {"a9a": 64, "madelon": 64, "arcene": 10}
 STEPS = {"a9a": (0.1, 0.5, 2.0), "madelon": (0.003, 0.01, 0.03), "arcene": (1e-4, 1e-3, 1e-2)}
+DELTA = 1e-5
+ADMM, SGD = "ADMM sharing", "SGD"
 BEST_STEP = tuned("test_loss", "step", "method")
+
+
+@lru_cache(maxsize=1)
+def load(data: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    loaded = datasets.load(data, download=False)
+    assert loaded.test is not None
+    X, test = loaded.X, loaded.test[0]
+    if data != "a9a":
+        low, high = X.min(axis=0), X.max(axis=0)
+        width = np.maximum(high - low, 1e-12)
+        X, test = (np.where(high > low, 2 * (part - low) / width - 1, 0.0) for part in (X, test))
+    return X, loaded.y, test, loaded.test[1]
+
+
+def trained(
+    data: str, epochs: int, method: str = ADMM, step: float = 0.0, epsilon: float = 0.0, runs: int = 1
+) -> Columns:
+    """Objective and test loss after every epoch, with noise for `epsilon` a round (0: none)."""
+    X, y, X_test, y_test = load(data)
+    split = SPLITS[data]
+    algorithm, rounds = ADMMSharing(), 1  # in an epoch
+    if method == SGD:
+        algorithm = FDML(step=step, batch=BATCH[data])
+        rounds = algorithm.rounds_per_epoch(len(y))
+    history = sv.train(
+        algorithm,
+        sv.VerticalFederation.from_columns(X, y, split),
+        sv.Objective(sv.Logistic(), penalty=sv.L2(1 / len(y))),
+        rounds=epochs * rounds,
+        privacy=sv.Published(epsilon, DELTA) if epsilon else sv.NoPrivacy(),
+        seed=0,
+        runs=runs,
+        test=(cut(X_test, split), y_test),
+        record_every=rounds,
+    ).history
+    recorded = {name: history[name] for name in ("run", "objective", "test_loss")}
+    return {"epoch": np.rint(history["round"] / rounds), **recorded}
+
+
+def in_one_place(data: str, local: bool, epochs: int) -> Columns:
+    """scikit-learn's logistic regression, on the first party's columns or on all."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss
+
+    X, y, X_test, y_test = load(data)
+    width = SPLITS[data][0] if local else X.shape[1]
+    model = LogisticRegression(fit_intercept=False, max_iter=3000).fit(X[:, :width], y)
+    loss = float(log_loss(y_test, model.predict_proba(X_test[:, :width]), labels=[-1.0, 1.0]))
+    return {"epoch": np.arange(1.0, epochs + 1), "run": 0, "test_loss": loss}
+
 
 # ------------------------------------------------------------------------------- Figures 1(a) and 2(a): without privacy
 
 
-def _convergence(data: str, figure: str, claims: Sequence[Claim], note: str = "") -> Experiment:
-    def cells(quick: bool) -> Sequence[Cell]:
-        options = {"data": data, "epochs": 2 if quick else 40}
-        return [
-            Cell({"method": ADMM, "step": 0.0}, trained, {"method": ADMM, **options}),
-            *(
-                Cell({"method": SGD, "step": step}, trained, {"method": SGD, "step": step, **options})
-                for step in (STEPS[data][1:2] if quick else STEPS[data])
-            ),
-        ]
-
+def _convergence(data: str, figure: str, claims: tuple[Claim, ...], note: str = "") -> Experiment:
+    ours: Setting = {"method": ADMM, "step": 0.0}
+    theirs: list[Setting] = [{"method": SGD, "step": step} for step in STEPS[data]]
+    sizes = {"data": data, "epochs": 40}
     return Experiment(
         f"admm-sharing-{data}",
         "ADMM sharing",
         f"{figure}(a): objective and test loss over epochs on {data}",
-        cells,
+        Sweep(trained, [ours, *theirs], [ours, theirs[1]], sizes, {**sizes, "epochs": 2}),
         claims,
         [Panel(y, "epoch", ("method", "step"), log="y") for y in ("objective", "test_loss")],
         "Without privacy, one run each. An epoch is one round of ADMM sharing, or one pass over all samples of "
@@ -124,25 +174,25 @@ BETTER = Claim(
 )
 
 
-def _noise(data: str, figure: str, claims: Sequence[Claim]) -> Experiment:
-    def cells(quick: bool) -> Sequence[Cell]:
-        options = {"data": data, "epochs": 2 if quick else 20}
-        noisy = {"method": ADMM, "runs": 1 if quick else 5, **options}
-        return [
-            Cell({"method": NO_NOISE, "epsilon": 0.0}, trained, {"method": ADMM, **options}),
-            *(
-                Cell({"method": f"eps = {e:g}", "epsilon": e}, trained, {**noisy, "epsilon": e})
-                for e in (EPSILONS[-1:] if quick else EPSILONS)
-            ),
-            Cell({"method": ALONE, "epsilon": 0.0}, in_one_place, {"local": True, **options}),
-            Cell({"method": ALL, "epsilon": 0.0}, in_one_place, {"local": False, **options}),
-        ]
+def noisy(method: str, epsilon: float, data: str, epochs: int, runs: int) -> Columns:
+    """ADMM sharing with and without noise, or a model in one place."""
+    if method in (ALONE, ALL):
+        return in_one_place(data, method == ALONE, epochs)
+    return trained(data, epochs, epsilon=epsilon, runs=runs if epsilon else 1)
 
+
+def _levels(*epsilons: float) -> list[Setting]:
+    names = {NO_NOISE: 0.0, **{f"eps = {epsilon:g}": epsilon for epsilon in epsilons}, ALONE: 0.0, ALL: 0.0}
+    return [{"method": name, "epsilon": epsilon} for name, epsilon in names.items()]
+
+
+def _noise(data: str, figure: str, claims: tuple[Claim, ...]) -> Experiment:
+    full, quick = {"data": data, "epochs": 20, "runs": 5}, {"data": data, "epochs": 2, "runs": 1}
     return Experiment(
         f"admm-sharing-noise-{data}",
         "ADMM sharing",
         f"{figure}: test loss on {data} under noise, and of models in one place",
-        cells,
+        Sweep(noisy, _levels(*EPSILONS), _levels(EPSILONS[-1]), full, quick),
         claims,
         [Panel("test_loss", "epoch", ("method",), log="y")],
         "5 runs, 20 epochs; eps per round. The paper's noise on a party's model is not private at any level: its "

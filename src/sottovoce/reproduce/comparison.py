@@ -11,27 +11,117 @@ tuning, so the guarantee covers all of it.
 With proven noise PVP is ADMM; DVP has no proof; DP-FedAvg protects whole clients, not records.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
-from sottovoce.reproduce.comparison_runs import MAKE, NOISY_GD, SPLITS, compare, optimal
-from sottovoce.reproduce.experiment import Cell, Claim, Experiment, Finding, Panel, Table
+import numpy as np
+
+import sottovoce as sv
+from sottovoce import algorithms
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import Method
+from sottovoce.experiment.optimum import optimum
+from sottovoce.experiment.result import Result
+from sottovoce.problems import partition
+from sottovoce.report.tables import markdown_table
+from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Finding, Panel, Sweep, Table, every
+from sottovoce.reproduce.trials import Split, federation
 from sottovoce.reproduce.verdicts import CLEAR, mean, means
 
+CLIENTS, DELTA, STEPS = 100, 1e-5, 5
 LENGTHS, EPSILONS = (0.25, 1.0, 4.0, 16.0, 64.0), (0.1, 0.3, 1.0, 3.0, 10.0)
-NON_PRIVATE = "optimum, no privacy"
+GOAL = sv.Objective(sv.Logistic(), penalty=sv.L2(1e-6))
+SPLITS: Mapping[str, dict[str, Any]] = {"iid": {}, "dirichlet": {"kind": "dirichlet", "alpha": 0.1, "at_least": 100}}
+QUALITIES = ("test_accuracy", "test_loss")
+NOISY_GD, NON_PRIVATE = "noisy GD", "optimum, no privacy"
+MAKE: Mapping[str, Callable[[float], Method]] = {
+    NOISY_GD: lambda v: algorithms.DPSGD(step=v),
+    "ADMM": lambda v: algorithms.ADMM(rho=1 / v),
+    "DP-ADMM": lambda v: algorithms.DPADMM(rho=0.1, c_w=20 * v),
+    "FedSPD-DP": lambda v: algorithms.FedSPDDP(gamma=1 / v, rho=1 / (STEPS * v), local_steps=STEPS),
+    "Fed-PLT": lambda v: algorithms.FedPLT(rho=v, local_steps=STEPS),
+    "FedEPM": lambda v: algorithms.FedEPM(mu=12 / v),
+    "FedAvg": lambda v: algorithms.FedAvg(step=v, local_steps=STEPS),
+    "FedProx": lambda v: algorithms.FedProx(step=v, local_steps=STEPS),
+    "SFedAvg": lambda v: algorithms.SFedAvg(step=v, local_steps=STEPS, by_size=False),
+    "Fed-PD": lambda v: algorithms.FedPD(eta=v, local_steps=STEPS),
+    "FedLin": lambda v: algorithms.FedLin(step=v, local_steps=STEPS),
+    "LED": lambda v: algorithms.LED(step=v, local_steps=STEPS),
+    "TAMUNA": lambda v: algorithms.TAMUNA(step=v, local_steps=STEPS),
+    "5GCS": lambda v: algorithms.FiveGCS(tau=1 / v, local_steps=STEPS),
+}
 
 
-def _cells(quick: bool) -> Sequence[Cell]:
-    methods, epsilons = (list(MAKE)[:6], (1.0,)) if quick else (list(MAKE), EPSILONS)
-    splits = ("iid",) if quick else tuple(SPLITS)
-    sizes = {"lengths": LENGTHS, "rounds": (10, 50), "runs": 10, "splits": splits}
-    if quick:
-        sizes |= {"lengths": LENGTHS[1:4], "rounds": (10,), "runs": 2}
-    settings = [{"method": method, "epsilon": epsilon} for method in methods for epsilon in epsilons]
-    return [
-        *(Cell(one, compare, {**one, **sizes}) for one in settings),
-        Cell({"method": NON_PRIVATE, "epsilon": 0.0}, optimal, {"splits": splits}),
-    ]
+@lru_cache(maxsize=1)
+def synthetic(seed: int = 0) -> Split:
+    """Rows of the public shape of Adult: eight attributes with as many levels, six numbers, length 1; a random model
+    makes the labels, a quarter of them positive."""
+    rng, rows = np.random.default_rng(seed), 45222
+    blocks = [rng.beta(1, 4, size=(rows, 6))]
+    for levels in (7, 16, 7, 14, 6, 5, 2, 41):
+        blocks.append(np.eye(levels)[rng.choice(levels, size=rows, p=rng.dirichlet(np.full(levels, 0.5)))])
+    X = np.hstack(blocks)
+    X /= np.linalg.norm(X, axis=1, keepdims=True) * (1 + 1e-12)
+    score = X @ rng.normal(scale=6, size=X.shape[1])
+    chance = 1 / (1 + np.exp(np.quantile(score, 0.75) - score))
+    y = np.where(rng.random(rows) < chance, 1.0, -1.0)
+    owned = partition.iid(40000, CLIENTS, seed=seed)
+    return sv.Federation.from_arrays(X[:40000], y[:40000], owned, row_bound=1.0), (X[40000:], y[40000:])
+
+
+def _train(method: str, v: float, rounds: int, epsilon: float, runs: int, data: Split) -> Result:
+    rows, test = data
+    with warnings.catch_warnings():  # lengths that are too large diverge, and are not chosen
+        warnings.simplefilter("ignore")
+        return sv.train(
+            MAKE[method](v),
+            rows,
+            GOAL,
+            rounds=rounds,
+            privacy=sv.Proven(epsilon, DELTA, clip=1.0),
+            seed=0,
+            runs=runs,
+            test=test,
+            record_every=rounds,
+            measure_training=False,
+        )
+
+
+def chosen(method: str, epsilon: float, lengths: Sequence[float], rounds: Sequence[int]) -> tuple[float, int]:
+    """The length and rounds with the least test loss on synthetic rows."""
+
+    def loss(v: float, times: int) -> float:
+        try:
+            last = float(_train(method, v, times, epsilon, 1, synthetic()).history["test_loss"][-1])
+        except InvalidInput:  # a length that the method refuses
+            return np.inf
+        return last if np.isfinite(last) else np.inf
+
+    grid = [(v, times) for times in rounds for v in lengths]
+    return min(grid, key=lambda setting: loss(*setting))
+
+
+def compare(
+    method: str, epsilon: float, runs: int, lengths: Sequence[float], rounds: Sequence[int], splits: Sequence[str]
+) -> Columns:
+    """Test accuracy and cost on Adult with what was chosen; or the optimum without privacy, as one row per split."""
+    if method == NON_PRIVATE:
+        data = [federation(CLIENTS, **SPLITS[split]) for split in splits]
+        best = [optimum(rows, GOAL, test)[1] for rows, test in data]
+        return {"split": splits, "run": 0, **{name: [one[name] for one in best] for name in QUALITIES}}
+    v, times = chosen(method, epsilon, lengths, rounds)
+    tables = []
+    for split in splits:
+        result = _train(method, v, times, epsilon, runs, federation(CLIENTS, **SPLITS[split]))
+        spent, last = result.guarantee.epsilon, {name: result.history[name][-runs:] for name in result.history.columns}
+        assert spent is not None
+        assert spent <= epsilon * (1 + 1e-9)
+        cost = {"rounds": result.rounds, "megabytes": (last["bytes_up"] + last["bytes_down"]) / 1e6, "spent": spent}
+        measured = {name: last[name] for name in QUALITIES}
+        tables.append(Table.of({"split": split, "run": np.arange(runs), "v": v, **measured, **cost}))
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0].columns}
 
 
 def _beats_noisy_gd(method: str) -> Callable[[Table], Finding]:
@@ -46,20 +136,20 @@ def _beats_noisy_gd(method: str) -> Callable[[Table], Finding]:
         better, worse, of, without, best = list[str](), list[str](), 0, 0, dict[str, float]()
         settings = table.where(method=[method, NOISY_GD]).each("epsilon", "split")
         for (epsilon, split), rows in sorted(settings, key=lambda setting: setting[0]):
-            found = means(rows, "test_accuracy", "method")
-            if found[NOISY_GD].value < best.setdefault(split, 0.0):
+            accuracies = means(rows, "test_accuracy", "method")
+            if accuracies[NOISY_GD].value < best.setdefault(split, 0.0):
                 without += 1
                 continue
-            best[split] = found[NOISY_GD].value
-            apart = found[method].beyond(found[NOISY_GD])
+            best[split] = accuracies[NOISY_GD].value
+            apart = accuracies[method].beyond(accuracies[NOISY_GD])
             of, clear = of + 1, better if apart > CLEAR else worse if apart < -CLEAR else []
             clear.append(f"{split}, eps = {epsilon:g}")
-        said = ", ".join(
+        counts = ", ".join(
             f"{word} in {len(where)}" + (f" ({'; '.join(where)})" if where else "")
             for word, where in (("better", better), ("worse", worse))
         )
         more = f"; {without} more have no yardstick" if without else ""
-        return Finding(f"{said} of {of} settings{more}", 2 * len(better) > of and not worse)
+        return Finding(f"{counts} of {of} settings{more}", 2 * len(better) > of and not worse)
 
     return measure
 
@@ -74,43 +164,38 @@ def _optimum(split: str) -> Callable[[Table], Mapping[str, float]]:
 
 def numbers(table: Table) -> str:
     """Mean test accuracy of every method, rounds and megabytes at eps = 1."""
-    lines = []
-    for split in dict.fromkeys(table["split"].tolist()):
-        here = table.where(split=split)
-        epsilons = sorted(e for e in set(here["epsilon"].tolist()) if e > 0)
-        lines += [
-            f"Test accuracy in %, {split}, by total eps (delta = 1e-5 per record); rounds and MB sent at eps = "
-            f"{epsilons[len(epsilons) // 2]:g}:",
-            "",
-        ]
-        lines += [
-            "| method | " + " | ".join(f"{e:g}" for e in epsilons) + " | rounds | MB |",
-            "|---" * (len(epsilons) + 3) + "|",
-        ]
+    parts = []
+    for (split,), here in table.each("split"):
+        epsilons = sorted(epsilon for epsilon in set(here["epsilon"].tolist()) if epsilon > 0)
+        middle, lines = epsilons[len(epsilons) // 2], []
         for (method,), rows in here.each("method"):
             if method == NON_PRIVATE:
-                lines.append(
-                    f"| {method} | "
-                    + " | ".join([f"{100 * rows['test_accuracy'][0]:.1f}"] * len(epsilons))
-                    + " | – | – |"
-                )
+                lines.append([method, *[f"{100 * rows['test_accuracy'][0]:.1f}"] * len(epsilons), "–", "–"])
                 continue
-            cells = [mean(rows.where(epsilon=e), "test_accuracy") for e in epsilons]
-            middle = rows.where(epsilon=epsilons[len(epsilons) // 2])
-            lines.append(
-                f"| {method} | "
-                + " | ".join(f"{100 * c.value:.1f} ± {100 * c.error:.1f}" for c in cells)
-                + f" | {middle['rounds'][0]:.0f} | {middle['megabytes'][0]:.1f} |"
-            )
-        lines.append("")
-    return "\n".join(lines)
+            accuracies = [mean(rows.where(epsilon=epsilon), "test_accuracy") for epsilon in epsilons]
+            cells = [f"{100 * accuracy.value:.1f} ± {100 * accuracy.error:.1f}" for accuracy in accuracies]
+            cost = rows.where(epsilon=middle)
+            lines.append([method, *cells, f"{cost['rounds'][0]:.0f}", f"{cost['megabytes'][0]:.1f}"])
+        parts.append(
+            f"Test accuracy in %, {split}, by total eps (delta = 1e-5 per record); rounds and MB sent at eps = "
+            f"{middle:g}:\n\n"
+            + markdown_table(["method", *(f"{epsilon:g}" for epsilon in epsilons), "rounds", "MB"], lines)
+            + "\n"
+        )
+    return "\n".join(parts)
 
 
 COMPARISON = Experiment(
     "comparison",
     "Proven comparison",
     "all methods with rows at clients at the same true total (eps, delta) per record",
-    _cells,
+    Sweep(
+        compare,
+        [*every(method=MAKE, epsilon=EPSILONS), {"method": NON_PRIVATE, "epsilon": 0.0}],
+        [*every(method=list(MAKE)[:6], epsilon=(1.0,)), {"method": NON_PRIVATE, "epsilon": 0.0}],
+        {"lengths": LENGTHS, "rounds": (10, 50), "runs": 10, "splits": tuple(SPLITS)},
+        {"lengths": LENGTHS[1:4], "rounds": (10,), "runs": 2, "splits": ("iid",)},
+    ),
     [
         *(
             Claim(

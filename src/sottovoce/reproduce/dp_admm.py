@@ -5,31 +5,36 @@ paper runs each simulation 10 times; it does not say which eps and delta stay fi
 numbers of sources: here eps = 0.1, delta = 1e-3, and 1 to 400 sources.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import ADMM, DPSGD, DVP, PVP
+from sottovoce.core.contract import Method
 from sottovoce.core.round import Checkpoint
 from sottovoce.problems.rows import Rows
-from sottovoce.reproduce.adult import Method
-from sottovoce.reproduce.dp_admm_runs import DELTA, EPSILON, RHO, cell, seconds
-from sottovoce.reproduce.experiment import Cell, Claim, Experiment, Panel
+from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Value, every
+from sottovoce.reproduce.trials import Watch, federation, trained
 from sottovoce.reproduce.verdicts import above, falls, highest, lowest, rises
 
+RHO, EPSILON, DELTA = 0.1, 0.1, 1e-3
+GOALS = {norm: sv.Objective(sv.Logistic(), penalty) for norm, penalty in (("l1", sv.L1(1e-6)), ("l2", sv.L2(1e-6)))}
+C_W = {"l1": 23.0, "l2": 89.0}  # |w*| as the paper gives it
+FAMILY: Mapping[str, Method] = {"ADMM": ADMM(rho=RHO), "PVP": PVP(rho=RHO), "DVP": DVP(rho=RHO)}
+RIVALS = {"l1": ("DPSGD",), "l2": ("DPSGD", "PVP", "DVP")}  # PVP and DVP are for l2 only
 ACCURACY = "test_accuracy"
 FIGURES = {"l1": ("1", "2", "3"), "l2": ("4", "5", "6")}
 
 
-class Averages:
+class Averages(Watch):
     """The augmented objective Σ f_i(w̄_i) + ρ|w̄_i − w̄| at averages over the rounds."""
 
     def __init__(self, rows: Rows, objective: sv.Objective, algorithm: Method) -> None:
-        self.rows, self.objective, self.algorithm = rows, objective, algorithm
-        self.total: Any = 0.0
-        self.total_i: Any = 0.0
+        super().__init__(rows, objective, algorithm)
+        self.total, self.total_i = np.zeros(()), np.zeros(())
 
     def note(self, checkpoint: Checkpoint) -> None:
         self.total = self.total + self.algorithm.model(checkpoint.server)
@@ -41,30 +46,47 @@ class Averages:
         return {"augmented": (f + RHO * np.linalg.norm(w_i - w, axis=-1)).sum(axis=-1)}
 
 
-class LocalLoss(Averages):
+class LocalLoss(Watch):
     """The paper's empirical loss: that of each client's own model."""
-
-    def note(self, checkpoint: Checkpoint) -> None:
-        pass
 
     def measure(self, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
         w = checkpoint.clients.get("client.w", self.algorithm.model(checkpoint.server))
         return {"empirical_loss": self.rows.value(w).mean(axis=-1)}
 
 
+def trial(
+    norm: str,
+    rounds: int = 100,
+    trials: int = 10,
+    method: str = "DP-ADMM",
+    epsilon: float = EPSILON,
+    delta: float = DELTA,
+    clients: int = 100,
+    varied: str = "",  # a label only
+    **options: Any,
+) -> Columns:
+    """Trials in the paper's setting; one, without privacy, of a method that has no published noise."""
+    methods = {"DP-ADMM": sv.DPADMM(rho=RHO, c_w=C_W[norm]), "DPSGD": DPSGD(step=0.1), **FAMILY}
+    private = "published" in methods[method].modes
+    privacy, trials = (sv.Published(epsilon, delta), trials) if private else (sv.NoPrivacy(), 1)
+    return trained(methods[method], GOALS[norm], privacy, rounds, trials, data={"clients": clients}, **options)
+
+
+def _sizes(quick_rounds: int, **common: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What full and quick cells have in common."""
+    return common, {**common, "rounds": quick_rounds, "every": quick_rounds, "trials": 4}
+
+
 # --------------------------------------------------------------------------------------------- Figures 1 and 4: sources
 
 
 def _sources(norm: str) -> Experiment:
-    def cells(quick: bool) -> Sequence[Cell]:
-        numbers = (10, 400) if quick else (1, 10, 50, 100, 200, 400)
-        return [cell(norm, {"clients": n}, quick, clients=n) for n in numbers]
-
+    numbers, few = every(clients=(1, 10, 50, 100, 200, 400)), every(clients=(10, 400))
     return Experiment(
         f"dp-admm-figure-{FIGURES[norm][0]}",
         "DP-ADMM",
         f"Figure {FIGURES[norm][0]}: accuracy and number of data sources ({norm})",
-        cells,
+        Sweep(trial, numbers, few, *_sizes(20, norm=norm)),
         [
             Claim("with more sources the model is less accurate", "accuracy falls with n", falls(ACCURACY, "clients")),
             Claim(
@@ -79,21 +101,19 @@ def _sources(norm: str) -> Experiment:
 # ----------------------------------------------------------------------------------------- Figures 2 and 5: convergence
 
 
-def _convergence(norm: str) -> Experiment:
-    def cells(quick: bool) -> Sequence[Cell]:
-        options: dict[str, Any] = {"watch": Averages, "columns": ("objective",)}
-        values = {"epsilon": (0.01, 0.05, 0.1, 0.2), "delta": (1e-6, 1e-5, 1e-4, 1e-3)}
-        return [
-            cell(norm, {"varied": name, "epsilon": EPSILON, "delta": DELTA, name: v}, quick, **{name: v}, **options)
-            for name in values
-            for v in (values[name][::3] if quick else values[name])
-        ]
+def _varied(values: Mapping[str, Sequence[float]]) -> list[dict[str, Value]]:
+    base = {"epsilon": EPSILON, "delta": DELTA}
+    return [{"varied": name, **base, name: value} for name, each in values.items() for value in each]
 
+
+def _convergence(norm: str) -> Experiment:
+    values = {"epsilon": (0.01, 0.05, 0.1, 0.2), "delta": (1e-6, 1e-5, 1e-4, 1e-3)}
+    few = {name: each[::3] for name, each in values.items()}
     return Experiment(
         f"dp-admm-figure-{FIGURES[norm][1]}",
         "DP-ADMM",
         f"Figure {FIGURES[norm][1]}: convergence over eps and delta ({norm})",
-        cells,
+        Sweep(trial, _varied(values), _varied(few), *_sizes(20, norm=norm, watch=Averages, columns=("objective",))),
         [
             Claim(
                 f"a larger {word} converges better",
@@ -113,11 +133,6 @@ def _convergence(norm: str) -> Experiment:
 
 # --------------------------------------------------------------------------------------- Figures 3 and 6: other methods
 
-FAMILY = {"PVP": PVP(rho=RHO), "DVP": DVP(rho=RHO)}  # l2 only
-RIVALS: dict[str, dict[str, Method]] = {
-    "l1": {"DPSGD": DPSGD(step=0.1)},
-    "l2": {"DPSGD": DPSGD(step=0.1), **FAMILY},
-}
 ACCURACY_WHY = (
     "the average over 100 clients takes most of the noise of PVP and DVP away. At the clients' own models the loss "
     "has the paper's order; their accuracy was not measured, and the paper does not say which model it tests"
@@ -125,24 +140,19 @@ ACCURACY_WHY = (
 
 
 def _accuracy(norm: str) -> Experiment:
-    def cells(quick: bool) -> Sequence[Cell]:
-        options: dict[str, Any] = {"watch": LocalLoss, "columns": (ACCURACY,), "quick_rounds": 4}
-        return [
-            cell(norm, {"method": "ADMM", "epsilon": 0.0}, quick, method=ADMM(rho=RHO), **options),
-            *(
-                cell(norm, {"method": name, "epsilon": epsilon}, quick, epsilon, method=method, **options)
-                for epsilon in ((0.1,) if quick else (0.05, 0.1, 0.2))
-                for name, method in {"DP-ADMM": None, **RIVALS[norm]}.items()
-            ),
-        ]
-
-    others = ", ".join(RIVALS[norm])
-    private, ours = {"method": ["DP-ADMM", *RIVALS[norm]], "epsilon": 0.1}, {"method": "DP-ADMM"}
+    methods, others, exact = ("DP-ADMM", *RIVALS[norm]), ", ".join(RIVALS[norm]), [{"method": "ADMM", "epsilon": 0.0}]
+    private, ours = {"method": methods, "epsilon": 0.1}, {"method": "DP-ADMM"}
+    shown = {"where": {"epsilon": [0.0, 0.1]}, "title": "eps = 0.1"}
     return Experiment(
         f"dp-admm-figure-{FIGURES[norm][2]}",
         "DP-ADMM",
         f"Figure {FIGURES[norm][2]}: loss and error against other methods ({norm})",
-        cells,
+        Sweep(
+            trial,
+            exact + every(epsilon=(0.05, 0.1, 0.2), method=methods),
+            exact + every(epsilon=(0.1,), method=methods),
+            *_sizes(4, norm=norm, watch=LocalLoss, columns=(ACCURACY,)),
+        ),
         [
             Claim(
                 f"DP-ADMM has a smaller empirical loss than {others} (eps = 0.1)",
@@ -166,8 +176,8 @@ def _accuracy(norm: str) -> Experiment:
             ),
         ],
         [
-            Panel("empirical_loss", lines=("method",), where={"epsilon": [0.0, 0.1]}, title="eps = 0.1", log="y"),
-            Panel(ACCURACY, lines=("method",), where={"epsilon": [0.0, 0.1]}, title="eps = 0.1"),
+            Panel("empirical_loss", lines=("method",), log="y", **shown),
+            Panel(ACCURACY, lines=("method",), **shown),
             Panel(ACCURACY, lines=("epsilon",), where=ours, title="DP-ADMM, by eps"),
         ],
         "10 trials, delta = 1e-3. Loss at the clients' own models as the paper has it, accuracy of the global model on "
@@ -178,18 +188,24 @@ def _accuracy(norm: str) -> Experiment:
 # ------------------------------------------------------------------------------------------------------- Table II: time
 
 
-def _time(quick: bool) -> list[Cell]:
-    return [
-        Cell({"epsilon": epsilon}, seconds, {"epsilon": epsilon, "rounds": 2 if quick else 20}, alone=True)
-        for epsilon in ((0.1,) if quick else (0.01, 0.05, 0.1))
-    ]
+def seconds(epsilon: float, rounds: int) -> Columns:
+    """CPU time of the ADMM family, in turns, as multiples of DP-ADMM's."""
+    rows, _ = federation(clients=100)
+    taken: dict[str, float] = {}
+    for name, method in {"DP-ADMM": sv.DPADMM(rho=RHO, c_w=C_W["l2"]), **FAMILY}.items():
+        privacy = sv.NoPrivacy() if name == "ADMM" else sv.Published(epsilon, DELTA)
+        for times in (1, rounds):  # the first compiles
+            begun = time.process_time()
+            sv.train(method, rows, GOALS["l2"], rounds=times, privacy=privacy, seed=0, record_every=times)
+            taken[name] = time.process_time() - begun
+    return {"method": list(taken), "times_dp_admm": [value / taken["DP-ADMM"] for value in taken.values()]}
 
 
 TABLE_II = Experiment(
     "dp-admm-table-2",
     "DP-ADMM",
     "Table II: time of ADMM, PVP and DVP as multiples of DP-ADMM's",
-    _time,
+    Sweep(seconds, every(epsilon=(0.01, 0.05, 0.1)), every(epsilon=(0.1,)), {"rounds": 20}, {"rounds": 2}, alone=True),
     [
         Claim(
             "DP-ADMM takes much less time than ADMM, PVP and DVP (eps = 0.1)",

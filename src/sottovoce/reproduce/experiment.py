@@ -1,4 +1,4 @@
-"""What an experiment is: cells to run, a figure to draw, and claims of a paper to hold against what was measured.
+"""What an experiment is: cells to run, a figure to draw, and claims of a paper to compare with what was measured.
 
 A *cell* is one setting with all its trials: a function of this package and its options, so it is known by its text
 and need not be run twice. A *claim* is what a paper says, with a function that measures it and says whether it is
@@ -7,7 +7,8 @@ the same.
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ from sottovoce.core import check
 from sottovoce.privacy.noise_key import stable_text
 
 Columns = Mapping[str, Any]  # name -> one value per row; a single value stands for all rows
+Value = str | int | float
+Setting = Mapping[str, Value]
 
 
 class Table:
@@ -40,7 +43,7 @@ class Table:
     def rows(self, which: np.ndarray) -> "Table":
         return Table({name: column[which] for name, column in self.columns.items()})
 
-    def where(self, **wanted: Any) -> "Table":
+    def where(self, **wanted: Value | Sequence[Value]) -> "Table":
         """Rows in which every named column has the wanted value, or one of several."""
         keep = np.ones(len(self), dtype=bool)
         for name, value in wanted.items():
@@ -52,7 +55,7 @@ class Table:
         of = next((name for name in ("round", "epoch") if name in self.columns), None)
         return self if of is None or len(self) == 0 else self.rows(self[of] == self[of].max())
 
-    def each(self, *names: str) -> Iterator[tuple[tuple[Any, ...], "Table"]]:
+    def each(self, *names: str) -> "Iterator[tuple[tuple[Any, ...], Table]]":
         """The rows of every combination of the named columns' values, in the order they came; of none: all rows."""
         if not names:
             yield (), self
@@ -65,10 +68,8 @@ class Table:
         """One row with the mean of `y` for each of the named columns' values and each draw of the data: runs on the
         same draw are not independent."""
         groups = list(Table({**self.columns, "draw": draw}).each(*names, "draw"))
-        columns: dict[str, list[Any]] = {name: [key[at] for key, _ in groups] for at, name in enumerate(names)}
-        return Table.of(
-            {**columns, "draw": [key[-1] for key, _ in groups], y: [np.mean(rows[y]) for _, rows in groups]}
-        )
+        columns = {name: [key[at] for key, _ in groups] for at, name in enumerate((*names, "draw"))}
+        return Table.of({**columns, y: [np.mean(rows[y]) for _, rows in groups]})
 
 
 Draw = Callable[[Table], np.ndarray]  # which draw of the data each row was run on
@@ -76,21 +77,45 @@ Draw = Callable[[Table], np.ndarray]  # which draw of the data each row was run 
 
 @dataclass(frozen=True)
 class Cell:
-    """One setting with all its trials. `labels` become columns; `work(**options)` makes the others."""
+    """One setting with all its trials. Its values become columns; `work(**setting, **sizes)` makes the others."""
 
-    labels: Mapping[str, str | int | float]
+    setting: Setting
     work: Callable[..., Columns]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, Any] = field(default_factory=dict)
     alone: bool = False  # it is timed: nothing else may run meanwhile
 
     def run(self) -> Table:
-        return Table.of({**self.labels, **self.work(**self.options)})
+        return Table.of({**self.setting, **self.work(**self.setting, **self.sizes)})
 
     def digest(self) -> str:
         """The same for the same settings and the same function, in every process."""
-        settings = stable_text([sorted(self.labels.items()), sorted(self.options.items())])
+        settings = stable_text([sorted(self.setting.items()), sorted(self.sizes.items())])
         text = "\n".join([sottovoce.__version__, inspect.getsource(self.work), settings])
         return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def every(**columns: Iterable[Value]) -> list[dict[str, Value]]:
+    """A setting for every combination of the columns' values; the last column changes fastest."""
+    return [dict(zip(columns, values, strict=True)) for values in itertools.product(*columns.values())]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The cells of one function: one for each setting; with `quick` fewer settings and smaller sizes.
+
+    `sizes` and `quick_sizes` are what all cells have in common: trials, rounds, and options that are no columns.
+    """
+
+    work: Callable[..., Columns]
+    settings: Sequence[Setting]
+    quick: Sequence[Setting]
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    quick_sizes: Mapping[str, Any] = field(default_factory=dict)
+    alone: bool = False
+
+    def __call__(self, quick: bool) -> list[Cell]:
+        settings, sizes = (self.quick, self.quick_sizes) if quick else (self.settings, self.sizes)
+        return [Cell(setting, self.work, sizes, self.alone) for setting in settings]
 
 
 @dataclass(frozen=True)
@@ -131,7 +156,7 @@ class Panel:
     y: str
     x: str = "round"
     lines: Sequence[str] = ()
-    where: Mapping[str, Any] = field(default_factory=dict)
+    where: Mapping[str, Value | Sequence[Value]] = field(default_factory=dict)
     title: str = ""
     xlabel: str = ""
     ylabel: str = ""
@@ -151,15 +176,15 @@ class Experiment:
     name
         On the command line, and of the files.
     paper, shows
-        Which paper (a key of `PAPERS`), which table or figure and what is in it.
+        Which paper, which table or figure and what is in it.
     cells
-        From "is it quick?" to what to run.
+        From "is it quick?" to what to run: mostly a `Sweep`.
     claims, panels
-        What to hold against it, and what to draw.
+        What to compare with it, and what to draw.
     notes
         What is ours: trials, what the paper does not give, what was cut.
     needs
-        Data sets that do not travel with the package.
+        Data sets that do not come with the package.
     summary
         More numbers for the page, as Markdown.
     """

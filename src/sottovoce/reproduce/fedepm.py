@@ -6,15 +6,25 @@ n, or f and the gradient both larger than three rounds ago; or after `MOST` roun
 stop.
 """
 
+import time
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from sottovoce.reproduce.experiment import Cell, Claim, Experiment, Panel, Table
-from sottovoce.reproduce.fedepm_runs import METHODS, MOST, local_time, run
+import sottovoce as sv
+from sottovoce.algorithms import FedEPM, SFedAvg, SFedProx
+from sottovoce.core.contract import Method
+from sottovoce.core.participation import Everyone, KOfN
+from sottovoce.core.round import Checkpoint
+from sottovoce.problems import partition
+from sottovoce.reproduce.experiment import Cell, Claim, Columns, Experiment, Panel, Sweep, Table, every
+from sottovoce.reproduce.trials import Enough, encoded, watch
 from sottovoce.reproduce.verdicts import Which, above, alike, falls, lowest, rises
 
+BETA, FEATURES, MOST = 1e-3, 14, 100
+METHODS = ("FedEPM", "SFedAvg", "SFedProx")
 RUNS = 10  # of FedEPM on each partition
 
 
@@ -24,25 +34,118 @@ def _partition(table: Table) -> np.ndarray:
 
 OURS: Which = {"where": {"method": "FedEPM"}, "draw": _partition}
 
+# ----------------------------------------------------------------------------------------------------------- the trials
+
+
+def _rows(m: int, seed: int) -> sv.Federation:
+    adult = encoded("ranks")
+    return sv.Federation.from_arrays(adult.X, adult.y, partition.random_cuts(len(adult.y), m, seed=seed))
+
+
+def _goal(rows: sv.Federation) -> sv.Objective:
+    return sv.Objective(sv.Logistic(), penalty=sv.L2(BETA * rows.n / len(rows.y)))
+
+
+def _method(name: str, m: int, share: float, k0: int) -> Method:
+    if name == "FedEPM":
+        return FedEPM.as_in_paper(m, share, k0=k0)
+    return (SFedAvg if name == "SFedAvg" else SFedProx)(local_steps=k0)
+
+
+def _watched(algorithm: Method, seen: list[tuple[np.ndarray, np.ndarray]]) -> Method:
+    """The same method; `seen` gets the lengths of what clients release and of the noise on it."""
+    kind: Any = type(algorithm)
+
+    class Watched(kind):
+        def client(self, state: Any, down: Any, site: Any) -> Any:
+            def release(u: np.ndarray, noise: Any = None, centre: Any = None) -> np.ndarray:
+                z = site.release(u, noise, centre)
+                seen[:] = [(np.linalg.norm(u, axis=-1), np.linalg.norm(z - u, axis=-1))]
+                return z
+
+            return super().client(state, down, replace(site, release=release))
+
+    return Watched(**{each.name: getattr(algorithm, each.name) for each in fields(algorithm)})
+
+
+class _Trials:
+    """Runs on one partition: f/m and its gradient over the rounds, and what each run had when it stopped."""
+
+    def __init__(self, rows: sv.Federation, algorithm: Method, runs: int, most: int, stop: bool) -> None:
+        self.rows, self.runs, self.most, self.stop = rows, runs, most, stop
+        self.ridge = BETA * rows.n / len(rows.y)
+        self.weight = np.repeat(1 / (rows.n * rows.sizes), rows.sizes)
+        self.seen: list[tuple[np.ndarray, np.ndarray]] = []
+        self.algorithm = _watched(algorithm, self.seen)
+        self.values: list[np.ndarray] = []
+        self.slopes: list[np.ndarray] = []
+        self.ends: dict[int, tuple[float, ...]] = {}  # run -> CR, f/m, TCT, SNR
+        self.begun, self.measuring = time.process_time(), 0.0
+
+    def __call__(self, checkpoint: Checkpoint) -> None:
+        since = time.process_time()
+        k, w = checkpoint.k, self.algorithm.model(checkpoint.server)[:, 0, :]
+        margin = (self.rows.X @ w.T) * self.rows.y[:, None]
+        slope = self.ridge * w - ((self.weight * self.rows.y)[:, None] / (1 + np.exp(margin))).T @ self.rows.X
+        self.values.append(self.weight @ np.logaddexp(0, -margin) + self.ridge / 2 * np.square(w).sum(axis=-1))
+        self.slopes.append(np.square(slope).sum(axis=-1))
+        self.measuring += time.process_time() - since
+        stops = (self.slopes[-1] < 1e-9 * FEATURES) | (k == self.most)
+        if k > 3:
+            stops |= (self.values[-1] > self.values[-4]) & (self.slopes[-1] > self.slopes[-4])
+        length, noise = self.seen[0]
+        for run in np.flatnonzero(stops).tolist():
+            taken = (time.process_time() - self.begun - self.measuring) / self.runs
+            ratio = float(np.log10(length[run] / noise[run]).min())
+            self.ends.setdefault(run, (k, float(self.values[-1][run]), taken, ratio))
+        if self.stop and len(self.ends) == self.runs:
+            raise Enough
+
+
+def run(
+    method: str,
+    m: int,
+    k0: int,
+    share: float,
+    epsilon: float,
+    partitions: int,
+    runs: int,
+    most: int = MOST,
+    trace: bool = False,
+) -> Columns:
+    """CR, f/m, TCT (CPU seconds) and SNR of every trial; or with `trace` f/m over rounds, without stopping."""
+    recorded = []
+    for seed in range(partitions):
+        rows = _rows(m, seed)
+        trials = _Trials(rows, _method(method, m, share, k0), runs, most, stop=not trace)
+        options: dict[str, Any] = {"rounds": most, "seed": seed, "runs": runs, "engine": "kernel"}
+        options["participation"] = Everyone() if share == 1 else KOfN(round(share * m))
+        watch(trials.algorithm, rows, _goal(rows), sv.Published(epsilon), trials, **options)
+        if trace:
+            values = enumerate(trials.values, start=1)
+            recorded += [(seed * runs + r, k, value) for k, row in values for r, value in enumerate(row)]
+        else:
+            recorded += [(seed * runs + r, *trials.ends[r]) for r in range(runs)]
+    names = ("run", "round", "objective") if trace else ("run", "CR", "objective", "TCT", "SNR")
+    return dict(zip(names, np.array(recorded).T, strict=True))
+
+
 # ------------------------------------------------------------------------------------------------------------- Figure 2
 
 
-def _figure_2(quick: bool) -> Sequence[Cell]:
-    sizes = {"partitions": 1 if quick else 5, "runs": 1, "most": 10 if quick else 60}
-    settings = [
-        {"method": method, "m": m, "k0": k0, "share": 0.5, "epsilon": 0.1}
-        for m in ((50,) if quick else (50, 128))
-        for k0 in ((4,) if quick else (4, 12, 20))
-        for method in METHODS
-    ]
-    return [Cell(one, run, {**one, **sizes, "trace": True}) for one in settings]
-
-
+PLAIN = {"share": (0.5,), "epsilon": (0.1,)}
+TRACE = {"runs": 1, "trace": True}
 FIGURE_2 = Experiment(
     "fedepm-figure-2",
     "FedEPM",
     "Figure 2: objective over communication rounds",
-    _figure_2,
+    Sweep(
+        run,
+        every(m=(50, 128), k0=(4, 12, 20), method=METHODS, **PLAIN),
+        every(m=(50,), k0=(4,), method=METHODS, **PLAIN),
+        {"partitions": 5, "most": 60, **TRACE},
+        {"partitions": 1, "most": 10, **TRACE},
+    ),
     [
         Claim(
             "FedEPM declines the fastest",
@@ -77,16 +180,11 @@ def _sizes(method: str, quick: bool) -> dict[str, int]:
     return {"partitions": 1, "runs": 1, "most": 4} if quick else {"partitions": 20, "runs": 1}
 
 
-def _over(quick: bool, name: str, values: Sequence[float], numbers: Sequence[int] = (50,)) -> Sequence[Cell]:
+def _over(quick: bool, name: str, values: Sequence[float], numbers: Sequence[int] = (50,)) -> list[Cell]:
     """All three methods, m of `numbers` and the named values (quick: the ends); all else is as in the paper."""
-    base: dict[str, Any] = {"m": 50, "k0": 12, "share": 0.5, "epsilon": 0.1}
-    settings = [
-        {"method": method, **base, "m": m, name: value}
-        for m in numbers
-        for value in (values[:: len(values) - 1] if quick else values)
-        for method in METHODS
-    ]
-    return [Cell(one, run, {**one, **_sizes(one["method"], quick)}) for one in settings]
+    axes = {"k0": (12,), **PLAIN, name: values[:: len(values) - 1] if quick else values}
+    settings = every(m=numbers, **axes, method=METHODS)
+    return [Cell(setting, run, _sizes(str(setting["method"]), quick)) for setting in settings]
 
 
 STOPS = (
@@ -203,11 +301,16 @@ TABLE_1 = {  # (m, k0) -> seconds of SFedAvg, SFedProx, FedEPM
 }
 
 
-def _table_1(quick: bool) -> Sequence[Cell]:
-    return [
-        Cell({"m": m, "k0": k0}, local_time, {"m": m, "k0": k0, "rounds": 6 if quick else 15}, alone=True)
-        for m, k0 in ([(50, 12)] if quick else TABLE_1)
-    ]
+def local_time(m: int, k0: int, rounds: int) -> Columns:
+    """Median CPU time of a round of each method, as multiples of FedEPM's."""
+    rows, taken = _rows(m, seed=0), {}
+    options: dict[str, Any] = {"rounds": rounds, "seed": 0, "engine": "kernel", "participation": KOfN(m // 2)}
+    for method in METHODS:
+        ends = [time.process_time()]
+        algorithm, privacy = _method(method, m, 0.5, k0), sv.Published(0.1)
+        watch(algorithm, rows, _goal(rows), privacy, lambda _, ends=ends: ends.append(time.process_time()), **options)
+        taken[method] = float(np.median(np.diff(ends)[1:]))
+    return {"method": list(taken), "times_fedepm": [value / taken["FedEPM"] for value in taken.values()]}
 
 
 def _longer(method: str, number: int) -> Claim:
@@ -224,7 +327,14 @@ TABLE_I = Experiment(
     "fedepm-table-1",
     "FedEPM",
     "Table I: local computation time as multiples of FedEPM's",
-    _table_1,
+    Sweep(
+        local_time,
+        [{"m": m, "k0": k0} for m, k0 in TABLE_1],
+        [{"m": 50, "k0": 12}],
+        {"rounds": 15},
+        {"rounds": 6},
+        alone=True,
+    ),
     [_longer("SFedAvg", 0), _longer("SFedProx", 1)],
     [Panel("times_fedepm", "k0", ("method",), {"m": m}, f"m = {m}", ylabel="time, FedEPM = 1") for m in (50, 128)],
     "Median CPU time of a round of 15, clients and server together; another machine and language: only that FedEPM "

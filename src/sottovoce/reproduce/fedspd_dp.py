@@ -5,40 +5,53 @@ clipping). The paper gives neither its encoding (162 parameters; here two-class 
 the four values in each figure, nor how many trials: 10 here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.algorithms import DPSGD, DPFedAvg
+from sottovoce.algorithms import DPSGD, DPFedAvg, FedSPDDP
 from sottovoce.core.participation import KOfN
 from sottovoce.core.round import Checkpoint
-from sottovoce.problems.rows import Rows
-from sottovoce.reproduce.adult import Method
-from sottovoce.reproduce.experiment import Cell, Claim, Experiment, Panel
-from sottovoce.reproduce.fedspd_dp_runs import BATCH, DATA, DELTA, cell, claimed, client_level, method, trials
+from sottovoce.privacy import accounting, paper_noise
+from sottovoce.privacy.events import Event
+from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Value, every
+from sottovoce.reproduce.trials import Watch, federation, trained
 from sottovoce.reproduce.verdicts import declines, falls, highest, rises
 
+CLIENTS, ROUNDS, DELTA, BATCH = 100, 100, 1e-4, 10
+GOAL = sv.Objective(sv.Softmax(2), penalty=sv.L1(0.01 / CLIENTS))  # (34) has the sum over clients, here it is the mean
+DATA: dict[str, Any] = {"clients": CLIENTS, "encoding": "classes", "official": True}
+OFFICIAL_SIZE = 326  # the paper's 32 561 rows over 100 clients
+FULL, QUICK = {"rounds": ROUNDS, "trials": 10}, {"rounds": 10, "trials": 2}
 
-class Lagrangian:
+
+class Lagrangian(Watch):
     """The augmented Lagrangian value (5), with x_i the last inner iterate of a client."""
-
-    def __init__(self, rows: Rows, objective: sv.Objective, algorithm: Method) -> None:
-        self.rows, self.penalty = rows, objective.penalty
-
-    def note(self, checkpoint: Checkpoint) -> None:
-        pass
 
     def measure(self, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
         x, lam = checkpoint.clients["client.x"], checkpoint.clients["client.lam"]
         away = x - checkpoint.server.y.mean(axis=-2, keepdims=True)
-        value = self.rows.value(x) + self.penalty.value(x)
+        value = self.rows.value(x) + self.objective.penalty.value(x)
         alfv = value - (lam * away).sum(axis=-1) + 10 * np.square(away).sum(axis=-1)  # ρ/2 = 10
         return {"alfv": alfv.sum(axis=-1)}
 
 
+def fedspd(K: int, Q: int) -> FedSPDDP:
+    return FedSPDDP(rho=20.0, local_steps=Q, batch=BATCH, client_rate=K / CLIENTS)
+
+
 # ---------------------------------------------------------------------------------- Figures 2 to 4: total loss, K and Q
+
+
+def trial(rounds: int, trials: int, total: float = 1.0, K: int = 20, Q: int = 5) -> Columns:
+    """Trials in the paper's setting, with `total` as the total privacy loss that it claims."""
+    method, sizes = fedspd(K, Q), federation(**DATA)[0].sizes
+    privacy = sv.Published(method.sampling.epsilon(total, ROUNDS, sizes), DELTA, clip=1.0)  # (36)
+    options: dict[str, Any] = {"participation": KOfN(K), "watch": Lagrangian}
+    return trained(method, GOAL, privacy, rounds, trials, data=DATA, at_once=1, **options)
+
 
 STUCK = (
     "with rows of length 1, as G = 1 asks for, the steps (35) hardly move the model in 100 rounds: accuracy stays at "
@@ -47,14 +60,20 @@ STUCK = (
 
 
 def _figure(
-    number: int, by: str, shows: str, cells: Callable[[bool], Sequence[Cell]], claims: Sequence[Claim]
+    number: int,
+    by: str,
+    shows: str,
+    values: Sequence[Value],
+    few: Sequence[Value],
+    stated: Sequence[Claim],
+    **fixed: float,
 ) -> Experiment:
     return Experiment(
         f"fedspd-dp-figure-{number}",
         "FedSPD-DP",
         f"Figure {number}: accuracy and ALFV for four {shows}",
-        cells,
-        claims,
+        Sweep(trial, every(**{by: values}), every(**{by: few}), FULL | fixed, QUICK | fixed),
+        stated,
         [
             Panel("test_accuracy", lines=(by,)),
             Panel("alfv", lines=(by,), ylabel="ALFV", log="y"),
@@ -68,10 +87,8 @@ FIGURE_2 = _figure(
     2,
     "total",
     "total privacy losses",
-    lambda quick: [
-        cell({"total": total}, quick, Lagrangian, total=total)
-        for total in ((0.5, 10.0) if quick else (0.5, 1.0, 3.0, 10.0))
-    ],
+    (0.5, 1.0, 3.0, 10.0),
+    (0.5, 10.0),
     [
         Claim("a larger total privacy loss gives a better accuracy", "rises", rises("test_accuracy", "total"), STUCK),
         Claim("and a smaller objective", "falls", falls("objective", "total"), robust=True),
@@ -88,7 +105,8 @@ FIGURE_3 = _figure(
     3,
     "K",
     "numbers of clients a round",
-    lambda quick: [cell({"K": k}, quick, Lagrangian, k=k) for k in ((10, 50) if quick else (10, 20, 50, 100))],
+    (10, 20, 50, 100),
+    (10, 50),
     [
         Claim(
             "more clients a round, faster convergence (accuracy)", "rises with K", rises("test_accuracy", "K"), STUCK
@@ -111,9 +129,8 @@ FIGURE_4 = _figure(
     4,
     "Q",
     "numbers of local steps",
-    lambda quick: [
-        cell({"Q": q}, quick, Lagrangian, total=3.0, k=10, q=q) for q in ((2, 10) if quick else (2, 5, 10, 20))
-    ],
+    (2, 5, 10, 20),
+    (2, 10),
     [
         Claim("more local steps, better accuracy", "rises with Q", rises("test_accuracy", "Q"), STUCK),
         Claim("more local steps, smaller objective", "falls with Q", falls("objective", "Q")),
@@ -124,28 +141,34 @@ FIGURE_4 = _figure(
             "up to round 80 it rises with Q, and at the end it has no order",
         ),
     ],
+    total=3.0,
+    K=10,
 )
 
 # ---------------------------------------------------------------------------------------------- Figure 5: other methods
 
 
-def _against(quick: bool) -> Sequence[Cell]:
-    found = []
-    some: dict[str, Any] = {"participation": KOfN(20)}
-    same: dict[str, Any] = {"participation": sv.Everyone(), "data": {**DATA, "first": 20}}  # 20 clients in every round
-    for epsilon in (1.0,) if quick else (0.1, 1.0):
-        published = sv.Published(epsilon, DELTA, clip=1.0)
-        methods: dict[str, tuple[Method, Any, dict[str, Any]]] = {
-            "FedSPD-DP": (method(20, 5), published, some),
-            "DP-SGD": (DPSGD(step=0.1), published, same),
-            "DP-FedAvg": (DPFedAvg(step=0.1, local_steps=5, batch=BATCH), client_level(epsilon), some),
-            "DP-ADMM": (sv.DPADMM(rho=20.0, c_w=1.0, theorem=3), published, same),
-        }
-        for name, (algorithm, privacy, options) in methods.items():
-            found.append(trials({"method": name, "epsilon": epsilon}, quick, algorithm, privacy, **options))
-    return found
+def client_level(epsilon: float) -> sv.Proven:
+    """The noise of the classical Gaussian mechanism for (epsilon, delta) a round, as a budget for the whole run."""
+    multiplier = paper_noise.gaussian_factor(epsilon, DELTA)
+    total = accounting.epsilon({Event("gaussian", multiplier, relation="replace-client"): ROUNDS}, DELTA)
+    return sv.Proven(total * (1 + 1e-9), DELTA, clip=1.0, unit="client")
 
 
+def against(method: str, epsilon: float, rounds: int, trials: int) -> Columns:
+    """Trials of one of four methods at eps a round, with 20 of the clients a round, or the same 20 in every round."""
+    published, some, same = sv.Published(epsilon, DELTA, clip=1.0), KOfN(20), sv.Everyone()
+    algorithm, privacy, participation = {
+        "FedSPD-DP": (fedspd(20, 5), published, some),
+        "DP-SGD": (DPSGD(step=0.1), published, same),
+        "DP-FedAvg": (DPFedAvg(step=0.1, local_steps=5, batch=BATCH), client_level(epsilon), some),
+        "DP-ADMM": (sv.DPADMM(rho=20.0, c_w=1.0, theorem=3), published, same),
+    }[method]
+    data = DATA if participation is some else {**DATA, "first": 20}
+    return trained(algorithm, GOAL, privacy, rounds, trials, data=data, at_once=1, participation=participation)
+
+
+METHODS = ("FedSPD-DP", "DP-SGD", "DP-FedAvg", "DP-ADMM")
 SLOWEST = (
     "nobody gets above the share of the larger class, 0.754, in 100 rounds; from 0.6931 at the start FedSPD-DP brings "
     "the objective to {}, DP-SGD to {}, DP-ADMM to {}"
@@ -155,7 +178,7 @@ FIGURE_5 = Experiment(
     "fedspd-dp-figure-5",
     "FedSPD-DP",
     "Figure 5: against DP-SGD, DP-FedAvg and DP-ADMM at eps = 0.1 and 1 a round",
-    _against,
+    Sweep(against, every(epsilon=(0.1, 1.0), method=METHODS), every(epsilon=(1.0,), method=METHODS), FULL, QUICK),
     [
         *(
             Claim(
@@ -186,23 +209,24 @@ FIGURE_5 = Experiment(
 # -------------------------------------------------------------------------------------------- Figure 6: what is claimed
 
 
-def _claimed(quick: bool) -> Sequence[Cell]:
-    lines = [("DP-ADMM", 100, False)] + [("FedSPD-DP", k, r) for k in (100, 20) for r in (False, True)]
-    return [
-        Cell(
-            {"method": name, "clients": k, "sampling": "WR" if r else "WOR"},
-            claimed,
-            {"method": name, "k": k, "replacement": r},
-        )
-        for name, k, r in lines
-    ]
+def claimed(method: str, clients: int, sampling: str) -> Columns:
+    """The total that the papers claim after t rounds of (0.1, 1e-4) each; `sampling` with replacement (WR) or not."""
+    rounds = np.arange(5, ROUNDS + 1, 5)
+    if method == "DP-ADMM":
+        return {"round": rounds, "total": [paper_noise.moments_total(int(t), 0.1, DELTA) for t in rounds]}
+    q = paper_noise.fedspd_data_rate(5, BATCH, OFFICIAL_SIZE, sampling == "WR")
+    return {"round": rounds, "total": [paper_noise.fedspd_total(0.1, int(t), q, clients / CLIENTS) for t in rounds]}
 
 
+CLAIMED = [
+    {"method": "DP-ADMM", "clients": 100, "sampling": "WOR"},
+    *every(method=("FedSPD-DP",), clients=(100, 20), sampling=("WOR", "WR")),
+]
 FIGURE_6 = Experiment(
     "fedspd-dp-figure-6",
     "FedSPD-DP",
     "Figure 6: total privacy loss that is claimed, all or 20 of 100 clients a round",
-    _claimed,
+    Sweep(claimed, CLAIMED, CLAIMED),
     [
         Claim(
             "claimed total of DP-ADMM above that of FedSPD-DP, all clients",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.experiment import whole_files
+from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce import runner
 from sottovoce.reproduce.experiment import Claim, Experiment, Table
 
@@ -32,9 +33,9 @@ def verdicts(experiment: Experiment, table: Table, robust_only: bool = False) ->
 
 
 def _verdict(experiment: Experiment, claim: Claim, table: Table) -> Verdict:
-    found = claim.measure(table)
+    finding = claim.measure(table)
     return Verdict(
-        experiment.name, claim.says, claim.paper, found.measured, found.same, "" if found.same else claim.why
+        experiment.name, claim.says, claim.paper, finding.measured, finding.same, "" if finding.same else claim.why
     )
 
 
@@ -54,7 +55,7 @@ def text(experiments: Mapping[str, Experiment], out: Path) -> str:
     for experiment in experiments.values():
         by_paper.setdefault(experiment.paper, []).append(experiment)
     for paper, group in by_paper.items():
-        found: list[Verdict] = []
+        decided: list[Verdict] = []
         body = []
         for experiment in group:
             data = out / f"{experiment.name}.parquet"
@@ -63,11 +64,11 @@ def text(experiments: Mapping[str, Experiment], out: Path) -> str:
                 continue
             table, quick = runner.read(data)
             rows = verdicts(experiment, table, robust_only=quick)
-            found += rows
+            decided += rows
             body.append(_section(experiment, table, rows, quick, out.name))
-        held = sum(row.same for row in found)
+        held = sum(row.same for row in decided)
         run = sum((out / f"{experiment.name}.parquet").exists() for experiment in group)
-        summary.append(f"| {paper} | {run} of {len(group)} | {len(found)} | {held} | {len(found) - held} |")
+        summary.append(f"| {paper} | {run} of {len(group)} | {len(decided)} | {held} | {len(decided) - held} |")
         sections.append(f"## {paper}\n\n" + "\n".join(body))
     return _HEAD + "\n".join(summary) + "\n\n" + "\n".join(sections)
 
@@ -96,15 +97,9 @@ def _section(experiment: Experiment, table: Table, rows: list[Verdict], quick: b
     if experiment.summary is not None:
         lines += [experiment.summary(table)]
     if rows:
-        lines += ["| the paper says | its number or order | we measure | verdict |", "|---|---|---|---|"]
-        for row in rows:
-            verdict = f"**{row.word()}**" + (f": {row.why}" if row.why else "")
-            lines.append(
-                " | ".join(["| " + _cell(row.says), _cell(row.paper), _cell(row.measured), _cell(verdict)]) + " |"
-            )
-        lines.append("")
+        cells = [
+            [row.says, row.paper, row.measured, f"**{row.word()}**" + (f": {row.why}" if row.why else "")]
+            for row in rows
+        ]
+        lines += [markdown_table(["the paper says", "its number or order", "we measure", "verdict"], cells), ""]
     return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.experiment import whole_files
 from sottovoce.reproduce.experiment import Cell, Experiment, Table
+
+if TYPE_CHECKING:
+    from pyarrow import Table as ArrowTable
 
 Progress = Callable[[str, int, int], None]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
@@ -111,7 +114,7 @@ def _together(experiment: Experiment, out: Path, parts: Sequence[Path], quick: b
     return read(path)[0]
 
 
-def _write(path: Path, table: Any) -> None:
+def _write(path: Path, table: "ArrowTable") -> None:
     from pyarrow import parquet
 
     sink = io.BytesIO()

@@ -12,9 +12,10 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.reproduce.experiment import Draw, Finding, Table
+from sottovoce.reproduce.experiment import Draw, Finding, Table, Value
 
 Rule = Callable[[Table], Finding]
+Key = Any  # a value of one column, or a tuple of values of several
 CLEAR, SLIGHT = 3, 2  # standard errors: a difference that counts; one that does not
 
 
@@ -43,7 +44,7 @@ def mean(table: Table, y: str) -> Mean:
     return Mean.of(np.asarray(table[y], dtype=np.float64))
 
 
-def means(table: Table, y: str, by: str) -> dict[Any, Mean]:
+def means(table: Table, y: str, by: str) -> dict[Key, Mean]:
     return {key: mean(rows, y) for (key,), rows in table.each(by)}
 
 
@@ -53,8 +54,8 @@ def tuned(y: str, over: str, *each: str) -> Callable[[Table], Table]:
     def best(table: Table) -> Table:
         numbered, kept = Table({**table.columns, "row": np.arange(len(table))}), []
         for _, rows in numbered.each(*each):
-            found = means(rows.at_end(), y, over)
-            kept += rows.where(**{over: min(found, key=lambda value: found[value].value)})["row"].tolist()
+            qualities = means(rows.at_end(), y, over)
+            kept += rows.where(**{over: min(qualities, key=lambda value: qualities[value].value)})["row"].tolist()
         return table.rows(np.array(sorted(kept), dtype=int))
 
     return best
@@ -64,14 +65,14 @@ class Which(TypedDict, total=False):
     """What a rule compares: `y` in the last round (or whichever `where` names), for each value of `by`."""
 
     of: Callable[[Table], Table]  # done first, see `tuned`
-    where: Mapping[str, Any]  # only rows that have these values
+    where: Mapping[str, Value | Sequence[Value]]  # only rows that have these values
     each: Sequence[str]  # the rule must hold for every combination of these columns' values
     draw: Draw  # rows on the same draw of the data are averaged first
     paired: Draw  # so too, and all are run on the same draws: differences are taken draw by draw
     median: bool  # medians, which have no tolerance here
 
 
-class Compared:
+class Groups:
     """`y` for each value of `by`, in one setting."""
 
     def __init__(self, table: Table, y: str, by: Sequence[str], which: Which) -> None:
@@ -86,7 +87,7 @@ class Compared:
         if which.get("median"):
             self.means = {key: Mean(float(np.median(rows[y])), 0.0) for key, rows in groups.items()}
 
-    def apart(self, high: Any, low: Any) -> float:
+    def apart(self, high: Key, low: Key) -> float:
         """How many standard errors of the difference `high` lies above `low`."""
         if not self.paired:
             return self.means[high].beyond(self.means[low])
@@ -94,14 +95,14 @@ class Compared:
         check.require(bool(pairs), "verdict", f"{high!r} and {low!r} have no draw of the data in common")
         return Mean.of([above - below for above, below in pairs]).beyond(Mean(0.0, 0.0))
 
-    def climbs(self, keys: Sequence[Any]) -> bool:
+    def climbs(self, keys: Sequence[Key]) -> bool:
         """The ends are clearly apart, and no two neighbours more than slightly the wrong way round: where all share
         one mean, a wrong "yes" is a 3-sigma event (with two or three trials, for which errors are not well known,
         a more likely one)."""
         steady = all(self.apart(high, low) > -SLIGHT for low, high in itertools.pairwise(keys))
         return steady and self.apart(keys[-1], keys[0]) > CLEAR
 
-    def least(self) -> Any:
+    def least(self) -> Key:
         return min(self.means, key=lambda key: self.means[key].value)
 
     def values(self) -> list[float]:
@@ -113,118 +114,118 @@ class Compared:
 
 def rises(y: str, by: str, **which: Unpack[Which]) -> Rule:
     """The mean of `y` rises with `by`."""
-    return _rule(y, by, which, lambda found: found.climbs(sorted(found.means)), _in_order)
+    return _rule(y, by, which, lambda groups: groups.climbs(sorted(groups.means)), _in_order)
 
 
 def falls(y: str, by: str, **which: Unpack[Which]) -> Rule:
-    return _rule(y, by, which, lambda found: found.climbs(sorted(found.means)[::-1]), _in_order)
+    return _rule(y, by, which, lambda groups: groups.climbs(sorted(groups.means)[::-1]), _in_order)
 
 
-def lowest(y: str, by: str, winner: Any, **which: Unpack[Which]) -> Rule:
+def lowest(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rule:
     """The mean of `y` is clearly lower for `winner` than for any other value of `by`."""
-    return _first(y, by, winner, which, lambda found, other: found.apart(other, winner))
+    return _first(y, by, winner, which, lambda groups, other: groups.apart(other, winner))
 
 
-def highest(y: str, by: str, winner: Any, **which: Unpack[Which]) -> Rule:
-    return _first(y, by, winner, which, lambda found, other: found.apart(winner, other))
+def highest(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rule:
+    return _first(y, by, winner, which, lambda groups, other: groups.apart(winner, other))
 
 
 def alike(y: str, by: str, within: float, relative: bool = False, **which: Unpack[Which]) -> Rule:
     """The means of `y` differ by less than `within`, or by less than that share of the least."""
 
-    def decide(found: Compared) -> bool:
-        values = found.values()
+    def decide(groups: Groups) -> bool:
+        values = groups.values()
         return len(values) > 1 and max(values) - min(values) < within * (min(values) if relative else 1)
 
-    def say(found: Compared) -> str:
-        return f"{min(found.values()):.4g} to {max(found.values()):.4g}" if which.get("each") else found.listed()
+    def describe(groups: Groups) -> str:
+        return f"{min(groups.values()):.4g} to {max(groups.values()):.4g}" if which.get("each") else groups.listed()
 
-    return _rule(y, by, which, decide, say)
+    return _rule(y, by, which, decide, describe)
 
 
 def above(
-    y: str, by: str | Sequence[str], level: float, paper: Mapping[Any, float] | None = None, **which: Unpack[Which]
+    y: str, by: str | Sequence[str], level: float, paper: Mapping[Key, float] | None = None, **which: Unpack[Which]
 ) -> Rule:
     """Every mean of `y` is above `level`; printed next to the paper's own numbers, if given."""
     columns = () if isinstance(by, str) else by
     own = {key: f" ({number:.2g})" for key, number in (paper or {}).items()}
 
-    def say(found: Compared) -> str:
-        each = (f"{_named(key, columns)}: {one.value:.2g}{own.get(key, '')}" for key, one in found.means.items())
+    def describe(groups: Groups) -> str:
+        each = (f"{_named(key, columns)}: {one.value:.2g}{own.get(key, '')}" for key, one in groups.means.items())
         return ", ".join(each) + (" (in brackets the paper's)" if own else "")
 
-    return _rule(y, by, which, lambda found: min(found.values()) > level, say)
+    return _rule(y, by, which, lambda groups: min(groups.values()) > level, describe)
 
 
-def meets(y: str, by: str | Sequence[str], numbers: Mapping[Any, float], **which: Unpack[Which]) -> Rule:
+def meets(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], **which: Unpack[Which]) -> Rule:
     """Each of the paper's numbers, from one draw of the data, lies within two standard deviations between draws."""
 
-    def spread(found: Compared, key: Any) -> float:
-        return float(np.std(list(found.draws[key].values()), ddof=1))
+    def spread(groups: Groups, key: Key) -> float:
+        return float(np.std(list(groups.draws[key].values()), ddof=1))
 
-    def decide(found: Compared) -> bool:
-        return all(abs(found.means[key].value - number) <= 2 * spread(found, key) for key, number in numbers.items())
+    def decide(groups: Groups) -> bool:
+        return all(abs(groups.means[key].value - number) <= 2 * spread(groups, key) for key, number in numbers.items())
 
-    def say(found: Compared) -> str:
-        return ", ".join(f"{found.means[key].value:.3g} (sd {spread(found, key):.2g})" for key in numbers)
+    def describe(groups: Groups) -> str:
+        return ", ".join(f"{groups.means[key].value:.3g} (sd {spread(groups, key):.2g})" for key in numbers)
 
-    return _rule(y, by, which, decide, say)
+    return _rule(y, by, which, decide, describe)
 
 
 def least_at(y: str, by: str, low: float, high: float, **which: Unpack[Which]) -> Rule:
     """The least mean of `y` is that of a value of `by` from `low` to `high`."""
 
-    def say(found: Compared) -> str:
-        return f"least at {found.least():g} ({found.means[found.least()]})"
+    def describe(groups: Groups) -> str:
+        return f"least at {groups.least():g} ({groups.means[groups.least()]})"
 
-    return _rule(y, by, which, lambda found: low <= found.least() <= high, say)
+    return _rule(y, by, which, lambda groups: low <= groups.least() <= high, describe)
 
 
 def rises_both_ways(y: str, by: str, **which: Unpack[Which]) -> Rule:
     """The mean of `y` rises from its least towards both ends of `by`."""
 
-    def decide(found: Compared) -> bool:
-        keys = sorted(found.means)
-        best = keys.index(found.least())
-        return found.climbs(keys[best:]) and found.climbs(keys[best::-1])
+    def decide(groups: Groups) -> bool:
+        keys = sorted(groups.means)
+        best = keys.index(groups.least())
+        return groups.climbs(keys[best:]) and groups.climbs(keys[best::-1])
 
-    def say(found: Compared) -> str:
-        keys = (min(found.means), found.least(), max(found.means))
-        return ", ".join(f"{found.means[key]} at {key:g}" for key in keys)
+    def describe(groups: Groups) -> str:
+        keys = (min(groups.means), groups.least(), max(groups.means))
+        return ", ".join(f"{groups.means[key]} at {key:g}" for key in keys)
 
-    return _rule(y, by, which, decide, say)
+    return _rule(y, by, which, decide, describe)
 
 
 def declines(y: str, **which: Unpack[Which]) -> Rule:
     """The mean of `y` ends clearly below its first record, and not clearly above its least."""
 
-    def decide(found: Compared) -> bool:
-        first, last = min(found.means), max(found.means)
-        return found.apart(first, last) > CLEAR and not found.apart(last, found.least()) > CLEAR
+    def decide(groups: Groups) -> bool:
+        first, last = min(groups.means), max(groups.means)
+        return groups.apart(first, last) > CLEAR and not groups.apart(last, groups.least()) > CLEAR
 
-    def say(found: Compared) -> str:
-        first, last, least = (found.means[k].value for k in (min(found.means), max(found.means), found.least()))
-        return f"{first:.4g} to {last:.4g}, least {least:.4g} after {found.least():g} rounds"
+    def describe(groups: Groups) -> str:
+        first, last, least = (groups.means[k].value for k in (min(groups.means), max(groups.means), groups.least()))
+        return f"{first:.4g} to {last:.4g}, least {least:.4g} after {groups.least():g} rounds"
 
-    return _rule(y, "round", which, decide, say)
+    return _rule(y, "round", which, decide, describe)
 
 
-def _first(y: str, by: str, winner: Any, which: Which, lead: Callable[[Compared, Any], float]) -> Rule:
-    def others(found: Compared) -> list[Any]:
-        return [key for key in found.means if key != winner]
+def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups, Key], float]) -> Rule:
+    def others(groups: Groups) -> list[Key]:
+        return [key for key in groups.means if key != winner]
 
-    def say(found: Compared) -> str:
+    def describe(groups: Groups) -> str:
         """All in one setting; in each of several, against whom it is least clear."""
         if not which.get("each"):
-            return found.listed()
-        ours = found.means[winner].value
-        other = min(others(found), key=lambda key: (lead(found, key), abs(found.means[key].value - ours)))
-        errors = lead(found, other)
+            return groups.listed()
+        ours = groups.means[winner].value
+        other = min(others(groups), key=lambda key: (lead(groups, key), abs(groups.means[key].value - ours)))
+        errors = lead(groups, other)
         clear = f" ({errors:.1f})" if np.isfinite(errors) else ""
-        return f"{ours:.3g} against {found.means[other].value:.3g} of {other}{clear}"
+        return f"{ours:.3g} against {groups.means[other].value:.3g} of {other}{clear}"
 
-    def decide(found: Compared) -> bool:
-        return len(found.means) > 1 and all(lead(found, other) > CLEAR for other in others(found))
+    def decide(groups: Groups) -> bool:
+        return len(groups.means) > 1 and all(lead(groups, other) > CLEAR for other in others(groups))
 
     note = ""
     if which.get("median"):
@@ -232,15 +233,15 @@ def _first(y: str, by: str, winner: Any, which: Which, lead: Callable[[Compared,
     elif which.get("each"):
         difference = "paired differences" if "paired" in which else "the difference"
         note = f" (against whom it is least clear; in brackets: standard errors of {difference})"
-    return _rule(y, by, which, decide, say, note)
+    return _rule(y, by, which, decide, describe, note)
 
 
 def _rule(
     y: str,
     by: str | Sequence[str],
     which: Which,
-    decide: Callable[[Compared], bool],
-    say: Callable[[Compared], str] = Compared.listed,
+    decide: Callable[[Groups], bool],
+    describe: Callable[[Groups], str] = Groups.listed,
     note: str = "",
 ) -> Rule:
     columns = (by,) if isinstance(by, str) else tuple(by)
@@ -249,21 +250,23 @@ def _rule(
     def measure(table: Table) -> Finding:
         table = which.get("of", lambda all_: all_)(table).where(**which.get("where", {}))
         table = table if "round" in columns else table.at_end()
-        settings = [(key, Compared(rows, y, columns, which)) for key, rows in table.each(*each)]
-        said = "; ".join(f"{_named(key, each)}: {say(found)}" if each else say(found) for key, found in settings)
-        return Finding(said + note, bool(settings) and all(decide(found) for _, found in settings))
+        settings = [(key, Groups(rows, y, columns, which)) for key, rows in table.each(*each)]
+        text = "; ".join(
+            f"{_named(key, each)}: {describe(groups)}" if each else describe(groups) for key, groups in settings
+        )
+        return Finding(text + note, bool(settings) and all(decide(groups) for _, groups in settings))
 
     return measure
 
 
-def _in_order(found: Compared) -> str:
-    keys = sorted(found.means)
-    said = ", ".join(f"{_named(key)}: {found.means[key]}" for key in keys)
-    errors = abs(found.apart(keys[-1], keys[0]))
-    return said + (f" (ends {errors:.1f} standard errors of paired differences apart)" if found.paired else "")
+def _in_order(groups: Groups) -> str:
+    keys = sorted(groups.means)
+    text = ", ".join(f"{_named(key)}: {groups.means[key]}" for key in keys)
+    errors = abs(groups.apart(keys[-1], keys[0]))
+    return text + (f" (ends {errors:.1f} standard errors of paired differences apart)" if groups.paired else "")
 
 
-def _named(key: Any, columns: Sequence[str] = ()) -> str:
+def _named(key: Key, columns: Sequence[str] = ()) -> str:
     """A value, or several: numbers with the names of their columns, where those are given."""
     values = key if isinstance(key, tuple) else (key,)
     names = [f"{name} = " for name in columns] or [""] * len(values)

@@ -85,7 +85,7 @@ class ClientDoor(ProvenDoor):
                 played, _ = visit.play(visit.before, visit.oracle, releases)
                 after = _finite(played, public_after) if len(releases) == len(promised) else None
             except Exception as error:
-                if error is self._ledger_error:
+                if self._of_ledger(error):
                     raise  # a ledger raised it, not what an algorithm does with exact numbers
                 after = None
             if after is None and visit.clients > 1:
@@ -94,15 +94,17 @@ class ClientDoor(ProvenDoor):
                 releases(u, centre=centre)
         return public_after if after is None else after, releases.message(type(public_up), places)
 
+    def _of_ledger(self, error: Exception) -> bool:
+        return error is self._ledger_error
+
     def _one_by_one(self, visit: Visit) -> tuple[Any, Any]:
         """The round of each client by itself; what was released of it before, stays released."""
-        rounds = []
+        rounds: list[tuple[Any, Any]] = []
         for place in range(visit.clients):
             alone = visit.alone(place)
             alone.releases.before = visit.releases.of_client(place)
             rounds.append(self.take_part(alone))
-        after, up = zip(*rounds, strict=True)
-        return codec.stacked(after), codec.stacked(up)
+        return codec.stacked([after for after, _ in rounds]), codec.stacked([up for _, up in rounds])
 
 
 class _Rehearsal:
@@ -123,14 +125,17 @@ class _Rehearsal:
 
 def _public_answers(oracle: Oracle, zeros: np.ndarray, moments_width: int) -> Oracle:
     """The same oracle, but for its answers: they are what anybody could say."""
-    return replace(
-        oracle,
-        grad=lambda w: zeros,
-        argmin=lambda centre, *_, **__: zeros + centre,
-        prox_steps=lambda start, spec: zeros + start,
-        descent=lambda start, spec: zeros + start,
-        moments=lambda kappa, slope_bound=0.0: np.zeros((*zeros.shape[:-1], moments_width)),
-    )
+
+    def beside(point: np.ndarray, *_: object, **__: object) -> np.ndarray:
+        return zeros + point
+
+    def nothing(*_: object) -> np.ndarray:
+        return np.zeros((*zeros.shape[:-1], moments_width))
+
+    def flat(w: np.ndarray) -> np.ndarray:
+        return zeros
+
+    return replace(oracle, grad=flat, argmin=beside, prox_steps=beside, descent=beside, moments=nothing)
 
 
 def _finite(states: Any, instead: Any) -> Any:

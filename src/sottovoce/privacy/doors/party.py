@@ -18,7 +18,7 @@ from sottovoce.core.contract import Claim, ColumnOracle, Kept
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import sensitivity
-from sottovoce.privacy.doors.base import Door, Numbers
+from sottovoce.privacy.doors.base import Door, Numbers, untouched
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question, Releases, Sealed, quietly
 from sottovoce.privacy.modes import PrivacyMode, ProvenColumns, Published
@@ -188,7 +188,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         if not self.privacy.model or self.privacy.secret_noise:
             return None
         everyone = np.ones(self.shape(len(local)), dtype=bool)
-        intercept, self.intercept = self.intercept, lambda answer, *_: answer  # nothing is given out
+        intercept, self.intercept = self.intercept, untouched  # nothing is given out
         try:
             with quietly():
                 x = self.looked_at(kept, local)

@@ -70,7 +70,8 @@ class ProvenDoor(Door):
         return answer
 
     def must_afford(self, question: Question) -> None:
-        """Refuse, before anything is computed, what the budget does not hold."""
+        """Refuse, before anything is computed, what the budget does not hold, or noise that cannot be drawn."""
+        discrete_noise.sampler()
         for event, places in self.charged(question.local, question.part):
             able = self.ledger.afford(event, 1, question.local[places], None)
             if (question.active[..., places] & ~able).any():
@@ -110,7 +111,8 @@ class ProvenDoor(Door):
             )
             streams = self.key.bits(who, question.local, question.k, purpose, question.number, arrays)
         kind: Any = "laplace" if self.event_of(question.part).mechanism == "laplace" else "gaussian"
-        return self.intercept(discrete_noise.noised(kind, scale, exact, streams) * step)
+        noisy = discrete_noise.noised(kind, scale, exact, streams) * step
+        return self.intercept(noisy, exact * step, scale * step, kind)
 
     def grid_scale(self, part: Part, sensitivity: float) -> float:
         """The scale of discrete noise in grid steps: the event's own, or that of its multiplier."""

@@ -191,7 +191,8 @@ class RecordDoor(ProvenDoor):
         """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
         longest = float(np.hypot(slope, kappa))
         records = [self.exact.moments_of_records(int(client), kappa, row_bound, slope) for client in local]
-        return np.stack([mechanisms.to_grid(own, longest).sum(axis=0) for own in records])
+        sums = np.stack([mechanisms.grid_sum(own, longest) for own in records])
+        return np.broadcast_to(sums, (*self.shape(len(local)), sums.shape[-1]))  # each run has noise of its own
 
     def _moments_from_grid(self, sums: np.ndarray, kappa: float, slope: float, question: Question) -> np.ndarray:
         """Moments of integer sums, with discrete noise."""
@@ -296,12 +297,12 @@ class RecordDoor(ProvenDoor):
         drawn, starts = self.drawn(question), np.concatenate([[0], np.cumsum(self.exact.sizes[local])])
         for place in np.ndindex(points.shape[:-1]):
             client = int(local[place[-1]])
-            rows = np.arange(self.exact.sizes[client])
+            rows: np.ndarray = np.arange(int(self.exact.sizes[client]))
             if drawn is not None:
                 rows = np.flatnonzero(drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))])
             for some in np.array_split(rows, max(1, len(rows) * self.exact.dim // _AT_ONCE)):
                 examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm, some)
-                sums[place] += mechanisms.to_grid(examples, self.privacy.clip, self._norm).sum(axis=0)
+                sums[place] += mechanisms.grid_sum(examples, self.privacy.clip, self._norm)
         return sums
 
     def _from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The exit of a door: what an algorithm releases in a round, and the upload that is made of it."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -63,7 +63,7 @@ class Sealed:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def quietly() -> Generator[None]:
     """No warning of what is computed inside: it would depend on private numbers."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,6 +1,7 @@
 """a9a of LIBSVM Data: Adult as binary features."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from sottovoce.core import check
 from sottovoce.core.arrays import Floats
 from sottovoce.core.lazy import untyped
 from sottovoce.problems.data.dataset import Dataset
+from sottovoce.problems.data.encoded import encoded
 from sottovoce.problems.data.sources import Part, Rows, Source, lines, parts_of, sign, with_test_part
 
 SOURCE = Source(
@@ -22,12 +24,22 @@ SOURCE = Source(
 _MOST_ONES = 14  # at most one feature for each attribute of Adult
 
 
-def a9a(dense: bool = True, download: bool = True) -> Dataset:
-    """a9a: Adult in 123 binary features, 32 561 rows and 16 281 to test; `dense=False` gives CSR arrays."""
+def a9a(dense: bool = True, download: bool = True, encoding: str = "binary") -> Dataset:
+    """a9a: Adult in 123 binary features, 32 561 rows and 16 281 to test; `dense=False` gives CSR arrays.
+
+    `encoding` is "binary" (zeros and ones) or "schema" (by the public schema that comes with the package; dense).
+    """
+    check.one_of("a9a", "encoding", encoding, ("binary", "schema"))
     parts = parts_of(SOURCE, _read, download)
     for X, _ in parts:  # the row bound rests on it
         indicators = bool(((X == 0) | (X == 1)).all() and X.sum(axis=1).max() <= _MOST_ONES)
         check.require(indicators, "a9a", f"rows must hold zeros and at most {_MOST_ONES} ones")
+    if encoding == "schema":
+        check.require(dense, "a9a", "rows that a schema encodes are dense. Leave dense out")
+        parts = [(encoded("a9a", X)[0], y) for X, y in parts]
+        notes = "Labels -1, +1. Encoded by Schema.bundled('a9a'): every row has norm 1, the bias included."
+        names = encoded("a9a", np.zeros((1, SOURCE.features)))[1]
+        return replace(with_test_part(SOURCE, parts, notes, row_bound=1.0), feature_names=names)
     if not dense:
         parts = [(untyped("scipy.sparse").csr_array(X), y) for X, y in parts]
     notes = "Labels -1, +1. Rows are those of adult.data and adult.test, in order, '?' included (as no feature)."

@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from sottovoce.core import check
 from sottovoce.problems.data.dataset import Dataset
+from sottovoce.problems.data.encoded import encoded
 from sottovoce.problems.data.sources import Part, Source, bundled
 
 SOURCE = Source(
@@ -22,10 +24,25 @@ SOURCE = Source(
 )
 # The other columns, slope, ca and thal, are mostly missing outside Cleveland; the last one, num, is the label.
 _COLUMNS = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
+_NOTES = {
+    "raw": (
+        "slope, ca and thal dropped, then rows with '?'. Labels +1 where num > 0, else -1. Raw units, and codes of "
+        "cp and restecg as they are: scale by public ranges before training. Cholesterol 0 means unknown (all of "
+        "Switzerland)."
+    ),
+    "schema": (
+        "slope, ca and thal dropped, then rows with '?'. Labels +1 where num > 0, else -1. Encoded by the schema "
+        "that comes with the package (Schema.bundled('heart')): every row has norm 1, the bias included."
+    ),
+}
 
 
-def heart() -> Dataset:
-    """Heart disease in four hospitals, 740 complete rows of 10 attributes; `groups` names the hospital."""
+def heart(encoding: str = "raw") -> Dataset:
+    """Heart disease in four hospitals, 740 complete rows of 10 attributes; `groups` names the hospital.
+
+    `encoding` is "raw" (numbers and codes as they are) or "schema" (by the public schema that comes with the package).
+    """
+    check.one_of("heart", "encoding", encoding, ("raw", "schema"))
     rows: list[list[float]] = []
     labels: list[float] = []
     hospitals: list[str] = []
@@ -37,16 +54,17 @@ def heart() -> Dataset:
                 rows.append([float(value) for value in kept])
                 labels.append(1.0 if int(fields[-1]) > 0 else -1.0)
                 hospitals.append(file.split(".")[1])
+    X, names, row_bound = np.array(rows), _COLUMNS, None
+    if encoding == "schema":
+        X, names = encoded("heart", dict(zip(_COLUMNS, X.T, strict=True)))
+        row_bound = 1.0
     return Dataset(
         name="heart",
-        X=np.array(rows),
+        X=X,
         y=np.array(labels),
-        feature_names=_COLUMNS,
+        feature_names=names,
         source=SOURCE.citation,
-        notes=(
-            "slope, ca and thal dropped, then rows with '?'. Labels +1 where num > 0, else -1. Raw units, and codes of "
-            "cp and restecg as they are: scale by public ranges before training. Cholesterol 0 means unknown (all of "
-            "Switzerland)."
-        ),
+        notes=_NOTES[encoding],
         groups=np.array(hospitals),
+        row_bound=row_bound,
     )

@@ -29,7 +29,10 @@ class Logistic(SignedLoss):
     name = "logistic"
     code = 0
     curvature = 0.25
-    slope_at_zero = 0.5  # of every record, whatever its label
+
+    @property
+    def slope_at_zero(self) -> float:
+        return 0.5  # of every record, whatever its label
 
     def value(self, margin: Floats, y: Floats) -> Floats:
         return np.logaddexp(0.0, -y * margin)

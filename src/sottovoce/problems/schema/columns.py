@@ -21,15 +21,15 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.problems.schema import values
+from sottovoce.problems.schema.blocks import centred_one_hot, check_knots, check_range, scaled_block, short
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Missing = bool | Sequence[str | float]
-MOST_LEVELS, MOST_KNOTS = 10_000, 1000
+MOST_LEVELS = 10_000
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_WEIGHT_OF_HATS = 0.5
 
 
 class Column(ABC):
@@ -107,6 +107,15 @@ class Number(Column):
         always more, such as age. 0: none.
     missing
         Whether values can be missing: True, or a list of the values that stand for a missing one, such as [0, -9].
+
+    Examples
+    --------
+    >>> import sottovoce as sv
+    >>> schema = sv.Schema(age=sv.Number(0, 100, missing=True))
+    >>> (2 * schema.transform({"age": [100, 25, None]})).round(2)  # scaled, whether missing, bias
+    array([[ 1.15, -1.15,  1.15],
+           [-0.67, -1.33,  1.33],
+           [ 0.  ,  1.41,  1.41]])
     """
 
     low: float
@@ -121,7 +130,7 @@ class Number(Column):
         check.of_kind("Number", "log", self.log, bool, "True")
         above = not self.log or self.low > -1
         check.require(above, "Number", "log needs a range above -1, since log1p(-1) is not finite", self.low)
-        _check_knots("Number", self.knots)
+        check_knots("Number", self.knots)
         for name, value in (("low", float(self.low)), ("high", float(self.high)), ("knots", int(self.knots))):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "missing", as_missing("Number", self.missing))
@@ -131,18 +140,24 @@ class Number(Column):
 
     def encode(self, entries: np.ndarray) -> np.ndarray:
         clipped = np.clip(entries, self.low, self.high)
-        low, high = self._ends()
-        return _scaled_block(np.log1p(clipped) if self.log else clipped, low, high, self.knots, bool(self.missing))
+        low, high = self.ends()
+        return scaled_block(np.log1p(clipped) if self.log else clipped, low, high, self.knots, bool(self.missing))
 
     def feature_names(self, name: str) -> list[str]:
-        places = np.linspace(*self._ends(), self.knots) if self.knots else np.zeros(0)
+        places = np.linspace(*self.ends(), self.knots) if self.knots else np.zeros(0)
         places = np.expm1(places) if self.log else places
         return [name, *(f"{name} near {place:.4g}" for place in places), *([f"{name} missing"] if self.missing else [])]
 
     def to_table(self) -> dict[str, Any]:
         return {"range": [short(self.low), short(self.high)], **self._options(log=self.log, knots=self.knots)}
 
-    def _ends(self) -> tuple[float, float]:
+    @property
+    def unit(self) -> str:
+        """What a coefficient of this column is per."""
+        return "per unit of log(1 + value)" if self.log else "per unit"
+
+    def ends(self) -> tuple[float, float]:
+        """The range, after log1p if that is asked."""
         return (float(np.log1p(self.low)), float(np.log1p(self.high))) if self.log else (self.low, self.high)
 
 
@@ -157,6 +172,15 @@ class Category(Column):
     missing
         Whether values can be missing (which is then a level of its own): True, or a list of the values that stand for
         a missing one.
+
+    Examples
+    --------
+    >>> import sottovoce as sv
+    >>> schema = sv.Schema(sex=sv.Category("f", "m"))
+    >>> schema.transform({"sex": ["f", "m", "unknown"]}).round(2)
+    array([[ 0.41, -0.41,  0.82],
+           [-0.41,  0.41,  0.82],
+           [ 0.  ,  0.  ,  1.  ]])
     """
 
     levels: tuple[str, ...]
@@ -199,6 +223,13 @@ class Date(Column):
         How dates are written, such as "%d.%m.%Y". "": 2024-12-31, with or without a time behind it.
     knots, missing
         As for `Number`.
+
+    Examples
+    --------
+    >>> import sottovoce as sv
+    >>> schema = sv.Schema(admitted=sv.Date("2020-01-01", "2029-12-31", weekday=True))
+    >>> schema.get_feature_names_out().tolist()[:3]
+    ['admitted', 'admitted weekday=Mon', 'admitted weekday=Tue']
     """
 
     first: str | datetime.date
@@ -209,6 +240,7 @@ class Date(Column):
     knots: int = 0
     missing: Missing = False
     key: ClassVar[str] = "dates"
+    unit: ClassVar[str] = "per year"
 
     def __post_init__(self) -> None:
         for name in ("first", "last"):
@@ -218,7 +250,7 @@ class Date(Column):
             rule = f"{name} must be a date such as '2024-12-31', got {check.shown(given)}"
             check.require(fits, "Date", rule)
             object.__setattr__(self, name, text)
-        low, high = self._ends()
+        low, high = self.ends()
         check.require(low < high, "Date", f"first must be before last, got {self.first} and {self.last}")
         for name in ("weekday", "month"):
             check.of_kind("Date", name, getattr(self, name), bool, "True")
@@ -227,15 +259,15 @@ class Date(Column):
         day = values.day_of(example.strftime(self.form) if self.form else str(example), self.form)
         readable = day == example.toordinal() - values.EPOCH
         check.require(readable, "Date", "form must say day, month and year, such as '%d.%m.%Y'", self.form)
-        _check_knots("Date", self.knots)
+        check_knots("Date", self.knots)
         object.__setattr__(self, "missing", as_missing("Date", self.missing))
 
     def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
         return values.days(who, arrays[0], self.form, marks)
 
     def encode(self, entries: np.ndarray) -> np.ndarray:
-        low, high = self._ends()
-        blocks = [_scaled_block(np.clip(entries, low, high), low, high, self.knots, bool(self.missing))]
+        low, high = self.ends()
+        blocks = [scaled_block(np.clip(entries, low, high), low, high, self.knots, bool(self.missing))]
         known = np.isfinite(entries)
         dates = np.where(known, entries, 0.0).astype(np.int64).astype("datetime64[D]")
         if self.weekday:
@@ -247,7 +279,7 @@ class Date(Column):
         return np.hstack(blocks)
 
     def feature_names(self, name: str) -> list[str]:
-        low, high = self._ends()
+        low, high = self.ends()
         places = np.linspace(low, high, self.knots).round().astype(np.int64) if self.knots else np.zeros(0, np.int64)
         near = [f"{name} near {datetime.date.fromordinal(int(day) + values.EPOCH)}" for day in places]
         names = [name, *near, *([f"{name} missing"] if self.missing else [])]
@@ -258,7 +290,8 @@ class Date(Column):
         options = self._options(weekday=self.weekday, month=self.month, form=self.form, knots=self.knots)
         return {"dates": [self.first, self.last], **options}
 
-    def _ends(self) -> tuple[float, float]:
+    def ends(self) -> tuple[float, float]:
+        """The range in days."""
         return values.day_of(str(self.first)), values.day_of(str(self.last))
 
 
@@ -267,6 +300,13 @@ class OneHot(Column):
     """A category that the table already holds as several columns of zeros and ones, one for each level.
 
     A row without a one has an unknown level. Values are clipped to [0, 1].
+
+    Examples
+    --------
+    >>> import sottovoce as sv
+    >>> sv.Schema(colour=sv.OneHot("red", "green")).transform({"red": [1, 0], "green": [0, 0]}).round(2)
+    array([[ 0.41, -0.41,  0.82],
+           [ 0.  ,  0.  ,  1.  ]])
     """
 
     columns: tuple[str, ...]
@@ -321,50 +361,3 @@ def from_table(table: Mapping[str, Any]) -> Column:
     if key in ("range", "dates"):
         check.require(len(given) == 2, "a column", f"{key} must hold two values", len(given))
     return kinds[key](*given, **options)
-
-
-# ---------------------------------------------------------------------------------------------------- blocks of numbers
-
-
-def centred_one_hot(codes: np.ndarray, count: int) -> np.ndarray:
-    """1 in the column of the code and 0 in the others, less 1/count; zeros for the code -1."""
-    table = np.vstack([np.eye(count) - 1.0 / count, np.zeros(count)])  # the last row serves the code -1
-    return table[codes]
-
-
-def _scaled_block(entries: np.ndarray, low: float, high: float, knots: int, missing: bool) -> np.ndarray:
-    """Entries within [low, high] brought to [-1, 1]; hat functions; whether one is missing."""
-    gaps = np.isnan(entries)
-    scaled = np.clip((entries - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)
-    scaled = np.where(gaps, 0.0, scaled)
-    blocks = [scaled[:, None]]
-    if knots:
-        place = (scaled + 1.0) * ((knots - 1) / 2.0)
-        hats = np.maximum(0.0, 1.0 - np.abs(place[:, None] - np.arange(knots)))
-        blocks.append((hats - 1.0 / knots) * _WEIGHT_OF_HATS)
-    if missing:
-        blocks.append(np.where(gaps, 1.0, -1.0)[:, None])
-    return np.hstack(blocks)
-
-
-def check_range(who: str, low: Any, high: Any) -> None:
-    """`low` and `high` must be the ends of a range."""
-    got = f"got {check.shown(low)}, {check.shown(high)}"
-    numbers = all(isinstance(end, int | float | np.number) and not isinstance(end, bool) for end in (low, high))
-    check.require(numbers, who, f"needs a range (low, high) of two numbers, {got}")
-    try:
-        width = float(high) - float(low)
-    except OverflowError:
-        width, got = np.inf, "got a number beyond 1e308"
-    check.require(0 < width < np.inf, who, f"low must be < high, both finite, {got}")
-
-
-def _check_knots(who: str, knots: Any) -> None:
-    fits = check.is_whole(knots, 0) and (knots == 0 or 3 <= knots <= MOST_KNOTS)
-    rule = f"knots must be 0 (none) or a whole number from 3 to {MOST_KNOTS}"
-    check.require(fits, who, f"{rule}, got {check.shown(knots)}")
-
-
-def short(number: float) -> int | float:
-    """17 in place of 17.0."""
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number

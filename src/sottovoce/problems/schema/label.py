@@ -9,7 +9,8 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.problems.schema import values
-from sottovoce.problems.schema.columns import MOST_LEVELS, check_range, short
+from sottovoce.problems.schema.blocks import check_range, short
+from sottovoce.problems.schema.columns import MOST_LEVELS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +30,13 @@ class Label:
     range
         (low, high) of a number, in place of classes. Values are clipped to it and brought to [-1, 1] for training, so
         that no label is larger than 1; predictions are in the user's own units again.
+
+    Examples
+    --------
+    >>> import sottovoce as sv
+    >>> schema = sv.Schema(age=sv.Number(0, 100), label=sv.Label("num", {"healthy": [0], "ill": [1, 2, 3, 4]}))
+    >>> schema.encode({"age": [50, 60], "num": [3, 0]}).y.tolist()
+    [1, 0]
     """
 
     column: str

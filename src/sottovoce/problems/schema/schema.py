@@ -18,7 +18,7 @@ from sottovoce.problems.schema import toml
 from sottovoce.problems.schema.columns import Column
 from sottovoce.problems.schema.frames import Table, must_be_there, read_table
 from sottovoce.problems.schema.label import Label
-from sottovoce.problems.schema.values import canonical
+from sottovoce.problems.schema.values import canonical, to_arrow
 
 BIAS = "(bias)"
 BUNDLED = ("adult", "heart", "a9a")
@@ -139,25 +139,31 @@ class Schema:
         """The columns of the user's table that are encoded, in order."""
         return tuple(source for name, column in self.columns.items() for source in column.sources(name))
 
-    def encode(self, data: Any, *, one_owner: bool = False) -> Encoded:
+    def encode(self, data: Any, *, owners: bool = True, labels: bool = True) -> Encoded:
         """A table as numbers: rows, labels and owners (None where the schema names none).
 
-        `one_owner`: all rows are of one owner, and the column that names it may be left out.
+        `owners`, `labels`: whether they are read; if not, their columns may be left out.
         """
-        table = self._fitting("Schema", data, [self.owner] if self.owner and not one_owner else [], labels=True)
-        owners = y = None
-        if self.owner and not one_owner:
-            owners = np.array([canonical(owner) for owner in table.column(self.owner).to_pylist()])
-            given = (owners != "") & (owners != "None") & (owners != "nan")
-            check.require(bool(given.all()), table.who, f"column {self.owner!r}: must name an owner in every row")
-        if self.label is not None:
-            marks = frozenset(self.missing_values) | _ALWAYS_MISSING
-            y = self.label.read(f"{table.who}, column {self.label.column!r}", table.column(self.label.column), marks)
-        return Encoded(self._rows(table), y, owners)
+        asked_owner, label = self.owner if owners else "", self.label if labels else None
+        table = self._fitting(data, [*([asked_owner] if asked_owner else []), *([label.column] if label else [])])
+        names = y = None
+        if asked_owner:
+            names = np.array([canonical(name) for name in table.column(asked_owner).to_pylist()])
+            given = (names != "") & (names != "None") & (names != "nan")
+            check.require(bool(given.all()), table.who, f"column {asked_owner!r}: must name an owner in every row")
+        if label is not None:
+            y = self.code_labels(table.column(label.column), f"{table.who}, column {label.column!r}")
+        return Encoded(self._rows(table), y, names)
+
+    def code_labels(self, y: Any, who: str = "y") -> np.ndarray:
+        """The labels of rows, given as a column: the number of each class, 0, 1, ...; or a number in [-1, 1]."""
+        check.require(self.label is not None, who, "the schema says nothing about the label")
+        assert self.label is not None
+        return self.label.read(who, to_arrow(y), frozenset(self.missing_values) | _ALWAYS_MISSING)
 
     def transform(self, X: Any) -> Any:
         """The rows as numbers, (rows, width), each of length 1. Label, owner and dropped columns may be left out."""
-        encoded = self._rows(self._fitting("Schema", X, [], labels=False))
+        encoded = self._rows(self._fitting(X, []))
         if self._output == "default":
             return encoded
         from importlib import import_module
@@ -168,13 +174,12 @@ class Schema:
             return frame(encoded, columns=names, index=getattr(X, "index", None))
         return frame(encoded, schema=names)
 
-    def _fitting(self, who: str, data: Any, needed: list[str], labels: bool) -> Table:
-        """The table, if it has the columns that the schema expects: those `needed`, and the label if `labels`."""
-        table = read_table(who, data, self.features)
-        label = [self.label.column] if self.label else []
-        for name in [*self.features, *needed, *(label if labels else [])]:
+    def _fitting(self, data: Any, needed: list[str]) -> Table:
+        """The table, if it has the columns that the schema expects: the features and those `needed`."""
+        table = read_table("Schema", data, self.features)
+        for name in [*self.features, *needed]:
             must_be_there(table.who, name, table.names)
-        known = {*self.features, *label, self.owner, *self.drop}
+        known = {*self.features, self.owner, *self.drop, *([self.label.column] if self.label else [])}
         others = [place for place, name in enumerate(table.names, start=1) if name not in known]
         if others:
             listed = ", ".join(map(str, others[:5])) + (", ..." if len(others) > 5 else "")

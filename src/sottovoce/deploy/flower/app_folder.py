@@ -1,0 +1,62 @@
+"""Writes the folder of a Flower app: a few lines of code that call the installed package, and the run file."""
+
+import secrets
+from importlib import metadata
+from pathlib import Path
+
+from sottovoce.core.check import MissingData
+from sottovoce.experiment import whole_files
+from sottovoce.experiment.tables import to_toml
+
+_SERVER = '''"""The server's half, as `run.toml` describes it. All of its code is in the installed package."""
+
+from pathlib import Path
+
+from sottovoce.deploy.flower.app import server_app
+
+app = server_app(Path(__file__).with_name("run.toml"))
+'''
+_CLIENT = '''"""The client's half. Its data, limits and ledger are named in a file of its own, and nowhere here."""
+
+from sottovoce.deploy.flower.app import client_app
+
+app = client_app()
+'''
+
+
+def write(folder: Path, run_file: str, runs: Path) -> str:
+    """Write the app's files, all or none; returns the name of its experiment. `runs` is where the result will be."""
+    name = secrets.token_hex(16)
+    try:
+        needs = [f"{package}=={metadata.version(package)}" for package in ("sottovoce", "flwr")]
+    except metadata.PackageNotFoundError as error:
+        raise MissingData("app: Flower is not installed. Install it with: pip install 'sottovoce[flower]'") from error
+    tables = {
+        "build-system": {"requires": ["hatchling"], "build-backend": "hatchling.build"},
+        "project": {
+            "name": "sottovoce-app",
+            "version": "1.0.0",
+            "description": "One training run over data that stays with its owners",
+            "license": "Apache-2.0",
+            "dependencies": needs,
+        },
+    }
+    components = {"serverapp": "sottovoce_app.server_app:app", "clientapp": "sottovoce_app.client_app:app"}
+    flower_tables = {
+        "app": {"publisher": "sottovoce"},
+        "app.components": components,
+        "app.config": {"experiment": name, "folder": str(runs)},
+    }
+    blocks = [to_toml({"x": table}).replace("[x]", f"[tool.flwr.{key}]", 1) for key, table in flower_tables.items()]
+    with whole_files.new_folder(folder) as made:
+        package = made / "sottovoce_app"
+        package.mkdir()
+        for path, text in (
+            (made / "pyproject.toml", "\n".join([to_toml(tables), *blocks])),
+            (package / "__init__.py", ""),
+            (package / "server_app.py", _SERVER),
+            (package / "client_app.py", _CLIENT),
+            (package / "run.toml", run_file),
+        ):
+            path.write_text(text, encoding="utf-8")
+    return name

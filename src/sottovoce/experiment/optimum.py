@@ -1,0 +1,45 @@
+"""The model that one owner of all rows would find without privacy: what private methods can be compared with."""
+
+import time
+from typing import Any
+
+import numpy as np
+
+from sottovoce.problems.federation import FederatedData
+from sottovoce.problems.objective import Objective
+
+NAME = "optimum"
+
+
+def optimum(
+    data: FederatedData, objective: Objective, test: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """The minimiser over all clients' rows, by L-BFGS; and a summary of it like that of a run (`store.summary`)."""
+    from scipy.optimize import minimize
+    from scipy.sparse import csr_array
+
+    begun = time.perf_counter()
+    federation, loss, penalty = data.as_rows(NAME, "is for rows, not columns"), objective.loss, objective.penalty
+    X, y = csr_array(federation.X), loss.check_labels(federation.y)  # one-hot rows are mostly zeros
+    weight = np.repeat(1 / (federation.n * federation.sizes), federation.sizes)  # every client counts the same
+
+    def value_and_gradient(w: np.ndarray) -> tuple[float, np.ndarray]:
+        margin = X @ w
+        value = weight @ loss.value(margin, y) + penalty.value(w)
+        return float(value), X.T @ (weight * loss.slope(margin, y)) + penalty.subgradient(w)
+
+    options = {"maxiter": 1000, "maxcor": 100, "ftol": 0.0, "gtol": 1e-6}
+    found = minimize(value_and_gradient, np.zeros(federation.X.shape[1]), jac=True, method="L-BFGS-B", options=options)
+    test_X, test_y = test
+    margin = test_X @ found.x
+    return found.x, {
+        "method": NAME,
+        "rounds": None,
+        "objective": float(found.fun),
+        "test_loss": float(loss.value(margin, test_y).mean()),
+        "test_accuracy": float((loss.predict(margin) == test_y).mean()),
+        "bytes_up": None,
+        "bytes_down": None,
+        "seconds": time.perf_counter() - begun,
+        "privacy": "none",
+    }

@@ -1,0 +1,209 @@
+"""What a plan starts from and what it is: the problem (public numbers only), settings to try, and the chosen one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.contract import Method
+from sottovoce.experiment.repetitions import Interval, interval
+from sottovoce.experiment.tables import Tables, plain_fields, to_toml
+from sottovoce.privacy import accounting
+from sottovoce.privacy.events import Event
+from sottovoce.privacy.modes import Proven
+from sottovoce.problems.losses import Logistic
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.penalties import L2
+
+TO_DO = (
+    "Before it runs, put your own file and columns in [data] (csv is looked for from the folder of the run file), name "
+    "all labels there can be, and add the ranges that everybody knows: ranges = { column = [low, high] }"
+)
+GOAL = Objective(Logistic(), L2(1e-6))
+QUICK = 500_000  # synthetic rows x parameters that take little time ...
+ROWS_PER_PARAMETER = 20  # ... but models of many parameters get enough rows to be learnt ...
+MOST = 6_000_000  # ... up to here
+_NAMED = ("step", "local_steps", "rho", "c_w", "gamma")  # constants that are printed with a method
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to spend the budget."""
+
+    algorithm: Method
+    rounds: int
+    clip: float
+
+    @property
+    def method(self) -> str:
+        """The method with its constants."""
+        constants = {name: value for name, value in plain_fields(self.algorithm).items() if name in _NAMED}
+        listed = ", ".join(f"{name} {value:.3g}" for name, value in constants.items() if not isinstance(value, str))
+        return f"{self.algorithm.name} ({listed})"
+
+    def __str__(self) -> str:
+        return f"{self.method}, clip {self.clip:.3g}, {self.rounds} rounds"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting, and how good the models were that it found: accuracy, or R² for regression."""
+
+    setting: Setting
+    qualities: tuple[float, ...]  # one per seed
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.qualities))
+
+    @property
+    def spread(self) -> Interval:
+        return interval(np.array(self.qualities))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """All that is known before any row is seen.
+
+    Parameters
+    ----------
+    sizes, features
+        Rows of each client, and columns: public numbers.
+    epsilon, delta, unit
+        The budget, as in `Proven`.
+    objective
+        What will be minimised; scale "mean". For regression labels are taken to have a deviation of about 1.
+    secure
+        Whether noise will be "secure": then only methods that ask for single gradients have a proof.
+    row_bound
+        Rows are taken to be no longer than this, and mostly that long.
+    best
+        Accuracy (or R²) that the best possible model reaches: how hard the synthetic problem is.
+    target
+        Accuracy (or R²) to reach, with the fewest rounds. None: about as good as the best setting.
+    seed
+        Of the synthetic rows and of all noise.
+    """
+
+    sizes: Sequence[int]
+    features: int
+    epsilon: float
+    delta: float
+    objective: Objective = GOAL
+    unit: Literal["record", "client"] = "record"
+    secure: bool = False
+    row_bound: float = 1.0
+    best: float = 0.85
+    target: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        who, objective, sizes = "plan", self.objective, np.asarray(self.sizes)
+        check.whole(who, features=self.features)
+        whole = sizes.ndim == 1 and len(sizes) > 0 and np.issubdtype(sizes.dtype, np.integer) and sizes.min() > 0
+        check.require(bool(whole), who, "sizes must be a list of whole numbers >= 1", self.sizes)
+        check.one_of(who, "unit", self.unit, ("record", "client"))
+        check.positive(who, row_bound=self.row_bound)
+        check.require(isinstance(objective, Objective), who, "objective must be an Objective", objective)
+        check.require(objective.loss.convex, who, "is for convex losses; choose by hand for", objective.loss.name)
+        guessing = 1 / max(2, objective.loss.outputs) if objective.loss.classification else 0.0
+        check.between(who, guessing, 1.0, best=self.best)
+        if self.target is not None:
+            check.between(who, 0.0, 1.0, target=self.target)
+            rule = f"target must be below best, what can be reached without privacy ({self.best:g})"
+            check.require(self.target < self.best, who, rule, self.target, "Ask for less, or state a larger best")
+        check.require(objective.scale == "mean", who, "scale must be 'mean'", objective.scale)
+        check.whole(who, at_least=0, seed=self.seed)
+        Proven(self.epsilon, self.delta, 1.0, unit=self.unit)  # refuses what is no budget
+        object.__setattr__(self, "sizes", tuple(sizes.tolist()))
+
+    @cached_property
+    def simulated_sizes(self) -> tuple[int, ...]:
+        """Synthetic rows of each client: fewer than it has, where all would take too long."""
+        dim = self.features * self.objective.loss.outputs
+        most = max(QUICK // dim, min(ROWS_PER_PARAMETER * dim, MOST // dim), 1)
+        share = min(1.0, most / sum(self.sizes))
+        return tuple(max(1, round(share * size)) for size in self.sizes[:most])
+
+    def privacy(self, setting: Setting, epsilon: float | None = None) -> Proven:
+        noise = "secure" if self.secure else "seeded"
+        return Proven(epsilon or self.epsilon, self.delta, setting.clip, unit=self.unit, noise=noise)
+
+    def event(self, setting: Setting) -> Event:
+        """One noisy answer of the real clients."""
+        return self.privacy(setting).plan(setting.algorithm.asks(), setting.rounds, np.array(self.sizes))[0]
+
+    def simulated_privacy(self, setting: Setting, epsilon: float | None = None) -> Proven:
+        """A budget that gives the simulated clients the very noise that the real ones will have with all their rows."""
+        privacy = replace(self.privacy(setting, epsilon), noise="seeded")  # as much noise, and much quicker
+        share = sum(self.simulated_sizes) / sum(self.sizes[: len(self.simulated_sizes)])
+        if self.unit == "client" or share == 1:
+            return privacy
+        asks, spent = setting.algorithm.asks(), {}
+        for part, event in zip(asks.parts, privacy.plan(asks, setting.rounds, np.array(self.sizes)), strict=True):
+            event = replace(event, noise_multiplier=event.noise_multiplier * share)
+            spent[event] = part.rounds(setting.rounds) * privacy.costs(asks, part)
+        return replace(privacy, epsilon=accounting.epsilon(spent, self.delta))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do, what to expect of it, and why. `algorithm`, `rounds` and `privacy` are ready for `train`."""
+
+    problem: Problem
+    setting: Setting
+    expected: Interval  # of the quality; over seeds, on synthetic rows
+    without_privacy: float
+    noise_multiplier: float
+    trials: tuple[Trial, ...]  # of the last stage each setting reached
+    left_out: tuple[str, ...]
+    curve: tuple[tuple[float, float], ...] = ()  # (epsilon, quality) of the setting
+    independent: tuple[float, float] | None = None  # quality with and without privacy where columns are independent
+    losses: tuple[float, ...] = ()  # what privacy costs on other synthetic rows, of other seeds
+    sufficient_epsilon: float | None = None  # the smallest epsilon of the curve that reaches the target
+
+    @property
+    def algorithm(self) -> Method:
+        return self.setting.algorithm
+
+    @property
+    def rounds(self) -> int:
+        return self.setting.rounds
+
+    @property
+    def privacy(self) -> Proven:
+        return self.problem.privacy(self.setting)
+
+    @property
+    def loss(self) -> float:
+        """What privacy is expected to cost, in accuracy (or R²)."""
+        return self.without_privacy - float(self.expected.mean)
+
+    @property
+    def noise_std(self) -> float:
+        """Deviation of the noise on each coordinate that a client of average size sends (or answers)."""
+        weight = 1.0 if self.problem.unit == "client" else 1 / float(np.mean(self.problem.sizes))
+        return self.noise_multiplier * 2 * self.setting.clip * weight
+
+    def run_file(self) -> str:
+        """The text of a run file, with what is left to do."""
+        return f"# {TO_DO}\n\n{to_toml(self.tables())}"
+
+    def tables(self) -> Tables:
+        """A run file: everything except whose rows."""
+        loss, penalty = self.problem.objective.loss, self.problem.objective.penalty
+        labels = ["no", "yes"] if loss.outputs <= 2 else [f"class {number}" for number in range(loss.outputs)]
+        data = {"csv": "rows.csv", "label": "label", "owner": "owner"} | (
+            {"labels": labels} if loss.classification else {}
+        )
+        losses = {"loss": loss.name, **plain_fields(loss), "penalty": penalty.name, **plain_fields(penalty)}
+        return {
+            "data": {**data, "row_bound": self.problem.row_bound, "shorten": True},
+            "objective": {**losses, "scale": self.problem.objective.scale},
+            "algorithm": {"name": self.algorithm.name, **plain_fields(self.algorithm)},
+            "privacy": {"mode": "proven", **plain_fields(self.privacy)},
+            "run": {"rounds": self.rounds},
+        }

@@ -1,0 +1,12 @@
+"""Data sets encoded by the public schemas that come with the package."""
+
+from typing import Any
+
+from sottovoce.core.arrays import Floats
+from sottovoce.problems.schema import Schema
+
+
+def encoded(name: str, table: Any) -> tuple[Floats, tuple[str, ...]]:
+    """The rows of a table, each of length 1, and the names of their columns."""
+    schema = Schema.bundled(name)
+    return schema.transform(table), tuple(schema.get_feature_names_out().tolist())

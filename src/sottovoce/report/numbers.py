@@ -1,0 +1,55 @@
+"""How numbers are printed, in tables, pages and figures alike."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of a history that says how good a model is, its name in words, and how its values are printed."""
+
+    column: str
+    words: str
+    percent: bool = False
+
+    def text(self, value: float | None, sign: bool = False) -> str:
+        """One value; with `sign` also a plus."""
+        if value is None or not math.isfinite(value):
+            return MISSING if value is None else "not finite"
+        return f"{value:{'+' if sign else ''}{'.2%' if self.percent else '.4g'}}"
+
+    def texts(self, interval: Mapping[str, float] | None, sign: bool = False) -> tuple[str, str]:
+        """A mean and its interval; `interval` is what `Interval.plain` gives."""
+        if interval is None:
+            return MISSING, MISSING
+        low, high = interval["low"], interval["high"]
+        known = math.isfinite(interval["mean"]) and math.isfinite(low)
+        limits = f"{self.text(low, sign)} to {self.text(high, sign)}" if known else MISSING
+        return self.text(interval["mean"], sign), limits
+
+
+MEASURES = (
+    Measure("test_accuracy", "test accuracy", percent=True),
+    Measure("test_loss", "test loss"),
+    Measure("objective", "training objective"),
+)
+
+
+def count(number: int) -> str:
+    """45 222"""
+    return f"{number:,}".replace(",", " ")
+
+
+def size(number_of_bytes: float | None) -> str:
+    """8.3 MB"""
+    from rich.filesize import decimal
+
+    return MISSING if number_of_bytes is None else decimal(int(number_of_bytes)).replace("bytes", "B")
+
+
+def rounded_up(value: float, digits: int) -> str:
+    """A bound that is rounded to the nearest number may no longer be one."""
+    return f"{math.ceil(value * 10**digits) / 10**digits:.{digits}f}"

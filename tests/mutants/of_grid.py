@@ -1,0 +1,136 @@
+"""Bugs of noise on a grid of integers: how it is drawn, from what bits, and for what sensitivity."""
+
+from tests.mutants.mutant import Mutant, near
+
+_SAMPLER, _NOISE, _DOORS, _RECORD, _PLAN, _LIMITS = (
+    "privacy/discrete_gaussian.py",
+    "privacy/discrete_noise.py",
+    "privacy/doors/proven.py",
+    "privacy/doors/record.py",
+    "privacy/calibration.py",
+    "deploy/limits.py",
+)
+_SECURE, _MOMENTS = ("dp-sgd", "--path", "secure"), ("moments", "--path", "secure")
+_STEP = "it is one step of 2^24 at most"
+_TOO_RARE = "it happens to one number in 10^8 or fewer"
+_DEPLOYED = "its clients are all on this machine"
+
+MUTANTS = (
+    Mutant(
+        "minus-zero-kept",
+        "Zero counts twice: minus zero is not drawn again.",
+        _SAMPLER,
+        "kept &= signed != _SIGN  # minus zero",
+        "kept &= signed >= 0  # minus zero",
+        near("privacy/test_discrete_gaussian", "minus_zero", "exact_distribution"),
+        blind=_TOO_RARE,
+    ),
+    Mutant(
+        "no-slack",
+        "Numbers that floating point cannot decide on are decided by it.",
+        _SAMPLER,
+        "SLACK = 2.0**-40 ",
+        "SLACK = 0.0 ",
+        near("privacy/test_discrete_gaussian", "do_not_decide", "last_bits_of_exp", "enclosure"),
+        blind=_TOO_RARE,
+    ),
+    Mutant(
+        "sampler-half-scale",
+        "Discrete noise has half of the scale that is charged.",
+        _NOISE,
+        "return numbers + draw(scale, numbers.shape, bits)",
+        "return numbers + draw(scale / 2, numbers.shape, bits)",
+        near("privacy/test_door", "secure"),
+        _SECURE,
+    ),
+    Mutant(
+        "secure-bound-halved",
+        "Discrete noise is made for half of what one record changes on the grid.",
+        _PLAN,
+        "float(reach * GRID_BOUND)",
+        "float(reach * GRID_BOUND) / 2",
+        near("privacy/test_grid_noise", "one_unit_moves"),
+        _SECURE,
+    ),
+    Mutant(
+        "truncation-forgotten",
+        "The sensitivity of moments leaves out what truncation adds to a difference.",
+        _PLAN,
+        "one * GRID_STEPS / longest) + np.sqrt(width))",
+        "one * GRID_STEPS / longest) + 0 * np.sqrt(width))",
+        near("privacy/test_grid_noise", "one_unit_moves"),
+        blind=_STEP + " in each coordinate",
+    ),
+    Mutant(
+        "moments-of-removal",
+        "Noise on moments for replacing a record is made for removing one.",
+        _PLAN,
+        "moments_steps(part, shape, reach == 2, width)",
+        "moments_steps(part, shape, False, width)",
+        near("privacy/test_grid_noise", "one_unit_moves"),
+        _MOMENTS,
+    ),
+    Mutant(
+        "grid-rate-left-out",
+        "On a grid, a sum over a batch is not divided by the share that is drawn.",
+        _RECORD,
+        "weights = self.exact.weights[question.local] / self.rates(question.part.batch)[question.local]",
+        "weights = self.exact.weights[question.local]",
+        near("privacy/test_grid_noise", "share_drawn"),
+        _SECURE,
+    ),
+    Mutant(
+        "grid-rounds",
+        "Vectors are rounded to the grid instead of truncated, so that they may grow.",
+        _NOISE,
+        "np.trunc(numbers, out=numbers)",
+        "np.rint(numbers, out=numbers)",
+        near("privacy/test_door", "grid"),
+        blind=_STEP,
+    ),
+    Mutant(
+        "seeded-for-secure",
+        "Where secure noise was asked for, seeded noise is given.",
+        _DOORS,
+        "streams: Sequence[Bits] = ()\n        if not self.privacy.secret_noise:",
+        "streams: Sequence[Bits] = ()\n        if self.privacy.on_grid:",
+        near("deploy/test_grid_noise", "no_seeded_bits"),
+        blind="noise from a seed that nobody knows has the same distribution",
+    ),
+    Mutant(
+        "seeded-batches-for-secure",
+        "Where secure noise was asked for, batches are drawn from a seed.",
+        _DOORS,
+        "if not self.privacy.secret_noise:\n            return super().batch_numbers(sizes, question)",
+        "if self.privacy.on_grid:\n            return super().batch_numbers(sizes, question)",
+        near("deploy/test_grid_noise", "no_seeded_bits"),
+        blind="batches from a seed that nobody knows have the same distribution",
+    ),
+    Mutant(
+        "seeded-integers-accepted",
+        "A node that accepts no seeded noise accepts seeded integers.",
+        _LIMITS,
+        "self._allow(privacy.secret_noise or self.seeded,",
+        "self._allow(privacy.on_grid or self.seeded,",
+        near("deploy/test_grid_noise", "accepts_no_seed"),
+        blind=_DEPLOYED,
+    ),
+    Mutant(
+        "node-seeded",
+        "Secure noise of a node follows from a seed that the server knows.",
+        "deploy/assignment.py",
+        "return Streams.unpredictable() if self.task.privacy.secret_noise else self.coins",
+        "return self.coins",
+        near("deploy/test_node", "follows_from_the_seed"),
+        blind=_DEPLOYED,
+    ),
+    Mutant(
+        "replies-when-ready",
+        "A reply leaves as soon as its work is done, whatever the owner's file says.",
+        "deploy/timing.py",
+        "if every > 0:",
+        "if every < 0:",
+        near("deploy/test_timing"),
+        blind=_DEPLOYED,
+    ),
+)

@@ -1,0 +1,198 @@
+"""Answers on a grid of integers: how much noise is planned for them, what one record moves, and who draws the noise."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import sottovoce as sv
+from sottovoce.algorithms import DPSGD, Moments, MomentsThenGradients, NoisyGD
+from sottovoce.core import moments
+from sottovoce.core.check import InvalidInput
+from sottovoce.core.participation import Everyone
+from sottovoce.core.random.bits import SeededBits
+from sottovoce.core.random.streams import Streams
+from sottovoce.privacy import accounting
+from sottovoce.privacy import discrete_noise as mechanisms
+from sottovoce.privacy.calibration import AnswerShape, moments_steps
+from sottovoce.privacy.events import Event, GridEvent
+from sottovoce.problems.rows import Rows
+from tests.cases import goal
+from tests.local import assemble
+
+SHAPE = AnswerShape(104, 104, 0.5)
+SIZES = np.full(5, 300)
+PLANS: dict[str, tuple[Any, str]] = {
+    "gradients": (DPSGD(), "replace-one"),
+    "gradients, add-remove": (NoisyGD(), "add-remove"),
+    "fixed-size batches": (DPSGD(batch=30), "replace-one"),
+    "Poisson batches": (DPSGD(batch=0.1), "add-remove"),
+    "moments": (Moments(), "replace-one"),
+    "moments, add-remove": (Moments(), "add-remove"),
+    "moments, then gradients": (MomentsThenGradients(), "replace-one"),
+}
+
+
+def planned(name: str, noise: Any = "secure") -> tuple[sv.Proven, list[int], tuple[Event, ...]]:
+    """The privacy mode, how often each kind of question is asked in 20 rounds, and what an answer is."""
+    algorithm, relation = PLANS[name]
+    privacy = sv.Proven(1.0, 1e-5, 1.0, relation=relation, noise=noise)
+    asks = algorithm.asks()
+    counts = [part.rounds(20) * part.answers for part in asks.parts]
+    return privacy, counts, privacy.plan(asks, 20, SIZES, shape=SHAPE)
+
+
+# ----------------------------------------------------------------------------------------------------- how much noise
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_costs_its_budget_and_as_much_as_continuous_noise(name: str) -> None:
+    privacy, counts, events = planned(name)
+    assert all(isinstance(event, GridEvent) for event in events)
+    cost = accounting.epsilon(dict(zip(events, counts, strict=True)), privacy.delta)
+    assert 1 - 1e-3 < cost <= 1.0
+    for event, continuous in zip(events, planned(name, "seeded")[2], strict=True):
+        assert event.noise_multiplier == pytest.approx(continuous.noise_multiplier, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gradients", "gradients, add-remove", "moments"])
+def test_a_plan_has_seven_per_cent_less_noise_than_zcdp_asks_for(name: str) -> None:
+    privacy, (count,), (event,) = planned(name)
+    by_zcdp = accounting.calibrate(1.0, privacy.delta, count, mechanism="discrete-gaussian", relation=event.relation)
+    assert event.noise_multiplier <= 0.93 * by_zcdp
+
+
+def test_the_scale_is_for_what_one_unit_moves_in_grid_steps() -> None:
+    bound = mechanisms.GRID_BOUND
+    for name, reach in (("gradients", 2), ("gradients, add-remove", 1), ("Poisson batches", 1)):
+        _, _, (event,) = planned(name)
+        assert isinstance(event, GridEvent)
+        assert (event.sensitivity, event.coordinates) == (reach * bound, 104)
+        assert event.scale == event.noise_multiplier * reach * bound
+    _, _, (event,) = planned("moments")
+    assert isinstance(event, GridEvent)
+    assert event.coordinates == moments.width(104, 104) == 104 + 104 * 105 // 2
+    one = moments.sensitivity(math.sqrt(0.5), 0.5, True) / math.hypot(math.sqrt(0.5), 0.5)
+    assert event.sensitivity == math.ceil(one * 2**24) + math.sqrt(event.coordinates)
+    whole = sv.Proven(1.0, 1e-5, 1.0, unit="client", noise="secure").plan(DPSGD().asks(), 20, SIZES, shape=SHAPE)
+    assert isinstance(whole[0], GridEvent)
+    assert (whole[0].sensitivity, whole[0].coordinates) == (2 * bound, 104)
+
+
+# ------------------------------------------------------------------------------------------------ what one record moves
+
+
+def integers_of_moments(X: np.ndarray, y: np.ndarray, kappa: float) -> np.ndarray:
+    """The moments of each record on the grid, as the door makes them: slopes of a logistic loss, rows up to 1."""
+    rows = Rows(X, y, [0, len(X)], sv.Logistic())
+    return mechanisms.to_grid(rows.moments_of_records(0, kappa, 1.0, 0.5), math.hypot(0.5, kappa))
+
+
+def searched(kappa: float, columns: int, pairs: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
+    """Integers of pairs of records that are as far apart as any, or nearly: unit rows at the worst angle, other labels.
+
+    Half of them are turned a little, and a tenth are random: what lies beside the worst case may be truncated worse.
+    """
+    rng = np.random.default_rng(columns)
+    x, z = rng.standard_normal((2, pairs, columns))
+    x /= np.linalg.norm(x, axis=1)[:, None]
+    z -= (z * x).sum(axis=1)[:, None] * x
+    z /= np.linalg.norm(z, axis=1)[:, None]
+    cosine = np.full(pairs, min(1.0, 0.25 / (2 * kappa**2)))
+    cosine[::2] += rng.normal(scale=1e-7, size=len(cosine[::2]))
+    cosine[::10] = rng.uniform(-1, 1, len(cosine[::10]))
+    cosine = np.clip(cosine, -1, 1)[:, None]
+    other = cosine * x + np.sqrt(1 - cosine**2) * z
+    ones = np.ones(pairs)
+    both = integers_of_moments(np.vstack([x, other]), np.concatenate([ones, -ones]), kappa)
+    return both[:pairs], both[pairs:]
+
+
+@pytest.mark.parametrize("columns", [2, 3, 12])
+@pytest.mark.parametrize("kappa", [0.1, math.sqrt(0.125), math.sqrt(0.5), 2.0])
+def test_no_record_moves_the_integers_of_moments_further_than_stated(kappa: float, columns: int) -> None:
+    shape, part = AnswerShape(columns, columns, 0.5), Moments(kappa=kappa).asks().parts[0]
+    width = moments.width(columns, columns)
+    here, there = searched(kappa, columns)
+    replaced = np.linalg.norm((here - there).astype(float), axis=1).max()
+    removed = np.linalg.norm(here.astype(float), axis=1).max()
+    assert replaced <= moments_steps(part, shape, True, width)
+    assert removed <= moments_steps(part, shape, False, width)
+    assert replaced >= 0.999 * moments_steps(part, shape, True, width)  # the search is no idle one
+    assert removed >= 0.999 * moments_steps(part, shape, False, width)
+
+
+def test_truncation_moves_integers_further_than_the_numbers_move() -> None:
+    """Without √width the sensitivity of moments would be too small: the search finds such records."""
+    kappa, pairs = 2.0, 20_000
+    turned = np.random.default_rng(0).uniform(-1e-3, 1e-3, pairs) + math.pi / 4
+    # The worst angle, as far to both sides of (1, 1): there squares make most of the difference.
+    apart = math.acos(0.25 / (2 * kappa**2)) / 2
+    x, other = (np.stack([np.cos(turned + side), np.sin(turned + side)], axis=1) for side in (-apart, apart))
+    ones = np.ones(pairs)
+    both = integers_of_moments(np.vstack([x, other]), np.concatenate([ones, -ones]), kappa)
+    here, there = both[:pairs], both[pairs:]
+    moved = np.linalg.norm((here - there).astype(float), axis=1).max()
+    one = moments.sensitivity(kappa, 0.5, True) / math.hypot(0.5, kappa)
+    assert math.ceil(one * mechanisms.GRID_STEPS) < moved <= math.ceil(one * mechanisms.GRID_STEPS) + math.sqrt(5)
+
+
+vectors = arrays(np.float64, st.tuples(st.integers(0, 6), st.integers(1, 5)), elements=st.floats())
+
+
+@given(vectors, st.sampled_from([1, 2]))
+def test_a_sum_on_the_grid_is_the_sum_of_integers(table: np.ndarray, norm: int) -> None:
+    """Whatever the numbers: also of those that are too long, infinite or no numbers, which count as 0."""
+    integers = mechanisms.to_grid(table, 0.7, norm)
+    assert (np.linalg.norm(integers.astype(float), ord=norm, axis=1) <= mechanisms.GRID_BOUND).all()
+    total = mechanisms.grid_sum(table, 0.7, norm)
+    assert total.dtype == np.int64
+    assert np.array_equal(total, integers.sum(axis=0))
+
+
+def test_an_answer_over_a_batch_is_divided_by_the_share_drawn() -> None:
+    """All records of a client are equal, so the mean over a batch of fixed size is the mean over all."""
+    X = np.repeat(np.eye(3)[[0, 1]], [8, 20], axis=0)
+    y = np.repeat([1.0, -1.0], [8, 20])
+    federation = sv.Federation.from_arrays(X, y, np.repeat([0, 1], [8, 20]), row_bound=1.0)
+    for noise in ("discrete", "secure"):
+        privacy = sv.Proven(1e9, 1e-3, 1.0, noise=noise)
+        method = DPSGD(batch=4)
+        place = assemble(method, federation, goal(), privacy, Everyone(), 3, Streams(0), None, "numpy")
+        answer = place.site(np.arange(2), np.ones(2, dtype=bool), 1).f.grad(np.zeros((1, 3)))
+        np.testing.assert_allclose(answer, [[-0.5, 0, 0], [0, 0.5, 0]], atol=2e-2)
+
+
+# ----------------------------------------------------------------------------------------------------- who draws noise
+
+
+def test_a_user_can_choose_opendp(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("our own sampler")
+
+    monkeypatch.setattr(mechanisms, "draw", refuse)
+    numbers = np.full(4000, 10**9)
+    with pytest.raises(AssertionError, match="our own sampler"):
+        mechanisms.noised("gaussian", 1e6, numbers)
+    monkeypatch.setenv("SOTTOVOCE_SAMPLER", "opendp")
+    noise = mechanisms.noised("gaussian", 1e6, numbers) - numbers
+    assert noise.std() == pytest.approx(1e6, rel=0.08)
+    streams = [SeededBits(0, "a simulation")]
+    seeded = mechanisms.noised("gaussian", 1e6, numbers[None, :50], streams)  # seeded noise is always our own
+    again = mechanisms.noised("gaussian", 1e6, numbers[None, :50], [SeededBits(0, "a simulation")], by="own")
+    assert np.array_equal(seeded, again)
+
+
+def test_a_sampler_that_nobody_knows_is_refused_before_anything_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOTTOVOCE_SAMPLER", "numpy")
+    privacy, method = sv.Proven(1.0, 1e-3, 1.0, noise="secure"), DPSGD()
+    federation = sv.Federation.from_arrays(np.eye(3), np.array([1, 1, -1.0]), np.zeros(3, int), row_bound=1.0)
+    place = assemble(method, federation, goal(), privacy, Everyone(), 3, Streams(0), None, "numpy")
+    with pytest.raises(InvalidInput, match="SOTTOVOCE_SAMPLER: unknown sampler 'numpy'"):
+        place.site(np.arange(1), np.ones(1, dtype=bool), 1).f.grad(np.zeros((1, 3)))
+    assert place.ledger is not None
+    assert not place.ledger.spent(0)
