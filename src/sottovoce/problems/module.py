@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Booleans, Floats, Numbers
+from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Numbers
 from sottovoce.core.check import Example, InvalidInput, WholeOrZero, require
 from sottovoce.core.clipping import clip_rows
 from sottovoce.core.derived import derived
@@ -82,9 +82,8 @@ class Module(Loss):
     def __post_init__(self, build: Callable[[], Network]) -> None:
         torch = _torch()
         check.fields(self)
-        require(
-            self.output_loss.code >= 0, "Module", "output_loss must be a loss such as Softmax(10)", self.output_loss
-        )
+        linear = not isinstance(self.output_loss, Module)
+        require(linear, "Module", "output_loss must be a loss such as Softmax(10)", self.output_loss)
         function = callable(build) and not isinstance(build, torch.nn.Module)
         require(function, "Module", "build must be a function that makes the network", type(build).__name__, _FUNCTION)
         with torch.random.fork_rng(devices=[]):
@@ -260,7 +259,7 @@ class ModuleRows(Rows):
         loss.try_on_zeros(self.features)  # whether it takes such rows, before it is asked
 
     def clipped_examples(
-        self, w: Floats, client: int, clip: float, norm: int = 2, some: Floats | None = None
+        self, w: Floats, client: int, clip: float, norm: int = 2, some: Integers | None = None
     ) -> Floats:
         start, end = int(self.offsets[client]), int(self.offsets[client + 1])
         rows = slice(start, end) if some is None else start + some

@@ -41,10 +41,6 @@ class Objective:
 
     def __post_init__(self) -> None:
         check.fields(self)
-        if isinstance(self.scale, str):
-            check.one_of("Objective", "scale", self.scale, ("mean", "sum", "records"))
-        else:
-            check.positive("Objective", scale=self.scale)
 
     def weighing(self, record: float | Literal["mean"]) -> "Objective":
         """The same, with scale "records" as a number: the weight of one record, which follows from public sizes."""
