@@ -19,6 +19,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.privacy import accounting
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.calibration import AnswerShape, moments_steps
+from sottovoce.privacy.doors.releases import Question
 from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.problems.rows import Rows
 from tests.cases import goal
@@ -198,3 +199,28 @@ def test_a_sampler_that_nobody_knows_is_refused_before_anything_is_charged(monke
         place.site(np.arange(1), np.ones(1, dtype=bool), 1).f.grad(np.zeros((1, 3)))
     assert place.ledger is not None
     assert not place.ledger.spent(0)
+
+
+@pytest.mark.parametrize("outputs", [1, 10])
+@pytest.mark.parametrize("features", [14, 104])
+def test_a_record_has_the_same_integers_whoever_else_is_in_its_batch(features: int, outputs: int) -> None:
+    """Else truncation turns the last bits of the others into whole grid steps that no sensitivity counts."""
+    rng, size = np.random.default_rng(1), 121
+    X = rng.normal(size=(size, features)) / np.sqrt(features)
+    y = rng.integers(0, outputs, size).astype(float) if outputs > 1 else np.where(rng.random(size) < 0.5, -1.0, 1.0)
+    y[:2] = (0.0, 1.0) if outputs > 1 else (-1.0, 1.0)
+    loss: Any = sv.Softmax(outputs) if outputs > 1 else sv.Logistic()
+    privacy = sv.Proven(1.0, 1e-5, 0.01, relation="add-remove", noise="discrete")
+    place = assemble(sv.DPSGD(batch=0.5), sv.Federation.from_clients([(X, y)]), sv.Objective(loss), privacy, Everyone(),
+                     1, Streams(0), None, "numpy")  # fmt: skip
+    w = rng.normal(size=(1, features * outputs))
+    question = Question(np.array([0]), np.ones(1, dtype=bool), 1, 0, place.task.algorithm.asks().only)
+
+    def sums(kept: np.ndarray) -> np.ndarray:
+        place.door.drawn = lambda question: kept
+        return place.door._grid_gradient(w, question)[0]
+
+    batch = rng.random(size) < 0.5
+    for one in np.flatnonzero(batch)[:20]:
+        alone = np.arange(size) == one
+        assert np.array_equal(sums(batch), sums(batch & ~alone) + sums(alone))

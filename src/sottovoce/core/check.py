@@ -76,7 +76,7 @@ def shown(value: object) -> str:
     """
     kind = type(value)
     if isinstance(value, np.bool_ | np.number | np.str_):
-        return shown(value.item())
+        return shown(cast(Any, value).item())
     if value is None or isinstance(value, bool | int | float | complex):
         return repr(value)
     if isinstance(value, str):

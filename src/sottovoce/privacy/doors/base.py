@@ -260,7 +260,7 @@ class Door:
         rate, sizes = self.rates(batch)[local], self.exact.sizes[local]
         draws = self.batch_numbers(sizes, question)
         if self.poisson:
-            return draws < np.repeat(rate[:, 0], sizes)
+            return draws < np.repeat(rate[:, 0] - 2.0**-52, sizes)  # draws have 52 bits: never more than the rate
         return smallest_of_each(draws, sizes, np.rint(rate[:, 0] * sizes).astype(np.int64))
 
     def batch_numbers(self, sizes: np.ndarray, question: Question) -> np.ndarray:

@@ -290,7 +290,12 @@ class RecordDoor(ProvenDoor):
         return {}
 
     def _grid_gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
-        """Sums of clipped gradients as integers on a grid, one client after the other; over a batch if declared."""
+        """Sums of clipped gradients as integers on a grid, one client after the other; over a batch if declared.
+
+        All records of a client are computed, in pieces that depend on public sizes alone, and those that were not drawn
+        are left out afterwards. Else a record's last bits, and with them whole grid steps, could depend on who else is
+        in the batch: products of matrices round differently for other shapes.
+        """
         local = question.local
         points = np.broadcast_to(w, (*self.shape(len(local)), self.exact.dim))
         sums = np.zeros(points.shape, dtype=np.int64)
@@ -298,11 +303,11 @@ class RecordDoor(ProvenDoor):
         for place in np.ndindex(points.shape[:-1]):
             client = int(local[place[-1]])
             rows: np.ndarray = np.arange(int(self.exact.sizes[client]))
-            if drawn is not None:
-                rows = np.flatnonzero(drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))])
+            own = None if drawn is None else drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))]
             for some in np.array_split(rows, max(1, len(rows) * self.exact.dim // _AT_ONCE)):
                 examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm, some)
-                sums[place] += mechanisms.grid_sum(examples, self.privacy.clip, self._norm)
+                chosen = examples if own is None else examples[own[some]]
+                sums[place] += mechanisms.grid_sum(chosen, self.privacy.clip, self._norm)
         return sums
 
     def _from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:

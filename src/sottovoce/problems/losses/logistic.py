@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sottovoce.core.arrays import Floats, Numbers
+from sottovoce.core.derived import derived
 from sottovoce.core.vouched import vouch
 from sottovoce.problems.losses.base import SignedLoss, bracketed_root
 
@@ -30,7 +31,7 @@ class Logistic(SignedLoss):
     code = 0
     curvature = 0.25
 
-    @property
+    @derived
     def slope_at_zero(self) -> float:
         return 0.5  # of every record, whatever its label
 

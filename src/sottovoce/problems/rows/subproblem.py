@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -70,7 +71,7 @@ def _newton(problem: Subproblem, w: Floats, tol: float, steps: int = 50) -> tupl
             break
         hessian = problem.hessian(w)
         try:
-            step: Floats = linalg.cho_solve(linalg.cho_factor(hessian), gradient)
+            step = cast(Floats, linalg.cho_solve(linalg.cho_factor(hessian), gradient))
         except linalg.LinAlgError:  # not positive definite in the last digits
             step = np.linalg.lstsq(hessian, gradient)[0]
         fraction, slope, noise = 1.0, float(gradient @ step), 1e-14 * (1.0 + abs(value))
