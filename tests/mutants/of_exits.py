@@ -20,7 +20,7 @@ MUTANTS = (
         "upload-not-released",
         "An upload is sent as the algorithm gave it, released or not.",
         _RELEASES,
-        "return self.message(type(upload), places_of(upload, [kept.given for kept in self._kept]))",
+        "return self.message(upload.__class__, places_of(upload, [kept.given for kept in self._kept]))",
         "return upload",
         near("privacy/test_door", "cannot_take_more"),
         blind=_HONEST,
