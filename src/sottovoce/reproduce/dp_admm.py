@@ -211,7 +211,6 @@ TABLE_II = Experiment(
             "DP-ADMM takes much less time than ADMM, PVP and DVP (eps = 0.1)",
             "13, 15 and 13 times DP-ADMM's time",
             above("times_dp_admm", "method", 5, where={"epsilon": 0.1, "method": ["ADMM", "PVP", "DVP"]}),
-            robust=True,
         )
     ],
     [Panel("times_dp_admm", "epsilon", ("method",), log="xy", ylabel="time, DP-ADMM = 1")],

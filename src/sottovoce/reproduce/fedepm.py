@@ -319,7 +319,6 @@ def _longer(method: str, number: int) -> Claim:
         f"{method} takes longer in a round than FedEPM",
         f"{min(ratios.values()):.1f} to {max(ratios.values()):.1f} times",
         above("times_fedepm", ("m", "k0"), 1, paper=ratios, where={"method": method}),
-        robust=True,
     )
 
 
