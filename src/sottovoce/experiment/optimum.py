@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.problems.federation import FederatedData
+from sottovoce.problems.metrics import metrics
 from sottovoce.problems.objective import Objective
 
 NAME = "optimum"
@@ -37,7 +38,9 @@ def optimum(
         "rounds": None,
         "objective": float(found.fun),
         "test_loss": float(loss.value(margin, test_y).mean()),
-        "test_accuracy": float((loss.predict(margin) == test_y).mean()),
+        **{
+            f"test_{name}": float(value) for name, value in metrics(loss, margin, test_y).items() if name != "confusion"
+        },
         "bytes_up": None,
         "bytes_down": None,
         "seconds": time.perf_counter() - begun,
