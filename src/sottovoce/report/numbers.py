@@ -52,7 +52,8 @@ METRICS = (  # of the finished model, on test rows
 def quality(ends: Mapping[str, float | None]) -> str:
     """How good a finished model is, in one line; "" where nothing was measured. `ends` is a run's summary."""
     known = [(each, ends.get(each.column)) for each in (MEASURES[0], *METRICS)]
-    return ", ".join(f"{each.words} {each.text(value)}" for each, value in known if value is not None)
+    there = ((each, value) for each, value in known if value is not None and math.isfinite(value))
+    return ", ".join(f"{each.words} {each.text(value)}" for each, value in there)
 
 
 def count(number: int) -> str:
