@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from sottovoce.auditing.finding import Finding
     from sottovoce.auditing.verify import verify as verify
     from sottovoce.core.contract import Method
+    from sottovoce.core.histogram import Evaluation as Evaluation
     from sottovoce.core.participation import Bernoulli as Bernoulli, Covering as Covering, Everyone as Everyone
     from sottovoce.core.participation import KOfN as KOfN, Schedule as Schedule
     from sottovoce.estimators.columns import VerticalClassifier as VerticalClassifier
@@ -62,6 +63,7 @@ _NAMES = {  # the public names of each module; the everyday ones first
     "problems.module": "Module",
     "problems.schema": "Schema Number Category Date OneHot Label",
     "problems.penalties": "L1 L2 ElasticNet NoPenalty Box Ball",
+    "core.histogram": "Evaluation",
     "core.participation": "Everyone KOfN Bernoulli Covering Schedule",
 }
 _MODULE_OF = {name: f"sottovoce.{module}" for module, names in _NAMES.items() for name in names.split()}

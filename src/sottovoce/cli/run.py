@@ -55,6 +55,7 @@ def run(
     plain = {"folder": str(path), **store.summary(result)}
     plain["not_released"] = sorted(private_columns(result) & result.history.columns.keys())
     plain["guarantee"] = result.guarantee.to_dict()
+    plain["evaluations"] = [each.to_dict() for each in result.evaluations]
     if tracker is not None:
         plain["tracked"] = {"where": tracker.where, "run": tracker.log(result, path)}
     terminal.show(as_json, quiet, plain, [str(path)], lambda: _print(result, plain))
@@ -98,6 +99,8 @@ def _print(result: "Result", plain: dict[str, Any]) -> None:
     from sottovoce.experiment.publishable import tested_on_owners
 
     tables.print_summaries(result.config["run"].get("name", "run"), [plain])
+    for evaluation in result.evaluations[:1]:
+        tables.note(f"{evaluation}")
     tables.note(f"Privacy: {result.guarantee}")
     if "test_loss" in result.history.columns and tested_on_owners(result.config):
         tables.note("Test rows were set aside from the owners' own: test numbers are exact, and not for release.")

@@ -118,7 +118,7 @@ def _guarantee(
     """The statement, from what the clients' own ledgers say at the end; of one that is silent then, its limit."""
     task, clients = deployment.task, deployment.clients
     budget, facts = task.privacy.budget, {}
-    known = None if charges is None or budget is None else shown_by(charges, budget[1], task.algorithm.asks().kinds)
+    known = None if charges is None or budget is None else shown_by(charges, budget[1], task.asks().kinds)
     if clients.split and charges is not None:
         facts = {"together": together(task.privacy, charges), "predicts": predicts}
     seen = {**met, **last}

@@ -20,6 +20,7 @@ from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
 
 if TYPE_CHECKING:
+    from sottovoce.experiment.evaluation import PrivateEvaluation
     from sottovoce.problems.schema.effects import Effect
 
 _SHOWN = ("objective", "test_loss", "test_accuracy", "test_larger_class", "test_auc", "test_r2")
@@ -56,7 +57,15 @@ class Result:
     config: dict[str, Any]
     charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
     metrics: Mapping[str, list[Any]] = field(default_factory=dict[str, list[Any]])  # on test rows: one entry per run
+    evaluations: "tuple[PrivateEvaluation, ...]" = ()  # on held-out records: one per run, where that was asked for
     layout: ClassVar[Layout] = "rows"
+
+    @property
+    def evaluation(self) -> "PrivateEvaluation | None":
+        """The private estimate of the model's quality on held-out records; None if none was asked for, or answered."""
+        rule = "this result holds several runs; evaluations has one estimate for each"
+        check.require(len(self.evaluations) <= 1, "evaluation", rule, len(self.evaluations))
+        return self.evaluations[0] if self.evaluations else None
 
     def __repr__(self) -> str:
         """What was trained, the last numbers that were measured, and the guarantee: three lines."""

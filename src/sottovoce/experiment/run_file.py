@@ -28,6 +28,7 @@ from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Layout, Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
@@ -60,7 +61,7 @@ MODES: dict[Layout, dict[str, type[PrivacyMode]]] = {
     "rows": {mode.mode: mode for mode in (Proven, Published, NoPrivacy)},
     "columns": {mode.mode: mode for mode in (ProvenColumns, Published, NoPrivacy)},
 }
-TABLES = ("data", "clients", "schema", "objective", "algorithm", "privacy", "participation", "run")
+TABLES = ("data", "clients", "schema", "objective", "algorithm", "privacy", "participation", "evaluate", "run")
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ class Experiment:
                 engine=settings.engine,
                 record_every=settings.record_every,
                 ledgers=settings.ledgers or None,
+                evaluate=task.evaluate or False,
                 resume=resume,
                 after_round=after_round,
             )
@@ -193,7 +195,8 @@ def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
     asks_someone = participation.most(settings.rounds) > 0
     check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
     objective = build_objective(tables["objective"], f"{file}, [objective]")
-    return Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine), settings
+    evaluate = from_table(Evaluation, tables["evaluate"], f"{file}, [evaluate]") if "evaluate" in tables else None
+    return Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine, evaluate), settings
 
 
 def build_objective(table: Mapping[str, Any], where: str) -> Objective:

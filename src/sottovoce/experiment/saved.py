@@ -10,6 +10,7 @@ from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.core.contract import Hub
 from sottovoce.core.random.streams import SERVER, Draw, Streams
 from sottovoce.core.round import Checkpoint, History
+from sottovoce.experiment.evaluation import PrivateEvaluation
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.run_file import TABLES, build_objective
 from sottovoce.experiment.store import (
@@ -17,6 +18,7 @@ from sottovoce.experiment.store import (
     CHECKPOINT,
     CONFIG,
     COUNTERS,
+    EVALUATION,
     FORMAT,
     GUARANTEE,
     HISTORY,
@@ -92,6 +94,7 @@ def load_parts(path: Path) -> dict[str, Any]:
         "config": config,
         "charges": load_charges(path)[0] if form > 1 else None,
         "metrics": _read_metrics(path / METRICS) if (path / METRICS).exists() else {},
+        "evaluations": _read_evaluations(path / EVALUATION) if (path / EVALUATION).exists() else (),
     }
 
 
@@ -171,6 +174,14 @@ def _read_metrics(path: Path) -> dict[str, list[Any]]:
     except (TypeError, ValueError):
         raise InvalidInput(f"{path}: must hold numbers") from None
     return tables
+
+
+def _read_evaluations(path: Path) -> tuple[PrivateEvaluation, ...]:
+    """The private estimates, one for each run."""
+    runs = read_json(path).get("runs")
+    fits = isinstance(runs, list) and all(isinstance(each, dict) for each in runs)
+    check.require(fits, str(path), "must hold a list of runs")
+    return tuple(PrivateEvaluation.from_dict(each, str(path)) for each in runs or ())
 
 
 def _read_history(path: Path) -> History:

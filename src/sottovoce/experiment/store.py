@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
 GUARANTEE, GUARANTEE_TEXT, SUMMARY, VERSIONS = "guarantee.json", "guarantee.txt", "summary.json", "versions.json"
-CHARGES, MANIFEST, METRICS = "charges.json", "manifest.json", "metrics.json"
+CHARGES, MANIFEST, METRICS, EVALUATION = "charges.json", "manifest.json", "metrics.json", "evaluation.json"
 FORMAT = 2
 FIGURE = "convergence.png"
 COUNTERS = ("k", "bytes_up", "bytes_down", "seconds")
@@ -117,6 +117,8 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
     }
     if result.metrics:
         contents[METRICS] = json_bytes(result.metrics)
+    if result.evaluations:
+        contents[EVALUATION] = json_bytes({"runs": [each.to_dict() for each in result.evaluations]})
     charged = None if result.charges is None else result.charges.to_dict()
     seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
     contents[CHARGES] = json_bytes({"charges": charged, "seal": seal})

@@ -8,7 +8,8 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.contract import Algorithm, Layout, Method
+from sottovoce.core.contract import Algorithm, Asks, Layout, Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.privacy.calibration import AnswerShape
@@ -17,6 +18,7 @@ from sottovoce.privacy.modes import Privacy, PrivacyMode, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.rows.held_out import number_of_classes
 
 Engine = Literal["auto", "numpy", "kernel"]
 _OTHER_LAYOUT = {  # of the data: what an algorithm for the other layout is told
@@ -44,6 +46,8 @@ class Task:
         The method, what it minimises, what is promised, who takes part, and for how many rounds.
     engine
         What computes gradients: "kernel" (compiled), "numpy", or by problem size ("auto").
+    evaluate
+        How the finished model is measured on records that their owners held out; None if it is not.
     """
 
     algorithm: Method
@@ -52,10 +56,26 @@ class Task:
     participation: Participation = Everyone()  # noqa: RUF009 (frozen)
     rounds: int = 1
     engine: Engine = "auto"
+    evaluate: Evaluation | None = None
+
+    def asks(self) -> Asks:
+        """All that is asked: what the method asks for, and one question about held-out records if they are counted."""
+        asks = self.algorithm.asks()
+        if self.evaluate is None:
+            return asks
+        cells = self.evaluate.width(number_of_classes(self.objective.loss))
+        return asks.then_histogram(self.rounds, self.evaluate.share, cells)
+
+    def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
+        """How many of each client's records are trained on: public."""
+        return sizes if self.evaluate is None else self.evaluate.training_sizes(sizes)
 
     def settled(self, federation: FederatedData) -> "Task":
         """The same task with what follows from public numbers written out: weights of records, and the clip norm."""
-        objective = self.objective.weighing(federation.record_weight)
+        weight = federation.record_weight
+        if self.evaluate is not None:
+            weight = float(federation.n / self.training_sizes(federation.sizes).sum())
+        objective = self.objective.weighing(weight)
         privacy = self.privacy.clipping(objective.loss.slope_at_zero, federation.row_bound)
         return replace(self, objective=objective, privacy=privacy)
 
@@ -79,6 +99,26 @@ class Task:
         check.require(one_score, "train", rule, self.objective.loss)
         self.algorithm.check(self.objective.penalty)
         self.privacy.check(self.algorithm.asks(), self.objective.penalty)
+        if self.evaluate is not None:
+            self._check_evaluation()
+
+    def _check_evaluation(self) -> None:
+        """Refuse to count held-out records where no proof covers it, or where there is nothing to count."""
+        privacy, loss = self.privacy, self.objective.loss
+        check.require(self.algorithm.layout == "rows", "evaluate", "is for rows, and columns are split here")
+        hint = "For numbers, measure on public test rows"
+        check.require(loss.classification, "evaluate", "counts classes, and this loss is for numbers", loss.name, hint)
+        plain = loss.outputs > 1 or getattr(loss, "output_loss", loss).name != "logistic"
+        assert self.evaluate is not None
+        moved = plain and self.evaluate.threshold != 0.5
+        rule = "a threshold is a probability of the second of two classes, by a logistic loss"
+        check.require(not moved, "evaluate", rule, self.evaluate.threshold, "Leave it out")
+        proved = privacy.promise in ("none", "record") and getattr(privacy, "mechanism", "gaussian") == "gaussian"
+        if not proved:
+            raise NoGuarantee(
+                "evaluate: noisy counts are proven for Proven(unit='record') with Gaussian noise, and need none with "
+                "NoPrivacy(); there is no proof for this privacy mode, unit or noise"
+            )
 
     def plan(
         self,
@@ -92,7 +132,8 @@ class Task:
         `sizes`: records of each client; `columns`: of a row, or of the widest party where columns are split.
         """
         most, shape = self.participation.most(self.rounds), self.shape(columns, int(sizes[0]))
-        return self.privacy.plan(self.algorithm.asks(), self.rounds, sizes, spent, row_bound, most, shape)
+        sizes = self.training_sizes(sizes)
+        return self.privacy.plan(self.asks(), self.rounds, sizes, spent, row_bound, most, shape)
 
     def shape(self, columns: int, samples: int) -> AnswerShape:
         """How long answers are."""
@@ -102,7 +143,8 @@ class Task:
 
     def key(self, streams: Streams, digests: np.ndarray, events: tuple[Event, ...], *more: Any) -> NoiseKey:
         """What noise is bound to: the task, and the digests of each client's own data."""
-        told = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
+        told: tuple[Any, ...] = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
+        told += () if self.evaluate is None else (self.evaluate,)
         return NoiseKey.of_task(streams, digests, *told, *(events or (None,)), *more)
 
     def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> dict[str, Any]:

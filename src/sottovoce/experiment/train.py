@@ -11,6 +11,7 @@ from sottovoce.core import check
 from sottovoce.core import round as loop
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Layout, Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
@@ -95,6 +96,7 @@ def train(
     record_every: int = 1,
     measure_training: bool = True,
     ledgers: "str | Path | MemoryLedger | OwnerLedgers | None" = None,
+    evaluate: Evaluation | bool = False,
     resume: Checkpoint | None = None,
     after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
 ) -> Result:
@@ -131,6 +133,10 @@ def train(
         spent there stays spent: later runs on the same data draw on the same budgets, and a client that has none
         left stays silent. One synced write per answer. Or ledgers that are open already, with what this run has
         spent on preparing the data, which the noise then makes up for; they are closed at the end.
+    evaluate
+        Whether, and how, the finished model is measured on records that their owners held out: each owner answers one
+        question more, with noisy counts, out of the same budget. True: as `Evaluation()` says, with 5 % of the budget
+        and 20 % of the records. The estimate is `Result.evaluation`.
     resume
         Go on from this checkpoint of the same run.
     after_round
@@ -153,7 +159,8 @@ def train(
     '1 (δ=1e-05) per record, server sees all messages, simulated noise'
     """
     check.whole("train", rounds=rounds, record_every=record_every)
-    task = Task(algorithm, objective, privacy, participation, rounds, engine)
+    held = evaluation(evaluate)
+    task = Task(algorithm, objective, privacy, participation, rounds, engine, held)
     lasting = ledgers is not None and not isinstance(ledgers, MemoryLedger)
     if resume is not None:
         check.of_kind("train", "resume", resume, Checkpoint, "load_checkpoint(...)")
@@ -186,6 +193,14 @@ def train(
         return result
     finally:
         clients.close()
+
+
+def evaluation(given: Evaluation | bool) -> Evaluation | None:
+    """How held-out records are counted; None if they are not."""
+    if isinstance(given, bool):
+        return Evaluation() if given else None
+    check.of_kind("train", "evaluate", given, Evaluation, "Evaluation(share=0.05), or True")
+    return given
 
 
 def _described(

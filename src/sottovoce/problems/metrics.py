@@ -63,14 +63,18 @@ def class_numbers(loss: Loss, y: Floats) -> Integers:
     return (y > 0).astype(np.intp) if loss.outputs == 1 else y.astype(np.intp)
 
 
+def has_probabilities(loss: Loss) -> bool:
+    """Whether scores of this loss stand for probabilities."""
+    return getattr(loss, "output_loss", loss).name in ("softmax", "logistic")
+
+
 def probabilities(loss: Loss, scores: Floats) -> Floats | None:
     """Of each class, (..., rows, classes); None for a loss that has none."""
     from scipy.special import expit, softmax
 
-    name = getattr(loss, "output_loss", loss).name
-    if name == "softmax":
-        return softmax(scores, axis=-1)
-    return np.stack([expit(-scores), expit(scores)], axis=-1) if name == "logistic" else None
+    if not has_probabilities(loss):
+        return None
+    return softmax(scores, axis=-1) if loss.outputs > 1 else np.stack([expit(-scores), expit(scores)], axis=-1)
 
 
 def confusion(labels: Integers, predicted: Integers, classes: int) -> Integers:
