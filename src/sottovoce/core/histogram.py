@@ -6,9 +6,9 @@ finished model, and the owner answers one question with noisy counts of them:
     table    (label, predicted class)                           K² counts for K classes
     bins     (label, predicted class, how sure the model is)    K² C counts; where the C bins end is public
 
-Which records are held out. Owner i with n_i records holds out h_i of them: those at the h_i positions with the smallest
-keyed hashes of their position. n_i, h_i and the positions are functions of the secret key, of n_i and of a public share:
-of no record's content. So the same records are held out in every run, whatever is trained.
+Which records are held out. Owner i with n_i records holds out h_i of them: those at the positions with the h_i smallest
+of n_i numbers that a secret key gives. h_i and the positions are functions of the key, n_i and a public share, and of no
+record's content. So the same records are held out in every run, whatever is trained.
 
 Sensitivity. Fix the model (it was released before, so it is public here). A held-out record adds 1 to one count of the
 table and 1 to one count of the bins, and nothing else in the answer depends on it.
@@ -16,9 +16,9 @@ table and 1 to one count of the bins, and nothing else in the answer depends on 
 * Replace-one. The record at position j gets other content; its position stays. If j is held out, at most two counts of
   the table and two of the bins change, by 1 each: the L2 distance is at most √4 = 2. If j is not held out, no count
   changes. The record never moves between the two sets, and the sizes of both sets stay the same.
-* Add-remove. The record at position j is there, or a blank (a row of zeros) that contributes nothing; how many positions
-  there are is public. Blanks are counted nowhere, so one count of the table and one of the bins change by 1: √2.
-  (A record that really is a row of zeros is taken for a blank: under this relation it is not counted.)
+* Add-remove. The record at position j is there, or a blank (a row of zeros) that contributes nothing. How many there
+  are is public, so no other record gets another position. Blanks are counted nowhere: one count of the table and
+  one of the bins change by 1, √2. (A record that really is a row of zeros is taken for a blank, and not counted.)
 
 A hash of the record's *content* would be wrong. A replaced record could then move from one set to the other: it would
 change the counts and the training answers at once, and the sizes of both sets with them, which are treated as public.

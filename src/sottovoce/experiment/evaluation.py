@@ -115,8 +115,8 @@ class PrivateEvaluation:
         records = "records" if self.records is None else f"{self.records} records"
         noise = f"noise of deviation {self.deviation:.4g}" if self.deviation else "no noise"
         return (
-            f"On {records} that {self.owners} owners held out, by counts with {noise}; 95 % intervals are for the exact "
-            "numbers on these records"
+            f"On {records} that {self.owners} owners held out, by counts with {noise}; 95 % intervals are for the "
+            "exact numbers on these records"
         )
 
     def __str__(self) -> str:

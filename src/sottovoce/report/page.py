@@ -244,9 +244,8 @@ def _private_estimates(group: Repetitions) -> Markup:
     if not group.first.evaluations:
         return Markup("")
     found = group.first.evaluations[0]
-    rows = table(
-        ["measure", "estimate", "95 % interval"], [list(line) for line in found.lines()], f"{group.name}, privately"
-    )
+    caption = f"{group.name}: on held-out records, by noisy counts"
+    rows = table(["measure", "estimate", "95 % interval"], [list(line) for line in found.lines()], caption)
     return joined(rows, element("p", f"{found.about}.", class_="quiet"))
 
 

@@ -56,9 +56,8 @@ class HeldOut:
     def _of_client(self, w: Floats, client: int, blanks: bool) -> Floats:
         rows, classes = slice(self.offsets[client], self.offsets[client + 1]), number_of_classes(self.loss)
         X, labels = np.asarray(self.X[rows], dtype=np.float64), self._labels[rows]
-        predicted, bins = sorted_into(
-            self.evaluation, self.loss, self.loss.scores(X, w), longest(self.loss, w, self.row_bound)
-        )
+        most = longest(self.loss, w, self.row_bound)
+        predicted, bins = sorted_into(self.evaluation, self.loss, self.loss.scores(X, w), most)
         table = labels * classes + predicted
         fine = table * self.evaluation.bins_of_class(classes) + bins
         there = self._there[rows] if blanks else slice(None)
@@ -86,7 +85,7 @@ def longest(loss: Loss, w: Floats, row_bound: float | None) -> float:
 
 
 def sorted_into(evaluation: Evaluation, loss: Loss, scores: Floats, most: float) -> tuple[Integers, Integers]:
-    """The predicted class of each row, and its bin, by how sure the model is. Whatever the scores, each row has both."""
+    """The predicted class of each row, and its bin, by how sure the model is: each row has both, whatever its score."""
     from scipy.special import expit
 
     chances = probabilities(loss, scores)
