@@ -7,8 +7,8 @@ finished model, and the owner answers one question with noisy counts of them:
     bins     (label, predicted class, how sure the model is)    K² C counts; where the C bins end is public
 
 Which records are held out. Owner i with n_i records holds out h_i of them: those at the positions with the h_i smallest
-of n_i numbers that a secret key gives. h_i and the positions are functions of the key, n_i and a public share, and of no
-record's content. So the same records are held out in every run, whatever is trained.
+of n_i numbers that a secret key gives. h_i and the positions are functions of the key, n_i and a public share, and
+of no record's content. So the same records are held out in every run, whatever is trained.
 
 Sensitivity. Fix the model (it was released before, so it is public here). A held-out record adds 1 to one count of the
 table and 1 to one count of the bins, and nothing else in the answer depends on it.

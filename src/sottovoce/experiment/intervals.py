@@ -1,9 +1,9 @@
 """From noisy counts to the quality of a model, with intervals.
 
 Each count is exact + noise of a known deviation σ, independent of the others. Intervals are for the exact numbers on
-the very records that were counted: they include the noise, and say nothing of other records. Accuracy and shares are ratios
-of sums of counts, and so are recalls. For a ratio A/B the value r = A/B makes A − r B noise of mean 0, whatever B is;
-so {r : |A − r B| <= z · deviation of A − r B} covers it in 95 % of cases however small the counts are (Fieller
+the very records that were counted: they include the noise, and say nothing of other records. Accuracy and shares are
+ratios of sums of counts, and so are recalls. For a ratio A/B the value r = A/B makes A − r B noise of mean 0, whatever
+B is; so {r : |A − r B| <= z · deviation of A − r B} covers it in 95 % of cases however small the counts are (Fieller
 1954). Where B cannot be told from 0, that is every value from 0 to 1. Of a known number of records A/n is used.
 
 The AUC is x'My / (x'1 1'y), x and y the counts of the two classes by score. Again x'(M − θ)y has mean 0 at the true θ,
