@@ -298,7 +298,7 @@ class Node:
                 federation = Federation.from_clients([(self._rows.X, run.y)], row_bound=assignment.row_bound)
             run.clients = CLIENTS[federation.layout].of(
                 assignment.task, federation, owners, assignment.coins, assignment.events, number, assignment.noise,
-                None if assignment.task.evaluate is None else held_out.secret_of(self.folder), measure_training=False,
+                measure_training=False, **held_out.split_by(assignment, self.folder),
             )  # fmt: skip
         elif owners is not None:
             run.clients.ledger = run.clients.door.ledger = owners

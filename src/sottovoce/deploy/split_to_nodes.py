@@ -35,7 +35,8 @@ def _limits(task: Task) -> dict[str, Any]:
     if task.algorithm.layout == "columns":
         epsilon = getattr(privacy, "label_epsilon", None)
         labels = {"open_labels": True} if epsilon is None else {"label_epsilon": epsilon}
-    return labels | {
+    held = {} if task.evaluate is None else {"held_out": task.evaluate.held_out}
+    return labels | held | {
         "epsilon": float(getattr(privacy, "epsilon", 1.0)),
         "delta": float(getattr(privacy, "delta", 0.0)),
         "algorithms": [task.algorithm.name],
