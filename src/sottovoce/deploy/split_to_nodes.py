@@ -36,12 +36,16 @@ def _limits(task: Task) -> dict[str, Any]:
         epsilon = getattr(privacy, "label_epsilon", None)
         labels = {"open_labels": True} if epsilon is None else {"label_epsilon": epsilon}
     held = {} if task.evaluate is None else {"held_out": task.evaluate.held_out}
-    return labels | held | {
-        "epsilon": float(getattr(privacy, "epsilon", 1.0)),
-        "delta": float(getattr(privacy, "delta", 0.0)),
-        "algorithms": [task.algorithm.name],
-        "losses": [task.objective.loss.name],
-        "modes": [privacy.mode],
-        "relations": [relation],
-        "seeded": getattr(privacy, "noise", "") == "seeded",
-    }
+    return (
+        labels
+        | held
+        | {
+            "epsilon": float(getattr(privacy, "epsilon", 1.0)),
+            "delta": float(getattr(privacy, "delta", 0.0)),
+            "algorithms": [task.algorithm.name],
+            "losses": [task.objective.loss.name],
+            "modes": [privacy.mode],
+            "relations": [relation],
+            "seeded": getattr(privacy, "noise", "") == "seeded",
+        }
+    )
