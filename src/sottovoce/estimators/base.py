@@ -21,6 +21,7 @@ from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.scalers import RandomState
 from sottovoce.estimators.validation import Table
+from sottovoce.experiment.evaluation import PrivateEvaluation
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import train
@@ -46,6 +47,7 @@ class _Declared(Counted):
     coef_: np.ndarray
     guarantee_: Guarantee
     intercept_: np.ndarray
+    evaluation_: PrivateEvaluation
     result_: Result
     rounds_: int
     n_features_in_: int
@@ -128,11 +130,14 @@ class PrivateEstimator(_Declared):
         """Train, and keep the result with a guarantee that also names what it has `left_out`."""
         # A model must not contain exact numbers about private rows: no history, no training loss.
         quiet: dict[str, Any] = {"record_every": task.rounds, "measure_training": False}
-        result = train(**vars(task), federation=federation, **quiet, **options)
+        told = vars(task) | {"evaluate": getattr(self, "evaluate", None)}
+        result = train(**told, federation=federation, **quiet, **options)
         if result.rounds == 0 or result.model.size == 0:
             raise self._nothing_trained(result.stopped or "the budget that is left does not pay for a model")
         self.guarantee_ = result.guarantee.leaving_out(*left_out)
         self.result_ = replace(result, guarantee=self.guarantee_)
+        if result.evaluation is not None:
+            self.evaluation_ = result.evaluation
         self.algorithm_, self.rounds_ = task.algorithm, result.rounds
         return self.result_
 
@@ -248,6 +253,18 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         """The class of each row."""
         scores = self._scores(X)
         return self.classes_[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.intp)]
+
+    def score_privately(self) -> PrivateEvaluation:
+        """The quality of the model on records that its owners held out, with 95 % intervals. The fit has paid for it.
+
+        It needs `evaluate=True` at the fit. Nothing is asked again: it may be called and shown as often as one likes.
+        """
+        hint = "Fit again with evaluate=True (of FederatedClassifier), or use score on public rows"
+        rule = "no records were held out by this fit, or no owner had budget left to count them"
+        found: PrivateEvaluation | None = getattr(self, "evaluation_", None)
+        check.require(found is not None, self._name, rule, hint=hint)
+        assert found is not None
+        return found
 
     def score(self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy."""

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.estimators.base import LinearClassifier, PrivateEstimator
 from sottovoce.estimators.preparation import Steps
@@ -244,6 +245,8 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
         each of them warns, on the stderr of the worker.
     engine
         "auto", "numpy" or "kernel".
+    evaluate
+        Whether, and how (`Evaluation(...)`), owners hold out records to measure the model on: see `score_privately`.
     random_state
         Seed of the noise. The same rows and settings get the same noise; others (such as the folds of a
         cross-validation) get different noise. None: a fresh seed that is not kept. Once the model or a copy of it was
@@ -285,6 +288,8 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     >>> model.guarantee_.short
     '1 (δ=1e-05) per record, server sees all messages, simulated noise'
     """
+
+    evaluate: Evaluation | bool = False
 
     _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge")
 

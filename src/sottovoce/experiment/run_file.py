@@ -154,7 +154,7 @@ class Experiment:
                 engine=settings.engine,
                 record_every=settings.record_every,
                 ledgers=settings.ledgers or None,
-                evaluate=task.evaluate or False,
+                evaluate=task.evaluate,
                 resume=resume,
                 after_round=after_round,
             )

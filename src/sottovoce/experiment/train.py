@@ -96,7 +96,7 @@ def train(
     record_every: int = 1,
     measure_training: bool = True,
     ledgers: "str | Path | MemoryLedger | OwnerLedgers | None" = None,
-    evaluate: Evaluation | bool = False,
+    evaluate: Evaluation | bool | None = None,
     resume: Checkpoint | None = None,
     after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
 ) -> Result:
@@ -195,9 +195,9 @@ def train(
         clients.close()
 
 
-def evaluation(given: Evaluation | bool) -> Evaluation | None:
+def evaluation(given: Evaluation | bool | None) -> Evaluation | None:
     """How held-out records are counted; None if they are not."""
-    if isinstance(given, bool):
+    if given is None or isinstance(given, bool):
         return Evaluation() if given else None
     check.of_kind("train", "evaluate", given, Evaluation, "Evaluation(share=0.05), or True")
     return given
