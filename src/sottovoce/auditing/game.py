@@ -222,7 +222,7 @@ class Player:
             return said
 
         place.exchange = listening  # pyright: ignore[reportAttributeAccessIssue] (an audit listens in)
-        place.evaluate = counting  # pyright: ignore[reportAttributeAccessIssue]
+        place.evaluate = counting
         self.run(streams, tape)
 
     def run(

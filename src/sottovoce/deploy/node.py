@@ -146,8 +146,8 @@ class Node:
         epsilon, budget = ledger.epsilon(), ledger.budget
         spent = json.dumps([[pack_event(event), count] for event, count in ledger.spent().items()])
         charges = pack_rows(ledger.rows())
-        known = (self.name, *rows.X.shape, epsilon, budget.epsilon, budget.delta)
-        return Status(*known, spent, bool(rows.labels), rows.order, charges)
+        public = self.name, len(rows.X), rows.X.shape[1], epsilon, budget.epsilon, budget.delta
+        return Status(*public, spent, bool(rows.labels), rows.order, charges)
 
     def _home(self) -> None:
         """Its folder, made on first use, and closed to others: states, flips and the log in it are no noisy answers."""

@@ -46,8 +46,9 @@ def quantile(tests: int = 1) -> float:
 def share(counts: Floats, weights: Floats, deviation: float, records: float | None, z: float) -> Estimate:
     """Σ weights · counts / Σ counts, for weights (cells,). `records`: Σ of the exact counts, where it is public."""
     if records is None:
-        squares = (np.square(weights).sum(), float(len(weights)), weights.sum())
-        return _ratio(counts @ weights, counts.sum(axis=-1), *(deviation**2 * each for each in squares), z)
+        of_sums = np.square(weights).sum(), float(len(weights)), weights.sum()
+        var_a, var_b, cov = (float(deviation**2 * each) for each in of_sums)
+        return _ratio(counts @ weights, counts.sum(axis=-1), var_a, var_b, cov, z)
     # Since Σ counts is known, a constant may be taken off the weights: the mean leaves the least noise.
     centred = weights - weights.mean()
     value = counts @ centred / records + weights.mean()

@@ -7,6 +7,7 @@ import numpy as np
 
 from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers
 from sottovoce.core.histogram import Evaluation
+from sottovoce.core.lazy import untyped
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.metrics import class_numbers, probabilities
 
@@ -71,7 +72,7 @@ class HeldOut:
 
     @cached_property
     def _there(self) -> Booleans:
-        return np.asarray(self.X != 0).any(axis=1)
+        return np.any(self.X != 0, axis=1)
 
 
 def number_of_classes(loss: Loss) -> int:
@@ -86,10 +87,9 @@ def longest(loss: Loss, w: Floats, row_bound: float | None) -> float:
 
 def sorted_into(evaluation: Evaluation, loss: Loss, scores: Floats, most: float) -> tuple[Integers, Integers]:
     """The predicted class of each row, and its bin, by how sure the model is: each row has both, whatever its score."""
-    from scipy.special import expit
-
     chances = probabilities(loss, scores)
     if chances is None:  # a loss without probabilities: margins in the same order take their place
+        expit = untyped("scipy.special").expit
         chances = np.stack([expit(-scores), expit(scores)], axis=-1)
     classes = chances.shape[-1]
     if classes == 2:
