@@ -34,6 +34,8 @@ def show(
         typer.echo(f"On test rows: {quality(summary(result))}")
     for evaluation in result.evaluations:
         typer.echo(f"{evaluation}")
+    if not effects:
+        typer.echo("This run keeps no schema, so its coefficients have no names")
     for name, own in effects.items():
         typer.echo(f"Score of {name}, before a row is divided by its length")
         wide, long = max(len(each.column) for each in own), max(len(each.what) for each in own)

@@ -1,7 +1,7 @@
 """What all estimators share: parameters become the parts of a run, and fits and gaps of the guarantee are stated."""
 
 import warnings
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -28,7 +28,7 @@ from sottovoce.experiment.train import train
 from sottovoce.privacy.guarantee import LABELS_FOUND, Guarantee
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.losses import LOSSES, Loss, Softmax
+from sottovoce.problems.losses import LOSSES, Loss, Softmax, WeightedLogistic, WeightedSoftmax
 from sottovoce.problems.penalties import L2, Penalty
 from sottovoce.problems.vertical import VerticalFederation
 
@@ -118,11 +118,29 @@ class PrivateEstimator(_Declared):
 
     def _loss(self, classes: int = 2) -> Loss:
         """The loss as an object."""
-        loss = self._losses[0] if self.loss is None else self.loss
-        name = check.one_of(self._name, "loss", loss.name if isinstance(loss, Loss) else loss, self._losses)
+        loss, name, weights = self.loss, self._loss_name(), getattr(self, "class_weight", None)
         if isinstance(loss, Loss):
+            hint = "Give WeightedLogistic(...) or WeightedSoftmax(...) as the loss"
+            check.require(weights is None, self._name, "class_weight goes with the name of a loss", hint=hint)
             return loss
-        return Softmax(classes) if name == "softmax" or (name == "logistic" and classes > 2) else LOSSES[name]()
+        several = name == "softmax" or (name == "logistic" and classes > 2)
+        if weights is not None:
+            return self._weighted(weights, classes, several, name)
+        return Softmax(classes) if several else LOSSES[name]()
+
+    def _loss_name(self) -> str:
+        loss = self._losses[0] if self.loss is None else self.loss
+        return check.one_of(self._name, "loss", loss.name if isinstance(loss, Loss) else loss, self._losses)
+
+    def _weighted(self, weights: object, classes: int, several: bool, name: str) -> Loss:
+        """The loss with these weights of classes: a table by label, or a list in the order of `classes_`."""
+        check.require(name in ("logistic", "softmax"), self._name, "class_weight goes with a logistic loss", name)
+        if isinstance(weights, Mapping):
+            labels = self.classes_.tolist()
+            fits = set(weights) == set(labels)
+            check.require(fits, self._name, f"class_weight must have a number for each of the classes {labels}")
+            weights = [weights[label] for label in labels]
+        return WeightedSoftmax(classes, weights) if several else WeightedLogistic(weights)  # type: ignore[arg-type]
 
     def _run(
         self, task: Task, federation: Federation | VerticalFederation, left_out: list[str], **options: Any
@@ -217,7 +235,7 @@ class PrivateEstimator(_Declared):
 
 def _has_probabilities(estimator: "LinearClassifier") -> bool:
     """Hinge losses have no probabilities."""
-    return estimator._loss().name != "smoothed-hinge"
+    return estimator._loss_name() != "smoothed-hinge"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -252,7 +270,12 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
     def predict(self, X: Table) -> np.ndarray:
         """The class of each row."""
         scores = self._scores(X)
-        return self.classes_[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.intp)]
+        return self.classes_[scores.argmax(axis=1) if scores.ndim == 2 else (scores > self._cut()).astype(np.intp)]
+
+    def _cut(self) -> float:
+        """The score from which on the second of two classes is predicted: that of the threshold of `evaluate`."""
+        threshold = getattr(getattr(self, "evaluate", None), "threshold", 0.5)
+        return float(np.log(threshold / (1 - threshold)))
 
     def score_privately(self) -> PrivateEvaluation:
         """The quality of the model on records that its owners held out, with 95 % intervals. The fit has paid for it.

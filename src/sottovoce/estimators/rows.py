@@ -1,7 +1,7 @@
 """Linear models over rows of many owners, as scikit-learn estimators."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -245,6 +245,9 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
         each of them warns, on the stderr of the worker.
     engine
         "auto", "numpy" or "kernel".
+    class_weight
+        How much records of each class weigh: public numbers, by label or in the order of `classes_`. Weights read off
+        private labels ("balanced") are refused. The clip norm bounds a record's gradient after it is weighted.
     evaluate
         Whether, and how (`Evaluation(...)`), owners hold out records to measure the model on: see `score_privately`.
     random_state
@@ -289,9 +292,10 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     '1 (δ=1e-05) per record, server sees all messages, simulated noise'
     """
 
+    class_weight: Mapping[Any, float] | Sequence[float] | None = None
     evaluate: Evaluation | bool = False
 
-    _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge")
+    _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge", "weighted-logistic", "weighted-softmax")
 
     def fit(self, X: Table, y: ArrayLike | None = None, groups: ArrayLike | None = None, **others: Any) -> Self:
         """Train. `groups` holds the owner of each row, as in grouped cross-validation; None: one owner has all rows."""

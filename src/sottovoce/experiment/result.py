@@ -15,6 +15,7 @@ from sottovoce.core.contract import Layout
 from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
+from sottovoce.problems.metrics import has_probabilities, probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
@@ -96,27 +97,40 @@ class Result:
         check.require(fits, "Result", rule, rows.shape[1])
         return loss.scores(rows, self.model)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Labels (or values, for regression) of new rows.
+    def predict(self, X: Any, threshold: float | None = None) -> np.ndarray:
+        """Labels (or values, for regression) of new rows. `threshold`: see `decided`.
 
         After training with a schema: of a table as it is, with its own labels. Else of an array of numbers, prepared
         like the rows that the model was trained on, with labels -1 and +1 (or 0, 1, ...).
         """
-        coded = self.objective.loss.predict(self.scores(X))
+        coded = self.decided(self.scores(X), threshold)
         label = None if self.schema is None else self.schema.label
         return coded if label is None else _own_labels(label, coded, self.objective.loss.outputs)
 
+    def decided(self, scores: np.ndarray, threshold: float | None = None) -> np.ndarray:
+        """Labels (or values) as the loss has them.
+
+        `threshold`: the second of two classes where its probability is at least this. None: what the model was
+        evaluated with (`Evaluation.threshold`), else 1/2.
+        """
+        kept = self.config.get("evaluate", {}).get("threshold", 0.5) if threshold is None else threshold
+        loss = self.objective.loss
+        if kept == 0.5:
+            return loss.predict(scores)
+        check.between("predict", 0, 1, threshold=kept)
+        two = loss.outputs == 1 and has_probabilities(loss)
+        rule = "a threshold is a probability of the second of two classes, by a logistic loss"
+        check.require(two, "predict", rule, kept, "Leave it out")
+        return np.where(scores >= np.log(kept / (1 - kept)), 1.0, -1.0)
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them."""
-        from scipy.special import expit, softmax
-
-        name = self.objective.loss.name
-        if name == "softmax":
-            return softmax(self.scores(X), axis=-1)
-        if name != "logistic":
-            raise InvalidInput(f"predict_proba: the {name} loss has no probabilities. Use predict or scores")
-        scores = self.scores(X)
-        return np.stack([expit(-scores), expit(scores)], axis=-1)
+        loss = self.objective.loss
+        if not has_probabilities(loss):
+            raise InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
+        chances = probabilities(loss, self.scores(X))
+        assert chances is not None
+        return chances
 
     def effects(self) -> "dict[str, list[Effect]]":
         """By how much a score changes for each column and level, before a row is divided by its length.

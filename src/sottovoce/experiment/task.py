@@ -17,6 +17,7 @@ from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems.federation import FederatedData
+from sottovoce.problems.metrics import has_probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.rows.held_out import number_of_classes
 
@@ -97,6 +98,9 @@ class Task:
         one_score = self.algorithm.layout == "rows" or self.objective.loss.outputs == 1
         rule = "a loss of one score per sample is needed where columns are split"
         check.require(one_score, "train", rule, self.objective.loss)
+        weighted = "moments" in self.algorithm.asks().kinds and hasattr(self.objective.loss, "class_weight")
+        rule = "makes a quadratic of a loss that bends alike for all classes: no class_weight"
+        check.require(not weighted, self.algorithm.name, rule, hint="Use a method that asks for gradients")
         self.algorithm.check(self.objective.penalty)
         self.privacy.check(self.algorithm.asks(), self.objective.penalty)
         if self.evaluate is not None:
@@ -108,7 +112,7 @@ class Task:
         check.require(self.algorithm.layout == "rows", "evaluate", "is for rows, and columns are split here")
         hint = "For numbers, measure on public test rows"
         check.require(loss.classification, "evaluate", "counts classes, and this loss is for numbers", loss.name, hint)
-        plain = loss.outputs > 1 or getattr(loss, "output_loss", loss).name != "logistic"
+        plain = loss.outputs > 1 or not has_probabilities(loss)
         assert self.evaluate is not None
         moved = plain and self.evaluate.threshold != 0.5
         rule = "a threshold is a probability of the second of two classes, by a logistic loss"

@@ -29,6 +29,7 @@ class Logistic(SignedLoss):
 
     name = "logistic"
     code = 0
+    probabilities = True
     curvature = 0.25
 
     @derived
