@@ -297,7 +297,7 @@ def test_an_error_of_our_own_asks_to_be_reported(here: Path, monkeypatch: pytest
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("two plus two is five")
 
-    monkeypatch.setattr(run_file, "train", broken)
+    monkeypatch.setattr(run_file, "run_task", broken)
     outcome = call("run", tiny(here))
     assert_refused(outcome, terminal.INTERNAL, "RuntimeError", "please report it", "SOTTOVOCE_DEBUG")
     assert "two plus two" not in outcome.output  # such an error may quote rows
@@ -355,7 +355,7 @@ def test_ctrl_c_before_the_first_round_leaves_nothing(here: Path, monkeypatch: p
     def pressed(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_file, "train", pressed)
+    monkeypatch.setattr(run_file, "run_task", pressed)
     outcome = call("run", tiny(here))
     assert outcome.exit_code == terminal.INTERRUPTED
     assert outcome.stderr == "Interrupted. Nothing was saved.\n"

@@ -199,7 +199,7 @@ def run_task(
         run_table = {"rounds": settled.rounds, "seed": seed, "runs": runs or 0}
         run_table |= {"record_every": record_every or settled.rounds}
         config = _described(clients, task.objective, federation, task.engine, run_table)
-        result = clients.result(outcome, config, lasting)
+        result = replace(clients.result(outcome, config, lasting), objective=task.objective)
         if clients.ledger is not None:
             clients.ledger.finished()  # all rounds are done: kept answers are not needed any more
         return result
