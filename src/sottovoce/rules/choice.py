@@ -78,7 +78,7 @@ class Choice:
 
     def words(self) -> str:
         """The method, and the rule that chose it."""
-        return f"{self.algorithm.name}, {self.rounds} rounds, by rule: {self.chosen.why}"
+        return f"{self.algorithm.name}, rounds: {self.rounds}, by rule: {self.chosen.why}"
 
 
 def choose(public: PublicNumbers, method: str = AUTO, most: int = 0) -> Choice:
@@ -88,8 +88,8 @@ def choose(public: PublicNumbers, method: str = AUTO, most: int = 0) -> Choice:
     --------
     >>> from sottovoce.rules import PublicNumbers, choose
     >>> numbers = PublicNumbers(records=40_000, clients=100, columns=120, epsilon=1.0, delta=1e-5)
-    >>> choose(numbers).words()[:60]
-    'noisy-gd, 60 rounds, by rule: noise on one mean gradient has'
+    >>> choose(numbers).words()[:61]
+    'noisy-gd, rounds: 60, by rule: noise on one mean gradient has'
     >>> choose(numbers, "dp-sgd").rounds
     184
     """
