@@ -19,6 +19,7 @@ from sottovoce.core import round as loop
 from sottovoce.core.contract import Asks, Method
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
+from sottovoce.core.toml import Json
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import local_clients
@@ -147,7 +148,7 @@ def relation_of(privacy: Any) -> Literal["replace-one", "add-remove"]:
 
 def columns_promise(epsilon: float, delta: float, unit: Literal["party", "column", "record"]) -> ProvenColumns:
     """The ridge variant for this unit, with bounds that `worst_columns` nearly reaches."""
-    bounds: dict[str, Any] = {"column": {"column_bound": 2.0}, "record": {"row_bound": 0.1, "score_bound": 0.045}}
+    bounds: Json = {"column": {"column_bound": 2.0}, "record": {"row_bound": 0.1, "score_bound": 0.045}}
     return ProvenColumns(epsilon, delta, unit, bound=1.0, **bounds.get(unit, {}))
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 from sottovoce.auditing import verify_charges
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
+from sottovoce.core.toml import Json
 from sottovoce.experiment import run_file, saved, store, whole_files
 from sottovoce.experiment.result import Result
 from sottovoce.ledger.charges import Charges
@@ -69,7 +70,7 @@ class Verdict:
         """Whether every check holds."""
         return all(one.status != BROKEN for one in self.checks)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values, for JSON."""
         numbers = {"holds": self.holds, "guaranteed": self.guaranteed, "digest": self.digest}
         return {"folder": self.folder, **numbers, "checks": [one._asdict() for one in self.checks]}
@@ -212,7 +213,7 @@ def _model(result: Result) -> str:
     return f"the model and its {rounds} rounds have the size that the config says"
 
 
-def _width(config: Mapping[str, Any]) -> int | None:
+def _width(config: Json) -> int | None:
     """The number of coordinates of a model; None where the config does not say."""
     data, clients = config.get("data", {}), config.get("clients", {})
     if "split" in data:

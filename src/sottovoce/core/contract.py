@@ -27,6 +27,7 @@ from sottovoce.core.questions import Part as Part
 from sottovoce.core.questions import Penalty as Penalty
 from sottovoce.core.questions import ProxSteps as ProxSteps
 from sottovoce.core.random.streams import Draw
+from sottovoce.core.toml import Json
 
 Mode = Literal["none", "published", "proven"]
 Layout = Literal["rows", "columns"]  # how data are split between their owners
@@ -211,14 +212,14 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     def warn_about(self, participation: Participation, n: int) -> None:
         """Warn, before any work starts, if the method fails when these of `n` clients take part."""
 
-    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
+    def claim_terms(self, sizes: Array, rounds: int) -> Json:
         """What its paper's claim depends on besides epsilon, delta and rounds: arguments of `privacy.claims.describe`.
 
         Among them is `unmet`: the assumptions of the claim that this run breaks, as texts.
         """
         return {}
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> Json:
         """Its hyper-parameters by name, as scikit-learn asks for them; `deep` makes no difference."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.core.toml import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Ask, Reply, Status
@@ -46,7 +47,7 @@ class GateClient:
     def status(self) -> Status | Reply:
         return self._call({"status": {}}, {})
 
-    def _call(self, header: dict[str, Any], arrays: wire.Packed) -> Status | Reply:
+    def _call(self, header: Json, arrays: wire.Packed) -> Status | Reply:
         try:
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(_PATIENCE)
@@ -145,28 +146,28 @@ def _renewed(node: Node) -> tuple[Node, bool]:
         return node, False
 
 
-def _said(header: dict[str, Any], arrays: wire.Packed) -> Status | Reply:
+def _said(header: Json, arrays: wire.Packed) -> Status | Reply:
     if "status" in header:
         return _built(Status, header["status"])
     return replace(_built(Reply, header.get("reply", {})), up=arrays)
 
 
-def _built(kind: type, values: dict[str, Any]) -> Any:
+def _built(kind: type, values: Json) -> Any:
     wire.must_be_known(kind.__name__, values.get("format", 1))
     return tables.from_table(kind, values, kind.__name__)
 
 
-def _without(message: Ask | Reply, arrays: str) -> dict[str, Any]:
+def _without(message: Ask | Reply, arrays: str) -> Json:
     return {name: value for name, value in vars(message).items() if name != arrays}
 
 
-def _send(line: socket.socket, header: dict[str, Any], arrays: wire.Packed) -> None:
+def _send(line: socket.socket, header: Json, arrays: wire.Packed) -> None:
     shapes = [[name, list(shape), len(data)] for name, (shape, data) in arrays.items()]
     text, body = json.dumps(header | {"arrays": shapes}).encode(), b"".join(data for _, data in arrays.values())
     line.sendall(struct.pack("<Q", len(text)) + text + struct.pack("<Q", len(body)) + body)
 
 
-def _receive(line: socket.socket, most: int, seconds: float) -> tuple[dict[str, Any], wire.Packed]:
+def _receive(line: socket.socket, most: int, seconds: float) -> tuple[Json, wire.Packed]:
     """A frame, all of which must come in so many seconds."""
     until = time.monotonic() + seconds
     try:

@@ -42,6 +42,7 @@ import numpy as np
 from sottovoce.core import check, codec
 from sottovoce.core.check import BudgetSpent, InvalidInput, SottovoceError
 from sottovoce.core.shapes import declared
+from sottovoce.core.toml import Json
 from sottovoce.deploy import label_holder, wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Limits, Refused
@@ -101,7 +102,7 @@ class Node:
         self._schema, self._schema_digest = schema_of(tables, self.path)
         if self._schema is not None:
             tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]")
-        parts: dict[str, Any] = {
+        parts: Json = {
             name: from_table(kind, tables[name], f"{self.path.name}, [{name}]") for name, kind in kinds.items()
         }
         self.name: str = parts["node"].name

@@ -14,6 +14,7 @@ from sottovoce.core import check, codec
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, Outcome
+from sottovoce.core.toml import Json
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.charges import Charges, charges_of
@@ -197,13 +198,11 @@ class LocalClients:
         """What the ledgers were charged; None where there are none."""
         return None if self.ledger is None else charges_of(self.ledger, self.door.events, rounds)
 
-    def result(self, outcome: Outcome, config: dict[str, Any], lasting: bool) -> Result:
+    def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
         """The finished run."""
         return self.finished_run(outcome, config, lasting, outcome.model[..., 0, :])
 
-    def finished_run(
-        self, outcome: Outcome, config: dict[str, Any], lasting: bool, model: np.ndarray, **facts: Any
-    ) -> Result:
+    def finished_run(self, outcome: Outcome, config: Json, lasting: bool, model: np.ndarray, **facts: Any) -> Result:
         """The result with its guarantee, from what the ledgers say."""
         task, charges = self.task, self.charges(outcome.rounds)
         known = self._statement(charges, lasting, forgotten="seed" not in config["run"])

@@ -11,6 +11,7 @@ from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Exchange, Outcome
+from sottovoce.core.toml import Json
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.result import Result, summed_scores
 from sottovoce.experiment.task import Task
@@ -158,7 +159,7 @@ class LocalParties(LocalClients):
             return None
         return charges_of(self.ledger, self.door.events, rounds, self.label_charges)
 
-    def result(self, outcome: Outcome, config: dict[str, Any], lasting: bool) -> Result:
+    def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
         """The finished run. The models for prediction are made, and charged, here."""
         model, together = self.models(outcome.rounds), None
         if self.ledger is not None and self.door.privacy.unit == "record":

@@ -19,12 +19,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.round import Checkpoint, History
+from sottovoce.core.toml import Json
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.tables import Tables, to_toml
 from sottovoce.experiment.whole_files import (
@@ -98,7 +99,7 @@ def seal_of(config: bytes, model: bytes, charges: Charges | None) -> dict[str, s
     return of | {"hash": link("", ("seal", *of.values(), *ends))}
 
 
-def manifest_of(contents: Mapping[str, bytes]) -> dict[str, Any]:
+def manifest_of(contents: Mapping[str, bytes]) -> Json:
     """The format of a folder, and the SHA-256 of every file in it."""
     return {"format": FORMAT, "files": {name: hashlib.sha256(contents[name]).hexdigest() for name in sorted(contents)}}
 
@@ -121,11 +122,11 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
     return contents | {MANIFEST: json_bytes(manifest_of(contents))}
 
 
-def summary(result: "Result") -> dict[str, Any]:
+def summary(result: "Result") -> Json:
     """A finished run in a few plain numbers: means over its runs, with standard deviations if there are several."""
     history = result.history
     runs = 1 + int(max(history.columns.get("run", [0])))
-    said: dict[str, Any] = {
+    said: Json = {
         "method": result.config["algorithm"]["name"],
         "rounds": result.rounds,
         "stopped": result.stopped,

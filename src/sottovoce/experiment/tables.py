@@ -18,6 +18,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData, NoGuarantee
+from sottovoce.core.toml import Json
 from sottovoce.core.toml import to_toml as to_toml
 from sottovoce.experiment.task import Task
 from sottovoce.problems.federation import Federation
@@ -25,7 +26,7 @@ from sottovoce.problems.vertical import VerticalFederation
 
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
 Built = TypeVar("Built")
-Tables = dict[str, dict[str, Any]]
+Tables = dict[str, Json]
 
 
 def describe(task: Task, federation: Federation | VerticalFederation, engine: str) -> Tables:
@@ -50,7 +51,7 @@ def describe_task(task: Task) -> Tables:
     }
 
 
-def plain_fields(thing: Any) -> dict[str, Any]:
+def plain_fields(thing: Any) -> Json:
     """The fields of a dataclass as TOML values; what is None or empty is left out, TOML has no word for it."""
     given = {field.name: getattr(thing, field.name) for field in fields(thing)}
     plain = {name: _plain(value) for name, value in given.items() if value is not None}
@@ -95,22 +96,18 @@ def read_tables(path: Path, known: Collection[str]) -> Tables:
     return tables
 
 
-def named(
-    registry: Mapping[str, type[Built]], what: str, table: dict[str, Any], where: str, key: str = "name"
-) -> Built:
+def named(registry: Mapping[str, type[Built]], what: str, table: Json, where: str, key: str = "name") -> Built:
     """The object a table describes: a registered name and the fields of its dataclass."""
     name = choice(registry, what, table, where, key)
     return from_table(registry[name], {k: v for k, v in table.items() if k != key}, where, name, also=(key,))
 
 
-def choice(registry: Collection[str], what: str, table: Mapping[str, Any], where: str, key: str = "name") -> str:
+def choice(registry: Collection[str], what: str, table: Json, where: str, key: str = "name") -> str:
     check.require(key in table, where, f"needs {key} = one of {', '.join(registry)}")
     return check.one_of(where, what, table[key], registry)
 
 
-def from_table(
-    kind: type[Built], table: Mapping[str, Any], where: str, name: str = "", also: Sequence[str] = ()
-) -> Built:
+def from_table(kind: type[Built], table: Json, where: str, name: str = "", also: Sequence[str] = ()) -> Built:
     """`kind` from its fields, with the types it declares; its own checks are told where the values came from."""
     hints, own = get_type_hints(kind), fields(kind)  # type: ignore[arg-type]
     known_keys(table, [*also, *(each.name for each in own)], where)
@@ -139,7 +136,7 @@ def field_names(kind: Any) -> list[str]:
     return [each.name for each in fields(kind)]
 
 
-def known_keys(table: Mapping[str, Any], known: Collection[str], where: str) -> None:
+def known_keys(table: Json, known: Collection[str], where: str) -> None:
     for key in table:
         check.one_of(where, "key", key, dict.fromkeys(known))  # each once, in the order given
 
@@ -184,7 +181,7 @@ def _as(value: Any, hint: Any) -> Any:
     return float(value) if hint is float else value
 
 
-def parameters(function: Callable[..., Any], leave_out: Collection[str]) -> dict[str, Any]:
+def parameters(function: Callable[..., Any], leave_out: Collection[str]) -> Json:
     """Names and types of a function's options."""
     parameters = inspect.signature(function).parameters.values()
     return {parameter.name: parameter.annotation for parameter in parameters if parameter.name not in leave_out}

@@ -11,6 +11,7 @@ from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
+from sottovoce.core.toml import Json
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, VerticalPrivacy
@@ -105,7 +106,7 @@ class Task:
         told = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
         return NoiseKey.of_task(streams, digests, *told, *(events or (None,)), *more)
 
-    def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> dict[str, Any]:
+    def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> Json:
         """The terms of a paper's claim, with what this run is known to do that the claim does not cover."""
         terms = self.algorithm.claim_terms(sizes, rounds)
         if self.algorithm.layout == "columns":

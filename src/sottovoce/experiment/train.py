@@ -14,6 +14,7 @@ from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.result import Result
@@ -193,7 +194,7 @@ def _described(
     objective: Objective,
     federation: Federation | VerticalFederation,
     engine: str,
-    run: dict[str, Any],
+    run: Json,
 ) -> Tables:
     """The config of a run: what was asked for, with what followed from it. A seed that was drawn is left out."""
     task = replace(clients.task, objective=objective)

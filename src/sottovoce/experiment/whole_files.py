@@ -16,6 +16,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
+from sottovoce.core.toml import Json
 
 _LARGEST = 8 * 2**30  # bytes of arrays that are read from one file
 
@@ -81,7 +82,7 @@ def _must_be_free(path: Path) -> None:
     check.require(free, str(path), "exists and is not an empty folder; choose another one")
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Json) -> None:
     """A JSON file inside a `new_folder`."""
     write_content(path, json_bytes(value))
 
@@ -159,7 +160,7 @@ def disk(path: Path) -> Iterator[None]:
 # -------------------------------------------------------------------------------------------------- what files contain
 
 
-def json_bytes(value: Mapping[str, Any]) -> bytes:
+def json_bytes(value: Json) -> bytes:
     return (json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
@@ -172,7 +173,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Json:
     """The object in a JSON file."""
     try:
         value = json.loads(read_text(path))

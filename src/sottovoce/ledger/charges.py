@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.core.toml import Json
 from sottovoce.ledger.chain import Details
 from sottovoce.ledger.histories import MOST_KINDS, History, Spent, added, known_event, read_history, whole
 from sottovoce.privacy.events import Event, pack_event
@@ -88,7 +89,7 @@ class Charges:
         """The last hash of every chain."""
         return [history.end for history in (*self.histories, *([self.labels] if self.labels else []))]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values, for JSON."""
         planned = [pack_event(event) for event in self.planned]
         return {

@@ -1,11 +1,12 @@
 """What audits look like: tables on a terminal, the page `docs/audit.md` with its figure, and a membership curve."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sottovoce.core.toml import Json
 from sottovoce.report import style
 from sottovoce.report.style import ON_WHITE, REFERENCE, styles
 from sottovoce.report.tables import emphasised, print_table
@@ -128,7 +129,7 @@ def figure(rows: Sequence["Row"]) -> bytes:
         return style.image(drawn)
 
 
-def membership_figure(curve: "Curve", summary: Mapping[str, Any]) -> bytes:
+def membership_figure(curve: "Curve", summary: Json) -> bytes:
     """The curve on logarithmic axes, with the diagonal and what (ε, δ) allows, as PNG."""
     method = summary["method"]
     with style.new_figure(4.6, 4.4) as drawn:

@@ -15,6 +15,7 @@ import sottovoce as sv
 from sottovoce.algorithms import ADMM, DPSGD, DVP, PVP
 from sottovoce.core.contract import Method
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.problems.rows import Rows
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Value, every
 from sottovoce.reproduce.trials import Watch, federation, trained
@@ -72,7 +73,7 @@ def trial(
     return trained(methods[method], GOALS[norm], privacy, rounds, trials, data={"clients": clients}, **options)
 
 
-def _sizes(quick_rounds: int, **common: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _sizes(quick_rounds: int, **common: Any) -> tuple[Json, Json]:
     """What full and quick cells have in common."""
     return common, {**common, "rounds": quick_rounds, "every": quick_rounds, "trials": 4}
 

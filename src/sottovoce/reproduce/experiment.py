@@ -16,9 +16,10 @@ import numpy as np
 
 import sottovoce
 from sottovoce.core import check
+from sottovoce.core.toml import Json
 from sottovoce.privacy.noise_key import stable_text
 
-Columns = Mapping[str, Any]  # name -> one value per row; a single value stands for all rows
+Columns = Json  # name -> one value per row; a single value stands for all rows
 Value = str | int | float
 Setting = Mapping[str, Value]
 
@@ -81,7 +82,7 @@ class Cell:
 
     setting: Setting
     work: Callable[..., Columns]
-    sizes: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Json = field(default_factory=dict)
     alone: bool = False  # it is timed: nothing else may run meanwhile
 
     def run(self) -> Table:
@@ -109,8 +110,8 @@ class Sweep:
     work: Callable[..., Columns]
     settings: Sequence[Setting]
     quick: Sequence[Setting]
-    sizes: Mapping[str, Any] = field(default_factory=dict)
-    quick_sizes: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Json = field(default_factory=dict)
+    quick_sizes: Json = field(default_factory=dict)
     alone: bool = False
 
     def __call__(self, quick: bool) -> list[Cell]:

@@ -21,6 +21,7 @@ from sottovoce.algorithms.fed_plt_rates import DoesNotContract
 from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, KOfN, Participation
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Setting, Sweep, Table, every
 from sottovoce.reproduce.trials import Enough, watch
 from sottovoce.reproduce.verdicts import alike, falls, least_at, lowest, meets, rises, rises_both_ways, tuned
@@ -92,7 +93,7 @@ def errors(
             if (distances[-1] <= until * distances[0]).all():
                 raise Enough
 
-    options: dict[str, Any] = {"participation": participation, "engine": "kernel" if runs > 1 else "numpy"}
+    options: Json = {"participation": participation, "engine": "kernel" if runs > 1 else "numpy"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DoesNotContract)
         watch(
@@ -145,7 +146,7 @@ VALUES = {"gradient": GRADIENT, "accelerated": GRADIENT | dict.fromkeys(("FedLin
 
 def _method(name: str, value: float, solver: str, strong: float, smooth: float, steps: int) -> Method:
     """`value` is the tuned number; where it scales with the smoothness, as a multiple of 1/λ̄."""
-    options: dict[str, Any] = {"solver": solver, "local_steps": steps}
+    options: Json = {"solver": solver, "local_steps": steps}
     step, beta = value / smooth, 0.13 if solver == "gradient" else None
     methods: dict[str, Callable[[], Method]] = {
         "Fed-PLT": lambda: FedPLT(rho=value, strong=strong, smooth=smooth, **options),

@@ -18,6 +18,7 @@ from sottovoce.algorithms import FedEPM, SFedAvg, SFedProx
 from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.problems import partition
 from sottovoce.reproduce.experiment import Cell, Claim, Columns, Experiment, Panel, Sweep, Table, every
 from sottovoce.reproduce.trials import Enough, encoded, watch
@@ -118,7 +119,7 @@ def run(
     for seed in range(partitions):
         rows = _rows(m, seed)
         trials = _Trials(rows, _method(method, m, share, k0), runs, most, stop=not trace)
-        options: dict[str, Any] = {"rounds": most, "seed": seed, "runs": runs, "engine": "kernel"}
+        options: Json = {"rounds": most, "seed": seed, "runs": runs, "engine": "kernel"}
         options["participation"] = Everyone() if share == 1 else KOfN(round(share * m))
         watch(trials.algorithm, rows, _goal(rows), sv.Published(epsilon), trials, **options)
         if trace:
@@ -304,7 +305,7 @@ TABLE_1 = {  # (m, k0) -> seconds of SFedAvg, SFedProx, FedEPM
 def local_time(m: int, k0: int, rounds: int) -> Columns:
     """Median CPU time of a round of each method, as multiples of FedEPM's."""
     rows, taken = _rows(m, seed=0), {}
-    options: dict[str, Any] = {"rounds": rounds, "seed": 0, "engine": "kernel", "participation": KOfN(m // 2)}
+    options: Json = {"rounds": rounds, "seed": 0, "engine": "kernel", "participation": KOfN(m // 2)}
     for method in METHODS:
         ends = [time.process_time()]
         algorithm, privacy = _method(method, m, 0.5, k0), sv.Published(0.1)

@@ -6,7 +6,6 @@ the four values in each figure, nor how many trials: 10 here.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ import sottovoce as sv
 from sottovoce.algorithms import DPSGD, DPFedAvg, FedSPDDP
 from sottovoce.core.participation import KOfN
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.privacy import accounting, paper_noise
 from sottovoce.privacy.events import Event
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Value, every
@@ -22,7 +22,7 @@ from sottovoce.reproduce.verdicts import declines, falls, highest, rises
 
 CLIENTS, ROUNDS, DELTA, BATCH = 100, 100, 1e-4, 10
 GOAL = sv.Objective(sv.Softmax(2), penalty=sv.L1(0.01 / CLIENTS))  # (34) has the sum over clients, here it is the mean
-DATA: dict[str, Any] = {"clients": CLIENTS, "encoding": "classes", "official": True}
+DATA: Json = {"clients": CLIENTS, "encoding": "classes", "official": True}
 OFFICIAL_SIZE = 326  # the paper's 32 561 rows over 100 clients
 FULL, QUICK = {"rounds": ROUNDS, "trials": 10}, {"rounds": 10, "trials": 2}
 
@@ -49,7 +49,7 @@ def trial(rounds: int, trials: int, total: float = 1.0, K: int = 20, Q: int = 5)
     """Trials in the paper's setting, with `total` as the total privacy loss that it claims."""
     method, sizes = fedspd(K, Q), federation(**DATA)[0].sizes
     privacy = sv.Published(method.sampling.epsilon(total, ROUNDS, sizes), DELTA, clip=1.0)  # (36)
-    options: dict[str, Any] = {"participation": KOfN(K), "watch": Lagrangian}
+    options: Json = {"participation": KOfN(K), "watch": Lagrangian}
     return trained(method, GOAL, privacy, rounds, trials, data=DATA, at_once=1, **options)
 
 
