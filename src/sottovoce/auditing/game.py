@@ -184,8 +184,8 @@ class Player:
         engine: Engine = "kernel" if game.engine == "auto" and answers >= KERNEL_PAYS_FROM else game.engine
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", check.PrivacyWarning)  # about a delta that is large for so few records
-            task = Task(game.algorithm, game.objective, game.privacy, Everyone(), game.rounds, engine)
-            self.place = local_clients(task, game.neighbours.side(side), self.streams, ledgers=ledgers)
+            self.task = Task(game.algorithm, game.objective, game.privacy, Everyone(), game.rounds, engine)
+            self.place = local_clients(self.task, game.neighbours.side(side), self.streams, ledgers=ledgers)
         game.tamper(self.place)
         self.place.measure_training = False
         self._unspent = None if self.place.ledger is None else self.place.ledger.state()
@@ -227,17 +227,8 @@ class Player:
             place.restore(game.algorithm, resume.clients)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DoesNotContract)  # convergence does not matter here
-            outcome = loop.train(
-                game.algorithm,
-                place,
-                rounds=rounds,
-                penalty=game.objective.penalty,
-                participation=Everyone(),
-                streams=streams or self.streams,
-                record_every=rounds,
-                resume=resume,
-                after_round=after_round,
-            )
+            played = replace(self.task, rounds=rounds)
+            outcome = played.play(place, streams or self.streams, resume, rounds, after_round)
         if place.layout == "columns" and place.ledger is not None:
             place.models(outcome.rounds)  # for prediction: one more answer
 

@@ -26,7 +26,6 @@ from sottovoce.auditing.finding import Check
 from sottovoce.auditing.game import Game, Player, Progress, columns_promise, silent
 from sottovoce.auditing.tape import Answer
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.random.streams import Purpose, Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.noise_key import NoiseKey
@@ -91,7 +90,7 @@ def _has_path(game: Game, name: str) -> bool:
         return game.privacy.budget is not None
     try:
         return bool(_places(game, name))
-    except (InvalidInput, NoGuarantee):
+    except (check.InvalidInput, check.NoGuarantee):
         return False
 
 

@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple
 
 from sottovoce.auditing import verify_charges
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.core.toml import Json
 from sottovoce.experiment import run_file, saved, store, whole_files
 from sottovoce.experiment.result import Result
@@ -32,7 +31,7 @@ _NEEDED = (
     store.CONFIG, store.HISTORY, store.MODEL, store.GUARANTEE, store.GUARANTEE_TEXT, store.SUMMARY, store.VERSIONS,
     store.CHARGES,
 )  # fmt: skip
-_UNREADABLE = (SottovoceError, ArithmeticError, ValueError, TypeError, KeyError, IndexError, AttributeError,
+_UNREADABLE = (check.SottovoceError, ArithmeticError, ValueError, TypeError, KeyError, IndexError, AttributeError,
                AssertionError, RecursionError, OSError)  # fmt: skip
 
 
@@ -119,11 +118,11 @@ def verify(path: str | Path) -> Verdict:
 
 def _must_be_verifiable(path: Path) -> None:
     if not path.is_dir():
-        raise MissingData(f"{path}: there is no such run folder")
+        raise check.MissingData(f"{path}: there is no such run folder")
     if (path / store.CHECKPOINT).exists():
-        raise InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
+        raise check.InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
     if saved.folder_format(path) == 1:
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{path}: was saved in the first format, without the charges of its ledgers, so epsilon cannot be computed "
             "again. Train again to have a run that can be verified"
         )
@@ -138,7 +137,7 @@ def _checked(about: str, look: Callable[[], str]) -> Check:
 
 
 def _why(error: BaseException) -> str:
-    return str(error) if isinstance(error, SottovoceError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, check.SottovoceError) else f"{type(error).__name__}: {error}"
 
 
 # -------------------------------------------------------------------------------------------------------------- looks

@@ -12,7 +12,6 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers
-from sottovoce.core.check import InvalidInput
 
 Message = TypeVar("Message", bound=Any)  # a dataclass of arrays
 
@@ -25,7 +24,7 @@ def to_arrays(message: Any) -> dict[str, Floats]:
         if not (is_array and array.ndim >= 2 and array.dtype == np.float64):
             kind = f"{array.dtype} array of shape {array.shape}" if is_array else type(array).__name__
             who = type(message).__name__
-            raise InvalidInput(f"{who}.{name} must be a float64 array (..., clients, coordinates), got {kind}")
+            raise check.InvalidInput(f"{who}.{name} must be a float64 array (..., clients, coordinates), got {kind}")
     return arrays
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from sottovoce.core.check import InvalidInput, shown
 
 Json = dict[str, Any]  # an object of JSON, or a table of TOML
-    str, Any
-]  # an object of JSON or a table of TOML: text, numbers, truth values, and lists and tables of these
 
 
 def toml_key(key: str) -> str:

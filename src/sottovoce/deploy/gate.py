@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.toml import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
@@ -66,7 +65,7 @@ def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] =
         try:
             door.bind(str(path))
         except OSError as error:
-            raise InvalidInput(f"{path}: no socket can be made there ({error})") from None
+            raise check.InvalidInput(f"{path}: no socket can be made there ({error})") from None
         finally:
             os.umask(mask)
         try:
@@ -88,12 +87,12 @@ def _only_gate(path: Path) -> Iterator[None]:
     try:
         lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise InvalidInput(f"{beside}: no lock can be made there ({error})") from None
+        raise check.InvalidInput(f"{beside}: no lock can be made there ({error})") from None
     with os.fdopen(lock):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InvalidInput(f"{path}: exists already, and another gate is open there") from None
+            raise check.InvalidInput(f"{path}: exists already, and another gate is open there") from None
         yield
 
 
@@ -110,10 +109,10 @@ def _make_room(path: Path) -> None:
             path.unlink(missing_ok=True)
             return
         except OSError as error:
-            raise InvalidInput(
+            raise check.InvalidInput(
                 f"{path}: exists already, and whether a gate is open there is not known ({error})"
             ) from None
-    raise InvalidInput(f"{path}: exists already, and another gate is open there")
+    raise check.InvalidInput(f"{path}: exists already, and another gate is open there")
 
 
 def _answer(node: Node, line: socket.socket) -> Node:
@@ -126,7 +125,7 @@ def _answer(node: Node, line: socket.socket) -> Node:
             said = Reply(wire.FAILED, "its own file cannot be read")
         else:
             said = node.status() if ask is None else node.answer(ask)
-    except SottovoceError as error:  # about the caller's own words
+    except check.SottovoceError as error:  # about the caller's own words
         said = Reply(wire.BAD_ASK, str(error)[:300])
     except (ValueError, TypeError, AttributeError, ArithmeticError):
         said = Reply(wire.BAD_ASK, "the question cannot be read")
@@ -141,7 +140,7 @@ def _renewed(node: Node) -> tuple[Node, bool]:
     """The client of its file as that is now, and whether there is one: limits that cannot be read allow nothing."""
     try:
         return node.renewed(), True
-    except SottovoceError as error:
+    except check.SottovoceError as error:
         node.note(f"no question is answered: {error}")
         return node, False
 
@@ -179,7 +178,7 @@ def _receive(line: socket.socket, most: int, seconds: float) -> tuple[Json, wire
             start += int(length)
         return header, arrays
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InvalidInput(f"gate: a frame cannot be read ({error})") from None
+        raise check.InvalidInput(f"gate: a frame cannot be read ({error})") from None
 
 
 def _part(line: socket.socket, most: int, until: float) -> bytes:
@@ -194,7 +193,7 @@ def _exactly(line: socket.socket, count: int, until: float) -> bytes:
         line.settimeout(max(until - time.monotonic(), 1e-3))  # 0 would mean: do not wait at all
         part = line.recv(min(left, 2**20))
         if not part:
-            raise InvalidInput("gate: the frame ended early")
+            raise check.InvalidInput("gate: the frame ended early")
         parts.append(part)
         left -= len(part)
     line.settimeout(usual)

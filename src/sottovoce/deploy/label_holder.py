@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import LabelOracle
 from sottovoce.deploy import wire
 from sottovoce.deploy.assignment import Assignment
@@ -58,7 +57,7 @@ def answer_about_labels(ask: Ask, run: Assignment, y: np.ndarray) -> Values:
     oracle = label_oracle(objective.loss, y, label_weight(objective, len(y)))
     try:
         question = _read(ask, oracle)
-    except InvalidInput as error:
+    except check.InvalidInput as error:
         raise Refused(wire.BAD_ASK, f"the question about labels does not fit: {str(error)[:300]}") from None
     if isinstance(question, Prox):
         return Values(oracle.prox(question.v, question.rho))

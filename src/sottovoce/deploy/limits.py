@@ -8,7 +8,6 @@ import numpy as np
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
-from sottovoce.core.check import SottovoceError
 from sottovoce.deploy import wire
 from sottovoce.experiment.run_file import MODES
 from sottovoce.experiment.task import Task
@@ -17,7 +16,7 @@ from sottovoce.privacy.events import Event, Relation
 from sottovoce.problems.losses import LOSSES
 
 
-class Refused(SottovoceError):
+class Refused(check.SottovoceError):
     """Why a client does not answer, in words that may leave it."""
 
     def __init__(self, code: str, why: str) -> None:

@@ -40,7 +40,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sottovoce.core import check, codec
-from sottovoce.core.check import BudgetSpent, InvalidInput, SottovoceError
 from sottovoce.core.shapes import declared
 from sottovoce.core.toml import Json
 from sottovoce.deploy import label_holder, wire
@@ -170,7 +169,7 @@ class Node:
             return done
         except Exception as error:
             code, why = _said(error)
-            own = isinstance(error, SottovoceError | OSError)
+            own = isinstance(error, check.SottovoceError | OSError)
             self.note(f"{what}: {code}: {error if own else type(error).__name__}")
             if not own:  # its text may quote rows: the log says where it came from, and that is all
                 self.note(*(line for entry in traceback.format_tb(error.__traceback__) for line in entry.splitlines()))
@@ -272,7 +271,7 @@ class Node:
         dim = len(rows) if assignment.split_columns else rows.shape[1] * assignment.task.objective.loss.outputs
         try:
             down = wire.unpack(ask.down, algorithm.down, declared(algorithm, algorithm.down, dim))
-        except InvalidInput as error:
+        except check.InvalidInput as error:
             raise Refused(wire.BAD_ASK, f"the broadcast does not fit: {str(error)[:300]}") from None
         self.limits.hold_broadcast(codec.to_arrays(down))
         return down
@@ -317,7 +316,7 @@ class Node:
     def _round(self, ask: Ask, down: Any, clients: LocalClients) -> Any:
         exchange = clients.exchange(clients.task.algorithm, down, np.ones(1, dtype=bool), ask.k)
         if exchange is None:
-            raise BudgetSpent("")
+            raise check.BudgetSpent("")
         return exchange.up
 
     def _model(self, ask: Ask, memory: Memory, clients: Any) -> label_holder.Values:
@@ -326,7 +325,7 @@ class Node:
             raise Refused(wire.STATE, "it took no part in this experiment, so it has no model")
         model = clients.models(ask.k)
         if len(model) == 0:
-            raise BudgetSpent("")
+            raise check.BudgetSpent("")
         return label_holder.Values(model[None])
 
     def _flips(self, of: str) -> LabelFlips:
@@ -391,10 +390,10 @@ def _said(error: Exception) -> tuple[str, str]:
         return error.code, str(error)
     if isinstance(error, OutOfRange):  # about the server's own numbers
         return wire.BAD_ASK, str(error)
-    if isinstance(error, BudgetSpent):
+    if isinstance(error, check.BudgetSpent):
         return wire.BUDGET, "its privacy budget is spent"
     if isinstance(error, LedgerError):
         return wire.LEDGER, _SENTENCES[wire.LEDGER]
-    if isinstance(error, StoreError) or (isinstance(error, OSError) and not isinstance(error, SottovoceError)):
+    if isinstance(error, StoreError) or (isinstance(error, OSError) and not isinstance(error, check.SottovoceError)):
         return wire.DISK, _SENTENCES[wire.DISK]
     return wire.FAILED, _SENTENCES[wire.FAILED]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.clipping import shorten_rows
 from sottovoce.core.toml import Json
 from sottovoce.deploy import wire
@@ -123,7 +122,7 @@ class Own:
             check.require(len(self.labels) > 1, "data", "needs labels = the classes there can be, in order", hint=hint)
             unknown = [row for row, text in enumerate(texts) if text not in self.labels]
             if unknown:
-                raise InvalidInput(
+                raise check.InvalidInput(
                     f"data: labels must name every class, and row {unknown[0] + 1} has another ({len(unknown)} such "
                     "rows). Name it in labels too, or drop these rows"
                 )

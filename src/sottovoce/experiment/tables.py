@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData, NoGuarantee
 from sottovoce.core.toml import Json
 from sottovoce.core.toml import to_toml as to_toml
 from sottovoce.experiment.task import Task
@@ -74,22 +73,22 @@ def _plain(value: Any) -> Any:
 def read_tables(path: Path, known: Collection[str]) -> Tables:
     """The tables of a TOML file, not interpreted yet."""
     if path.is_dir():
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{path}: is a folder, not a TOML file. To go on with a run use: sottovoce run --resume {path}"
         )
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
     except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
+        raise check.MissingData(f"{path}: there is no such file") from None
     except OSError as error:
-        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
+        raise check.MissingData(f"{path}: cannot be read ({error.strerror})") from None
     check.require(len(content) <= _LARGEST_FILE, str(path), f"must have at most {_LARGEST_FILE // 2**20} MiB")
     text = check.utf8(str(path), content, "TOML")
     try:
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidInput(f"{path}: must be TOML ({error})") from None
+        raise check.InvalidInput(f"{path}: must be TOML ({error})") from None
     for name, table in tables.items():
         check.one_of(path.name, "table", name, known)
         check.require(isinstance(table, dict), path.name, f"{name} must be a table, [{name}]", table)
@@ -126,7 +125,7 @@ def placed_at(where: str) -> Iterator[None]:
     """Put the place in front of what others have to say about its values; a table is not named twice."""
     try:
         yield
-    except (InvalidInput, MissingData, NoGuarantee) as error:
+    except (check.InvalidInput, check.MissingData, check.NoGuarantee) as error:
         table = re.search(r"\[(\w+)\]$", where)
         said = str(error).removeprefix(f"{table[1]}: ") if table else str(error)
         raise type(error)(f"{where}: {said}") from None
@@ -149,7 +148,7 @@ def fit_value(where: str, name: str, value: Any, hint: Any) -> Any:
     try:
         return _as(value, hint)
     except TypeError as error:
-        raise InvalidInput(f"{where}: {name} must be {error}, got {value!r}") from None
+        raise check.InvalidInput(f"{where}: {name} must be {error}, got {value!r}") from None
 
 
 def _as(value: Any, hint: Any) -> Any:

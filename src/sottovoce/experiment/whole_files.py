@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.core.toml import Json
 
 _LARGEST = 8 * 2**30  # bytes of arrays that are read from one file
 
 
-class StoreError(SottovoceError):
+class StoreError(check.SottovoceError):
     """Something could not be written or read; what was there before is as it was."""
 
 
@@ -143,7 +142,7 @@ def disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, SottovoceError):
+        if isinstance(error, check.SottovoceError):
             raise
         advice = {
             errno.ENOSPC: "free some space, or choose another folder",
@@ -178,7 +177,7 @@ def read_json(path: Path) -> Json:
     try:
         value = json.loads(read_text(path))
     except ValueError as error:
-        raise InvalidInput(f"{path}: must be JSON ({error})") from None
+        raise check.InvalidInput(f"{path}: must be JSON ({error})") from None
     check.require(isinstance(value, dict), str(path), "must hold an object")
     return value
 
@@ -187,9 +186,9 @@ def read_text(path: Path) -> str:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
+        raise check.MissingData(f"{path}: there is no such file") from None
     except OSError as error:
-        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
+        raise check.MissingData(f"{path}: cannot be read ({error.strerror})") from None
     return check.utf8(str(path), content, "text")
 
 
@@ -215,12 +214,12 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as loaded:
             return {name: loaded[name] for name in loaded.files}
     except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
-    except InvalidInput:
+        raise check.MissingData(f"{path}: there is no such file") from None
+    except check.InvalidInput:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         pass  # what they say may quote the file's content, and would stay in the context of an error raised here
-    raise InvalidInput(f"{path}: must be a whole .npz file of plain arrays")
+    raise check.InvalidInput(f"{path}: must be a whole .npz file of plain arrays")
 
 
 def _check_header(file: Any, size: int, where: str) -> None:

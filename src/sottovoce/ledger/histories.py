@@ -22,7 +22,6 @@ from functools import cached_property
 from typing import NamedTuple, get_args
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.toml import Json
 from sottovoce.ledger.chain import Details, Entry, link
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, pack_event, unpack_event
@@ -275,7 +274,7 @@ def unpack_rows(text: str) -> Kept:
         kept = Kept(tuple(rows))
         fault = kept.fault() or ("" if kept.end == packed["end"] else "its last row is not the one it names")
         fault = fault or ("" if len(kept.spent()) <= MOST_KINDS else "it has too many kinds of answers")
-    except (SottovoceError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
-        raise InvalidInput(f"charges: cannot be read ({type(error).__name__})") from None
+    except (check.SottovoceError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
+        raise check.InvalidInput(f"charges: cannot be read ({type(error).__name__})") from None
     check.require(not fault, "charges", fault)
     return kept

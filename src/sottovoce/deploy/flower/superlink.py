@@ -19,7 +19,6 @@ from itertools import count
 from typing import Any
 
 from sottovoce.core import check
-from sottovoce.core.check import MissingData
 
 FLEET = frozenset(
     f"/v1/fleet/{name}"
@@ -106,7 +105,7 @@ def start(arguments: list[str]) -> None:
     fleet, rest = _without_fleet(arguments)
     found = entry_points(group="console_scripts", name="flower-superlink")
     if not found:
-        raise MissingData("flower-superlink is not installed. Install it with: pip install 'sottovoce[flower]'")
+        raise check.MissingData("flower-superlink is not installed. Install it with: pip install 'sottovoce[flower]'")
     import uvicorn
 
     def run(app: Any, host: str, port: int, **settings: Any) -> None:
