@@ -187,7 +187,6 @@ def numbers(table: Table) -> str:
 
 COMPARISON = Experiment(
     "comparison",
-    "Proven comparison",
     "all methods with rows at clients at the same true total (eps, delta) per record",
     Sweep(
         compare,

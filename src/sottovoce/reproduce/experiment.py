@@ -176,8 +176,8 @@ class Experiment:
     ----------
     name
         On the command line, and of the files.
-    paper, shows
-        Which paper, which table or figure and what is in it.
+    shows
+        Which table or figure, and what is in it.
     cells
         From "is it quick?" to what to run: mostly a `Sweep`.
     claims, panels
@@ -188,10 +188,11 @@ class Experiment:
         Data sets that do not come with the package.
     summary
         More numbers for the page, as Markdown.
+    paper
+        Which paper: set by `registry.py`.
     """
 
     name: str
-    paper: str
     shows: str
     cells: Callable[[bool], Sequence[Cell]]
     claims: Sequence[Claim]
@@ -199,3 +200,4 @@ class Experiment:
     notes: str = ""
     needs: Sequence[str] = ()
     summary: Callable[[Table], str] | None = None
+    paper: str = ""

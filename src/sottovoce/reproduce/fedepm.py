@@ -138,7 +138,6 @@ PLAIN = {"share": (0.5,), "epsilon": (0.1,)}
 TRACE = {"runs": 1, "trace": True}
 FIGURE_2 = Experiment(
     "fedepm-figure-2",
-    "FedEPM",
     "Figure 2: objective over communication rounds",
     Sweep(
         run,
@@ -198,7 +197,6 @@ STOPS = (
 M_50: Which = {"where": {"method": "FedEPM", "m": 50}, "draw": _partition}
 FIGURE_3 = Experiment(
     "fedepm-figure-3",
-    "FedEPM",
     "Figure 3: rounds and time over k0",
     lambda quick: _over(quick, "k0", (4, 8) if quick else (4, 8, 12, 16, 20), (50,) if quick else (50, 128)),
     [
@@ -226,7 +224,6 @@ FIGURE_3 = Experiment(
 )
 FIGURE_4 = Experiment(
     "fedepm-figure-4",
-    "FedEPM",
     "Figure 4: rounds and time over the share of clients in a round",
     lambda quick: _over(quick, "share", (0.2, 0.4, 0.6, 0.8, 1.0)),
     [
@@ -254,7 +251,6 @@ FIGURE_4 = Experiment(
 )
 FIGURE_5 = Experiment(
     "fedepm-figure-5",
-    "FedEPM",
     "Figure 5: rounds, time and signal-to-noise ratio over eps",
     lambda quick: _over(quick, "epsilon", (0.1, 0.3, 0.5, 0.7, 0.9)),
     [
@@ -325,7 +321,6 @@ def _longer(method: str, number: int) -> Claim:
 
 TABLE_I = Experiment(
     "fedepm-table-1",
-    "FedEPM",
     "Table I: local computation time as multiples of FedEPM's",
     Sweep(
         local_time,

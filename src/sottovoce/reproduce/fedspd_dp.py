@@ -70,7 +70,6 @@ def _figure(
 ) -> Experiment:
     return Experiment(
         f"fedspd-dp-figure-{number}",
-        "FedSPD-DP",
         f"Figure {number}: accuracy and ALFV for four {shows}",
         Sweep(trial, every(**{by: values}), every(**{by: few}), FULL | fixed, QUICK | fixed),
         stated,
@@ -176,7 +175,6 @@ SLOWEST = (
 OBJECTIVES = {0.1: ("0.6929", "0.52", "0.62"), 1.0: ("0.6905", "0.52", "0.58")}
 FIGURE_5 = Experiment(
     "fedspd-dp-figure-5",
-    "FedSPD-DP",
     "Figure 5: against DP-SGD, DP-FedAvg and DP-ADMM at eps = 0.1 and 1 a round",
     Sweep(against, every(epsilon=(0.1, 1.0), method=METHODS), every(epsilon=(1.0,), method=METHODS), FULL, QUICK),
     [
@@ -224,7 +222,6 @@ CLAIMED = [
 ]
 FIGURE_6 = Experiment(
     "fedspd-dp-figure-6",
-    "FedSPD-DP",
     "Figure 6: total privacy loss that is claimed, all or 20 of 100 clients a round",
     Sweep(claimed, CLAIMED, CLAIMED),
     [
