@@ -202,7 +202,7 @@ class Player:
             place.ledger.restore(self._unspent or {})
         plain = type(place).exchange
 
-        def listening(method: Method, down: Any, active: np.ndarray, k: int) -> loop.Exchange | None:
+        def listening(method: Method, down: loop.State, active: np.ndarray, k: int) -> loop.Exchange | None:
             exchange = plain(place, method, down, active, k)
             if exchange is not None and exchange.up is not None:
                 hear(codec.to_arrays(down), codec.to_arrays(exchange.up))

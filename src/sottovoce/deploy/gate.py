@@ -19,14 +19,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.toml import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment import tables
 
 _HEADER = 2 * wire.LONGEST_TEXT
 _PATIENCE = 600.0  # seconds for one answer
@@ -119,7 +117,7 @@ def _answer(node: Node, line: socket.socket) -> Node:
     """Answer one question, for the client as its file describes it by now, which is returned."""
     try:
         header, arrays = _receive(line, node.limits.message_bytes, _FRAME)
-        ask = replace(_built(Ask, header["ask"]), down=arrays) if "ask" in header else None
+        ask = replace(wire.read(Ask, header["ask"]), down=arrays) if "ask" in header else None
         node, current = _renewed(node)
         if not current:
             said = Reply(wire.FAILED, "its own file cannot be read")
@@ -147,13 +145,8 @@ def _renewed(node: Node) -> tuple[Node, bool]:
 
 def _said(header: Json, arrays: wire.Packed) -> Status | Reply:
     if "status" in header:
-        return _built(Status, header["status"])
-    return replace(_built(Reply, header.get("reply", {})), up=arrays)
-
-
-def _built(kind: type, values: Json) -> Any:
-    wire.must_be_known(kind.__name__, values.get("format", 1))
-    return tables.from_table(kind, values, kind.__name__)
+        return wire.read(Status, header["status"])
+    return replace(wire.read(Reply, header.get("reply", {})), up=arrays)
 
 
 def _without(message: Ask | Reply, arrays: str) -> Json:

@@ -250,15 +250,14 @@ def _to_status(message: Message) -> Status:
     return _build(Status, message.content)
 
 
-def _build(kind: type, records: RecordDict, **more: Any) -> Any:
+def _build(kind: type[wire.Message], records: RecordDict, **more: wire.Packed) -> wire.Message:
     """`kind` from the values in `records`, each of the type it declares."""
     said = records.get(_SAID)
     check.require(isinstance(said, ConfigRecord), kind.__name__, f"needs a record {_SAID!r} of values")
     values = {str(name): value for name, value in dict(said).items() if name not in more}  # type: ignore[arg-type]
-    wire.must_be_known(kind.__name__, values.get("format", 1))
     length = sum(len(value) for value in values.values() if isinstance(value, str | bytes | list))
     check.require(length <= wire.LONGEST_TEXT, kind.__name__, "holds texts that are too long")
-    return replace(tables.from_table(kind, values, kind.__name__), **more)
+    return replace(wire.read(kind, values), **more)
 
 
 def _packed(records: RecordDict) -> wire.Packed:
