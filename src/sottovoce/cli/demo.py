@@ -1,14 +1,15 @@
 """`sottovoce demo`: one real data set, one budget, two private methods, and what they could reach at best."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sottovoce.cli import terminal
+from sottovoce.core.toml import Json
 from sottovoce.report import tables
 
-TABLES: dict[str, dict[str, Any]] = {
+TABLES: dict[str, Json] = {
     "data": {"name": "adult", "encoding": "one-hot", "clients": 100, "partition": "iid", "test": 5222, "seed": 0},
     "objective": {"loss": "logistic", "penalty": "l2", "lam": 1e-6},
     "privacy": {"mode": "proven", "epsilon": 1.0, "delta": 1e-5, "clip": 1.0},
@@ -41,7 +42,7 @@ def demo(
     terminal.show(as_json, quiet, {"folder": str(path), "methods": summaries}, [str(path)], text)
 
 
-def run(path: Path, progress: terminal.Progress) -> list[dict[str, Any]]:
+def run(path: Path, progress: terminal.Progress) -> list[Json]:
     """Train, compare, and save everything under `path`, all of it or nothing; one summary per method."""
     from sottovoce.algorithms import ALGORITHMS
     from sottovoce.core.round import Checkpoint

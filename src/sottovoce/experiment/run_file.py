@@ -18,7 +18,7 @@ A deployment has a table [clients] in place of [data]: see `deploy/server.py`.
 
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.source import Data, Source, read_rows, read_schema, read_source
 from sottovoce.experiment.tables import (
@@ -93,8 +94,8 @@ class Experiment:
     task: Task
     settings: Settings
     source: Source
-    loader_options: Mapping[str, Any]
-    partition_options: Mapping[str, Any]
+    loader_options: Json
+    partition_options: Json
     schema: Schema | None = None
     file: str = "run"  # named in errors
 
@@ -141,16 +142,11 @@ class Experiment:
             _must_suit(task.participation, data.federation.n, settings.rounds)
         with placed_at(self.file):
             result = train(
-                task.algorithm,
-                data.federation,
-                task.objective,
-                rounds=settings.rounds,
-                privacy=task.privacy,
-                participation=task.participation,
+                **vars(task),
+                federation=data.federation,
                 seed=settings.seed,
                 runs=settings.runs or None,
                 test=data.test,
-                engine=settings.engine,
                 record_every=settings.record_every,
                 ledgers=settings.ledgers or None,
                 resume=resume,
@@ -196,7 +192,7 @@ def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
     return Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine), settings
 
 
-def build_objective(table: Mapping[str, Any], where: str) -> Objective:
+def build_objective(table: Json, where: str) -> Objective:
     """The objective of an [objective] table, in which the options of the loss and of the penalty stand side by side."""
     if table.get("loss") == "module":
         raise InvalidInput(
