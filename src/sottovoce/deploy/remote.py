@@ -136,6 +136,10 @@ class Remote:
         """Loss and accuracy on the public test set; nothing of private rows. Parties' models are not known yet."""
         return {} if self._deployment.clients.split else self._blank.measure(model)
 
+    def metrics(self, model: np.ndarray) -> dict[str, list[Any]]:
+        """How good the finished model is on the public test set."""
+        return self._blank.metrics(model)
+
     def models(self, k: int) -> np.ndarray:
         """The parties' models after round k, end to end; of length 0 where one cannot be had for its budget."""
         widths, deadline = self._deployment.clients.split, self._deployment.clients.deadline
