@@ -93,7 +93,7 @@ def raw() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def one_hot() -> datasets.Dataset:
-    return datasets.adult()
+    return datasets.adult("one-hot")
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ def test_a_changed_bundled_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_
 
 @needs_files
 def test_a9a(shared: Path, raw: dict[str, np.ndarray]):
-    a9a, thin = datasets.a9a(), datasets.a9a(dense=False)
+    a9a, thin = datasets.a9a(encoding="binary"), datasets.a9a(encoding="binary", dense=False)
     assert a9a.test is not None
     assert thin.test is not None
     for X, y, sparse_X, file, adult, nonzeros in (
@@ -223,7 +223,7 @@ def test_a9a(shared: Path, raw: dict[str, np.ndarray]):
 
 @pytest.mark.usefixtures("nowhere")
 def test_heart():
-    heart = datasets.heart()
+    heart = datasets.heart("raw")
     rows, labels, hospitals = [], [], []
     for file in HEART_FILES:
         content = resources.files("sottovoce.problems").joinpath("data", f"{file}.gz").read_bytes()
