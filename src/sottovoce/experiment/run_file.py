@@ -125,7 +125,8 @@ class Experiment:
         """The tables of this run with every default written out: what is saved, and what `load` reads back."""
         source = replace(self.source, labels=self.data().labels, labels_found=self._labels_found())
         data = {**plain_fields(source), **self.loader_options, **self.partition_options}
-        prepared = {} if self.schema is None else {"schema": self.schema.to_tables()}
+        schema = self.data().schema
+        prepared = {} if schema is None else {"schema": schema.to_tables()}
         run = plain_fields(self.settings)
         federation = self.data().federation
         task = replace(self.task.settled(federation), objective=self.task.objective)
