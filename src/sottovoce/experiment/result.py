@@ -98,15 +98,18 @@ class Result:
         return coded if label is None else _own_labels(label, coded, self.objective.loss.outputs)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them."""
+        """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them.
+
+        Where a rule chose the constants, logits are scaled down for the noise in the model (`rules.Chosen`).
+        """
         from scipy.special import expit, softmax
 
-        name = self.objective.loss.name
+        name, calibration = self.objective.loss.name, self.config.get("choice", {}).get("calibration", 1.0)
         if name == "softmax":
-            return softmax(self.scores(X), axis=-1)
+            return softmax(calibration * self.scores(X), axis=-1)
         if name != "logistic":
             raise InvalidInput(f"predict_proba: the {name} loss has no probabilities. Use predict or scores")
-        scores = self.scores(X)
+        scores = calibration * self.scores(X)
         return np.stack([expit(-scores), expit(scores)], axis=-1)
 
     def effects(self) -> "dict[str, list[Effect]]":
