@@ -1,21 +1,17 @@
 """How much work one answer of a node is, once the run is known to it: counted in calls, so no clock is needed."""
 
-import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
-import sottovoce
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment.tables import to_toml
+from tests.counting import calls_of_the_library
 from tests.deploy.test_node import asks, at
 from tests.deployments import LIMITS, SECURE, SEEDED
-
-LIBRARY = str(Path(sottovoce.__file__).parent)
 
 
 def node_with_rows(home: Path, count: int) -> Node:
@@ -28,19 +24,7 @@ def node_with_rows(home: Path, count: int) -> Node:
 
 
 def calls(node: Node, ask: Ask) -> int:
-    """How often a function of this library is entered for one answer; generators count each time they go on."""
-    seen = 0
-
-    def note(frame: FrameType, what: str, _: Any) -> None:
-        nonlocal seen
-        seen += what == "call" and frame.f_code.co_filename.startswith(LIBRARY)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        reply = node.answer(ask)
-    finally:
-        sys.setprofile(before)
+    reply, seen = calls_of_the_library(lambda: node.answer(ask))
     assert reply.code == ""
     return seen
 
