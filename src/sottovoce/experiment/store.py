@@ -108,7 +108,7 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
         **more,
     }
     if result.metrics:
-        contents[METRICS] = json_bytes(result.metrics)
+        contents[METRICS] = whole_files.json_bytes(result.metrics)
     charged = None if result.charges is None else result.charges.to_dict()
     seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
     contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal})

@@ -103,11 +103,11 @@ class Task:
             return self
         check.require(self.objective.scale in ("mean", "records"), "rules", "are for scale 'records'", self.objective)
         clip = getattr(privacy, "clip", None)
-        if row_bound is None:  # rows are taken to be as long as the clip norm says, or columns to be about 1
-            slope = min(loss.slope_at_zero, 1.0)
-            row_bound = float(np.sqrt(columns)) if clip is None else clip / slope
+        # Without a bound, rows are taken to be as long as the clip norm says, or columns to be about 1.
+        likely = float(np.sqrt(columns)) if clip is None else float(clip) / min(loss.slope_at_zero, 1.0)
+        bound = likely if row_bound is None else row_bound
         if not isinstance(privacy, Proven):
-            algorithm, rounds = rules.without_noise(loss, row_bound)
+            algorithm, rounds = rules.without_noise(loss, bound)
             return replace(self, algorithm=algorithm, rounds=min(rounds, rule.most or rounds), rule=None)
         gaussian = privacy.mechanism == "gaussian"
         hint = "Name a method with its constants and rounds"
@@ -119,7 +119,7 @@ class Task:
                 unit=privacy.unit,
                 relation=privacy.relation,
                 loss=loss,
-                row_bound=row_bound,
+                row_bound=bound,
                 clip=clip,
                 largest=int(sizes.max()),
                 smooth=self.objective.penalty.smooth,
