@@ -21,7 +21,7 @@ A deployment has a table [clients] in place of [data]: see `deploy/server.py`.
 
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -234,7 +234,7 @@ def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
     return task, settings
 
 
-def _rule(table: Mapping[str, Any], run: Mapping[str, Any], where: str) -> Rule | None:
+def _rule(table: Json, run: Json, where: str) -> Rule | None:
     """The rule that is to choose constants: for "auto", or where a method for rows is named without any, nor rounds."""
     name = choice((AUTO, *ALGORITHMS), "algorithm", table, where)
     if name == AUTO:

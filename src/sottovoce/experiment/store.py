@@ -45,17 +45,9 @@ FORMAT = 2
 FIGURE = "convergence.png"
 COUNTERS = ("k", "bytes_up", "bytes_down", "seconds")
 _PATIENCE = 20  # a checkpoint may take this share (1/20) of the time, however large it is
-_PACKAGES = [
-    "numpy",
-    "scipy",
-    "numba",
-    "scikit-learn",
-    "dp-accounting",
-    "opendp",
-    "cryptography",
-    "pyarrow",
-    "matplotlib",
-]
+_PACKAGES = (
+    *("numpy", "scipy", "numba", "scikit-learn", "dp-accounting", "opendp", "cryptography", "pyarrow", "matplotlib"),
+)
 
 
 # ------------------------------------------------------------------------------------------------------- finished runs
@@ -108,7 +100,7 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
         **more,
     }
     if result.metrics:
-        contents[METRICS] = whole_files.json_bytes(result.metrics)
+        contents[METRICS] = whole_files.json_bytes(dict(result.metrics))
     charged = None if result.charges is None else result.charges.to_dict()
     seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
     contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal})
