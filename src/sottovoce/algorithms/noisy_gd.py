@@ -31,39 +31,31 @@ There is no paper. For (3) with a smooth penalty the limit is the same as with i
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from sottovoce.core import check
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Site
+from sottovoce.core.check import Interval, NonNegative, Positive, WholeOrZero
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Site
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     w: Array
     v: Array
     mean: Array
     averaged: Array  # models in the mean so far, one number for each run
 
 
-@dataclass(frozen=True)
-class Client:
-    """A client remembers nothing."""
-
-
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     w: Array
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     g: Array
 
 
 @dataclass(frozen=True)
-class NoisyGD(Algorithm[Server, Client, Down, Up]):
+class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
     """w ← prox(w + v), v ← momentum · v − step · mean of the clients' noisy gradients.
 
     Parameters
@@ -81,24 +73,15 @@ class NoisyGD(Algorithm[Server, Client, Down, Up]):
         where noise exceeds signal (`sottovoce.rules`).
     """
 
-    step: float = 1.0
-    momentum: float = 0.0
-    average_from: int = 0
-    batch: float = 0
-    lean: float = 0.0
+    step: Positive = 1.0
+    momentum: Annotated[float, Interval(0, 1, closed=("low",))] = 0.0
+    average_from: WholeOrZero = 0
+    batch: NonNegative = 0
+    lean: Annotated[float, Interval(-40, 40)] = 0.0
 
     name: ClassVar[str] = "noisy-gd"
     summary: ClassVar[str] = "noisy gradient descent with momentum, for constants chosen by rule"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        check.positive("NoisyGD", step=self.step)
-        check.non_negative("NoisyGD", momentum=self.momentum, batch=self.batch)
-        check.require(self.momentum < 1, "NoisyGD", "momentum must lie in [0, 1)", self.momentum)
-        check.whole("NoisyGD", at_least=0, average_from=self.average_from)
-        check.finite_array("NoisyGD", "lean", self.lean, ndim=0)
 
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)
@@ -106,13 +89,10 @@ class NoisyGD(Algorithm[Server, Client, Down, Up]):
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), hub.zeros.copy(), hub.zeros.copy(), hub.zeros[..., :1].copy())
 
-    def init_client(self, site: Site) -> Client:
-        return Client()
-
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.w)
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         return state, Up(site.release(site.f.grad(down.w), centre=site.zeros))  # (1)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:

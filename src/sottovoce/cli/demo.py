@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sottovoce.cli import terminal
+from sottovoce.core.toml import Json
 from sottovoce.report import tables
 
-TABLES: dict[str, dict[str, Any]] = {
+TABLES: dict[str, Json] = {
     "data": {"name": "adult", "encoding": "schema", "clients": 100, "partition": "iid", "test": 5222, "seed": 0},
     "objective": {"loss": "logistic", "penalty": "l2", "lam": 1e-6},
     "privacy": {"mode": "proven", "epsilon": 1.0, "delta": 1e-5},
@@ -41,7 +42,7 @@ def demo(
     terminal.show(as_json, quiet, {"folder": str(path), "methods": summaries}, [str(path)], text)
 
 
-def run(path: Path, progress: terminal.Progress) -> list[dict[str, Any]]:
+def run(path: Path, progress: terminal.Progress) -> list[Json]:
     """Train, compare, and save everything under `path`, all of it or nothing; one summary per method."""
     from sottovoce.core.round import Checkpoint
     from sottovoce.experiment import optimum, run_file, store, whole_files

@@ -1,12 +1,12 @@
 """`sottovoce plan`."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
 from sottovoce.cli import terminal
+from sottovoce.core.toml import Json
 from sottovoce.report import tables
 
 NUMBERS, FIGURE, RUN_FILE = "plan.json", "plan.png", "run.toml"
@@ -64,7 +64,7 @@ def plan(
     terminal.show(as_json, quiet, {"folder": str(path), **numbers}, [str(path)], lambda: _print(numbers, path))
 
 
-def _print(numbers: Mapping[str, Any], path: Path) -> None:
+def _print(numbers: Json, path: Path) -> None:
     """The settings that came last, the reasons, and what cannot be known."""
     from sottovoce.planning.problem import TO_DO
 

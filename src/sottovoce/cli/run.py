@@ -3,11 +3,12 @@
 import shlex
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sottovoce.cli import terminal
+from sottovoce.core.toml import Json
 from sottovoce.report import tables
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _train(experiment: "Experiment", path: Path, resumed: bool, every: float, qu
             raise terminal.Interrupted(f"Interrupted{done}. Go on with: {command}") from None
 
 
-def _print(result: "Result", plain: dict[str, Any]) -> None:
+def _print(result: "Result", plain: Json) -> None:
     from sottovoce.experiment.publishable import tested_on_owners
 
     tables.print_summaries(result.config["run"].get("name", "run"), [plain])

@@ -120,8 +120,9 @@ class FederatedLinear(PrivateEstimator):
         by_rule = isinstance(name, str) and (name == AUTO or (self.rounds is None and name in METHODS))
         if not by_rule:
             task = Task(self._algorithm(), objective, mode, rounds=self._rounds, **more)
-            unclipped = isinstance(mode, Proven) and bound is None and mode.clip is None
-            return replace(task, privacy=replace(mode, clip=1.0)) if unclipped else task
+            if isinstance(mode, Proven) and bound is None and not mode.has_clip:
+                return replace(task, privacy=replace(mode, clip=1.0))
+            return task
         assert isinstance(name, str)
         if self._adds_intercept:
             columns, bound = columns + 1, None if bound is None else float(np.hypot(bound, 1.0))

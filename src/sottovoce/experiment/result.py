@@ -1,8 +1,8 @@
 """What a finished run gives: a model, how it got there, and what may be said about privacy."""
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,6 +22,8 @@ from sottovoce.rules import Chosen
 
 if TYPE_CHECKING:
     from sottovoce.problems.schema.effects import Effect
+
+_SHOWN = ("objective", "test_loss", "test_accuracy", "test_larger_class", "test_auc", "test_r2")
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,13 +56,16 @@ class Result:
     objective: Objective
     config: dict[str, Any]
     charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
+    metrics: Mapping[str, list[Any]] = field(default_factory=dict[str, list[Any]])  # on test rows: one entry per run
     layout: ClassVar[Layout] = "rows"
 
     def __repr__(self) -> str:
         """What was trained, the last numbers that were measured, the guarantee, and why constants were chosen."""
         method = self.config.get("algorithm", {}).get("name", "a method")
-        measured = [name for name in ("objective", "test_loss", "test_accuracy") if name in self.history.columns]
-        last = ", ".join(f"{name.replace('_', ' ')} {self.history[name][-1]:.4g}" for name in measured)
+        ends = {name: self.history[name][-1] for name in self.history.columns} | {
+            name: values[-1] for name, values in self.metrics.items()
+        }
+        last = ", ".join(f"{name.replace('_', ' ')} {ends[name]:.4g}" for name in _SHOWN if name in ends)
         first = f"{type(self).__name__}: {method}, {self.rounds} rounds, a model of shape {self.model.shape}"
         lines = [first, last or "nothing was measured", f"privacy: {self.guarantee.short}", *self.remarks]
         return "\n  ".join(lines)

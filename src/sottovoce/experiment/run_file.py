@@ -21,7 +21,7 @@ A deployment has a table [clients] in place of [data]: see `deploy/server.py`.
 
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,7 @@ from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.source import Data, Source, read_rows, read_schema, read_source
 from sottovoce.experiment.tables import (
@@ -98,8 +99,8 @@ class Experiment:
     task: Task
     settings: Settings
     source: Source
-    loader_options: Mapping[str, Any]
-    partition_options: Mapping[str, Any]
+    loader_options: Json
+    partition_options: Json
     schema: Schema | None = None
     file: str = "run"  # named in errors
 
@@ -145,7 +146,8 @@ class Experiment:
             return self.chosen().described()
         source = replace(self.source, labels=self.data().labels, labels_found=self._labels_found())
         data = {**plain_fields(source), **self.loader_options, **self.partition_options}
-        prepared = {} if self.schema is None else {"schema": self.schema.to_tables()}
+        schema = self.data().schema
+        prepared = {} if schema is None else {"schema": schema.to_tables()}
         run = plain_fields(self.settings)
         federation = self.data().federation
         task = replace(self.task.settled(federation), objective=self.task.objective)
@@ -235,7 +237,7 @@ def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
     return task, settings
 
 
-def _rule(table: Mapping[str, Any], run: Mapping[str, Any], where: str) -> Rule | None:
+def _rule(table: Json, run: Json, where: str) -> Rule | None:
     """The rule that is to choose constants: for "auto", or where a method for rows is named without any, nor rounds."""
     name = choice((AUTO, *ALGORITHMS), "algorithm", table, where)
     if name == AUTO:
@@ -245,7 +247,7 @@ def _rule(table: Mapping[str, Any], run: Mapping[str, Any], where: str) -> Rule 
     return Rule(name) if alone else None
 
 
-def build_objective(table: Mapping[str, Any], where: str) -> Objective:
+def build_objective(table: Json, where: str) -> Objective:
     """The objective of an [objective] table, in which the options of the loss and of the penalty stand side by side."""
     if table.get("loss") == "module":
         raise InvalidInput(

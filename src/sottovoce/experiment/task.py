@@ -1,6 +1,6 @@
 """A task: what is trained, how and under which promise, whoever holds the data. It travels as one frozen value."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -9,10 +9,11 @@ import numpy as np
 from sottovoce import rules
 from sottovoce.algorithms import ALGORITHMS, DPADMM, NoisyGD
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
+from sottovoce.core.round import Checkpoint, Outcome, Transport, train
+from sottovoce.core.toml import Json
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, VerticalPrivacy
@@ -102,11 +103,11 @@ class Task:
             return self
         check.require(self.objective.scale in ("mean", "records"), "rules", "are for scale 'records'", self.objective)
         clip = getattr(privacy, "clip", None)
-        if row_bound is None:  # rows are taken to be as long as the clip norm says, or columns to be about 1
-            slope = min(loss.slope_at_zero, 1.0)
-            row_bound = float(np.sqrt(columns)) if clip is None else clip / slope
+        # Without a bound, rows are taken to be as long as the clip norm says, or columns to be about 1.
+        likely = float(np.sqrt(columns)) if clip is None else float(clip) / min(loss.slope_at_zero, 1.0)
+        bound = likely if row_bound is None else row_bound
         if not isinstance(privacy, Proven):
-            algorithm, rounds = rules.without_noise(loss, row_bound)
+            algorithm, rounds = rules.without_noise(loss, bound)
             return replace(self, algorithm=algorithm, rounds=min(rounds, rule.most or rounds), rule=None)
         gaussian = privacy.mechanism == "gaussian"
         hint = "Name a method with its constants and rounds"
@@ -118,7 +119,7 @@ class Task:
                 unit=privacy.unit,
                 relation=privacy.relation,
                 loss=loss,
-                row_bound=row_bound,
+                row_bound=bound,
                 clip=clip,
                 largest=int(sizes.max()),
                 smooth=self.objective.penalty.smooth,
@@ -139,7 +140,7 @@ class Task:
         check.of_kind("train", "objective", self.objective, Objective, "Objective(Logistic(), L2(1e-6))")
         check.of_kind("train", "participation", self.participation, Participation, "Everyone()")
         if self.algorithm.layout != layout:
-            raise InvalidInput(f"train: {self.algorithm.name} {_OTHER_LAYOUT[layout]}")
+            raise check.InvalidInput(f"train: {self.algorithm.name} {_OTHER_LAYOUT[layout]}")
         check.of_kind("train", "privacy", self.privacy, *_MODES[layout])
         self.check_method()
 
@@ -147,19 +148,27 @@ class Task:
         """Refuse a mode, a loss, a penalty or a proof that the method does not have."""
         if self.privacy.mode not in self.algorithm.modes:
             known = ", ".join(sorted(self.algorithm.modes))
-            raise NoGuarantee(f"{self.algorithm.name}: has no {self.privacy.mode!r} variant (it has: {known})")
+            raise check.NoGuarantee(f"{self.algorithm.name}: has no {self.privacy.mode!r} variant (it has: {known})")
         one_score = self.algorithm.layout == "rows" or self.objective.loss.outputs == 1
         rule = "a loss of one score per sample is needed where columns are split"
         check.require(one_score, "train", rule, self.objective.loss)
         self.algorithm.check(self.objective.penalty)
         self.privacy.check(self.algorithm.asks(), self.objective.penalty)
 
-    def plan(
+    def play(
         self,
-        sizes: np.ndarray,
-        columns: int,
-        spent: Mapping[Event, int] | None = None,
-        row_bound: float | None = None,
+        transport: Transport,
+        streams: Streams,
+        resume: Checkpoint | None = None,
+        record_every: int = 1,
+        after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    ) -> Outcome:
+        """Train over the clients behind `transport`, from the start or from a checkpoint."""
+        asked = self.rounds, self.objective.penalty, self.participation
+        return train(self.algorithm, transport, *asked, streams, resume, record_every, after_round)
+
+    def plan(
+        self, sizes: np.ndarray, columns: int, spent: Mapping[Event, int] | None = None, row_bound: float | None = None
     ) -> tuple[Event, ...]:
         """What each answer is, one event for each kind of question; nothing where there is no budget.
 
@@ -179,7 +188,7 @@ class Task:
         told = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
         return NoiseKey.of_task(streams, digests, *told, *(events or (None,)), *more)
 
-    def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> dict[str, Any]:
+    def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> Json:
         """The terms of a paper's claim, with what this run is known to do that the claim does not cover."""
         terms = self.algorithm.claim_terms(sizes, rounds)
         if self.algorithm.layout == "columns":

@@ -8,12 +8,11 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core import round as loop
-from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.result import Result
@@ -63,7 +62,7 @@ def _open_ledgers(
     """What answers are charged to: files in a folder, ledgers that are open already, or memory."""
     if privacy.budget is None:
         if ledgers is not None:
-            raise InvalidInput(
+            raise check.InvalidInput(
                 f"train: ledgers count what Proven answers cost; privacy={type(privacy).__name__} has no budget"
             )
         return None
@@ -74,7 +73,7 @@ def _open_ledgers(
         check.require(streams.runs is None, "train", "ledgers are for one run at a time, not for runs", streams.runs)
         return OwnerLedgers.open(ledgers, federation.names, federation.data(), budget, run)
     if federation.layout == "columns":
-        raise InvalidInput("train: where columns are split, ledgers must be a folder, got open ones")
+        raise check.InvalidInput("train: where columns are split, ledgers must be a folder, got open ones")
     same = ledgers.budget == budget
     check.require(same, "train", f"open ledgers must have the budget of the run, {budget}", ledgers.budget)
     return ledgers
@@ -177,27 +176,16 @@ def run_task(
         seed = _seed_to_resume(resume, seed, task.privacy, lasting)
     streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
     run = new_run() if resume is None else same_run(resume.clients.get("ledger.run"))
-    clients = local_clients(
-        task, federation, streams, test, Path(ledgers) if isinstance(ledgers, str) else ledgers, run
-    )
+    folder = Path(ledgers) if isinstance(ledgers, str) else ledgers
+    clients = local_clients(task, federation, streams, test, folder, run)
     clients.measure_training = measure_training
     settled = clients.task
     if resume is not None:
         clients.restore(settled.algorithm, resume.clients)
     try:
-        outcome = loop.train(
-            settled.algorithm,
-            clients,
-            rounds=settled.rounds,
-            penalty=task.objective.penalty,
-            participation=task.participation,
-            streams=streams,
-            resume=resume,
-            record_every=record_every or settled.rounds,
-            after_round=after_round,
-        )
-        run_table = {"rounds": settled.rounds, "seed": seed, "runs": runs or 0}
-        run_table |= {"record_every": record_every or settled.rounds}
+        record_every = record_every or settled.rounds
+        outcome = settled.play(clients, streams, resume, record_every, after_round)
+        run_table = {"rounds": settled.rounds, "seed": seed, "runs": runs or 0, "record_every": record_every}
         config = _described(clients, task.objective, federation, task.engine, run_table)
         result = replace(clients.result(outcome, config, lasting), objective=task.objective)
         if clients.ledger is not None:
@@ -212,7 +200,7 @@ def _described(
     objective: Objective,
     federation: Federation | VerticalFederation,
     engine: str,
-    run: dict[str, Any],
+    run: Json,
 ) -> Tables:
     """The config of a run: what was asked for, with what followed from it. A seed that was drawn is left out."""
     task = replace(clients.task, objective=objective)
@@ -225,7 +213,7 @@ def _seed_to_resume(resume: Checkpoint, seed: int | None, privacy: PrivacyMode, 
     """A resumed run must go on with the noise it had: rounds after the checkpoint may have been answered already."""
     drawn = seed is None and resume.seed is None
     if privacy.budget is not None and (privacy.secret_noise or drawn) and not ledgers:
-        raise NoGuarantee(
+        raise check.NoGuarantee(
             "train: a run with secure noise, or without a stated seed, cannot be resumed from memory: answers given "
             "after the checkpoint would go uncounted. Keep ledgers=FOLDER, where they stay counted, or start anew"
         )

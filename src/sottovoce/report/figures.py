@@ -1,12 +1,13 @@
 """Three figures, each as a PNG file in memory: how runs went, where they ended, and what a plan expects."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.round import History
+from sottovoce.core.toml import Json
 from sottovoce.experiment import store
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import Interval, Repetitions, interval, paired
@@ -117,7 +118,7 @@ def _whiskers(
 _SHOWN_METHODS = 6  # of a plan: the chosen one and the best others
 
 
-def plan(numbers: Mapping[str, Any]) -> bytes:
+def plan(numbers: Json) -> bytes:
     """What a plan expects to lose to privacy, by budget, and what each method reached, by rounds.
 
     `numbers` is what `planning.words.to_dict` gives.
@@ -135,7 +136,7 @@ def plan(numbers: Mapping[str, Any]) -> bytes:
         return style.image(figure)
 
 
-def _by_budget(axes: "Axes", numbers: Mapping[str, Any]) -> None:
+def _by_budget(axes: "Axes", numbers: Json) -> None:
     (look,), best = styles([numbers["algorithm"]["name"]]), numbers["without_privacy"]
     budgets = [point["epsilon"] for point in numbers["curve"]]
     losses = [100 * (best - point["expected"]) for point in numbers["curve"]]
@@ -151,7 +152,7 @@ def _by_budget(axes: "Axes", numbers: Mapping[str, Any]) -> None:
     axes.set(xlabel="total ε", ylabel=f"expected loss of {numbers['measure']}, points")
 
 
-def _by_rounds(axes: "Axes", numbers: Mapping[str, Any]) -> None:
+def _by_rounds(axes: "Axes", numbers: Json) -> None:
     tried = numbers["tried"][:_SHOWN_METHODS]
     methods = [trial["algorithm"]["name"] for trial in tried]
     for trial, look in zip(tried, styles(methods), strict=True):
