@@ -1,12 +1,12 @@
 """`sottovoce compare`."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sottovoce.cli import terminal
+from sottovoce.core.toml import Json
 from sottovoce.report import tables
 
 
@@ -28,7 +28,7 @@ def compare(
     terminal.show(as_json, quiet, {"folder": str(path), **compared}, [str(path)], lambda: _print(compared, path))
 
 
-def _print(compared: Mapping[str, Any], path: Path) -> None:
+def _print(compared: Json, path: Path) -> None:
     """One table per measure: mean, interval, and the difference to the first run, paired by seed."""
     from sottovoce.report.compare import FIGURE, PAGE
     from sottovoce.report.numbers import MEASURES, quality

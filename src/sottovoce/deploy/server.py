@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core import round as loop
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome
 from sottovoce.deploy.deployment import Deployment
@@ -67,17 +66,7 @@ def serve(
         after_round(checkpoint)
 
     assert settings.seed is not None
-    outcome = loop.train(
-        task.algorithm,
-        remote,
-        rounds=settings.rounds,
-        penalty=task.objective.penalty,
-        participation=task.participation,
-        streams=Streams(settings.seed),
-        resume=resume,
-        record_every=settings.record_every,
-        after_round=kept,
-    )
+    outcome = task.play(remote, Streams(settings.seed), resume, settings.record_every, kept)
     check.require(outcome.rounds > 0, "app", f"no round could be done, {outcome.stopped}")
     model = remote.models(outcome.rounds) if clients.split else outcome.model[..., 0, :]
     said = None if task.evaluate is None else remote.evaluate(outcome.model)

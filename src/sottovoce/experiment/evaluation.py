@@ -176,7 +176,7 @@ def evaluations_of(
             deviation=deviation_of(events, public) * float(np.sqrt(here.sum())),
             owners=int(here.sum()),
             records=int(held[here].sum()) if public else None,
-            edges=evaluation.edges(classes, longest(loss, w, row_bound)),
+            edges=evaluation.edges(classes, task.calibration * longest(loss, w, row_bound)),
             calibrated=has_probabilities(loss),
         )
         for w, own, here in tables

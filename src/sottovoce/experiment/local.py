@@ -13,7 +13,8 @@ import numpy as np
 from sottovoce.core import check, codec
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
 from sottovoce.core.random.streams import Draw, Streams
-from sottovoce.core.round import Exchange, Outcome
+from sottovoce.core.round import Exchange, Outcome, State
+from sottovoce.core.toml import Json
 from sottovoce.experiment.evaluation import PrivateEvaluation, evaluations_of
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.task import Task
@@ -75,7 +76,7 @@ class LocalClients:
     def __post_init__(self) -> None:
         self.n, self.dim = self.federation.n, self.exact.dim
         self._everyone = np.arange(self.n)
-        self._states: Any = None
+        self._states: State = None
 
     @classmethod
     def of(
@@ -87,17 +88,17 @@ class LocalClients:
         events: tuple[Event, ...],
         clients: np.ndarray | None = None,
         noise: Streams | None = None,
-        secret: bytes | None = None,
         **more: Any,
     ) -> "LocalClients":
         """Clients behind their door.
 
-        `clients`: their numbers, if not 0, 1, ...; `noise`: if not drawn like coins; `secret`: what decides which
-        records are held out, if not the seed of a simulation.
+        `clients`: their numbers, if not 0, 1, ...; `noise`: if not drawn like coins; `secret`, among `more`: what
+        decides which records are held out, if not the seed of a simulation.
         """
         who = np.arange(federation.n) if clients is None else clients
         whole, held = federation, None
         if task.evaluate is not None:
+            secret: bytes | None = more.pop("secret", None)
             keys = [f"seed {streams.seed}, client {client}".encode() for client in who.tolist()]
             federation, held = _held_out(task, whole, keys if secret is None else [secret])
         y, bound = task.objective.loss.check_labels(federation.y), federation.row_bound
@@ -144,14 +145,14 @@ class LocalClients:
         self._states = self._first_states(algorithm, self._everyone)
         codec.to_arrays(self._states)
 
-    def _first_states(self, algorithm: Algorithm, local: np.ndarray) -> Any:
+    def _first_states(self, algorithm: Algorithm, local: np.ndarray) -> State:
         return algorithm.init_client(self.site(local, np.ones(self._shape(len(local)), dtype=bool), k=0))
 
     def site(self, local: np.ndarray, active: np.ndarray, k: int) -> Site:
         """What these clients have in round k, before they are told anything; in round 0 their oracles are closed."""
         return self._site(local, k, *self.door.open(local, active, k, [self._sealed_zeros(len(local))]))
 
-    def exchange(self, algorithm: Algorithm, down: Any, active: np.ndarray, k: int) -> Exchange | None:
+    def exchange(self, algorithm: Algorithm, down: State, active: np.ndarray, k: int) -> Exchange | None:
         able = self.door.able(self._everyone, k)
         if not able.any():
             return None
@@ -224,7 +225,7 @@ class LocalClients:
         """What the ledgers were charged; None where there are none."""
         return None if self.ledger is None else charges_of(self.ledger, self.door.events, rounds)
 
-    def result(self, outcome: Outcome, config: dict[str, Any], lasting: bool) -> Result:
+    def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
         """The finished run. Held-out records are counted, and charged, here."""
         found: tuple[PrivateEvaluation, ...] = ()
         if self.task.evaluate is not None and outcome.rounds > 0:
@@ -235,9 +236,7 @@ class LocalClients:
         result = self.finished_run(outcome, config, lasting, outcome.model[..., 0, :])
         return replace(result, evaluations=found)
 
-    def finished_run(
-        self, outcome: Outcome, config: dict[str, Any], lasting: bool, model: np.ndarray, **facts: Any
-    ) -> Result:
+    def finished_run(self, outcome: Outcome, config: Json, lasting: bool, model: np.ndarray, **facts: Any) -> Result:
         """The result with its guarantee, from what the ledgers say."""
         task, charges = self.task, self.charges(outcome.rounds)
         known = self._statement(charges, lasting, forgotten="seed" not in config["run"])
@@ -250,7 +249,8 @@ class LocalClients:
         """How good the finished model is on the public test rows, one entry for each run."""
         if self.test is None or model.shape[-1] == 0:
             return {}
-        found = metrics(self.task.objective.loss, self.test_scores(model), self.test[1])
+        scores = self.task.calibration * self.test_scores(model)
+        found = metrics(self.task.objective.loss, scores, self.test[1])
         return {f"test_{name}": list(values.reshape(-1, *values.shape[model.ndim - 1 :]).tolist())
                 for name, values in found.items() if name != "accuracy"}  # fmt: skip
 
@@ -307,7 +307,7 @@ class LocalClients:
             self.ledger.restore(codec.under("ledger.", arrays))
 
     def _visit(
-        self, algorithm: Algorithm, before: Any, told: Any, local: np.ndarray, active: np.ndarray, k: int
+        self, algorithm: Algorithm, before: State, told: State, local: np.ndarray, active: np.ndarray, k: int
     ) -> Visit:
         """One round of some clients. What the server said is not theirs to change, so it is sealed."""
         zeros, arrays = self._sealed_zeros(len(local)), codec.to_arrays(told)
@@ -364,7 +364,8 @@ def _held_out(task: Task, federation: Federation, keys: list[bytes]) -> tuple[Fe
     offsets = np.concatenate([[0], np.cumsum([len(one) - np.count_nonzero(one) for one in chosen])]).astype(np.int64)
     kept = replace(federation, X=federation.X[~held], y=federation.y[~held], offsets=offsets)
     y = loss.check_labels(federation.y[held])
-    return kept, HeldOut(federation.X[held], y, federation.offsets - offsets, loss, task.evaluate, federation.row_bound)
+    of_rows = federation.X[held], y, federation.offsets - offsets, loss
+    return kept, HeldOut(*of_rows, task.evaluate, federation.row_bound, task.calibration)
 
 
 def _warn_about_delta(privacy: PrivacyMode, federation: Federation) -> None:

@@ -1,10 +1,10 @@
 """The model that one owner of all rows would find without privacy: what private methods can be compared with."""
 
 import time
-from typing import Any
 
 import numpy as np
 
+from sottovoce.core.toml import Json
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.metrics import metrics
 from sottovoce.problems.objective import Objective
@@ -12,9 +12,7 @@ from sottovoce.problems.objective import Objective
 NAME = "optimum"
 
 
-def optimum(
-    data: FederatedData, objective: Objective, test: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, dict[str, Any]]:
+def optimum(data: FederatedData, objective: Objective, test: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, Json]:
     """The minimiser over all clients' rows, by L-BFGS; and a summary of it like that of a run (`store.summary`)."""
     from scipy.optimize import minimize
     from scipy.sparse import csr_array

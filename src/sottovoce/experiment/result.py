@@ -19,6 +19,7 @@ from sottovoce.problems.metrics import has_probabilities, probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
+from sottovoce.rules import Chosen
 
 if TYPE_CHECKING:
     from sottovoce.experiment.evaluation import PrivateEvaluation
@@ -69,14 +70,21 @@ class Result:
         return self.evaluations[0] if self.evaluations else None
 
     def __repr__(self) -> str:
-        """What was trained, the last numbers that were measured, and the guarantee: three lines."""
+        """What was trained, the last numbers that were measured, the guarantee, and why constants were chosen."""
         method = self.config.get("algorithm", {}).get("name", "a method")
         ends = {name: self.history[name][-1] for name in self.history.columns} | {
             name: values[-1] for name, values in self.metrics.items()
         }
         last = ", ".join(f"{name.replace('_', ' ')} {ends[name]:.4g}" for name in _SHOWN if name in ends)
         first = f"{type(self).__name__}: {method}, {self.rounds} rounds, a model of shape {self.model.shape}"
-        return f"{first}\n  {last or 'nothing was measured'}\n  privacy: {self.guarantee.short}"
+        lines = [first, last or "nothing was measured", f"privacy: {self.guarantee.short}", *self.remarks]
+        return "\n  ".join(lines)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a rule that chose the method has to say: why, and whether noise exceeds signal."""
+        choice = self.config.get("choice")
+        return [] if choice is None else Chosen(**choice).sentences
 
     @cached_property
     def schema(self) -> Schema | None:
@@ -121,16 +129,24 @@ class Result:
         two = loss.outputs == 1 and has_probabilities(loss)
         rule = "a threshold is a probability of the second of two classes, by a logistic loss"
         check.require(two, "predict", rule, kept, "Leave it out")
-        return np.where(scores >= np.log(kept / (1 - kept)), 1.0, -1.0)
+        return np.where(self._calibration * scores >= np.log(kept / (1 - kept)), 1.0, -1.0)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them."""
+        """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them.
+
+        Where a rule chose the constants, logits are scaled down for the noise in the model (`rules.Chosen`).
+        """
         loss = self.objective.loss
         if not has_probabilities(loss):
             raise InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
-        chances = probabilities(loss, self.scores(X))
+        chances = probabilities(loss, self._calibration * self.scores(X))
         assert chances is not None
         return chances
+
+    @property
+    def _calibration(self) -> float:
+        """The factor for logits with which probabilities are calibrated."""
+        return float(self.config.get("choice", {}).get("calibration", 1.0))
 
     def effects(self) -> "dict[str, list[Effect]]":
         """By how much a score changes for each column and level, before a row is divided by its length.

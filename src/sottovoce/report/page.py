@@ -6,7 +6,6 @@ content security policy allows our own two scripts, by their hashes, and no conn
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from importlib import resources
 from pathlib import Path
 
 import sottovoce
@@ -19,7 +18,7 @@ from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.report import charts, numbers, words
 from sottovoce.report.charts import Chart
-from sottovoce.report.html import Markup, allowed, data, element, joined, script, table
+from sottovoce.report.html import Markup, allowed, asset, data, element, joined, script, table
 from sottovoce.report.numbers import LARGER, MEASURES, METRICS, Measure
 from sottovoce.report.runs import read, run_folders
 
@@ -52,7 +51,7 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
     from plotly.offline import get_plotlyjs
 
     check.require(len(groups) <= _MOST_GROUPS, "report", f"shows at most {_MOST_GROUPS} different runs", len(groups))
-    library, code = get_plotlyjs(), _asset("page.js")
+    library, code = get_plotlyjs(), asset("page.js")
     kind = "Report on" if len(groups) == 1 else "Comparison of"
     heading = title or f"{kind} {_listed(group.name for group in groups)}"
     progress, traffic = charts.progress_charts(groups), charts.bytes_charts(groups)
@@ -98,12 +97,8 @@ def _head(heading: str, library: str, code: str) -> Markup:
         element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="generator", content=f"sottovoce {sottovoce.__version__}"),
         element("title", heading),
-        Markup(f"<style>{_asset('page.css')}</style>"),
+        Markup(f"<style>{asset('page.css')}</style>"),
     )
-
-
-def _asset(name: str) -> str:
-    return resources.files("sottovoce.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -215,7 +210,10 @@ def _repeated(groups: Sequence[Repetitions]) -> bool:
 
 def _stopped(groups: Sequence[Repetitions]) -> Markup:
     reasons = {group.name: result.stopped for group in groups for result in group.results if result.stopped}
-    return joined(element("p", f"{name} stopped early, {why}.") for name, why in reasons.items())
+    remarks = [f"{group.name}: {each}" for group in groups for each in group.first.remarks]
+    return joined(element("p", f"{name} stopped early, {why}.") for name, why in reasons.items()) + joined(
+        element("p", each) for each in remarks
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- quality

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
+
+from sottovoce.core.toml import Json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +75,7 @@ def emphasised(text: str, alarming: bool = False) -> "Text":
     return Text(text, style="bold red" if alarming else "bold")
 
 
-def print_summaries(title: str, summaries: Sequence[Mapping[str, Any]]) -> None:
+def print_summaries(title: str, summaries: Sequence[Json]) -> None:
     """One line for each finished run; it fits 80 columns."""
     from sottovoce.report.numbers import LARGER, MEASURES, MISSING, quality, size
 
@@ -110,12 +112,12 @@ def print_summaries(title: str, summaries: Sequence[Mapping[str, Any]]) -> None:
             note(f"{summary['method']}: {quality(summary)}")
 
 
-def _mean_and_spread(summary: Mapping[str, Any], column: str) -> list[float | None]:
+def _mean_and_spread(summary: Json, column: str) -> list[float | None]:
     spread = summary.get(f"{column}_std")
     return [summary.get(column), spread] if spread else [summary.get(column)]
 
 
-def _privacy(summary: Mapping[str, Any]) -> str:
+def _privacy(summary: Json) -> str:
     if summary.get("epsilon") is None:
         return summary["privacy"]
     from sottovoce.privacy.guarantee import short_unit

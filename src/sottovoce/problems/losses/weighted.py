@@ -8,7 +8,6 @@ plain loss times the largest weight. Records of a class that weighs more reach t
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 import numpy as np
@@ -26,17 +25,17 @@ LEAST, MOST = 1e-5, 1e5  # of a weight
 
 def checked_weights(who: str, weights: object, classes: int) -> tuple[float, ...]:
     """One number for each class, as floats."""
-    listed = isinstance(weights, Sequence) and not isinstance(weights, str) and len(weights) == classes
-    numbers: list[object] = list(cast(Sequence[object], weights)) if listed else []
-    fits = listed and all(isinstance(each, int | float) and LEAST <= each <= MOST for each in numbers)
+    numbers: list[object] = []
+    if isinstance(weights, list | tuple):
+        numbers = list(cast(Sequence[object], weights))
+    fits = len(numbers) == classes and all(isinstance(each, int | float) and LEAST <= each <= MOST for each in numbers)
     rule = f"class_weight must be {classes} numbers from {LEAST:g} to {MOST:g}, one for each class in order"
     hint = "They must be public: weights read off private labels, such as 'balanced', would be a leak"
-    check.require(fits, who, f"{rule}, got {check.shown(weights)}", hint=hint)
+    check.require(fits, who, f"{rule}, got {check.shown(cast(object, weights))}", hint=hint)
     return tuple(float(cast(float, each)) for each in numbers)
 
 
 @vouch
-@dataclass(frozen=True)
 class WeightedLogistic(Logistic):
     """c_y log(1 + exp(-y margin)): the logistic loss with a weight for each of the classes -1 and +1.
 
@@ -88,7 +87,6 @@ class WeightedLogistic(Logistic):
 
 
 @vouch
-@dataclass(frozen=True)
 class WeightedSoftmax(Softmax):
     """The softmax loss with a weight for each class.
 

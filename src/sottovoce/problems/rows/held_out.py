@@ -24,6 +24,8 @@ class HeldOut:
         What is counted.
     row_bound
         What no row is longer than; None where nothing is promised.
+    calibration
+        The factor for scores with which probabilities are calibrated.
     """
 
     X: AnyArray
@@ -32,6 +34,7 @@ class HeldOut:
     loss: Loss
     evaluation: Evaluation
     row_bound: float | None = None
+    calibration: float = 1.0
 
     @property
     def sizes(self) -> Integers:
@@ -57,8 +60,9 @@ class HeldOut:
     def _of_client(self, w: Floats, client: int, blanks: bool) -> Floats:
         rows, classes = slice(self.offsets[client], self.offsets[client + 1]), number_of_classes(self.loss)
         X, labels = np.asarray(self.X[rows], dtype=np.float64), self._labels[rows]
-        most = longest(self.loss, w, self.row_bound)
-        predicted, bins = sorted_into(self.evaluation, self.loss, self.loss.scores(X, w), most)
+        scores = self.calibration * self.loss.scores(X, w)
+        most = self.calibration * longest(self.loss, w, self.row_bound)
+        predicted, bins = sorted_into(self.evaluation, self.loss, scores, most)
         table = labels * classes + predicted
         fine = table * self.evaluation.bins_of_class(classes) + bins
         there = self._there[rows] if blanks else slice(None)
