@@ -30,6 +30,7 @@ from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss, Softmax, WeightedLogistic, WeightedSoftmax
 from sottovoce.problems.penalties import L2, Penalty
+from sottovoce.problems.schema import Label
 from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.rules import Chosen
 
@@ -125,6 +126,8 @@ class PrivateEstimator(_Declared):
             hint = "Give WeightedLogistic(...) or WeightedSoftmax(...) as the loss"
             check.require(weights is None, self._name, "class_weight goes with the name of a loss", hint=hint)
             return loss
+        plain = not name.startswith("weighted")
+        check.require(plain, self._name, f"loss {name!r} needs weights: give loss='logistic' and class_weight=[...]")
         several = name == "softmax" or (name == "logistic" and classes > 2)
         if weights is not None:
             return self._weighted(weights, classes, several, name)
@@ -257,6 +260,14 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         _refuse_other_targets(self._name, y)
         self.classes_, numbers = _numbered(self._name, y, self.classes)
         return numbers, [] if self.classes is not None else [LABELS_FOUND]
+
+    def _stated_classes(self, label: Label | None) -> np.ndarray:
+        """The classes of a schema, in its order."""
+        fits = label is not None and label.range is None and self.classes is None
+        rule = "a schema must state the classes, Label(column, [...]), and classes must be left out"
+        check.require(fits, self._name, rule)
+        assert label is not None
+        return np.array(label.classes)
 
     def __sklearn_tags__(self) -> Tags:
         tags: Any = super().__sklearn_tags__()

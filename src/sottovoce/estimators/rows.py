@@ -32,7 +32,7 @@ from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.schema import Label, Schema
+from sottovoce.problems.schema import Schema
 from sottovoce.rules import AUTO, METHODS, Rule, constant_entry
 
 
@@ -244,8 +244,7 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     engine
         "auto", "numpy" or "kernel".
     class_weight
-        How much records of each class weigh: public numbers, by label or in the order of `classes_`. Weights read off
-        private labels ("balanced") are refused. The clip norm bounds a record's gradient after it is weighted.
+        How much records of each class weigh, before the clip: public numbers, by label or in the order of `classes_`.
     evaluate
         Whether, and how (`Evaluation(...)`), owners hold out records to measure the model on: see `score_privately`.
     random_state
@@ -323,14 +322,6 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
             self.coef_ = self.coef_[1:] - self.coef_[:1]
             self.intercept_ = self.intercept_[1:] - self.intercept_[:1]
         return self
-
-    def _stated_classes(self, label: Label | None) -> np.ndarray:
-        """The classes of a schema, in its order."""
-        fits = label is not None and label.range is None and self.classes is None
-        rule = "a schema must state the classes, Label(column, [...]), and classes must be left out"
-        check.require(fits, self._name, rule)
-        assert label is not None
-        return np.array(label.classes)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
