@@ -106,7 +106,8 @@ class PrivateEvaluation:
         shown = []
         for name, each in self.estimates.items():
             value, low, high = (_text(name, float(number)) for number in each)
-            shown.append((WORDS[name], value, f"{low} to {high}"))
+            hidden = float(each.high - each.low) >= (2.0 if name == "calibration_gap" else 1.0)
+            shown.append((WORDS[name], "not known" if hidden else value, f"{low} to {high}"))
         return shown
 
     @property
@@ -120,7 +121,10 @@ class PrivateEvaluation:
         )
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.about}:", *(f"  {what} {value} ({limits})" for what, value, limits in self.lines())])
+        wide = float(np.subtract(*self.estimates["accuracy"][:0:-1])) > 0.1
+        hint = ["  (wide: the noise counts for much here. A larger share of the budget or of the records helps)"] * wide
+        lines = [f"  {what} {value} ({limits})" for what, value, limits in self.lines()]
+        return "\n".join([f"{self.about}:", *lines, *hint])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
