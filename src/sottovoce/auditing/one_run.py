@@ -17,7 +17,7 @@ from sottovoce.auditing.neighbours import FAR, Neighbours
 from sottovoce.auditing.score import CONFIDENCE
 from sottovoce.core import check
 from sottovoce.experiment.run_file import Experiment
-from sottovoce.experiment.train import train
+from sottovoce.experiment.train import run_task
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
 
@@ -76,11 +76,10 @@ def one_run(
     check.require(per_record, "audit", "canaries are records: use unit = 'record'", privacy.promise)
     begun, loss = time.perf_counter(), task.objective.loss
     planted = plant(federation, loss, canaries, relation_of(privacy) == "add-remove", seed)
-    result = train(
-        **vars(task),
-        federation=planted.federation,
+    result = run_task(
+        replace(task, evaluate=None),  # a canary that is held out would not be trained on
+        planted.federation,
         seed=seed,
-        record_every=settings.rounds,
         measure_training=False,
         after_round=lambda checkpoint: progress("training", checkpoint.k, settings.rounds),
     )
