@@ -174,7 +174,8 @@ def _columns(game: Game) -> list[Place]:
     return [
         *((f"columns, {one.unit}", replace(game, privacy=one)) for one in ridge),
         ("columns, clipped", replace(game, privacy=clipped)),
-        ("columns, secure", replace(game, privacy=replace(clipped, noise="secure"))),
+        *((f"columns, {one.unit}, secure", replace(game, privacy=replace(one, noise="secure"))) for one in ridge),
+        ("columns, clipped, secure", replace(game, privacy=replace(clipped, noise="secure"))),
     ]
 
 

@@ -152,7 +152,7 @@ class ProxSteps:
     Parameters
     ----------
     keep, total
-        One number per step (or per step and client, as (n, 1) arrays), 0 <= keep_j < total_j.
+        One number per step (or per step and client, as (n, 1) arrays), 0 <= keep_j <= total_j.
     push, centre
         Vectors that stay the same over the steps.
     h
