@@ -313,7 +313,7 @@ class Node:
             raise check.BudgetSpent("")
         return exchange.up
 
-    def _model(self, ask: Ask, memory: Memory, clients: Any) -> label_holder.Values:
+    def _model(self, ask: Ask, memory: Memory, clients: LocalClients) -> label_holder.Values:
         """A party's model for prediction: one more answer, given once."""
         if memory.last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it has no model")

@@ -194,6 +194,10 @@ class LocalClients:
         epsilons = self.ledger.epsilons().reshape(-1, self.n).max(axis=0)
         return epsilons, accounting.accountant_name(self.ledger.spent(int(np.argmax(epsilons))), self.delta)
 
+    def models(self, k: int) -> np.ndarray:
+        """The parties' models for prediction after round k, where columns are split; else there are none."""
+        return np.zeros(0)
+
     def charges(self, rounds: int) -> Charges | None:
         """What the ledgers were charged; None where there are none."""
         return None if self.ledger is None else charges_of(self.ledger, self.door.events, rounds)

@@ -45,7 +45,10 @@ FORMAT = 2
 FIGURE = "convergence.png"
 COUNTERS = ("k", "bytes_up", "bytes_down", "seconds")
 _PATIENCE = 20  # a checkpoint may take this share (1/20) of the time, however large it is
-_PACKAGES = "numpy scipy numba scikit-learn dp-accounting opendp cryptography pyarrow matplotlib".split()
+_PACKAGES = (
+    *("numpy", "scipy", "numba", "scikit-learn", "dp-accounting", "opendp", "cryptography", "pyarrow"),
+    "matplotlib",
+)
 
 
 # ------------------------------------------------------------------------------------------------------- finished runs
