@@ -49,8 +49,8 @@ def _checked(status: Status, delta: float, name: str) -> History:
     """A client's ledger as it shows it; its word where that cannot be checked."""
     try:
         kept: History = unpack_rows(status.charges) if status.charges else _counts(status.spent)
-        found = _epsilon(kept, delta)
-        if abs(found - status.epsilon) <= _CLOSE * max(found, status.epsilon) and status.delta == delta:
+        epsilon = _epsilon(kept, delta)
+        if abs(epsilon - status.epsilon) <= _CLOSE * max(epsilon, status.epsilon) and status.delta == delta:
             return kept
         why = "its charges do not cost what it says it spent"
     except InvalidInput as error:

@@ -1,6 +1,6 @@
 """The rows of a run file shared out to folders, one for each client, each with a file of its own.
 
-For a try of a deployment on one machine (Flower's simulation), where nobody's data are at stake but one's own.
+To try a deployment on one machine (Flower's simulation), with data of one's own.
 """
 
 from pathlib import Path

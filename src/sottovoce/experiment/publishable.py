@@ -39,7 +39,7 @@ def released(result: "Result") -> "Result":
 
 
 def without_folders(config: Tables) -> Tables:
-    """Paths cut down to their last part: where a file lies is the business of the machine it lies on."""
+    """Paths cut down to their last part, so that a config names no folder of the machine."""
     tables: dict[str, Json] = {name: dict(table) for name, table in config.items()}
     for table, key in _PATHS:
         if tables.get(table, {}).get(key):

@@ -111,8 +111,8 @@ class Task:
 
     def key(self, streams: Streams, digests: np.ndarray, events: tuple[Event, ...], *more: Any) -> NoiseKey:
         """What noise is bound to: the task, and the digests of each client's own data."""
-        told = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
-        return NoiseKey.of_task(streams, digests, *told, *(events or (None,)), *more)
+        parts = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
+        return NoiseKey.of_task(streams, digests, *parts, *(events or (None,)), *more)
 
     def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> Json:
         """The terms of a paper's claim, with what this run is known to do that the claim does not cover."""

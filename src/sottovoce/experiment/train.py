@@ -1,4 +1,4 @@
-"""Training on this machine: `train`, the library's face."""
+"""Training on this machine: `train`, the main function of the library."""
 
 from collections.abc import Callable
 from dataclasses import replace
