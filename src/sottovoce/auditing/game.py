@@ -18,8 +18,8 @@ from sottovoce.core import check, codec
 from sottovoce.core import round as loop
 from sottovoce.core.contract import Asks, Method
 from sottovoce.core.participation import Everyone
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.toml import Json
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import local_clients

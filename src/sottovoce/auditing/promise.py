@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sottovoce.core.contract import Asks, Descent, Part, ProxSteps
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, make_event
 from sottovoce.privacy.modes import Proven, ProvenColumns
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from sottovoce.core.arrays import Floats, Numbers
 from sottovoce.core.contract import Noise
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.experiment.local import LocalClients
 from sottovoce.privacy.doors.releases import Releases
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from sottovoce.auditing import verify_charges
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.experiment import run_file, saved, store, whole_files
 from sottovoce.experiment.result import Result
 from sottovoce.ledger.charges import Charges

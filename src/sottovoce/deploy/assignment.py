@@ -68,7 +68,7 @@ class Assignment:
         return Streams.unpredictable() if self.task.privacy.secret_noise else self.coins
 
     def hold_events(self, size: int, columns: int) -> None:
-        """Refuse events that differ from what this client's door makes of an answer; only the noise is the server's choice."""
+        """Refuse events that are not what this client's door makes of an answer: a server chooses the noise alone."""
         shape = self.task.shape(columns, size)
         for part, event in zip(self.task.algorithm.asks().parts, self.events, strict=False):
             if not self.task.privacy.is_answer(event, part, size, self.row_bound, shape):

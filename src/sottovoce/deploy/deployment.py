@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.toml import Json
 from sottovoce.deploy.label_holder import blank_labels
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.local import LocalClients

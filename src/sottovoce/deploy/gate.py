@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Ask, Reply, Status

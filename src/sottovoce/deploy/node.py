@@ -41,9 +41,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sottovoce.core import check, codec
+from sottovoce.core.plain import Json
 from sottovoce.core.round import State
 from sottovoce.core.shapes import declared
-from sottovoce.core.toml import Json
 from sottovoce.deploy import label_holder, wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Limits, Refused

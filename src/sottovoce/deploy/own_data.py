@@ -10,7 +10,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.clipping import shorten_rows
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.experiment import whole_files

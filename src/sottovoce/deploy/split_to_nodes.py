@@ -6,7 +6,7 @@ To try a deployment on one machine (Flower's simulation), with data of one's own
 from pathlib import Path
 from typing import Any
 
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.run_file import Experiment
 from sottovoce.experiment.tables import Tables, to_toml

@@ -14,8 +14,8 @@ import numpy as np
 
 from sottovoce.core import check, codec, shapes
 from sottovoce.core.codec import Message
+from sottovoce.core.plain import Json
 from sottovoce.core.round import State
-from sottovoce.core.toml import Json
 from sottovoce.experiment.tables import from_table
 from sottovoce.ledger.histories import MOST_CHARACTERS
 

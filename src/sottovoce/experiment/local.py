@@ -12,9 +12,9 @@ import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, Outcome, State
-from sottovoce.core.toml import Json
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.charges import Charges, charges_of

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 

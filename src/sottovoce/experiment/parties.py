@@ -9,9 +9,9 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Exchange, Outcome, State
-from sottovoce.core.toml import Json
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.result import Result, summed_scores
 from sottovoce.experiment.task import Task

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sottovoce.core.plain import Json
 from sottovoce.core.round import NOT_RELEASED, History
-from sottovoce.core.toml import Json
 from sottovoce.experiment.tables import Tables
 
 if TYPE_CHECKING:

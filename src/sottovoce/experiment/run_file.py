@@ -29,9 +29,9 @@ from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.toml import Json
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.source import Data, Source, read_rows, read_schema, read_source
 from sottovoce.experiment.tables import (

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sottovoce.core import check, codec
+from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint, History
-from sottovoce.core.toml import Json
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.tables import Tables, to_toml

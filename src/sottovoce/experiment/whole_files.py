@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 
 _LARGEST = 8 * 2**30  # bytes of arrays that are read from one file
 

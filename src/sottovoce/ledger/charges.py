@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.ledger.chain import Details
 from sottovoce.ledger.histories import MOST_KINDS, History, Spent, added, known_event, read_history, whole
 from sottovoce.privacy.events import Event, pack_event

@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import NamedTuple, get_args
 
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.ledger.chain import Details, Entry, link
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, pack_event, unpack_event
 

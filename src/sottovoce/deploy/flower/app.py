@@ -152,7 +152,7 @@ class FlowerPost:
             time.sleep(0.5)
 
     def _look_for_newcomers(self) -> set[int]:
-        """The nodes that are connected. New ones, and those that came back under another id, are asked for their names."""
+        """The connected nodes. New ones, and those that came back under another id, are asked for their names."""
         here = set(self._grid.get_node_ids())
         self._meet(here - self._refused - set(self._node_of.values()), self._patience)
         return here

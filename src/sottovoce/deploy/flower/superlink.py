@@ -19,7 +19,7 @@ from itertools import count
 from typing import Any
 
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 
 FLEET = frozenset(
     f"/v1/fleet/{name}"

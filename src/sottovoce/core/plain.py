@@ -1,0 +1,5 @@
+"""The types of plain values, in a file that imports nothing heavy: the help of the command line needs them too."""
+
+from typing import Any
+
+Json = dict[str, Any]  # an object of JSON, or a table of TOML
