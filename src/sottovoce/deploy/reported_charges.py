@@ -42,7 +42,7 @@ def charged(
     ]
     on_labels = getattr(privacy, "label_epsilon", None)
     labels = None if on_labels is None else Stated(float(on_labels), LABELS)
-    return Charges.on_disk(planned, rounds, histories, run, labels)
+    return Charges(planned, rounds, tuple(histories), (tuple(range(len(histories))),), run, labels)
 
 
 def _checked(status: Status, delta: float, name: str) -> History:

@@ -17,7 +17,7 @@ from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, Outcome, State
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.charges import Charges, charges_of
+from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.doors import open_door
@@ -200,7 +200,10 @@ class LocalClients:
 
     def charges(self, rounds: int) -> Charges | None:
         """What the ledgers were charged; None where there are none."""
-        return None if self.ledger is None else charges_of(self.ledger, self.door.events, rounds)
+        if self.ledger is None:
+            return None
+        labels = getattr(self, "label_charges", None)
+        return Charges(self.door.events, rounds, *self.ledger.histories(), self.ledger.run, labels)
 
     def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
         """The finished run."""

@@ -16,6 +16,7 @@ import base64
 import json
 import math
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -182,11 +183,10 @@ History = Counted | Kept | Stated
 
 def added(spent: Iterable[Mapping[Event, int]]) -> Spent:
     """Charges of several histories together."""
-    total: Spent = {}
+    total: Counter[Event] = Counter()
     for one in spent:
-        for event, count in one.items():
-            total[event] = total.get(event, 0) + count
-    return total
+        total.update(one)
+    return dict(total)
 
 
 # ------------------------------------------------------------------------------------------ reading what is not trusted
