@@ -218,10 +218,10 @@ def test_the_example_is_the_face_of_the_library() -> None:
     assert example.task.objective == sv.Objective(sv.Logistic(), penalty=sv.L2(1e-6), scale="mean")
     assert example.settings.name == "adult"
     federation, test = rows_of(example.data()), example.data().test
-    assert (federation.n, federation.X.shape, set(federation.sizes)) == (100, (40_000, 104), {400})
+    assert (federation.n, federation.X.shape, set(federation.sizes)) == (100, (40_000, 148), {400})
     assert federation.row_bound == 1.0
     assert test is not None
-    assert test[0].shape == (5222, 104)
+    assert test[0].shape == (5222, 148)
 
 
 # ------------------------------------------------------------------------------------------------------ what is refused

@@ -1,4 +1,4 @@
-"""Noisy gradient descent with momentum and averaged iterates: ours, with constants that a rule gives (`rules.py`).
+"""Noisy gradient descent with momentum and averaged iterates: ours, with constants by rule (`sottovoce.rules`).
 
     symbol   here           meaning
     w        Server.w       model
@@ -14,13 +14,13 @@ The method, one round:
     client i    (1)  g_i ← ∇f_i(w), clipped record by record, with noise;  sends g_i
     server      (2)  v ← β v − η mean of the g_i
                 (3)  w ← prox_{η r}(w + v)
-    answer      (4)  the last w, or the mean of the w of rounds T_0, ..., T
+    answer      (4)  the last w, or the mean of the w of rounds T_0, ..., T; its intercept leans on a public base rate
 
 Why this and not something cleverer. With all records in every round, T answers of noise multiplier √T/μ are together
 exactly one Gaussian answer of multiplier 1/μ. A linear combination Σ_t a_t g_t of them has noise of √T/μ times the
 length of a, which is at least |Σ a_t|/μ (Cauchy and Schwarz), with equality for equal a_t. So correlating noise over
 rounds gains nothing, and equal steps are near the optimum. What matters is how far to go in all, τ = T η/(1 − β): noise
-grows with τ, and so does what is learnt. `rules.py` chooses τ from public numbers.
+grows with τ, and so does what is learnt. `sottovoce.rules` chooses τ from public numbers.
 
 Privacy. Each g_i is one answer of the oracle; (2) to (4) are post-processing. Sensitivities are those of a clipped
 gradient (`privacy/doors/record.py`).
@@ -68,12 +68,16 @@ class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
         The answer is the mean of the models from this round on; 0: the last model.
     batch
         Records drawn for each gradient (a share of them if < 1; 0: all).
+    lean
+        Added to the last coordinate of the answer, which is then the intercept: what a *public* base rate is worth
+        where noise exceeds signal (`sottovoce.rules`).
     """
 
     step: Positive = 1.0
     momentum: Annotated[float, Interval(0, 1, closed=("low",))] = 0.0
     average_from: WholeOrZero = 0
     batch: NonNegative = 0
+    lean: Annotated[float, Interval(-40, 40)] = 0.0
 
     name: ClassVar[str] = "noisy-gd"
     summary: ClassVar[str] = "noisy gradient descent with momentum, for constants chosen by rule"
@@ -100,4 +104,6 @@ class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
         return Server(w, v, mean, averaged)
 
     def model(self, server: Server) -> Array:
-        return np.where(server.averaged > 0, server.mean, server.w)
+        w = np.where(server.averaged > 0, server.mean, server.w)
+        w[..., -1] += self.lean  # (4)
+        return w

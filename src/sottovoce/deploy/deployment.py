@@ -109,7 +109,12 @@ class Deployment:
             given |= _stated_by(schema, given, f"{file}, [clients]")
         clients = from_table(Clients, given, f"{file}, [clients]")
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
-        task, settings = build_task(tables | {"privacy": privacy | tables.get("privacy", {})}, file)
+        objective = {"scale": "mean"} | tables.get("objective", {})  # how many records there are is not known yet
+        given_tables = tables | {"objective": objective, "privacy": privacy | tables.get("privacy", {})}
+        task, settings = build_task(given_tables, file)
+        hint = "Take them from the run file that `sottovoce plan` writes"
+        concrete = task.rule is None
+        check.require(concrete, f"{file}, [algorithm]", "a deployment must state constants and [run] rounds", hint=hint)
         one_run = settings.runs == 0 and not settings.ledgers
         check.require(one_run, f"{file}, [run]", "runs and ledgers are for simulations: leave them out")
         settings = _with_coins(task, settings, file)

@@ -108,6 +108,7 @@ class Node:
         }
         self.name: str = parts["node"].name
         self.limits: Limits = parts["limits"]
+        self._budget = Budget(self.limits.epsilon, self.limits.delta)
         self._own: Own = parts["data"]
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
         self._runs: OrderedDict[str, _Run] = OrderedDict()
@@ -204,14 +205,13 @@ class Node:
         ledger = self._ledger()
         owners = self._affordable(ask, run.assignment, memory, ledger)
         clients = self._clients(ask, run, owners)
-        spent = ledger.spent()
         answers.begin()
         try:
             self._bring_to(clients, run, memory)
             up = self._model(ask, memory, clients) if down is None else self._round(ask, down, clients)
         except Exception:
             self._runs.pop(ask.identity(), None)
-            if ledger.spent() == spent:
+            if _row_of(ask) not in ledger.rounds_charged(ask.experiment):
                 answers.forget()
             raise
         try:
@@ -276,7 +276,7 @@ class Node:
         if budget is None:
             return None
         paid = ledger.rounds_charged(ask.experiment)
-        if (MODEL if ask.what == wire.MODEL else ask.k) in paid:
+        if _row_of(ask) in paid:
             raise Refused(wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it")
         if paid and memory.new:
             raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
@@ -327,7 +327,7 @@ class Node:
 
     def _ledger(self) -> FileLedger:
         """The ledger of these rows, made on first use and kept open; its budget follows the owner's limits."""
-        path, budget = self.folder / "ledger", Budget(self.limits.epsilon, self.limits.delta)
+        path, budget = self.folder / "ledger", self._budget
         known = path.exists() or path.with_name("ledger.head").exists()
         if not known and (self.folder / "experiments").exists():
             raise LedgerError(f"{path}: is gone, and answers were given. Put it back: without it nothing may be asked")
@@ -376,6 +376,11 @@ def _content(file: Path) -> bytes:
         return file.read_bytes()
     except OSError:
         return b""
+
+
+def _row_of(ask: Ask) -> int:
+    """The round that an answer is charged under in the ledger."""
+    return MODEL if ask.what == wire.MODEL else ask.k
 
 
 def _said(error: Exception) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -135,6 +135,10 @@ class Remote:
     def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
         """Loss and accuracy on the public test set; nothing of private rows. Parties' models are not known yet."""
         return {} if self._deployment.clients.split else self._blank.measure(model)
+
+    def metrics(self, model: np.ndarray) -> dict[str, list[Any]]:
+        """How good the finished model is on the public test set."""
+        return self._blank.metrics(model)
 
     def models(self, k: int) -> np.ndarray:
         """The parties' models after round k, end to end; of length 0 where one cannot be had for its budget."""

@@ -93,7 +93,7 @@ def _finished(
     never = [who for i, who in enumerate(clients.names) if not remote.heard[i] and not np.isfinite(remote.limits[i])]
     guarantee = guarantee.leaving_out(*(f"anything of {who}, who was never heard of in this run" for who in never))
     parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
-    return RESULTS[nobody.layout](*parts, **nobody.model_parts())
+    return RESULTS[nobody.layout](*parts, remote.metrics(model), **nobody.model_parts())
 
 
 def _guarantee(

@@ -15,7 +15,7 @@ from sottovoce.experiment.task import Task
 
 def write(folder: Path, run: Experiment, task: Task) -> None:
     """`folder`/i/node.toml with the rows of client i and limits that allow `task`, once: all of them or none."""
-    federation, loss = run.data().federation, task.objective.loss
+    federation, schema, loss = run.data().federation, run.data().schema, task.objective.loss
     classes = ["-1", "1"] if loss.outputs == 1 else [str(label) for label in range(loss.outputs)]
     with whole_files.new_folder(folder) as made:
         for number, (name, (X, y)) in enumerate(zip(federation.names, federation.dense_data(), strict=True)):
@@ -24,8 +24,8 @@ def write(folder: Path, run: Experiment, task: Task) -> None:
             data = {"npz": "rows.npz"} | federation.node_table()
             data |= {"labels": classes} if loss.classification and len(y) else {}
             tables: Tables = {"node": {"name": str(name)}, "data": data, "limits": _limits(task)}
-            if run.schema is not None:  # these rows are prepared already
-                tables["schema"] = {"digest": run.schema.digest()}
+            if schema is not None:  # these rows are prepared already
+                tables["schema"] = {"digest": schema.digest()}
             (made / str(number) / "node.toml").write_text(to_toml(tables), encoding="utf-8")
 
 

@@ -173,7 +173,8 @@ def unpack(packed: Packed, kind: type[Message], allowed: Mapping[str, Sequence[i
 
 def printable(text: str, longest: int) -> str:
     """Words of others for a log or a terminal, however long they are and whatever characters they hold."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:longest])
+    text = text[:longest]
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def weight(packed: Mapping[str, tuple[object, bytes]]) -> int:

@@ -27,6 +27,7 @@ from sottovoce.privacy.guarantee import Statement, state_guarantee
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.privacy.noise_key import rows_digests, stable_text
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.metrics import metrics
 from sottovoce.problems.objective import Objective
 
 Ledgers = MemoryLedger | OwnerLedgers
@@ -216,7 +217,19 @@ class LocalClients:
         terms = task.claim_terms(self.federation.sizes, self.federation.row_bound, outcome.rounds)
         guarantee = state_guarantee(task.privacy, task.algorithm.name, outcome.rounds, known, terms, **facts)
         parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
-        return RESULTS[self.layout](*parts, **self.federation.model_parts())
+        return RESULTS[self.layout](*parts, self.metrics(model), **self.federation.model_parts())
+
+    def metrics(self, model: np.ndarray) -> dict[str, list[Any]]:
+        """How good the finished model is on the public test rows, one entry for each run."""
+        if self.test is None or model.shape[-1] == 0:
+            return {}
+        found = metrics(self.task.objective.loss, self.test_scores(model), self.test[1])
+        return {f"test_{name}": list(values.reshape(-1, *values.shape[model.ndim - 1 :]).tolist())
+                for name, values in found.items() if name != "accuracy"}  # fmt: skip
+
+    def test_scores(self, model: np.ndarray) -> np.ndarray:
+        """Scores of the public test rows."""
+        return self.task.objective.loss.scores(self.test[0], model)
 
     def _statement(self, charges: Charges | None, lasting: bool, forgotten: bool) -> Statement | None:
         """What is known of a finished run with a budget."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from sottovoce.core.plain import Json
 from sottovoce.problems.federation import FederatedData
+from sottovoce.problems.metrics import metrics
 from sottovoce.problems.objective import Objective
 
 NAME = "optimum"
@@ -37,7 +38,9 @@ def optimum(data: FederatedData, objective: Objective, test: tuple[np.ndarray, n
         "rounds": None,
         "objective": float(solution.fun),
         "test_loss": float(loss.value(margin, test_y).mean()),
-        "test_accuracy": float((loss.predict(margin) == test_y).mean()),
+        **{
+            f"test_{name}": float(value) for name, value in metrics(loss, margin, test_y).items() if name != "confusion"
+        },
         "bytes_up": None,
         "bytes_down": None,
         "seconds": time.perf_counter() - begun,

@@ -141,6 +141,9 @@ class LocalParties(LocalClients):
             numbers["epsilon"] = self.ledger.epsilons(roughly=True).max(axis=-1)
         return numbers
 
+    def test_scores(self, model: np.ndarray) -> np.ndarray:
+        return summed_scores(self.test[0], model, self.federation.widths)
+
     def flat(self, x: np.ndarray) -> np.ndarray:
         """The parties' models end to end, without padding: (runs?, columns of all)."""
         return np.concatenate([x[..., m, :width] for m, width in enumerate(self.federation.widths)], axis=-1)

@@ -35,7 +35,8 @@ def released(result: "Result") -> "Result":
     """The same run without its private columns, its config without folders."""
     private = private_columns(result)
     columns = {name: values for name, values in result.history.columns.items() if name not in private}
-    return replace(result, history=History(columns), config=without_folders(result.config))
+    metrics = {} if private & set(_OF_MODELS) else result.metrics
+    return replace(result, history=History(columns), config=without_folders(result.config), metrics=metrics)
 
 
 def without_folders(config: Tables) -> Tables:

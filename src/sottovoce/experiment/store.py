@@ -40,14 +40,13 @@ if TYPE_CHECKING:
 
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
 GUARANTEE, GUARANTEE_TEXT, SUMMARY, VERSIONS = "guarantee.json", "guarantee.txt", "summary.json", "versions.json"
-CHARGES, MANIFEST = "charges.json", "manifest.json"
+CHARGES, MANIFEST, METRICS = "charges.json", "manifest.json", "metrics.json"
 FORMAT = 2
 FIGURE = "convergence.png"
 COUNTERS = ("k", "bytes_up", "bytes_down", "seconds")
 _PATIENCE = 20  # a checkpoint may take this share (1/20) of the time, however large it is
 _PACKAGES = (
-    *("numpy", "scipy", "numba", "scikit-learn", "dp-accounting", "opendp", "cryptography", "pyarrow"),
-    "matplotlib",
+    *("numpy", "scipy", "numba", "scikit-learn", "dp-accounting", "opendp", "cryptography", "pyarrow", "matplotlib"),
 )
 
 
@@ -100,6 +99,8 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
         VERSIONS: whole_files.json_bytes(versions()),
         **more,
     }
+    if result.metrics:
+        contents[METRICS] = whole_files.json_bytes(dict(result.metrics))
     charged = None if result.charges is None else result.charges.to_dict()
     seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
     contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal})
@@ -121,9 +122,11 @@ def summary(result: "Result") -> Json:
         "unit": result.guarantee.unit,
         "observer": result.guarantee.observer,
     }
-    for name in history.columns:
+    ends = {name: history[name][-runs:] for name in history.columns} | {
+        name: np.array(values, dtype=np.float64) for name, values in result.metrics.items() if name != "test_confusion"
+    }
+    for name, last in ends.items():
         if name not in ("run", "round", "answered") and not name.startswith("epsilon"):
-            last = history[name][-runs:]
             mean = float(last.mean())
             numbers[name] = int(mean) if name.startswith("bytes") and mean.is_integer() else mean
             with np.errstate(invalid="ignore"):  # a run that went to infinity has no spread

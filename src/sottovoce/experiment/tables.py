@@ -36,6 +36,7 @@ def describe(task: Task, federation: Federation | VerticalFederation, engine: st
 def describe_task(task: Task) -> Tables:
     """The tables of a task, [run] left out."""
     objective = task.objective
+    choice = {} if task.chosen is None else {"choice": plain_fields(task.chosen)}
     return {
         "objective": {
             "loss": objective.loss.name,
@@ -47,6 +48,7 @@ def describe_task(task: Task) -> Tables:
         "algorithm": {"name": task.algorithm.name, **plain_fields(task.algorithm)},
         "privacy": {"mode": task.privacy.mode, **plain_fields(task.privacy)},
         "participation": {"name": task.participation.name, **plain_fields(task.participation)},
+        **choice,
     }
 
 

@@ -80,11 +80,11 @@ def _open_ledgers(
 
 
 def train(
-    algorithm: Method,
+    algorithm: Method | str,
     federation: Federation | VerticalFederation,
     objective: Objective,
     *,
-    rounds: int,
+    rounds: int | None = None,
     privacy: PrivacyMode,
     participation: Participation = Everyone(),  # noqa: B008 (frozen)
     seed: int | None = None,
@@ -102,11 +102,12 @@ def train(
     Parameters
     ----------
     algorithm
-        One of `sottovoce.algorithms`, e.g. ``DPADMM(rho=0.1)``.
+        One of `sottovoce.algorithms`, e.g. ``DPADMM(rho=0.1)``. Or the name of a method, and a rule gives it constants
+        and rounds from sizes and the budget alone (`sottovoce.rules`); or "auto": the rule chooses the method too.
     federation, objective
         Who holds which rows (or, in a `VerticalFederation`, which columns); what is minimised.
     rounds
-        How many rounds.
+        How many rounds; left out where a rule chooses.
     privacy
         ``Proven(...)`` (where columns are split: ``ProvenColumns(...)``), ``Published(...)`` or ``NoPrivacy()``. There
         is no default: it has to be said.
@@ -151,23 +152,41 @@ def train(
     >>> result.guarantee.short
     '1 (δ=1e-05) per record, server sees all messages, simulated noise'
     """
-    check.whole("train", rounds=rounds, record_every=record_every)
-    task = Task(algorithm, objective, privacy, participation, rounds, engine)
+    check.whole("train", record_every=record_every, **({} if rounds is None else {"rounds": rounds}))
+    task = replace(Task.of(algorithm, objective, privacy, rounds), participation=participation, engine=engine)
+    return run_task(task, federation, seed, runs, test, record_every, measure_training, ledgers, resume, after_round)
+
+
+def run_task(
+    task: Task,
+    federation: Federation | VerticalFederation,
+    seed: int | None = None,
+    runs: int | None = None,
+    test: tuple[Any, ArrayLike] | None = None,
+    record_every: int = 0,
+    measure_training: bool = True,
+    ledgers: "str | Path | MemoryLedger | OwnerLedgers | None" = None,
+    resume: Checkpoint | None = None,
+    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+) -> Result:
+    """`train` for a task as one value; `record_every` = 0: at the end only."""
     lasting = ledgers is not None and not isinstance(ledgers, MemoryLedger)
     if resume is not None:
         check.of_kind("train", "resume", resume, Checkpoint, "load_checkpoint(...)")
-        seed = _seed_to_resume(resume, seed, privacy, lasting)
+        seed = _seed_to_resume(resume, seed, task.privacy, lasting)
     streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
     run = new_run() if resume is None else same_run(resume.clients.get("ledger.run"))
     folder = Path(ledgers) if isinstance(ledgers, str) else ledgers
     clients = local_clients(task, federation, streams, test, folder, run)
     clients.measure_training = measure_training
+    settled = clients.task
     if resume is not None:
-        clients.restore(algorithm, resume.clients)
+        clients.restore(settled.algorithm, resume.clients)
     try:
-        outcome = task.play(clients, streams, resume, record_every, after_round)
-        run_table = {"rounds": rounds, "seed": seed, "runs": runs or 0, "record_every": record_every}
-        config = _described(clients, objective, federation, engine, run_table)
+        record_every = record_every or settled.rounds
+        outcome = settled.play(clients, streams, resume, record_every, after_round)
+        run_table = {"rounds": settled.rounds, "seed": seed, "runs": runs or 0, "record_every": record_every}
+        config = _described(clients, task.objective, federation, task.engine, run_table)
         result = clients.result(outcome, config, lasting)
         if clients.ledger is not None:
             clients.ledger.finished()  # all rounds are done: kept answers are not needed any more

@@ -17,7 +17,7 @@ from sottovoce.experiment.repetitions import LEVEL, Repetitions, interval, paire
 from sottovoce.experiment.run_file import Experiment
 from sottovoce.report import figures
 from sottovoce.report import page as report
-from sottovoce.report.numbers import MEASURES
+from sottovoce.report.numbers import MEASURES, METRICS
 
 FIGURE, PAGE, NUMBERS = "comparison.png", "report.html", "comparison.json"
 _SUMMARY = ("method", "rounds", "stopped", "privacy", "epsilon", "delta", "unit", "observer", "bytes_up", "bytes_down")
@@ -64,7 +64,9 @@ def compared(groups: Sequence[Repetitions]) -> Json:
                 "values": values.tolist(),
                 "difference": difference.plain() if difference is not None else None,
             }
-        runs.append({"name": group.name} | {key: summary.get(key) for key in _SUMMARY} | {"measures": measures})
+        found = {each.column: summary[each.column] for each in METRICS if each.column in summary}
+        kept = {key: summary.get(key) for key in _SUMMARY}
+        runs.append({"name": group.name} | kept | {"measures": measures, "metrics": found})
     return {
         "seeds": len(first.keys),
         "seed": first.first.config["run"]["seed"],

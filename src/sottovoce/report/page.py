@@ -19,7 +19,7 @@ from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.report import charts, numbers, words
 from sottovoce.report.charts import Chart
 from sottovoce.report.html import Markup, allowed, asset, data, element, filled, joined, script, table
-from sottovoce.report.numbers import MEASURES, Measure
+from sottovoce.report.numbers import LARGER, MEASURES, METRICS, Measure
 from sottovoce.report.runs import read, run_folders
 
 _MOST_GROUPS = 12
@@ -58,6 +58,7 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
     sections = (
         ("short", "In short", _short(groups)),
         ("privacy", "Privacy", joined(_promises(groups), _panels(spending, _spending_note(groups, spending)))),
+        ("quality", "How good the model is", _quality(groups)),
         ("training", "How training went", _panels(progress, _training_notes(groups))),
         ("traffic", "What was sent", _panels(traffic, element("p", _traffic(groups)))),
         ("repeat", "How to repeat it", joined(_repeat(group) for group in groups)),
@@ -134,6 +135,8 @@ def _cards(group: Repetitions) -> Markup:
                 f"95 % interval over {len(group.keys)} seeds: {limits.rstrip(')')}" if limits else "on public test rows"
             )
             private = measure.column in private_columns(group.first)
+            if measure is MEASURES[0] and group.has(LARGER.column):
+                note = f"{note}; the larger class has {_end(group, LARGER)} of them"
             cards.append((measure.words, mean, words.PRIVATE if private else note))
     repeated = f", repeated {len(group.keys)} times" if len(group.keys) > 1 else ""
     cards.append(("rounds", _rounds(group), f"{group.first.config['algorithm']['name']}{repeated}"))
@@ -189,6 +192,26 @@ def _repeated(groups: Sequence[Repetitions]) -> bool:
 def _stopped(groups: Sequence[Repetitions]) -> Markup:
     reasons = {group.name: result.stopped for group in groups for result in group.results if result.stopped}
     return joined(element("p", f"{name} stopped early, {why}.") for name, why in reasons.items())
+
+
+# -------------------------------------------------------------------------------------------------------------- quality
+
+
+def _quality(groups: Sequence[Repetitions]) -> Markup:
+    """The finished models on test rows: several numbers, since accuracy alone says little of unequal classes."""
+    measures = [each for each in (MEASURES[0], *METRICS) if any(group.has(each.column) for group in groups)]
+    if not measures:
+        return element("p", "Nothing was measured on test rows.", class_="quiet")
+    rows = [[group.name, *(_end(group, measure) for measure in measures)] for group in groups]
+    parts = [table(["run", *(_marked(measure, groups) for measure in measures)], rows, "On test rows, at the end")]
+    for group in groups:
+        if len(group.keys) == 1 and group.has("test_confusion"):
+            counts = group.first.metrics["test_confusion"][0]
+            names = [f"class {number + 1}" for number in range(len(counts))]
+            own = [[name, *(str(int(each)) for each in row)] for name, row in zip(names, counts, strict=True)]
+            headings = ["label", *(f"predicted {name}" for name in names)]
+            parts.append(table(headings, own, f"{group.name}: test rows by label and prediction"))
+    return joined(parts)
 
 
 # -------------------------------------------------------------------------------------------------------------- privacy

@@ -77,7 +77,7 @@ def emphasised(text: str, alarming: bool = False) -> "Text":
 
 def print_summaries(title: str, summaries: Sequence[Json]) -> None:
     """One line for each finished run; it fits 80 columns."""
-    from sottovoce.report.numbers import MEASURES, MISSING, size
+    from sottovoce.report.numbers import LARGER, MEASURES, MISSING, quality, size
 
     accuracy, *losses = MEASURES
     measured = [accuracy] if any(summary.get(accuracy.column) is not None for summary in summaries) else []
@@ -90,6 +90,11 @@ def print_summaries(title: str, summaries: Sequence[Json]) -> None:
             summary["method"],
             *(
                 "\n± ".join(measure.text(value) for value in _mean_and_spread(summary, measure.column))
+                + (
+                    f"\n{LARGER.words}\n{LARGER.text(summary[LARGER.column])}"
+                    if measure is accuracy and summary.get(LARGER.column) is not None
+                    else ""
+                )
                 for measure in measured
             ),
             MISSING if summary["rounds"] is None else str(summary["rounds"]),
@@ -102,6 +107,9 @@ def print_summaries(title: str, summaries: Sequence[Json]) -> None:
     ]
     headings = ["method", *names, "rounds", "sent\nup", "sent\ndown", "ε, per what,\nagainst whom", "seconds"]
     print_table(headings, rows, words, title)
+    for summary in summaries:
+        if LARGER.column in summary or "test_r2" in summary:
+            note(f"{summary['method']}: {quality(summary)}")
 
 
 def _mean_and_spread(summary: Json, column: str) -> list[float | None]:

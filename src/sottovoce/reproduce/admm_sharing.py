@@ -27,7 +27,8 @@ BEST_STEP = tuned("test_loss", "step", "method")
 
 @lru_cache(maxsize=1)
 def load(data: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    loaded = datasets.load(data, download=False)
+    zeros_and_ones = {"encoding": "binary"} if data == "a9a" else {}
+    loaded = datasets.load(data, download=False, **zeros_and_ones)
     assert loaded.test is not None
     X, test = loaded.X, loaded.test[0]
     if data != "a9a":
