@@ -3,3 +3,4 @@
 from typing import Any
 
 Json = dict[str, Any]  # an object of JSON, or a table of TOML
+Columns = dict[str, list[Any]]  # a table: one value per row under each name
