@@ -323,7 +323,8 @@ def test_the_intercept_leans_on_a_public_base_rate_where_noise_exceeds_signal() 
     plain = sv.FederatedClassifier(**options).fit(X, Y, groups=OWNER)
     leaning = sv.FederatedClassifier(base_rate=0.1, **options).fit(X, Y, groups=OWNER)
     assert plain.chosen_ is not None
-    assert plain.chosen_.drowned
+    assert "with 400 records at epsilon = 0.02 a constant prediction may do as well" in plain.chosen_.warning
+    assert plain.chosen_.warning in repr(plain.result_)
     spread = 4 * PublicNumbers(400, 3, 4, 0.02, 1e-4).noise ** 2
     expected = -np.log(9) * spread / (spread + 0.02)
     assert leaning.algorithm_.lean == pytest.approx(expected, rel=1e-9)  # type: ignore[attr-defined]

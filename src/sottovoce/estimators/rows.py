@@ -256,7 +256,7 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     algorithm_
         The algorithm that was used, with its settings.
     chosen_
-        What a rule chose and why (`chosen_.why`), and whether noise exceeds signal; None if constants were given.
+        What a rule chose, why (`chosen_.why`), and a warning if noise exceeds signal; None if constants were given.
     rounds_ : int
         Rounds done: fewer than asked for if budgets ran out.
     result_ : Result

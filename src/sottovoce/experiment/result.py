@@ -20,6 +20,7 @@ from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
+from sottovoce.rules import Chosen
 
 if TYPE_CHECKING:
     from sottovoce.problems.schema.effects import Effect
@@ -61,14 +62,21 @@ class Result:
     layout: ClassVar[Layout] = "rows"
 
     def __repr__(self) -> str:
-        """What was trained, the last numbers that were measured, and the guarantee: three lines."""
+        """What was trained, the last numbers that were measured, the guarantee, and why constants were chosen."""
         method = self.config.get("algorithm", {}).get("name", "a method")
         ends = {name: self.history[name][-1] for name in self.history.columns} | {
             name: values[-1] for name, values in self.metrics.items()
         }
         last = ", ".join(f"{name.replace('_', ' ')} {ends[name]:.4g}" for name in _SHOWN if name in ends)
         first = f"{type(self).__name__}: {method}, {self.rounds} rounds, a model of shape {self.model.shape}"
-        return f"{first}\n  {last or 'nothing was measured'}\n  privacy: {self.guarantee.short}"
+        lines = [first, last or "nothing was measured", f"privacy: {self.guarantee.short}", *self.remarks]
+        return "\n  ".join(lines)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a rule that chose the method has to say: why, and whether noise exceeds signal."""
+        choice = self.config.get("choice")
+        return [] if choice is None else Chosen(**choice).sentences
 
     @cached_property
     def schema(self) -> Schema | None:

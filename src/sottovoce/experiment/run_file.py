@@ -116,19 +116,16 @@ class Experiment:
 
     def chosen(self) -> "Experiment":
         """The same run with what a rule chooses written out. It looks at sizes, columns and the budget."""
-        rule = self.task.rule
-        if rule is None:
+        if self.task.rule is None:
             return self
         federation = self.data().federation
         with toml.placed_at(f"{self.file}, [algorithm]"):
             check.require(federation.layout == "rows", "rules", "are for rows; columns are split here", hint="Name one")
-            if rule.base_rate is not None:
-                hint = "Give a [schema], whose rows have one"
-                check.require(self.schema is not None, "rules", "a base_rate needs a constant column", hint=hint)
-                assert self.schema is not None
-                rule = replace(rule, constant=constant_entry(self.schema))
-            task = replace(self.task, rule=rule).settled(federation)
-        task = replace(task, objective=self.task.objective)
+            task = self.task.settled(federation)
+        # As it is read from a saved run, so that noise is bound to the same: a 0 may stand for 0.0.
+        table = {"name": task.algorithm.name, **plain_fields(task.algorithm)}
+        algorithm = named(ALGORITHMS, "algorithm", table, self.file)
+        task = replace(task, algorithm=algorithm, objective=self.task.objective)
         return replace(self, settings=replace(self.settings, rounds=task.rounds)).with_task(task, self._data)
 
     def described(self) -> Tables:
@@ -189,7 +186,13 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     check.require("data" in tables, file, "needs a table [data]")
     schema = read_schema(tables, file, folder)
     source = read_source(tables["data"], f"{file}, [data]", folder, schema)
-    return Experiment(*build_task(tables, file), *source, schema, file)
+    task, settings = build_task(tables, file)
+    if task.rule is not None and task.rule.base_rate is not None:
+        where, hint = f"{file}, [algorithm]", "Give a [schema], whose rows have one"
+        check.require(schema is not None, where, "a base_rate needs rows with a constant column", hint=hint)
+        assert schema is not None
+        task = replace(task, rule=replace(task.rule, constant=constant_entry(schema)))
+    return Experiment(task, settings, *source, schema, file)
 
 
 def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
@@ -197,7 +200,7 @@ def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
     for name in ("objective", "privacy"):
         check.require(name in tables, file, f"needs a table [{name}]")
     where, run = f"{file}, [algorithm]", tables.get("run", {})
-    table = {"name": AUTO} | tables.get("algorithm", {})
+    table = tables.get("algorithm", {"name": AUTO})
     rule = _rule(table, run, where)
     algorithm = toml.named(ALGORITHMS, "algorithm", table, where) if rule is None else None
     layout: Layout = "rows" if algorithm is None else algorithm.layout

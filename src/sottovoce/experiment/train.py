@@ -187,7 +187,7 @@ def run_task(
         outcome = settled.play(clients, streams, resume, record_every, after_round)
         run_table = {"rounds": settled.rounds, "seed": seed, "runs": runs or 0, "record_every": record_every}
         config = _described(clients, task.objective, federation, task.engine, run_table)
-        result = clients.result(outcome, config, lasting)
+        result = replace(clients.result(outcome, config, lasting), objective=task.objective)
         if clients.ledger is not None:
             clients.ledger.finished()  # all rounds are done: kept answers are not needed any more
         return result

@@ -115,6 +115,9 @@ def _whiskers(
     axes.grid(visible=False, axis="y")
 
 
+_SHOWN_METHODS = 6  # of a plan: the chosen one and the best others
+
+
 def plan(numbers: Json) -> bytes:
     """What a plan expects to lose to privacy, by budget, and what each method reached, by rounds.
 
@@ -150,17 +153,15 @@ def _by_budget(axes: "Axes", numbers: Json) -> None:
 
 
 def _by_rounds(axes: "Axes", numbers: Json) -> None:
-    tried = numbers["tried"]
-    methods = sorted({trial["algorithm"]["name"] for trial in tried})
-    for method, look in zip(methods, styles(methods), strict=True):
-        trials = [trial for trial in tried if trial["algorithm"]["name"] == method]
-        rounds = sorted({trial["rounds"] for trial in trials})
-        best = [max(trial["mean"] for trial in trials if trial["rounds"] == k) for k in rounds]
-        axes.plot(rounds, best, label=method, **look.line())
+    tried = numbers["tried"][:_SHOWN_METHODS]
+    methods = [trial["algorithm"]["name"] for trial in tried]
+    for trial, look in zip(tried, styles(methods), strict=True):
+        axes.plot([trial["rounds"]], [trial["mean"]], label=trial["algorithm"]["name"], **look.line())
     axes.axhline(numbers["without_privacy"], label="without privacy", **REFERENCE)
+    axes.axhline(numbers["constant"], label="a constant prediction", **{**REFERENCE, "linestyle": ":"})
     axes.set_xscale("log")
     ticks = sorted({trial["rounds"] for trial in tried})
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     style.percent(axes.yaxis)
-    axes.set(xlabel="rounds (best step and clip of those tried)")
+    axes.set(xlabel="rounds (constants by rule)")
     axes.set_ylabel(f"expected {numbers['measure']} at ε = {numbers['privacy']['epsilon']:g}")

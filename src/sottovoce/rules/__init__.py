@@ -7,7 +7,6 @@ from sottovoce.rules.choice import Chosen as Chosen
 from sottovoce.rules.choice import Rule as Rule
 from sottovoce.rules.choice import choose as choose
 from sottovoce.rules.choice import constant_entry as constant_entry
-from sottovoce.rules.choice import drowned_words as drowned_words
 from sottovoce.rules.choice import without_noise as without_noise
 from sottovoce.rules.numbers import Descent as Descent
 from sottovoce.rules.numbers import PublicNumbers as PublicNumbers

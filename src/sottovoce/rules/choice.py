@@ -52,14 +52,19 @@ class Chosen:
         The rule in words, with its numbers.
     calibration
         The factor for logits with which probabilities are calibrated: noise in a model makes them too sure.
-    drowned
-        Whether noise exceeds signal.
+    warning
+        What to say where noise exceeds signal.
     """
 
     rule: str
     why: str
     calibration: float = 1.0
-    drowned: bool = False
+    warning: str = ""
+
+    @property
+    def sentences(self) -> list[str]:
+        """What to tell whoever asked."""
+        return [f"Constants by rule: {self.why}.", *([self.warning] if self.warning else [])]
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class Choice:
 
     def words(self) -> str:
         """The method, and the rule that chose it."""
-        return f"{self.algorithm.name}, {self.rounds} rounds, by rule: {self.chosen.why}"
+        return f"{self.algorithm.name}, rounds: {self.rounds}, by rule: {self.chosen.why}"
 
 
 def choose(public: PublicNumbers, method: str = AUTO, most: int = 0) -> Choice:
@@ -83,8 +88,8 @@ def choose(public: PublicNumbers, method: str = AUTO, most: int = 0) -> Choice:
     --------
     >>> from sottovoce.rules import PublicNumbers, choose
     >>> numbers = PublicNumbers(records=40_000, clients=100, columns=120, epsilon=1.0, delta=1e-5)
-    >>> choose(numbers).words()[:60]
-    'noisy-gd, 60 rounds, by rule: noise on one mean gradient has'
+    >>> choose(numbers).words()[:61]
+    'noisy-gd, rounds: 60, by rule: noise on one mean gradient has'
     >>> choose(numbers, "dp-sgd").rounds
     184
     """
@@ -97,7 +102,7 @@ def choose(public: PublicNumbers, method: str = AUTO, most: int = 0) -> Choice:
     else:
         algorithm, rounds, rule = _noisy_gd(public, min(most or MOST_ROUNDS, MOST_ROUNDS))
     calibration = rule.shrink if isinstance(algorithm, NoisyGD) else 1.0
-    chosen = Chosen(method, _reason(public, algorithm, rule), calibration, rule.drowned)
+    chosen = Chosen(method, _reason(public, algorithm, rule), calibration, _warning(public) if rule.drowned else "")
     return Choice(algorithm, rounds, public.clip_norm, chosen)
 
 
@@ -115,11 +120,11 @@ def constant_entry(schema: Schema) -> float:
     return 1 / math.sqrt(1 + sum(max(1 / 3, 1 - 1 / width) for width in widths))
 
 
-def drowned_words(records: int, epsilon: float) -> str:
+def _warning(public: PublicNumbers) -> str:
     """What to say where noise exceeds signal."""
-    return (
-        f"Noise exceeds signal: with {records} records at epsilon = {epsilon:g} a constant prediction may do as well."
-    )
+    units = f"{public.clients} clients" if public.unit == "client" else f"{public.records} records"
+    where = f"with {units} at epsilon = {public.epsilon:g}"
+    return f"Noise exceeds signal: {where} a constant prediction may do as well."
 
 
 def _moments_first(public: PublicNumbers) -> bool:

@@ -182,7 +182,7 @@ class Descent:
         """The rule in words."""
         said = (
             f"noise on one mean gradient has deviation s = {self.noise:.3g}, so the steps add up to {self.time:.3g}: "
-            f"{self.rounds} rounds of step {self.step:.3g}"
+            f"{self.rounds} {'round' if self.rounds == 1 else 'rounds'} of step {self.step:.3g}"
         )
         return f"{said} with momentum {self.momentum:.2g}" if self.momentum else said
 
