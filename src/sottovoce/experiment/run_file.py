@@ -123,8 +123,8 @@ class Experiment:
             check.require(federation.layout == "rows", "rules", "are for rows; columns are split here", hint="Name one")
             task = self.task.settled(federation)
         # As it is read from a saved run, so that noise is bound to the same: a 0 may stand for 0.0.
-        table = {"name": task.algorithm.name, **plain_fields(task.algorithm)}
-        algorithm = named(ALGORITHMS, "algorithm", table, self.file)
+        table = {"name": task.algorithm.name, **toml.plain_fields(task.algorithm)}
+        algorithm = toml.named(ALGORITHMS, "algorithm", table, self.file)
         task = replace(task, algorithm=algorithm, objective=self.task.objective)
         return replace(self, settings=replace(self.settings, rounds=task.rounds)).with_task(task, self._data)
 

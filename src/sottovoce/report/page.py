@@ -191,10 +191,9 @@ def _repeated(groups: Sequence[Repetitions]) -> bool:
 
 def _stopped(groups: Sequence[Repetitions]) -> Markup:
     reasons = {group.name: result.stopped for group in groups for result in group.results if result.stopped}
-    remarks = [f"{group.name}: {each}" for group in groups for each in group.first.remarks]
-    return joined(element("p", f"{name} stopped early, {why}.") for name, why in reasons.items()) + joined(
-        element("p", each) for each in remarks
-    )
+    notes = [f"{name} stopped early, {why}." for name, why in reasons.items()]
+    notes += [f"{group.name}: {each}" for group in groups for each in group.first.remarks]
+    return joined(element("p", each) for each in notes)
 
 
 # -------------------------------------------------------------------------------------------------------------- quality
