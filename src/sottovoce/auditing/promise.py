@@ -8,12 +8,11 @@ SciPy, epsilons from `second_accountant.py`, sensitivities from the proofs.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core.contract import Asks, Descent, Part, ProxSteps
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, make_event
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
@@ -150,7 +149,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
             order = 1 + above
             return rho * order + math.log(above / order) - (math.log(delta) + math.log(order)) / above
 
-        best: Any = minimize_scalar(at, bounds=(-10.0, 20.0), method="bounded", options={"xatol": 1e-9})
+        best = minimize_scalar(at, bounds=(-10.0, 20.0), method="bounded", options={"xatol": 1e-9})
         return float(best.fun)
 
     return math.exp(_root(lambda log_rho: converted(math.exp(log_rho)) - epsilon, -40.0, 20.0))
@@ -159,8 +158,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 def _root(excess: Callable[[float], float], low: float, high: float) -> float:
     from scipy.optimize import brentq
 
-    root: Any = brentq(excess, low, high, xtol=1e-13)
-    return float(root)
+    return float(brentq(excess, low, high, xtol=1e-13))  # type: ignore[arg-type]
 
 
 def batch_rates(batch: float, sizes: np.ndarray, fixed: bool) -> np.ndarray:

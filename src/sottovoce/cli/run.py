@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.report import tables
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, Outcome, State
-from sottovoce.core.toml import Json
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.charges import Charges, charges_of
+from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.doors import open_door
@@ -150,8 +150,8 @@ class LocalClients:
             return Exchange(None, active)
         everyone = len(asked) == self.n
         takes = active if everyone else active[..., asked]
-        before, told = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
-        after, up = self.door.take_part(self._visit(algorithm, before, told, asked, takes, k))
+        before, broadcast = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
+        after, up = self.door.take_part(self._visit(algorithm, before, broadcast, asked, takes, k))
         if everyone and takes.all():
             self._states = after
             return Exchange(up, active)
@@ -195,9 +195,16 @@ class LocalClients:
         epsilons = self.ledger.epsilons().reshape(-1, self.n).max(axis=0)
         return epsilons, accounting.accountant_name(self.ledger.spent(int(np.argmax(epsilons))), self.delta)
 
+    def models(self, k: int) -> np.ndarray:
+        """The parties' models for prediction after round k, where columns are split; else there are none."""
+        return np.zeros(0)
+
     def charges(self, rounds: int) -> Charges | None:
         """What the ledgers were charged; None where there are none."""
-        return None if self.ledger is None else charges_of(self.ledger, self.door.events, rounds)
+        if self.ledger is None:
+            return None
+        labels = getattr(self, "label_charges", None)
+        return Charges(self.door.events, rounds, *self.ledger.histories(), self.ledger.run, labels)
 
     def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
         """The finished run."""
@@ -241,8 +248,8 @@ class LocalClients:
     def digest(self) -> str:
         """Changes with anything that answers depend on: the task, the noise, the engine and the rows."""
         task, bound = replace(self.task, engine="auto"), self.federation.row_bound
-        told = (task, getattr(self.door, "events", ()), getattr(self.exact, "engine", ""), bound)
-        return hashlib.sha256(stable_text(told).encode() + self.door.key.rows.tobytes()).hexdigest()
+        parts = (task, getattr(self.door, "events", ()), getattr(self.exact, "engine", ""), bound)
+        return hashlib.sha256(stable_text(parts).encode() + self.door.key.rows.tobytes()).hexdigest()
 
     @property
     def delta(self) -> float | None:
@@ -273,12 +280,12 @@ class LocalClients:
             self.ledger.restore(codec.under("ledger.", arrays))
 
     def _visit(
-        self, algorithm: Algorithm, before: State, told: State, local: np.ndarray, active: np.ndarray, k: int
+        self, algorithm: Algorithm, before: State, broadcast: State, local: np.ndarray, active: np.ndarray, k: int
     ) -> Visit:
-        """One round of some clients. What the server said is not theirs to change, so it is sealed."""
-        zeros, arrays = self._sealed_zeros(len(local)), codec.to_arrays(told)
+        """One round of some clients. They must not change the broadcast, so it is sealed."""
+        zeros, arrays = self._sealed_zeros(len(local)), codec.to_arrays(broadcast)
         sealed = {name: Sealed(array) for name, array in arrays.items()}
-        told = type(told)(**{name: part.given for name, part in sealed.items()})
+        broadcast = type(broadcast)(**{name: part.given for name, part in sealed.items()})
         oracle, releases = self.door.open(local, active, k, [zeros, *sealed.values()])
         return Visit(
             before=before,
@@ -287,11 +294,11 @@ class LocalClients:
             oracle=oracle,
             releases=releases,
             zeros=zeros.given,
-            play=lambda states, f, release: algorithm.client(states, told, self._site(local, k, f, release)),
+            play=lambda states, f, release: algorithm.client(states, broadcast, self._site(local, k, f, release)),
             alone=lambda place: self._visit(
                 algorithm,
                 codec.rows(before, np.array([place])),
-                codec.rows(told, np.array([place])),
+                codec.rows(broadcast, np.array([place])),
                 local[place : place + 1],
                 active[..., place : place + 1],
                 k,

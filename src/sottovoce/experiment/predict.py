@@ -3,13 +3,13 @@
 import csv
 import io
 from pathlib import Path
-from typing import Any
 
 from sottovoce.core import check
+from sottovoce.core.plain import Columns
 from sottovoce.experiment.result import Result
 
 
-def predictions(result: Result, data: Any) -> dict[str, list[Any]]:
+def predictions(result: Result, data: object) -> Columns:
     """The label of each new row, and the probabilities of the classes where the loss has them."""
     schema = result.schema
     hint = "Train with a [schema], or use load_result(FOLDER).predict(X) on rows that you have prepared yourself"
@@ -18,7 +18,7 @@ def predictions(result: Result, data: Any) -> dict[str, list[Any]]:
     one_run = result.model.ndim == 1
     rule = "this folder holds several runs of one task, with a model each. Train with [run] runs = 0"
     check.require(one_run, "predict", rule, result.model.shape[0])
-    columns: dict[str, list[Any]] = {"prediction": result.predict(data).tolist()}
+    columns: Columns = {"prediction": result.predict(data).tolist()}
     if schema.label is not None and result.objective.loss.name in ("logistic", "softmax"):
         chances = result.predict_proba(data)
         names = map(str, schema.label.classes)
@@ -26,7 +26,7 @@ def predictions(result: Result, data: Any) -> dict[str, list[Any]]:
     return columns
 
 
-def to_csv(columns: dict[str, list[Any]]) -> str:
+def to_csv(columns: Columns) -> str:
     """Columns as the text of a CSV file."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -1,17 +1,19 @@
 """What a finished run gives: a model, how it got there, and what may be said about privacy."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Layout
+from sottovoce.core.plain import Columns, Json
 from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
@@ -54,9 +56,9 @@ class Result:
     rounds: int
     stopped: str
     objective: Objective
-    config: dict[str, Any]
+    config: Json
     charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
-    metrics: Mapping[str, list[Any]] = field(default_factory=dict[str, list[Any]])  # on test rows: one entry per run
+    metrics: Columns = field(default_factory=Columns)  # on test rows: one entry per run
     layout: ClassVar[Layout] = "rows"
 
     def __repr__(self) -> str:
@@ -82,12 +84,12 @@ class Result:
         table = self.config.get("schema")
         return None if table is None else Schema.from_tables(table, "config, [schema]")
 
-    def scores(self, X: Any) -> np.ndarray:
+    def scores(self, X: object) -> np.ndarray:
         """Margins of new rows: (runs?, rows), or with one column per class for softmax."""
         loss = self.objective.loss
         if self.schema is not None:
             return loss.scores(self.schema.transform(X), self.model)
-        rows = check.finite_array("Result", "X", X, ndim=2)
+        rows = check.finite_array("Result", "X", cast(ArrayLike, X), ndim=2)
         fits = loss.model_size(rows.shape[1]) == self.model.shape[-1]
         rule = (
             f"X must have {self.model.shape[-1] // loss.outputs} columns, like the rows that the model was trained on"
@@ -95,7 +97,7 @@ class Result:
         check.require(fits, "Result", rule, rows.shape[1])
         return loss.scores(rows, self.model)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         """Labels (or values, for regression) of new rows.
 
         After training with a schema: of a table as it is, with its own labels. Else of an array of numbers, prepared
@@ -105,7 +107,7 @@ class Result:
         label = None if self.schema is None else self.schema.label
         return coded if label is None else _own_labels(label, coded, self.objective.loss.outputs)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: object) -> np.ndarray:
         """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them.
 
         Where a rule chose the constants, logits are scaled down for the noise in the model (`rules.Chosen`).
@@ -166,14 +168,14 @@ class VerticalResult(Result):
         ends = list(itertools.accumulate(self.widths, initial=0))
         return self._released()[..., ends[m] : ends[m + 1]]
 
-    def partial_scores(self, m: int, X: Any) -> np.ndarray:
+    def partial_scores(self, m: int, X: object) -> np.ndarray:
         """What party m sends for new rows of its columns: one value per row, and nothing else."""
         (part,) = matrices(f"party {m + 1}", [X], [self.widths[m]])
         return summed_scores([part], self.party_model(m), [self.widths[m]])
 
-    def scores(self, X: Any) -> np.ndarray:
+    def scores(self, X: object) -> np.ndarray:
         """Scores of new rows, given as one array per party: the sum of what the parties send."""
-        parts = matrices("predict", X, self.widths)
+        parts = matrices("predict", cast(Sequence[object], X), self.widths)
         return summed_scores(parts, self._released(), self.widths)
 
     def _released(self) -> np.ndarray:

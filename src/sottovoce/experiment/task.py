@@ -11,9 +11,9 @@ from sottovoce.algorithms import ALGORITHMS, DPADMM, NoisyGD
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.core.participation import Everyone, Participation
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome, Transport, train
-from sottovoce.core.toml import Json
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, VerticalPrivacy
@@ -185,8 +185,8 @@ class Task:
 
     def key(self, streams: Streams, digests: np.ndarray, events: tuple[Event, ...], *more: Any) -> NoiseKey:
         """What noise is bound to: the task, and the digests of each client's own data."""
-        told = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
-        return NoiseKey.of_task(streams, digests, *told, *(events or (None,)), *more)
+        parts = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
+        return NoiseKey.of_task(streams, digests, *parts, *(events or (None,)), *more)
 
     def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> Json:
         """The terms of a paper's claim, with what this run is known to do that the claim does not cover."""

@@ -1,4 +1,4 @@
-"""Training on this machine: `train`, the library's face."""
+"""Training on this machine: `train`, the main function of the library."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from sottovoce.core import check
 from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import Everyone, Participation
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.toml import Json
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.result import Result
