@@ -64,7 +64,7 @@ class LocalParties(LocalClients):
         exact = Columns(bounded(federation.parts, task.privacy), task.objective.penalty)
         key = column_key(task, federation.parts, noise or streams, events)
         who = np.arange(federation.n) if clients is None else clients
-        door = open_door(task.privacy, events, ledger, exact, task.algorithm.asks(), key=key, clients=who)
+        door = open_door(task.privacy, events, ledger, exact, task.asks(), key=key, clients=who)
         made = cls(task, federation, exact, door, streams, ledger, **more)
         made.labels = made.labels or cls.labels_of(federation, task.objective)
         return made

@@ -17,12 +17,14 @@ from sottovoce.core.plain import Columns, Json
 from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
+from sottovoce.problems.metrics import has_probabilities, probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
 from sottovoce.rules import Chosen
 
 if TYPE_CHECKING:
+    from sottovoce.experiment.evaluation import PrivateEvaluation
     from sottovoce.problems.schema.effects import Effect
 
 _SHOWN = ("objective", "test_loss", "test_accuracy", "test_larger_class", "test_auc", "test_r2")
@@ -59,7 +61,15 @@ class Result:
     config: Json
     charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
     metrics: Columns = field(default_factory=Columns)  # on test rows: one entry per run
+    evaluations: "tuple[PrivateEvaluation, ...]" = ()  # on held-out records: one per run, where that was asked for
     layout: ClassVar[Layout] = "rows"
+
+    @property
+    def evaluation(self) -> "PrivateEvaluation | None":
+        """The private estimate of the model's quality on held-out records; None if none was asked for, or answered."""
+        rule = "this result holds several runs; evaluations has one estimate for each"
+        check.require(len(self.evaluations) <= 1, "evaluation", rule, len(self.evaluations))
+        return self.evaluations[0] if self.evaluations else None
 
     def __repr__(self) -> str:
         """What was trained, the last numbers that were measured, the guarantee, and why constants were chosen."""
@@ -97,30 +107,48 @@ class Result:
         check.require(fits, "Result", rule, rows.shape[1])
         return loss.scores(rows, self.model)
 
-    def predict(self, X: object) -> np.ndarray:
-        """Labels (or values, for regression) of new rows.
+    def predict(self, X: object, threshold: float | None = None) -> np.ndarray:
+        """Labels (or values, for regression) of new rows. `threshold`: see `decided`.
 
         After training with a schema: of a table as it is, with its own labels. Else of an array of numbers, prepared
         like the rows that the model was trained on, with labels -1 and +1 (or 0, 1, ...).
         """
-        coded = self.objective.loss.predict(self.scores(X))
+        coded = self.decided(self.scores(X), threshold)
         label = None if self.schema is None else self.schema.label
         return coded if label is None else _own_labels(label, coded, self.objective.loss.outputs)
+
+    def decided(self, scores: np.ndarray, threshold: float | None = None) -> np.ndarray:
+        """Labels (or values) as the loss has them.
+
+        `threshold`: the second of two classes where its probability is at least this. None: what the model was
+        evaluated with (`Evaluation.threshold`), else 1/2.
+        """
+        kept = self.config.get("evaluate", {}).get("threshold", 0.5) if threshold is None else threshold
+        loss = self.objective.loss
+        if kept == 0.5:
+            return loss.predict(scores)
+        check.between("predict", 0, 1, threshold=kept)
+        two = loss.outputs == 1 and has_probabilities(loss)
+        rule = "a threshold is a probability of the second of two classes, by a logistic loss"
+        check.require(two, "predict", rule, kept, "Leave it out")
+        return np.where(self._calibration * scores >= np.log(kept / (1 - kept)), 1.0, -1.0)
 
     def predict_proba(self, X: object) -> np.ndarray:
         """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them.
 
         Where a rule chose the constants, logits are scaled down for the noise in the model (`rules.Chosen`).
         """
-        from scipy.special import expit, softmax
+        loss = self.objective.loss
+        if not has_probabilities(loss):
+            raise InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
+        chances = probabilities(loss, self._calibration * self.scores(X))
+        assert chances is not None
+        return chances
 
-        name, calibration = self.objective.loss.name, self.config.get("choice", {}).get("calibration", 1.0)
-        if name == "softmax":
-            return softmax(calibration * self.scores(X), axis=-1)
-        if name != "logistic":
-            raise InvalidInput(f"predict_proba: the {name} loss has no probabilities. Use predict or scores")
-        scores = calibration * self.scores(X)
-        return np.stack([expit(-scores), expit(scores)], axis=-1)
+    @property
+    def _calibration(self) -> float:
+        """The factor for logits with which probabilities are calibrated."""
+        return float(self.config.get("choice", {}).get("calibration", 1.0))
 
     def effects(self) -> "dict[str, list[Effect]]":
         """By how much a score changes for each column and level, before a row is divided by its length.

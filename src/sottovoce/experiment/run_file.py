@@ -31,6 +31,7 @@ from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Layout, Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
@@ -53,7 +54,18 @@ MODES: dict[Layout, dict[str, type[PrivacyMode]]] = {
     "rows": {mode.mode: mode for mode in (Proven, Published, NoPrivacy)},
     "columns": {mode.mode: mode for mode in (ProvenColumns, Published, NoPrivacy)},
 }
-TABLES = ("data", "clients", "schema", "objective", "algorithm", "privacy", "participation", "choice", "run")
+TABLES = (
+    "data",
+    "clients",
+    "schema",
+    "objective",
+    "algorithm",
+    "privacy",
+    "participation",
+    "evaluate",
+    "choice",
+    "run",
+)
 
 
 @dataclass(frozen=True)
@@ -211,9 +223,10 @@ def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
     stated = settings.rounds > 0 or "rounds" not in run
     check.require(stated, f"{file}, [run]", "rounds must be a whole number >= 1", settings.rounds)
     objective = build_objective(tables["objective"], f"{file}, [objective]")
+    evaluate = toml.from_table(Evaluation, tables["evaluate"], f"{file}, [evaluate]") if "evaluate" in tables else None
     if algorithm is None:
         assert rule is not None
-        options: Json = {"participation": participation, "engine": settings.engine}
+        options: Json = {"participation": participation, "engine": settings.engine, "evaluate": evaluate}
         return Task.by_rule(rule, objective, privacy, **options), settings
     check.require(
         settings.rounds > 0, f"{file}, [run]", f"needs rounds, as the constants of {algorithm.name} are given"
@@ -221,8 +234,8 @@ def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
     asks_someone = participation.most(settings.rounds) > 0
     check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
     chosen = toml.from_table(Chosen, tables["choice"], f"{file}, [choice]") if "choice" in tables else None
-    task = Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine, chosen=chosen)
-    return task, settings
+    more: Json = {"chosen": chosen, "evaluate": evaluate}
+    return Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine, **more), settings
 
 
 def _rule(table: Json, run: Json, where: str) -> Rule | None:

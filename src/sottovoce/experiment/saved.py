@@ -11,6 +11,7 @@ from sottovoce.core.plain import Columns, Json
 from sottovoce.core.random.streams import SERVER, Draw, Streams
 from sottovoce.core.round import Checkpoint, History
 from sottovoce.experiment import store
+from sottovoce.experiment.evaluation import PrivateEvaluation
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.run_file import TABLES, build_objective
 from sottovoce.experiment.tables import Tables, read_tables
@@ -78,6 +79,7 @@ def load_parts(path: Path) -> Json:
         "config": config,
         "charges": load_charges(path)[0] if form > 1 else None,
         "metrics": _read_metrics(path / store.METRICS) if (path / store.METRICS).exists() else {},
+        "evaluations": _read_evaluations(path / store.EVALUATION) if (path / store.EVALUATION).exists() else (),
     }
 
 
@@ -163,6 +165,14 @@ def _read_metrics(path: Path) -> Columns:
     except (TypeError, ValueError):
         raise InvalidInput(f"{path}: must hold numbers") from None
     return tables
+
+
+def _read_evaluations(path: Path) -> tuple[PrivateEvaluation, ...]:
+    """The private estimates, one for each run."""
+    runs = read_json(path).get("runs")
+    fits = isinstance(runs, list) and all(isinstance(each, dict) for each in runs)
+    check.require(fits, str(path), "must hold a list of runs")
+    return tuple(PrivateEvaluation.from_dict(each, str(path)) for each in runs or ())
 
 
 def _read_history(path: Path) -> History:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
 GUARANTEE, GUARANTEE_TEXT, SUMMARY, VERSIONS = "guarantee.json", "guarantee.txt", "summary.json", "versions.json"
-CHARGES, MANIFEST, METRICS = "charges.json", "manifest.json", "metrics.json"
+CHARGES, MANIFEST, METRICS, EVALUATION = "charges.json", "manifest.json", "metrics.json", "evaluation.json"
 FORMAT = 2
 FIGURE = "convergence.png"
 COUNTERS = ("k", "bytes_up", "bytes_down", "seconds")
@@ -101,6 +101,8 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
     }
     if result.metrics:
         contents[METRICS] = whole_files.json_bytes(dict(result.metrics))
+    if result.evaluations:
+        contents[EVALUATION] = whole_files.json_bytes({"runs": [each.to_dict() for each in result.evaluations]})
     charged = None if result.charges is None else result.charges.to_dict()
     seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
     contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal})

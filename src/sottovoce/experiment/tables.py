@@ -48,6 +48,7 @@ def describe_task(task: Task) -> Tables:
         "algorithm": {"name": task.algorithm.name, **plain_fields(task.algorithm)},
         "privacy": {"mode": task.privacy.mode, **plain_fields(task.privacy)},
         "participation": {"name": task.participation.name, **plain_fields(task.participation)},
+        **({} if task.evaluate is None else {"evaluate": plain_fields(task.evaluate)}),
         **choice,
     }
 

@@ -202,8 +202,9 @@ def _stopped(groups: Sequence[Repetitions]) -> Markup:
 def _quality(groups: Sequence[Repetitions]) -> Markup:
     """The finished models on test rows: several numbers, since accuracy alone says little of unequal classes."""
     measures = [each for each in (MEASURES[0], *METRICS) if any(group.has(each.column) for group in groups)]
+    private = joined(_private_estimates(group) for group in groups)
     if not measures:
-        return element("p", "Nothing was measured on test rows.", class_="quiet")
+        return private or element("p", "Nothing was measured on test rows or on held-out records.", class_="quiet")
     rows = [[group.name, *(_end(group, measure) for measure in measures)] for group in groups]
     parts = [table(["run", *(_marked(measure, groups) for measure in measures)], rows, "On test rows, at the end")]
     for group in groups:
@@ -213,7 +214,17 @@ def _quality(groups: Sequence[Repetitions]) -> Markup:
             own = [[name, *(str(int(each)) for each in row)] for name, row in zip(names, counts, strict=True)]
             headings = ["label", *(f"predicted {name}" for name in names)]
             parts.append(table(headings, own, f"{group.name}: test rows by label and prediction"))
-    return joined(parts)
+    return joined(private, parts)
+
+
+def _private_estimates(group: Repetitions) -> Markup:
+    """What noisy counts of held-out records say of the first model: within the budget, so it may be shown."""
+    if not group.first.evaluations:
+        return Markup("")
+    found = group.first.evaluations[0]
+    caption = f"{group.name}: on held-out records, by noisy counts"
+    rows = table(["measure", "estimate", "95 % interval"], [list(line) for line in found.lines()], caption)
+    return joined(rows, element("p", f"{found.about}.", class_="quiet"))
 
 
 # -------------------------------------------------------------------------------------------------------------- privacy

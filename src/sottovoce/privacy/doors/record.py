@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sottovoce.core import check, moments
+from sottovoce.core import check, histogram, moments
 from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Descent, Part, ProxSteps
 from sottovoce.core.random.streams import Purpose
@@ -13,7 +13,7 @@ from sottovoce.core.vouched import vouched
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy import sensitivity
-from sottovoce.privacy.calibration import AnswerShape, moments_steps
+from sottovoce.privacy.calibration import AnswerShape, histogram_steps, moments_steps
 from sottovoce.privacy.doors.base import ARGMIN_TOL, Numbers
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question
@@ -68,7 +68,7 @@ class RecordDoor(ProvenDoor):
             )
         if kind == "descent" and self.privacy.on_grid:  # noise is in every step, and steps leave the grid
             raise NoGuarantee(f"Proven: no secure or discrete noise for {kind!r}; use the method's default variant")
-        if kind in ("argmin", "descent", "moments") and self.privacy.mechanism != "gaussian":
+        if kind in ("argmin", "descent", "moments", "histogram") and self.privacy.mechanism != "gaussian":
             raise NoGuarantee(f"Proven: no {self.privacy.mechanism} noise for {kind!r}; use mechanism='gaussian'")
         if kind == "argmin" and not loss.convex:
             raise NoGuarantee(
@@ -194,6 +194,30 @@ class RecordDoor(ProvenDoor):
                 lambda exact: self.noisy(exact, scale, Purpose.NOISE, question),
             )
         return moments.rescaled(answer, self.exact.dim, row_bound)
+
+    def histogram(self, w: np.ndarray, question: Question) -> np.ndarray:
+        """Counts of held-out records: whole numbers, so nothing is rounded. `core/histogram.py` has the sensitivity."""
+        assert self.held is not None
+        declared = self.held.width == question.part.cells
+        check.require(declared, "Oracle", "a histogram must have the counts that were declared", self.held.width)
+        replaced = self._reach == 2
+        if self.privacy.on_grid:
+            scale = self.grid_scale(question.part, histogram_steps(replaced))
+            return self.answered(
+                question,
+                lambda: self._grid_counts(w, question, not replaced),
+                lambda counts: self.on_grid(counts, 1 / mechanisms.GRID_STEPS, scale, Purpose.NOISE, question),
+            )
+        deviation = self.event_of(question.part).noise_multiplier * histogram.sensitivity(replaced)
+        return self.answered(
+            question,
+            lambda: self.held_out_counts(w, question, not replaced),
+            lambda counts: self.noisy(counts, deviation, Purpose.NOISE, question),
+        )
+
+    def _grid_counts(self, w: np.ndarray, question: Question, blanks: bool) -> np.ndarray:
+        """Counts in grid steps: noise of a few records is then many steps wide, as the accountant needs it."""
+        return self.held_out_counts(w, question, blanks).astype(np.int64) * mechanisms.GRID_STEPS
 
     def _grid_moments(self, kappa: float, row_bound: float, slope: float, local: np.ndarray) -> np.ndarray:
         """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
