@@ -109,7 +109,11 @@ class Deployment:
             given |= _stated_by(schema, given, f"{file}, [clients]")
         clients = from_table(Clients, given, f"{file}, [clients]")
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
-        task, settings = build_task(tables | {"privacy": privacy | tables.get("privacy", {})}, file)
+        bias = schema is not None
+        task, settings = build_task(tables | {"privacy": privacy | tables.get("privacy", {})}, file, bias)
+        hint = "Give a [schema], which has one, or give rows a column of ones and leave fit_intercept out"
+        rule = "fit_intercept needs rows with a column for it"
+        check.require(bias or not task.objective.intercept, f"{file}, [objective]", rule, hint=hint)
         one_run = settings.runs == 0 and not settings.ledgers
         check.require(one_run, f"{file}, [run]", "runs and ledgers are for simulations: leave them out")
         settings = _with_coins(task, settings, file)

@@ -43,13 +43,15 @@ class VerticalClassifier(LinearClassifier):
     loss
         "logistic" (the default), "smoothed-hinge", or an object.
     penalty
-        None: `L2(1e-4)`. The intercept is penalised like the other coefficients.
+        None: `L2(1e-4)`. It counts the intercept too: the sensitivity of a party's fit rests on that.
     classes
         The two labels that can occur. None: those that do occur; the guarantee says that this is not covered.
     rounds
         Number of rounds.
     fit_intercept
         Whether the party that holds the labels gets one more column, of ones.
+    penalise_intercept
+        Must be True here.
     holder
         The party that holds the labels, by name (or by number, if `parties` has no names). None: the first one.
     earlier_steps
@@ -82,6 +84,7 @@ class VerticalClassifier(LinearClassifier):
     algorithm: Method | str = field(default="admm-sharing", kw_only=False)
     privacy: PrivacyMode | Literal["none"] | None = None
     holder: Column | None = None
+    penalise_intercept: bool = True
 
     _layout: ClassVar = "columns"
     _losses: ClassVar = ("logistic", "smoothed-hinge")
@@ -101,7 +104,7 @@ class VerticalClassifier(LinearClassifier):
                 f"{self._name}: Only binary classification is supported. The type of the target is multiclass, with "
                 f"{len(self.classes_)} classes. Train one model for each class against the others"
             )
-        self._train(table, 2.0 * numbers - 1.0, Objective(self._loss(), self._penalty()), left_out)
+        self._train(table, 2.0 * numbers - 1.0, self._objective(self._loss()), left_out)
         return self
 
     def _train(self, X: Matrix, y: np.ndarray, objective: Objective, left_out: list[str]) -> None:
@@ -110,8 +113,6 @@ class VerticalClassifier(LinearClassifier):
         place = names.index(check.one_of(self._name, "holder", holder, names))
         left_out = [*left_out, *self._earlier(mode)]
         parts = [X[:, share] for share in shares]
-        if self.fit_intercept:
-            parts[place] = _with_ones(parts[place])
         federation = VerticalFederation.from_arrays(parts, y, names=names, holder=place)
         task, seed = Task(self._algorithm(), objective, mode, rounds=self.rounds), seed_of(self.random_state)
         self._count_fit(mode)
@@ -186,11 +187,3 @@ class VerticalClassifier(LinearClassifier):
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
         return tags
-
-
-def _with_ones(part: Matrix) -> Matrix:
-    if not hasattr(part, "tocsr"):
-        return np.column_stack([part, np.ones(len(part))])
-    from scipy.sparse import csr_array, hstack
-
-    return hstack([part, csr_array(np.ones((part.shape[0], 1)))], format="csr")

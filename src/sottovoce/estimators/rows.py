@@ -74,7 +74,7 @@ class FederatedLinear(PrivateEstimator):
             hint = "Give the column itself, such as groups=frame['owner'], and leave it out of X"
             check.require(False, self._name, "groups must hold the owner of each row, got text", hint=hint)
         federation = Federation.from_arrays(X, y, np.zeros(len(X)) if groups is None else groups)
-        columns, objective = X.shape[1], Objective(loss, self._penalty())
+        columns, objective = X.shape[1], self._objective(loss)
         steps = None if isinstance(self.prepare, Schema) else self.prepare
         self._steps = Steps.of(self._name, steps, columns, getattr(self, "feature_names_in_", None))
         task = self._task(federation, objective)
@@ -85,7 +85,7 @@ class FederatedLinear(PrivateEstimator):
         ledger = self._open_ledger(federation, task.privacy)
         try:
             prepared = self._steps.prepare(federation, task.privacy, ledger, seed)
-            bounded = self._with_intercept(replace(prepared, row_bound=self._bound(columns)))
+            bounded = replace(prepared, row_bound=self._bound(columns), bias=self._schema is not None)
             result = self._run(task, bounded, left_out, seed=seed, ledgers=ledger)
             if self._schema is not None:  # a saved run prepares new rows by it
                 self.result_ = replace(result, config=result.config | {"schema": self._schema.to_tables()})
@@ -94,7 +94,8 @@ class FederatedLinear(PrivateEstimator):
                 ledger.close()
         by_output = result.model.reshape(loss.outputs, -1)
         self.coef_ = by_output[:, :columns].copy()
-        self.intercept_ = by_output[:, columns].copy() if self._adds_intercept else np.zeros(loss.outputs)
+        ones = by_output.shape[1] > columns
+        self.intercept_ = by_output[:, columns].copy() if ones else np.zeros(loss.outputs)
         self._flat_model, self._outputs = result.model, loss.outputs
 
     def _mode(self) -> PrivacyMode:
@@ -128,7 +129,7 @@ class FederatedLinear(PrivateEstimator):
                 f"{self._name}: algorithm='auto' has to know how long rows are. Give prepare=PublicScaler(...), "
                 "PrivateScaler(...) or RowClipper(...), or promise a row_bound"
             )
-        if self._adds_intercept:
+        if objective.intercept and self._schema is None:  # one more column of ones
             columns, bound = columns + 1, float(np.hypot(bound, 1.0))
         chosen = choose(
             Problem(
@@ -136,7 +137,7 @@ class FederatedLinear(PrivateEstimator):
                 columns,
                 epsilon=self._steps.epsilon_for_training(mode),
                 delta=mode.delta,
-                objective=objective,
+                objective=Objective(objective.loss, self._penalty()),  # of columns that have the intercept among them
                 unit=mode.unit,
                 secure=mode.noise == "secure",
                 row_bound=bound,
@@ -149,11 +150,6 @@ class FederatedLinear(PrivateEstimator):
         """How long prepared rows can be, as far as that is known without looking."""
         stated = self._steps.bound(columns) if self._schema is None else self._schema.row_bound
         return stated if self.row_bound is None else self.row_bound
-
-    @property
-    def _adds_intercept(self) -> bool:
-        """Whether rows get a column of ones here. Those that a schema encodes have one."""
-        return self.fit_intercept and self._schema is None
 
     def _unstated_sizes(self) -> list[str]:
         """What a user should state about the sizes of numbers and has not."""
@@ -184,13 +180,6 @@ class FederatedLinear(PrivateEstimator):
             return MemoryLedger(budget, (federation.n,))
         return OwnerLedgers.open(Path(self.ledgers), federation.names, federation.data(), budget)
 
-    def _with_intercept(self, federation: Federation) -> Federation:
-        if not self._adds_intercept:
-            return federation
-        bound = federation.row_bound
-        X = np.column_stack([federation.X, np.ones(len(federation.X))])
-        return replace(federation, X=X, row_bound=None if bound is None else float(np.hypot(bound, 1.0)))
-
     def _scores(self, X: Table) -> np.ndarray:
         check_is_fitted(self, "coef_")
         if self._schema is not None:  # as a saved run computes them, to the last bit
@@ -220,13 +209,16 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     loss
         "logistic" (the default; for more than two classes it is softmax), "softmax", "smoothed-hinge", or an object.
     penalty
-        For instance `L1(1e-3)`. None: `L2(1e-4)`. The intercept is penalised like the other coefficients.
+        For instance `L1(1e-3)`. None: `L2(1e-4)`. See `penalise_intercept`.
     classes
         All labels that can occur. None: those that do occur; that is read from private data, and the guarantee says so.
     rounds
         Number of rounds.
     fit_intercept
-        Whether rows get one more column, of ones. It counts in the length of a row.
+        Whether rows get one more column, of ones. It counts in the length of a row. Rows that a `Schema` encodes have
+        a column for the intercept already, which then is one of the columns of `coef_`; see `Objective`.
+    penalise_intercept
+        Whether the penalty counts the intercept too. False: it does not, as in scikit-learn.
     prepare
         A `Schema`: X is then a table as it is, and y and groups may be left out if it has these columns. Or
         `PublicScaler`, `PrivateScaler` or `RowClipper`, or a list of them: applied to rows before training and before

@@ -19,7 +19,8 @@ def optimum(
     from scipy.sparse import csr_array
 
     begun = time.perf_counter()
-    federation, loss, penalty = data.as_rows(NAME, "is for rows, not columns"), objective.loss, objective.penalty
+    rows, loss, penalty = data.as_rows(NAME, "is for rows, not columns"), objective.loss, objective.penalty
+    federation = objective.on(rows)
     X, y = csr_array(federation.X), loss.check_labels(federation.y)  # one-hot rows are mostly zeros
     weight = np.repeat(1 / (federation.n * federation.sizes), federation.sizes)  # every client counts the same
 
@@ -30,7 +31,7 @@ def optimum(
 
     options = {"maxiter": 1000, "maxcor": 100, "ftol": 0.0, "gtol": 1e-6}
     found = minimize(value_and_gradient, np.zeros(federation.X.shape[1]), jac=True, method="L-BFGS-B", options=options)
-    test_X, test_y = test
+    test_X, test_y = test[0] if federation is rows else rows.with_ones(test[0]), test[1]
     margin = test_X @ found.x
     return found.x, {
         "method": NAME,

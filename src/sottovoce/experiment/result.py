@@ -15,6 +15,7 @@ from sottovoce.core.contract import Layout
 from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
+from sottovoce.problems.federation import with_ones
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
@@ -75,11 +76,12 @@ class Result:
         if self.schema is not None:
             return loss.scores(self.schema.transform(X), self.model)
         rows = check.finite_array("Result", "X", X, ndim=2)
+        rows = with_ones(rows) if self.objective.intercept else rows
         fits = loss.model_size(rows.shape[1]) == self.model.shape[-1]
-        rule = (
-            f"X must have {self.model.shape[-1] // loss.outputs} columns, like the rows that the model was trained on"
-        )
-        check.require(fits, "Result", rule, rows.shape[1])
+        ones = int(self.objective.intercept)
+        columns = self.model.shape[-1] // loss.outputs - ones
+        rule = f"X must have {columns} columns, like the rows that the model was trained on"
+        check.require(fits, "Result", rule, rows.shape[1] - ones)
         return loss.scores(rows, self.model)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -152,13 +154,20 @@ class VerticalResult(Result):
 
     def partial_scores(self, m: int, X: Any) -> np.ndarray:
         """What party m sends for new rows of its columns: one value per row, and nothing else."""
-        (part,) = matrices(f"party {m + 1}", [X], [self.widths[m]])
+        (part,) = matrices(f"party {m + 1}", [X], [self.widths[m] - self._ones(m)])
+        part = with_ones(part) if self._ones(m) else part
         return summed_scores([part], self.party_model(m), [self.widths[m]])
 
     def scores(self, X: Any) -> np.ndarray:
         """Scores of new rows, given as one array per party: the sum of what the parties send."""
-        parts = matrices("predict", X, self.widths)
+        ones = np.array([self._ones(m) for m in range(len(self.widths))])
+        parts = matrices("predict", X, (np.array(self.widths) - ones).tolist())
+        parts = [with_ones(part) if one else part for part, one in zip(parts, ones, strict=True)]
         return summed_scores(parts, self._released(), self.widths)
+
+    def _ones(self, m: int) -> int:
+        """How many columns of ones party m adds to its rows: one for the intercept, if it holds the labels."""
+        return int(self.objective.intercept and m == self.config.get("data", {}).get("holder", 0))
 
     def _released(self) -> np.ndarray:
         if self.model.shape[-1] == 0:

@@ -5,7 +5,8 @@
                      ranges = {column = [low, high], ...} for csv;
                      or split = [66, 57], the columns of each party
     [schema]         what is known of a CSV file's columns, or file = "schema.toml": see `problems/schema/toml.py`
-    [objective]      loss (and its options), penalty (and its options), scale
+    [objective]      loss (and its options), penalty (and its options), scale, fit_intercept (true with a schema, else
+                     false), penalise_intercept
     [algorithm]      name, and the algorithm's fields
     [privacy]        mode = "proven" | "published" | "none", and its fields
     [participation]  name, and its fields; left out: everyone
@@ -51,6 +52,7 @@ from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import train
 from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, ProvenColumns, Published
+from sottovoce.problems import data as datasets
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import PENALTIES
@@ -128,8 +130,11 @@ class Experiment:
         prepared = {} if schema is None else {"schema": schema.to_tables()}
         run = plain_fields(self.settings)
         federation = self.data().federation
-        task = replace(self.task.settled(federation), objective=self.task.objective)
-        return describe(task, federation, run["engine"]) | {"data": data, **prepared, "run": run}
+        task = replace(self.task.settled(self.task.objective.on(federation)), objective=self.task.objective)
+        told = describe(task, federation, run["engine"]) | {"data": data, **prepared, "run": run}
+        if schema is not None:  # what is usual differs with a schema
+            told["objective"] = {"fit_intercept": False} | told["objective"]
+        return told
 
     def train(
         self,
@@ -179,11 +184,15 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     check.require("data" in tables, file, "needs a table [data]")
     schema = read_schema(tables, file, folder)
     source = read_source(tables["data"], f"{file}, [data]", folder, schema)
-    return Experiment(*build_task(tables, file), *source, schema, file)
+    bias = schema is not None or datasets.has_schema(source[0].name, source[1])
+    return Experiment(*build_task(tables, file, bias), *source, schema, file)
 
 
-def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
-    """What `tables` ask for, whoever holds the rows. `file` is named in errors."""
+def build_task(tables: Tables, file: str, bias: bool = False) -> tuple[Task, Settings]:
+    """What `tables` ask for, whoever holds the rows. `file` is named in errors.
+
+    `bias`: whether rows have a column for the intercept, which is then fitted unless the tables say otherwise.
+    """
     for name in ("objective", "algorithm", "privacy", "run"):
         check.require(name in tables, file, f"needs a table [{name}]")
     algorithm = named(ALGORITHMS, "algorithm", tables["algorithm"], f"{file}, [algorithm]")
@@ -193,7 +202,9 @@ def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
     settings = from_table(Settings, tables["run"], f"{file}, [run]")
     asks_someone = participation.most(settings.rounds) > 0
     check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
-    objective = build_objective(tables["objective"], f"{file}, [objective]")
+    counted = {"penalise_intercept": True} if algorithm.layout == "columns" else {}
+    usual = {"fit_intercept": True, **counted} if bias and "fit_intercept" not in tables["objective"] else {}
+    objective = build_objective(usual | tables["objective"], f"{file}, [objective]")
     return Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine), settings
 
 
@@ -206,7 +217,8 @@ def build_objective(table: Mapping[str, Any], where: str) -> Objective:
         )
     loss = LOSSES[choice(LOSSES, "loss", table, where, "loss")]
     penalty = PENALTIES[choice(PENALTIES, "penalty", {"penalty": "none"} | dict(table), where, "penalty")]
-    known_keys(table, ["loss", "penalty", "scale", *field_names(loss), *field_names(penalty)], where)
+    intercept = ("fit_intercept", "penalise_intercept")
+    known_keys(table, ["loss", "penalty", "scale", *intercept, *field_names(loss), *field_names(penalty)], where)
 
     def part(kind: type[Built], name: str) -> Built:
         own = field_names(kind)
@@ -215,7 +227,8 @@ def build_objective(table: Mapping[str, Any], where: str) -> Objective:
     scale = fit_value(where, "scale", table.get("scale", "mean"), str | float)
     made = part(loss, loss.name), part(penalty, penalty.name)
     with placed_at(where):
-        return Objective(*made, scale)
+        flags = {name: fit_value(where, name, table[name], bool) for name in intercept if name in table}
+        return Objective(*made, scale, **flags)
 
 
 def _must_suit(participation: Participation, n: int, rounds: int) -> None:

@@ -184,6 +184,7 @@ def _hub(federation: Federation | VerticalFederation, task: Task, config: Tables
     lead = () if runs is None else (runs,)
     rng = Draw(Streams(config["run"].get("seed", 0), runs), np.array([SERVER], dtype=np.uint64), 0)
     kind, objective = CLIENTS[federation.layout], task.objective
+    federation = objective.on(federation)
     nobody = np.zeros((*lead, federation.n, 1), dtype=bool)
     zeros = np.zeros((*lead, 1, federation.message_size(objective.loss)))
     return Hub(federation.n, objective.penalty, rng, 0, nobody, zeros, kind.labels_of(federation, objective))

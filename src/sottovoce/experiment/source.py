@@ -195,7 +195,7 @@ def read_rows(
     federation = Federation.from_arrays(X, y, groups)
     if row_bound is not None:
         try:
-            federation = replace(federation, row_bound=row_bound)
+            federation = replace(federation, row_bound=row_bound, bias=schema is not None)
         except InvalidInput as error:
             way_out = f"To have them scaled down: [data] row_bound = {row_bound:g}, shorten = true"
             raise InvalidInput(f"{error}. {way_out}") from None

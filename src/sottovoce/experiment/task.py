@@ -77,6 +77,10 @@ class Task:
         one_score = self.algorithm.layout == "rows" or self.objective.loss.outputs == 1
         rule = "a loss of one score per sample is needed where columns are split"
         check.require(one_score, "train", rule, self.objective.loss)
+        penalty: Any = self.objective.penalty
+        counted = self.algorithm.layout == "rows" or not self.objective.intercept or penalty.penalised
+        rule = "where columns are split the penalty counts the intercept too: the sensitivity of a fit rests on it"
+        check.require(counted, "train", rule, hint="Give penalise_intercept=True")
         self.algorithm.check(self.objective.penalty)
         self.privacy.check(self.algorithm.asks(), self.objective.penalty)
 

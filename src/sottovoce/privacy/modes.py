@@ -412,7 +412,7 @@ class ProvenColumns(PrivacyMode):
         if asks.kinds != ("fit",):
             kinds = ", ".join(map(repr, asks.kinds))
             raise NoGuarantee(f"ProvenColumns: there is no proof for a method that asks for {kinds}; use admm-sharing")
-        ridge = vouched(penalty) and penalty.smooth and penalty.strong > 0 and penalty.curvature == penalty.strong
+        ridge = vouched(penalty) and penalty.ridge and penalty.strong > 0
         if self.variant == "ridge" and not ridge:  # the one of ours with these constants is L2
             raise NoGuarantee(
                 f"ProvenColumns: variant 'ridge' is proven for an L2 penalty, got {penalty!r}; use L2, or "

@@ -8,7 +8,7 @@ lists learns which samples are in both. A private set intersection would hide th
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
 from sottovoce.core.check import InvalidInput, WholeOrZero
 from sottovoce.core.contract import Layout
 from sottovoce.core.lazy import untyped
-from sottovoce.problems.federation import FederatedData, Federation, refuse_huge
+from sottovoce.problems.federation import FederatedData, Federation, refuse_huge, with_ones
 from sottovoce.problems.losses import Loss
 
 _REVEALS = (
@@ -69,6 +69,8 @@ class VerticalFederation(FederatedData):
         The number of the party that has the labels.
     report
         Which samples the parties have in common.
+    bias
+        Whether the last column of the holder's part is there for the intercept.
 
     Examples
     --------
@@ -88,6 +90,7 @@ class VerticalFederation(FederatedData):
     names: tuple[str, ...]
     holder: WholeOrZero = 0
     report: Alignment | None = None
+    bias: bool = False
     layout: ClassVar[Layout] = "columns"
 
     @classmethod
@@ -183,6 +186,15 @@ class VerticalFederation(FederatedData):
 
     def message_size(self, loss: Loss) -> int:
         return self.samples
+
+    def rows_like_these(self, who: str, X: Any) -> list[Matrix]:
+        return matrices(who, X, self.widths)
+
+    def with_ones(self, X: Any) -> list[Any]:
+        return [with_ones(part) if m == self.holder else part for m, part in enumerate(X)]
+
+    def with_bias(self) -> "VerticalFederation":
+        return self if self.bias else replace(self, parts=tuple(self.with_ones(self.parts)), bias=True)
 
     def pooled(self) -> "VerticalFederation":
         """All columns at one party: the best that the parties could do if they shared everything."""
