@@ -155,8 +155,7 @@ def _of_promise(game: Game, name: str) -> list[Place]:
 def _secure(game: Game, batched: bool) -> list[Place]:
     """Noise from the operating system: on all records, and on batches of either kind."""
     privacy: Any = game.privacy
-    offered = {"gradient", "moments"} if privacy.mechanism == "gaussian" else {"gradient"}
-    if privacy.unit == "record" and not set(game.asks.kinds) <= offered:
+    if privacy.unit == "record" and "descent" in game.asks.kinds:
         return []
     secure, method = replace(privacy, noise="secure"), game.algorithm
     whole: Any = replace(method, batch=0) if _has(game, "batch") else method

@@ -103,11 +103,14 @@ def promised(
 def _on_grid(privacy: Proven | ProvenColumns, part: Part, dim: int, columns: int, slope: float) -> tuple[float, int]:
     """How far one record moves an answer on a grid, in grid steps, and how many numbers the answer has.
 
-    A vector that is cut to a clip norm has at most GRID + 1 steps. Of moments only the difference is bounded, which
-    truncation may lengthen by one step in every coordinate.
+    A vector that is cut to a clip norm has at most GRID + 1 steps. Of moments, arg-mins and the ends of local steps
+    only the difference is bounded. Truncation may lengthen it by one step in every coordinate; and so may the division
+    of the last two by a grid step.
     """
     if isinstance(privacy, ProvenColumns):
         return 2 * (GRID + 1), max(dim, columns)
+    if part.kind in ("prox-steps", "argmin"):
+        return GRID + 2 * math.sqrt(dim), dim
     if part.kind != "moments":
         return (2 if privacy.relation == "replace-one" else 1) * (GRID + 1), dim
     slope = min(part.slope_bound, slope)
