@@ -111,8 +111,6 @@ class Result:
 
         One list for the score of the second of two classes (or of a number); for several classes one for each.
         """
-        from sottovoce.problems.schema.effects import effects
-
         schema = self.schema
         check.require(schema is not None, "effects", "this run keeps no schema, so its columns have no names")
         check.require(self.model.ndim == 1, "effects", "this result holds several runs, with a model each")
@@ -120,7 +118,15 @@ class Result:
         outputs = self.objective.loss.outputs
         classes = [str(name) for name in schema.label.classes] if schema.label else []
         names = classes if outputs > 1 else [classes[1] if classes else "value"]
-        return {name: effects(schema, own) for name, own in zip(names, self.model.reshape(outputs, -1), strict=True)}
+        return {name: self._effects_of(schema, own) for name, own in zip(names, self._by_output(), strict=True)}
+
+    def _by_output(self) -> np.ndarray:
+        return self.model.reshape(self.objective.loss.outputs, -1)
+
+    def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
+        from sottovoce.problems.schema.effects import effects
+
+        return effects(schema, weights)
 
     def save(self, path: str | Path) -> Path:
         """Write a run folder: config, history (Parquet), model, guarantee, charges. All of it, or nothing."""
@@ -153,13 +159,25 @@ class VerticalResult(Result):
         return self._released()[..., ends[m] : ends[m + 1]]
 
     def partial_scores(self, m: int, X: Any) -> np.ndarray:
-        """What party m sends for new rows of its columns: one value per row, and nothing else."""
+        """What party m sends for new rows of its columns: one value per row, and nothing else.
+
+        After training with a schema these are rows as they are; the sum of what all parties send is `scores`.
+        """
+        if self.schema is not None:
+            part = self.schema.part(list(self.schema.parties)[m]).transform(X)
+            return summed_scores([part], self.party_model(m), [self.widths[m]])
         (part,) = matrices(f"party {m + 1}", [X], [self.widths[m] - self._ones(m)])
         part = with_ones(part) if self._ones(m) else part
         return summed_scores([part], self.party_model(m), [self.widths[m]])
 
     def scores(self, X: Any) -> np.ndarray:
-        """Scores of new rows, given as one array per party: the sum of what the parties send."""
+        """Scores of new rows: the sum of what the parties send.
+
+        Rows are one array per party or, after training with a schema, one table with the columns of all parties.
+        """
+        if self.schema is not None:
+            parts, _ = self.schema.encode_parts(X, labels=False)
+            return summed_scores(parts, self._released(), self.widths)
         ones = np.array([self._ones(m) for m in range(len(self.widths))])
         parts = matrices("predict", X, (np.array(self.widths) - ones).tolist())
         parts = [with_ones(part) if one else part for part, one in zip(parts, ones, strict=True)]
@@ -168,6 +186,13 @@ class VerticalResult(Result):
     def _ones(self, m: int) -> int:
         """How many columns of ones party m adds to its rows: one for the intercept, if it holds the labels."""
         return int(self.objective.intercept and m == self.config.get("data", {}).get("holder", 0))
+
+    def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
+        """Those of each party's columns, before it scales its own part of a row."""
+        self._released()
+        parts = enumerate(schema.parties)
+        own = [super(VerticalResult, self)._effects_of(schema.part(name), self.party_model(m)) for m, name in parts]
+        return [each for of_party in own for each in of_party]
 
     def _released(self) -> np.ndarray:
         if self.model.shape[-1] == 0:

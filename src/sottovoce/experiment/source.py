@@ -163,6 +163,8 @@ def read_rows(
 ) -> Data:
     """Read the rows and share them out. `proven`: whether gradients will be clipped; `file` is named in warnings."""
     labels: tuple[str, ...] = ()
+    if schema is not None and source.csv and schema.parties:
+        return _split_rows(source, schema, loss)
     if schema is not None and source.csv:
         X, y, groups, labels = encoded_rows(schema, Path(source.csv), loss)
         test, row_bound = None, schema.row_bound
@@ -202,6 +204,22 @@ def read_rows(
     return Data(federation, test, labels, schema)
 
 
+def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
+    """The rows of a table whose columns are split between the parties of a schema."""
+    for key in ("clients", "partition"):
+        check.require(not getattr(source, key), "data", f"the [schema] has parties: leave {key}, for rows, out")
+    parts, codes = schema.encode_parts(Path(source.csv))
+    assert schema.label is not None
+    assert codes is not None
+    y, test, label = for_loss(schema.label, codes, loss), None, schema.label
+    if source.test is not None:
+        train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
+        test = [part[test_rows] for part in parts], y[test_rows]
+        parts, y = [part[train_rows] for part in parts], y[train_rows]
+    parties = VerticalFederation.from_arrays(parts, y, names=list(schema.parties))
+    return Data(replace(parties, bias=schema.bias), test, class_texts(label), schema)
+
+
 def _loaded(source: Source, loss: Loss, options: Mapping[str, Any], schema: Schema | None) -> datasets.Dataset:
     """A named data set. The config of a run that was saved names its schema: it must be the same one again."""
     loaded = datasets.load(source.name, **options)
@@ -212,7 +230,7 @@ def _loaded(source: Source, loss: Loss, options: Mapping[str, Any], schema: Sche
         )
     if loaded.schema is None:
         return loaded
-    hint = "Give encoding = another preparation, or parties = who has which columns of the table"
+    hint = "Give encoding = another preparation"
     check.require(not source.split, source.name, "split counts columns, and a schema encoded the rows", hint=hint)
     assert loaded.schema.label is not None
     label, test = loaded.schema.label, loaded.test

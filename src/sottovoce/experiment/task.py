@@ -21,7 +21,7 @@ from sottovoce.problems.objective import Objective
 Engine = Literal["auto", "numpy", "kernel"]
 _OTHER_LAYOUT = {  # of the data: what an algorithm for the other layout is told
     "rows": "is for columns split between parties; give it a VerticalFederation (in a file: [data] split = [66, 57], "
-    "the columns of each party)",
+    "the columns of each party, or [schema.parties])",
     "columns": "is for rows; columns are split here: use ADMMSharing() or FDML()",
 }
 _MODES: dict[Layout, tuple[Any, str]] = {
