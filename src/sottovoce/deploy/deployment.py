@@ -181,10 +181,15 @@ def _with_coins(task: Task, settings: Settings, file: str) -> Settings:
 
 def _stated_by(schema: Schema, given: Mapping[str, Any], where: str) -> dict[str, Any]:
     """What a schema says of [clients]. Nothing else may be said there."""
-    check.require(not given.get("split"), where, "split does not go with a [schema], which prepares whole rows")
     check.require(schema.label is not None, where, "the [schema] must say which column is the label")
     assert schema.label is not None
     stated: dict[str, Any] = {"columns": schema.width, "row_bound": schema.row_bound}
+    if schema.parties:
+        names = list(schema.parties)
+        stated = {"names": names, "split": [schema.part(name).width for name in names], "holder": names[0]}
+    else:
+        rule = "split does not go with a [schema] without parties, which prepares whole rows"
+        check.require(not given.get("split"), where, rule)
     if given.get("test"):
         stated |= {"label": schema.label.column, "labels": list(class_texts(schema.label))}
     for key, value in stated.items():
