@@ -15,6 +15,7 @@ from sottovoce.cli import (
     compare,
     data,
     demo,
+    export,
     flower,
     node,
     plan,
@@ -42,7 +43,8 @@ _EXIT_CODES = """\
 9    verify: what a run folder states does not hold
 130  interrupted"""
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(demo.demo, run.run, report.report, verify.verify, show_command.show, predict.predict, schema.schema),
+    *(demo.demo, run.run, report.report, verify.verify, show_command.show, predict.predict, export.export),
+    schema.schema,
     *(compare.compare, plan.plan, catalogue.list_, data.data),
     *(account.account, audit.audit, app_command.app, certificates.certificates, node.node, flower.flower),
     reproduce.reproduce,
@@ -56,6 +58,8 @@ sottovoce report runs/one runs/two --out both.html
 sottovoce verify runs/adult-...
 sottovoce show runs/adult-...
 sottovoce predict runs/adult-... new.csv --out predicted.csv
+sottovoce export runs/adult-... --to python --out model.py
+sottovoce export runs/adult-... --to card --purpose "triage by a physician"
 sottovoce schema new rows.csv --label ill --drop id --out schema.toml
 sottovoce schema digest schema.toml
 sottovoce compare ours.toml theirs.toml --seeds 20

@@ -25,6 +25,7 @@ import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.round import Checkpoint, History
+from sottovoce.experiment.predict import coefficients, to_csv
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.tables import Tables, to_toml
 from sottovoce.experiment.whole_files import (
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
 GUARANTEE, GUARANTEE_TEXT, SUMMARY, VERSIONS = "guarantee.json", "guarantee.txt", "summary.json", "versions.json"
-CHARGES, MANIFEST = "charges.json", "manifest.json"
+CHARGES, MANIFEST, COEFFICIENTS = "charges.json", "manifest.json", "coefficients.csv"
 FORMAT = 2
 FIGURE = "convergence.png"
 COUNTERS = ("k", "bytes_up", "bytes_down", "seconds")
@@ -115,6 +116,8 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
         VERSIONS: json_bytes(versions()),
         **more,
     }
+    if result.schema is not None and result.model.ndim == 1 and result.model.size:
+        contents[COEFFICIENTS] = to_csv(coefficients(result)).encode()
     charged = None if result.charges is None else result.charges.to_dict()
     seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
     contents[CHARGES] = json_bytes({"charges": charged, "seal": seal})
