@@ -601,6 +601,35 @@ def test_wrong_parameters(options: dict[str, Any], message: str) -> None:
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("prepare", [None, sv.PublicScaler((-1, 1)), sv.RowClipper(1.0)], ids=repr)
+def test_sparse_rows_give_the_same_model(prepare: Any) -> None:
+    from scipy.sparse import csr_array, csr_matrix
+
+    thin = np.where(np.abs(X) < 0.4, 0.0, X)
+    options: dict[str, Any] = QUICK | {"prepare": prepare}
+    dense = sv.FederatedClassifier(**options).fit(thin, Y, groups=OWNER)
+    for kind in (csr_array, csr_matrix):
+        sparse = sv.FederatedClassifier(**options).fit(kind(thin), Y, groups=OWNER)
+        np.testing.assert_array_equal(sparse.coef_, dense.coef_)
+        np.testing.assert_array_equal(sparse.decision_function(kind(thin)), dense.decision_function(thin))
+    numbers = sv.FederatedRegressor(**QUICK, y_range=(-1, 1)).fit(csr_array(thin), thin[:, 0], groups=OWNER)
+    assert numbers.predict(csr_array(thin)).shape == (400,)
+    fed = sv.Federation.from_arrays(csr_array(thin), np.ones(400), OWNER)
+    np.testing.assert_array_equal(fed.X, sv.Federation.from_arrays(thin, np.ones(400), OWNER).X)
+
+
+def test_a_fit_without_groups_warns_once() -> None:
+    model = sv.FederatedClassifier(**QUICK)
+    with pytest.warns(UserWarning, match="fit was given no groups"):
+        model.fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        warnings.filterwarnings("error", "fit was given")
+        clone(model).fit(X, Y)
+        sv.FederatedClassifier(**QUICK).fit(X, Y, groups=OWNER)
+        sv.FederatedClassifier(**EXACT).fit(X, Y)
+
+
 def test_wrong_data() -> None:
     from scipy.sparse import csr_array
 
@@ -610,8 +639,9 @@ def test_wrong_data() -> None:
     model.fit(X, Y, sample_weight=None)
     with pytest.raises(TypeError, match="unexpected keyword argument 'group'"):
         model.fit(X, Y, group=OWNER)
-    with pytest.raises(TypeError, match="toarray"):
-        model.fit(csr_array(X), Y)
+    small = csr_array((10, 2**27))
+    with pytest.raises(InvalidInput, match="sparse rows are trained on as dense ones, of at most 268,435,456 entries"):
+        model.fit(small, Y[:10])
     with pytest.raises(InvalidInput, match=r"got text\. .*groups=frame\['owner'\]"):
         model.fit(X, Y, groups="hospital")
     with pytest.raises(InvalidInput, match="groups must have one entry per row"):

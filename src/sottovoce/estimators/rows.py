@@ -27,7 +27,7 @@ from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.guarantee import ONE_OWNER
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, Published
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import Federation, dense
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.objective import Objective
@@ -79,6 +79,8 @@ class FederatedLinear(PrivateEstimator):
         self._steps = Steps.of(self._name, steps, columns, getattr(self, "feature_names_in_", None))
         task = self._task(federation, objective)
         self._warn_of_sizes(task.privacy)
+        if groups is None:
+            self._warn_of_one_owner(task.privacy)
         left_out = [*left_out, *self._earlier(task.privacy), *([ONE_OWNER] if groups is None else [])]
         seed = seed_of(self.random_state)
         self._count_fit(task.privacy)
@@ -170,6 +172,17 @@ class FederatedLinear(PrivateEstimator):
         for message in self._unstated_sizes():
             warnings.warn(f"{self._name}: {message}", stacklevel=4)
 
+    def _warn_of_one_owner(self, mode: PrivacyMode) -> None:
+        """Say once that there is one owner: a federation was meant if groups were forgotten."""
+        if mode.budget is None or self.fits.told_of_groups:
+            return
+        self.fits.told_of_groups = True
+        warnings.warn(
+            f"{self._name}: fit was given no groups, so all rows count as those of one owner, and nobody is protected "
+            "from that owner. Give groups=the owner of each row, or a schema with owner=",
+            stacklevel=4,
+        )
+
     def _open_ledger(self, federation: Federation, mode: PrivacyMode) -> MemoryLedger | OwnerLedgers | None:
         """One ledger per owner for preparation and training; on disk it is bound to the rows as they came."""
         if mode.budget is None:
@@ -180,12 +193,21 @@ class FederatedLinear(PrivateEstimator):
             return MemoryLedger(budget, (federation.n,))
         return OwnerLedgers.open(Path(self.ledgers), federation.names, federation.data(), budget)
 
+    def _dense(self, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return dense(self._name, X), y
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Any = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _scores(self, X: Table) -> np.ndarray:
         check_is_fitted(self, "coef_")
         if self._schema is not None:  # as a saved run computes them, to the last bit
             scores = margins(self._schema.transform(X), self._flat_model, self._outputs)
             return scores[:, 1] - scores[:, 0] if self._outputs == 2 else scores
-        scores = self._steps.apply(validated_rows(self, X)) @ self.coef_.T + self.intercept_
+        rows = dense(self._name, validated_rows(self, X, sparse=True))
+        scores = self._steps.apply(rows) @ self.coef_.T + self.intercept_
         return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
 
 
@@ -284,7 +306,7 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
         """Train. `groups` holds the owner of each row, as in grouped cross-validation; None: one owner has all rows."""
         self._refuse(others)
         if self._schema is None:
-            rows, labels = validated(self, X, y)
+            rows, labels = self._dense(*validated(self, X, y, sparse=True))
             numbers, left_out = self._code_labels(labels)
         else:
             rows, numbers, groups = self._encoded(self._schema, X, y, groups)
@@ -348,7 +370,7 @@ class FederatedRegressor(RegressorMixin, FederatedLinear):
         if self._schema is not None:
             rows, values, groups = self._encoded(self._schema, X, y, groups)
         else:
-            rows, values = validated(self, X, y, y_numeric=True)
+            rows, values = self._dense(*validated(self, X, y, y_numeric=True, sparse=True))
         if self.y_range is not None:
             values = (np.clip(values, low, high) - middle) / reach
         self._train(rows, np.asarray(values, dtype=np.float64), groups, loss, [])

@@ -19,6 +19,7 @@ from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 
 Engine = Literal["auto", "numpy", "kernel"]
+MOST_ROUNDS = 10**9
 _OTHER_LAYOUT = {  # of the data: what an algorithm for the other layout is told
     "rows": "is for columns split between parties; give it a VerticalFederation (in a file: [data] split = [66, 57], "
     "the columns of each party, or [schema.parties])",
@@ -52,6 +53,10 @@ class Task:
     participation: Participation = Everyone()  # noqa: RUF009 (frozen)
     rounds: int = 1
     engine: Engine = "auto"
+
+    def __post_init__(self) -> None:
+        check.whole("train", rounds=self.rounds)
+        check.require(self.rounds <= MOST_ROUNDS, "train", f"rounds must be at most {MOST_ROUNDS:,}", self.rounds)
 
     def settled(self, federation: FederatedData) -> "Task":
         """The same task with what follows from public numbers written out: weights of records, and the clip norm."""

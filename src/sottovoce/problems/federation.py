@@ -17,6 +17,7 @@ from sottovoce.core.lazy import untyped
 from sottovoce.problems.losses import Loss
 
 _AT_ONCE = 1 << 16  # rows that are rounded together
+MOST_DENSE = 2**28  # entries of sparse rows that become dense: 2 GiB
 LARGEST = 1e100  # beyond, squares and products overflow, and bounds that hold on paper do not hold in floating point
 
 
@@ -160,8 +161,7 @@ class Federation(FederatedData):
         row_bound: float | None = None,
     ) -> "Federation":
         """Sort rows by owner. `groups` says who owns each row; `owners` fixes the clients and their order."""
-        if hasattr(X, "tocsr"):
-            raise InvalidInput("Federation: X must be a dense array, got a sparse one. Use X.toarray()")
+        X = dense("Federation", X)
         table, y = check.finite_array("Federation", "X", X, ndim=2), check.any_array("Federation", "y", y)
         column = next(iter(getattr(groups, "columns", ["owner"])))
         groups = check.any_array("Federation", "groups", groups)
@@ -305,6 +305,7 @@ class Federation(FederatedData):
         check.fields(self)
         clients = len(self.offsets) - 1
         check.require(self.n == clients, "Federation", f"needs one name per client ({clients})", self.n)
+        check_names("Federation", self.names)
         refuse_huge("Federation", self.X)
         if self.row_bound is None:
             return
@@ -327,6 +328,24 @@ def refuse_huge(who: str, entries: AnyArray) -> None:
 def _largest(entries: AnyArray) -> float:
     """The largest size of an entry; NaN if one is NaN. No copy is made: the data may fill the memory."""
     return max(float(entries.max(initial=0.0)), -float(entries.min(initial=0.0)))
+
+
+def check_names(who: str, names: Sequence[str]) -> None:
+    """Owners' names go into files, messages and certificates: one line of text each. An error names none of them."""
+    wrong = [place for place, name in enumerate(names) if not name.isprintable()]
+    rule = f"an owner's name must be one line of text without control characters, and owner {wrong[:1]}'s is not"
+    check.require(not wrong, who, rule)
+
+
+def dense(who: str, X: Any) -> Any:
+    """A sparse matrix as a dense array, within a limit; anything else as it is. Gradients need dense rows."""
+    if not hasattr(X, "tocsr"):
+        return X
+    rows, columns = X.shape
+    hint = "Take fewer rows or columns. Where columns are split (VerticalFederation) sparse parts stay sparse"
+    rule = f"sparse rows are trained on as dense ones, of at most {MOST_DENSE:,} entries in all"
+    check.require(rows * columns <= MOST_DENSE, who, rule, rows * columns, hint)
+    return X.toarray()
 
 
 def with_ones(X: AnyArray) -> AnyArray:

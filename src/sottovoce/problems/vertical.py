@@ -19,7 +19,7 @@ from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
 from sottovoce.core.check import InvalidInput, WholeOrZero
 from sottovoce.core.contract import Layout
 from sottovoce.core.lazy import untyped
-from sottovoce.problems.federation import FederatedData, Federation, refuse_huge, with_ones
+from sottovoce.problems.federation import FederatedData, Federation, check_names, refuse_huge, with_ones
 from sottovoce.problems.losses import Loss
 
 _REVEALS = (
@@ -163,6 +163,7 @@ class VerticalFederation(FederatedData):
 
     def __post_init__(self) -> None:
         check.fields(self)
+        check_names("VerticalFederation", self.names)
         samples = len(self.y)
         check.require(samples > 0, "VerticalFederation", "needs at least one sample")
         for name, part in zip(self.names, self.parts, strict=True):
