@@ -707,6 +707,7 @@ def test_gaps_are_named_and_not_to_be_imputed() -> None:
             model(**QUICK).fit(X, y)
 
 
+@pytest.mark.filterwarnings("ignore:.*fit was given no groups")
 @pytest.mark.filterwarnings("error")
 def test_what_is_not_stated_of_sizes_is_said_whatever_the_rows_hold() -> None:
     """A warning that came with large numbers alone would tell of private rows."""

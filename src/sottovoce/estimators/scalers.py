@@ -33,7 +33,7 @@ from sottovoce.privacy.noise_key import NoiseKey, rows_digests
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.public_ranges import scaled_to_ranges, stated_ranges
 
-_ABSURD = 1e7  # an end of a found range beyond which it is more likely a mark for missing values
+_ABSURD = 1e9  # an end of a found range beyond which it is more likely a mark for missing values
 
 RandomState = int | np.random.RandomState | None
 
