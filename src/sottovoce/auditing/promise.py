@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core.contract import Asks, Descent, Part, ProxSteps
+from sottovoce.core.toml import Json
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, make_event
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
@@ -57,7 +58,7 @@ class Promised:
 
     def event(self, multiplier: float, rate: float = 1.0, size: int = 1) -> Event:
         """One such answer with so much noise, to a client of `size` records that draws this share of them."""
-        fields: dict[str, Any] = {"mechanism": self.mechanism, "noise_multiplier": multiplier}
+        fields: Json = {"mechanism": self.mechanism, "noise_multiplier": multiplier}
         fields |= {"relation": self.relation}
         if self.sampling == "poisson" and rate < 1:
             fields |= {"sampling": "poisson", "rate": rate}

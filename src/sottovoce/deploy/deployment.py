@@ -7,7 +7,6 @@
 """
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.random.streams import Streams
+from sottovoce.core.toml import Json
 from sottovoce.deploy.label_holder import blank_labels
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.local import LocalClients
@@ -109,8 +109,13 @@ class Deployment:
             given |= _stated_by(schema, given, f"{file}, [clients]")
         clients = from_table(Clients, given, f"{file}, [clients]")
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
+        objective = {"scale": "mean"} | tables.get("objective", {})  # how many records there are is not known yet
+        given_tables = tables | {"objective": objective, "privacy": privacy | tables.get("privacy", {})}
         bias = schema is not None
-        task, settings = build_task(tables | {"privacy": privacy | tables.get("privacy", {})}, file, bias)
+        task, settings = build_task(given_tables, file, bias)
+        hint = "Take them from the run file that `sottovoce plan` writes"
+        concrete = task.rule is None
+        check.require(concrete, f"{file}, [algorithm]", "a deployment must state constants and [run] rounds", hint=hint)
         hint = "Give a [schema], which has one, or give rows a column of ones and leave fit_intercept out"
         rule = "fit_intercept needs rows with a column for it"
         check.require(bias or not task.objective.intercept, f"{file}, [objective]", rule, hint=hint)
@@ -179,11 +184,11 @@ def _with_coins(task: Task, settings: Settings, file: str) -> Settings:
     return replace(settings, seed=secrets.randbits(63))
 
 
-def _stated_by(schema: Schema, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _stated_by(schema: Schema, given: Json, where: str) -> Json:
     """What a schema says of [clients]. Nothing else may be said there."""
     check.require(schema.label is not None, where, "the [schema] must say which column is the label")
     assert schema.label is not None
-    stated: dict[str, Any] = {"columns": schema.width, "row_bound": schema.row_bound}
+    stated: Json = {"columns": schema.width, "row_bound": schema.row_bound}
     if schema.parties:
         names = list(schema.parties)
         stated = {"names": names, "split": [schema.part(name).width for name in names], "holder": names[0]}

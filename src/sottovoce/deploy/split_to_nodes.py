@@ -6,6 +6,7 @@ For a try of a deployment on one machine (Flower's simulation), where nobody's d
 from pathlib import Path
 from typing import Any
 
+from sottovoce.core.toml import Json
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.run_file import Experiment
 from sottovoce.experiment.tables import Tables, to_toml
@@ -28,10 +29,10 @@ def write(folder: Path, run: Experiment, task: Task) -> None:
             (made / str(number) / "node.toml").write_text(to_toml(tables), encoding="utf-8")
 
 
-def _limits(task: Task) -> dict[str, Any]:
+def _limits(task: Task) -> Json:
     privacy: Any = task.privacy
     relation = getattr(privacy, "counted_relation", "replace-one")
-    labels: dict[str, Any] = {}
+    labels: Json = {}
     if task.algorithm.layout == "columns":
         epsilon = getattr(privacy, "label_epsilon", None)
         labels = {"open_labels": True} if epsilon is None else {"label_epsilon": epsilon}

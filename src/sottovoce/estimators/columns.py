@@ -128,7 +128,7 @@ class VerticalClassifier(LinearClassifier):
         codes = schema.code_labels(y, f"{self._name}: y") if codes is None else codes
         self.classes_, self.n_features_in_ = np.array(label.classes), len(schema.features)
         made = VerticalFederation.from_arrays(parts, 2.0 * codes - 1.0, names=list(schema.parties))
-        task = Task(self._algorithm(), self._objective(self._loss()), mode, rounds=self.rounds)
+        task = Task(self._algorithm(), self._objective(self._loss()), mode, rounds=self._rounds)
         self._count_fit(mode)
         options: dict[str, Any] = {"seed": seed_of(self.random_state), "ledgers": self.ledgers}
         result = self._run(task, replace(made, bias=schema.bias), list(self._earlier(mode)), **options)
@@ -145,7 +145,7 @@ class VerticalClassifier(LinearClassifier):
         left_out = [*left_out, *self._earlier(mode)]
         parts = [X[:, share] for share in shares]
         federation = VerticalFederation.from_arrays(parts, y, names=names, holder=place)
-        task, seed = Task(self._algorithm(), objective, mode, rounds=self.rounds), seed_of(self.random_state)
+        task, seed = Task(self._algorithm(), objective, mode, rounds=self._rounds), seed_of(self.random_state)
         self._count_fit(mode)
         result: Any = self._run(task, federation, left_out, seed=seed, ledgers=self.ledgers)  # a VerticalResult
         self.coef_, self.intercept_ = np.zeros((1, X.shape[1])), np.zeros(1)

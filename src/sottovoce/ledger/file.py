@@ -21,6 +21,7 @@ Move the two files together, and keep them on a local disk that really syncs (ne
 """
 
 import contextlib
+import json
 import os
 import secrets
 import sqlite3
@@ -34,7 +35,7 @@ from sottovoce.core import check
 from sottovoce.ledger import chain, store
 from sottovoce.ledger.budget import AlreadyCharged, Budget, LedgerError, Receipt, Standing
 from sottovoce.ledger.chain import HOW_TO_FIX, Chain, Entry, Head
-from sottovoce.privacy.events import Event, pack_event
+from sottovoce.privacy.events import Event, pack_event, unpack_event
 
 Address = str | os.PathLike[str]
 _LARGEST = 2**63 - 1  # what an SQLite integer holds
@@ -127,7 +128,7 @@ class FileLedger:
             details = {"event": pack_event(event), "purpose": purpose}
             entry = self._chain.next("charge", time.time(), details, key)
             self._append(entry)
-        return entry.receipt()
+        return Receipt(entry.sequence, *key, purpose, event, entry.time)
 
     def change_budget(self, budget: Budget, reason: str) -> None:
         """Append a new budget, larger or smaller, for all answers together: those given so far stay counted."""
@@ -158,6 +159,12 @@ class FileLedger:
         """The rounds of a run in which something was charged."""
         with self._locked():
             return store.rounds_charged(self._connection, run)
+
+    def spent_in(self, run: str) -> list[tuple[Event, int]]:
+        """What was charged in one run, and how often; however many answers those are, it takes no longer to read."""
+        with self._locked():
+            charged = store.charged_in(self._connection, run)
+        return [(unpack_event(json.loads(text)["event"]), count) for text, count in charged]
 
     def stale(self) -> bool:
         """Whether it must be opened again: it was closed, its file replaced, or this process forked off."""

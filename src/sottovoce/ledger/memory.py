@@ -61,6 +61,12 @@ class MemoryLedger:
             self._caps[:row, ..., who] = _UNKNOWN
             self._caps[row + 1 :, ..., who] = _UNKNOWN
 
+    def recall(self, event: Event, client: int, answers: int) -> None:
+        """Count answers that this client gave before, which nothing can refuse any more."""
+        row = self._row(event)
+        self._counts[row][..., client] += answers
+        self._caps[..., client] = _UNKNOWN
+
     def afford(
         self, event: Event, answers: ArrayLike = 1, clients: Clients = None, round: int | None = None
     ) -> NDArray[np.bool_]:

@@ -81,9 +81,8 @@ class OwnerLedgers:
     def _recall(self) -> None:
         """Count what the files say this run has spent: it may have been interrupted, in another process."""
         for client, ledger in enumerate(self._ledgers):
-            for receipt in ledger.receipts():
-                if receipt.run == self.run:
-                    self._this_run.charge(receipt.event, np.array([client]), np.array([True]))
+            for event, answers in ledger.spent_in(self.run):
+                self._this_run.recall(event, client, answers)
 
     def charge(self, event: Event, clients: Places, active: np.ndarray, round: int, question: int) -> None:
         """One synced row in the ledger of each active client. A refusal stops at that client; those before it paid."""

@@ -84,6 +84,12 @@ def rounds_charged(connection: sqlite3.Connection, run: str) -> set[int]:
     return {number for (number,) in rounds}
 
 
+def charged_in(connection: sqlite3.Connection, run: str) -> list[tuple[str, int]]:
+    """What the charges of a run say, each different text once, and how many say so."""
+    counted = "SELECT details, count(*) FROM entries WHERE kind = 'charge' AND run = ? GROUP BY details"
+    return connection.execute(counted, (run,)).fetchall()
+
+
 def rows(connection: sqlite3.Connection, where: str, values: tuple[object, ...] = ()) -> list[Entry]:
     return [Entry(*row) for row in connection.execute(f"SELECT {_COLUMNS} FROM entries {where}", values)]
 

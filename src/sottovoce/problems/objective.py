@@ -17,7 +17,6 @@ from typing import Annotated, Literal, TypeVar
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.check import Example, Positive
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.losses import Loss
@@ -56,9 +55,9 @@ class Objective:
     WithIntercept(penalty=L1(lam=0.001), outputs=1, penalised=False)
     """
 
-    loss: Annotated[Loss, Example("Logistic()")]
-    penalty: Annotated[Penalty, Example("L2(1e-6)")] = field(default_factory=NoPenalty)
-    scale: Literal["mean", "sum", "records"] | Positive = "mean"
+    loss: Annotated[Loss, check.Example("Logistic()")]
+    penalty: Annotated[Penalty, check.Example("L2(1e-6)")] = field(default_factory=NoPenalty)
+    scale: Literal["mean", "sum", "records"] | check.Positive = "mean"
     fit_intercept: InitVar[bool] = False
     penalise_intercept: InitVar[bool] = False
 

@@ -84,7 +84,6 @@ def _convergence(data: str, figure: str, claims: tuple[Claim, ...], note: str = 
     sizes = {"data": data, "epochs": 40}
     return Experiment(
         f"admm-sharing-{data}",
-        "ADMM sharing",
         f"{figure}(a): objective and test loss over epochs on {data}",
         Sweep(trained, [ours, *theirs], [ours, theirs[1]], sizes, {**sizes, "epochs": 2}),
         claims,
@@ -191,7 +190,6 @@ def _noise(data: str, figure: str, claims: tuple[Claim, ...]) -> Experiment:
     full, quick = {"data": data, "epochs": 20, "runs": 5}, {"data": data, "epochs": 2, "runs": 1}
     return Experiment(
         f"admm-sharing-noise-{data}",
-        "ADMM sharing",
         f"{figure}: test loss on {data} under noise, and of models in one place",
         Sweep(noisy, _levels(*EPSILONS), _levels(EPSILONS[-1]), full, quick),
         claims,
