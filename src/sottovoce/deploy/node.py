@@ -100,9 +100,9 @@ class Node:
         labels = tables["data"].get("labels")
         if isinstance(labels, list):
             tables["data"]["labels"] = [label_text(label) for label in labels]
-        self._schema, self._schema_digest = schema_of(tables, self.path)
+        self._schema, self._schema_digest, split = schema_of(tables, self.path)
         if self._schema is not None:
-            tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]")
+            tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]", split)
         parts: Json = {
             name: from_table(kind, tables[name], f"{self.path.name}, [{name}]") for name, kind in kinds.items()
         }

@@ -134,8 +134,7 @@ class LocalClients:
             return None
         check.require(isinstance(test, tuple) and len(test) == 2, "train", "test must be a pair (X, y)",
                       type(test).__name__)  # fmt: skip
-        X, columns = check.finite_array("test", "X", test[0], ndim=2), federation.X.shape[1]
-        check.require(X.shape[1] == columns, "test", f"X must have the federation's {columns} columns", X.shape[1])
+        X = federation.rows_like_these("test", test[0])
         labels = task.objective.loss.check_labels(test[1])
         check.require(len(labels) == len(X), "test", f"y must have one entry per row of X ({len(X)})", len(labels))
         return X, labels

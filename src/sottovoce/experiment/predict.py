@@ -27,6 +27,13 @@ def predictions(result: Result, data: object, threshold: float | None = None) ->
     return columns
 
 
+def coefficients(result: Result) -> Columns:
+    """The model by column and level, as columns of a table: see `Result.effects`."""
+    listed = [(name, *effect) for name, own in result.effects().items() for effect in own]
+    headings = ("score of", "column", "for", "change before a row is divided by its length")
+    return {heading: list(column) for heading, column in zip(headings, zip(*listed, strict=True), strict=True)}
+
+
 def to_csv(columns: Columns) -> str:
     """Columns as the text of a CSV file."""
     text = io.StringIO()

@@ -17,6 +17,7 @@ from sottovoce.core.plain import Columns, Json
 from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
+from sottovoce.problems.federation import with_ones
 from sottovoce.problems.metrics import has_probabilities, probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Label, Schema
@@ -100,11 +101,12 @@ class Result:
         if self.schema is not None:
             return loss.scores(self.schema.transform(X), self.model)
         rows = check.finite_array("Result", "X", cast(ArrayLike, X), ndim=2)
+        rows = with_ones(rows) if self.objective.intercept else rows
         fits = loss.model_size(rows.shape[1]) == self.model.shape[-1]
-        rule = (
-            f"X must have {self.model.shape[-1] // loss.outputs} columns, like the rows that the model was trained on"
-        )
-        check.require(fits, "Result", rule, rows.shape[1])
+        ones = int(self.objective.intercept)
+        columns = self.model.shape[-1] // loss.outputs - ones
+        rule = f"X must have {columns} columns, like the rows that the model was trained on"
+        check.require(fits, "Result", rule, rows.shape[1] - ones)
         return loss.scores(rows, self.model)
 
     def predict(self, X: object, threshold: float | None = None) -> np.ndarray:
@@ -155,8 +157,6 @@ class Result:
 
         One list for the score of the second of two classes (or of a number); for several classes one for each.
         """
-        from sottovoce.problems.schema.effects import effects
-
         schema = self.schema
         check.require(schema is not None, "effects", "this run keeps no schema, so its columns have no names")
         check.require(self.model.ndim == 1, "effects", "this result holds several runs, with a model each")
@@ -164,7 +164,15 @@ class Result:
         outputs = self.objective.loss.outputs
         classes = [str(name) for name in schema.label.classes] if schema.label else []
         names = classes if outputs > 1 else [classes[1] if classes else "value"]
-        return {name: effects(schema, own) for name, own in zip(names, self.model.reshape(outputs, -1), strict=True)}
+        return {name: self._effects_of(schema, own) for name, own in zip(names, self._by_output(), strict=True)}
+
+    def _by_output(self) -> np.ndarray:
+        return self.model.reshape(self.objective.loss.outputs, -1)
+
+    def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
+        from sottovoce.problems.schema.effects import effects
+
+        return effects(schema, weights)
 
     def save(self, path: str | Path) -> Path:
         """Write a run folder: config, history (Parquet), model, guarantee, charges. All of it, or nothing."""
@@ -197,14 +205,40 @@ class VerticalResult(Result):
         return self._released()[..., ends[m] : ends[m + 1]]
 
     def partial_scores(self, m: int, X: object) -> np.ndarray:
-        """What party m sends for new rows of its columns: one value per row, and nothing else."""
-        (part,) = matrices(f"party {m + 1}", [X], [self.widths[m]])
+        """What party m sends for new rows of its columns: one value per row, and nothing else.
+
+        After training with a schema these are rows as they are; the sum of what all parties send is `scores`.
+        """
+        if self.schema is not None:
+            part = self.schema.part(list(self.schema.parties)[m]).transform(X)
+            return summed_scores([part], self.party_model(m), [self.widths[m]])
+        (part,) = matrices(f"party {m + 1}", [X], [self.widths[m] - self._ones(m)])
+        part = with_ones(part) if self._ones(m) else part
         return summed_scores([part], self.party_model(m), [self.widths[m]])
 
     def scores(self, X: object) -> np.ndarray:
-        """Scores of new rows, given as one array per party: the sum of what the parties send."""
-        parts = matrices("predict", cast(Sequence[object], X), self.widths)
+        """Scores of new rows: the sum of what the parties send.
+
+        Rows are one array per party or, after training with a schema, one table with the columns of all parties.
+        """
+        if self.schema is not None:
+            parts, _ = self.schema.encode_parts(X, labels=False)
+            return summed_scores(parts, self._released(), self.widths)
+        ones = np.array([self._ones(m) for m in range(len(self.widths))])
+        parts = matrices("predict", cast(Sequence[object], X), (np.array(self.widths) - ones).tolist())
+        parts = [with_ones(part) if one else part for part, one in zip(parts, ones, strict=True)]
         return summed_scores(parts, self._released(), self.widths)
+
+    def _ones(self, m: int) -> int:
+        """How many columns of ones party m adds to its rows: one for the intercept, if it holds the labels."""
+        return int(self.objective.intercept and m == self.config.get("data", {}).get("holder", 0))
+
+    def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
+        """Those of each party's columns, before it scales its own part of a row."""
+        self._released()
+        parts = enumerate(schema.parties)
+        own = [super(VerticalResult, self)._effects_of(schema.part(name), self.party_model(m)) for m, name in parts]
+        return [each for of_party in own for each in of_party]
 
     def _released(self) -> np.ndarray:
         if self.model.shape[-1] == 0:

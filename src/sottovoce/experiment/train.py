@@ -42,11 +42,14 @@ def local_clients(
     check.of_kind("train", "federation", federation, Federation | VerticalFederation,
                   "Federation.from_arrays(X, y, groups)")  # fmt: skip
     task.check(federation.layout)
-    task = task.settled(federation)
+    data = task.objective.on(federation)
+    if data is not federation and isinstance(test, tuple) and len(test) == 2:
+        test = federation.with_ones(federation.rows_like_these("test", test[0])), test[1]
+    task = task.settled(data)
     folder = ledgers if isinstance(ledgers, Path) else None
     ledger = _open_ledgers(task.privacy, federation, streams, ledgers, run)
     try:
-        return CLIENTS[federation.layout].simulated(task, federation, ledger, streams, test, folder)
+        return CLIENTS[federation.layout].simulated(task, data, ledger, streams, test, folder)
     except Exception:
         if ledger is not None:
             ledger.close()

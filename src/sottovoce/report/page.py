@@ -60,6 +60,7 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
         ("privacy", "Privacy", joined(_promises(groups), _panels(spending, _spending_note(groups, spending)))),
         ("quality", "How good the model is", _quality(groups)),
         ("training", "How training went", _panels(progress, _training_notes(groups))),
+        *(("model", "The model", shown) for shown in [_models(groups)] if shown),
         ("traffic", "What was sent", _panels(traffic, element("p", _traffic(groups)))),
         ("repeat", "How to repeat it", joined(_repeat(group) for group in groups)),
     )
@@ -321,6 +322,21 @@ def _training_notes(groups: Sequence[Repetitions]) -> Markup:
             "covers it. --released-only leaves it out."
         )
     return joined(element("p", each, class_="quiet") for each in notes)
+
+
+def _models(groups: Sequence[Repetitions]) -> Markup:
+    """By how much each column and level changes a score, of runs that keep a schema."""
+    known = [group for group in groups if group.first.schema is not None and group.first.model.ndim == 1]
+    tables = [
+        table(["column", "for", "change"], [[each.column, each.what, f"{each.change:+.4g}"] for each in own],
+              f"{group.name}: score of {name}")
+        for group in known if group.first.model.size for name, own in group.first.effects().items()
+    ]  # fmt: skip
+    note = (
+        "By how much a score changes: for one unit of a number, or for a level next to the mean of all levels. Changes "
+        "belong to a row before it is divided by its length, and are as noisy as the model."
+    )
+    return joined(element("p", note), tables) if tables else joined()
 
 
 def _traffic(groups: Sequence[Repetitions]) -> str:

@@ -11,7 +11,7 @@ from sottovoce.core.check import Fraction, NoGuarantee, Positive
 from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
 from sottovoce.core.vouched import vouched
 from sottovoce.privacy.events import Event, Relation
-from sottovoce.privacy.modes.base import PrivacyMode
+from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
 
 if TYPE_CHECKING:
     from sottovoce.privacy.calibration import AnswerShape
@@ -90,6 +90,7 @@ class ProvenColumns(PrivacyMode):
         unit, bound = cast(tuple[str | None, float | None], (self.unit, self.bound))
         check.require(unit is not None, who, "needs unit, what is hidden: 'record', 'column' or 'party'")
         check.require(bound is not None, who, f"needs bound, {_BOUNDS['bound']}")
+        explain_infinity(who, self.epsilon)
         check.fields(self)
         needs = {
             "column_bound": self.variant == "ridge" and self.unit == "column",
@@ -134,7 +135,7 @@ class ProvenColumns(PrivacyMode):
         if asks.kinds != ("fit",):
             kinds = ", ".join(map(repr, asks.kinds))
             raise NoGuarantee(f"ProvenColumns: there is no proof for a method that asks for {kinds}; use admm-sharing")
-        ridge = vouched(penalty) and penalty.smooth and penalty.strong > 0 and penalty.curvature == penalty.strong
+        ridge = vouched(penalty) and penalty.ridge and penalty.strong > 0
         if self.variant == "ridge" and not ridge:  # the one of ours with these constants is L2
             raise NoGuarantee(
                 f"ProvenColumns: variant 'ridge' is proven for an L2 penalty, got {penalty!r}; use L2, or "
