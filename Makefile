@@ -23,7 +23,7 @@ test: $(VENV)/.test-ready $(if $(TORCH),$(VENV)/.torch-ready) $(if $(MACHINES),$
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	SOTTOVOCE_MACHINES=$(MACHINES) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	SOTTOVOCE_MACHINES=$(MACHINES) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 # Resumes where it stopped; the table is docs/speed.md. Peers get environments of their own (about 6 GB).
 bench: $(VENV)/.demo-ready

@@ -20,8 +20,6 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.problems.rows import Rows
 from tests.local import assemble
 
-pytestmark = pytest.mark.xdist_group("speed")
-
 
 def slip(task: Callable[[], Any], against: Callable[[], Any], most: float) -> float:
     """How many times longer `task` takes; measured again with more patience if that is above `most`."""
