@@ -83,7 +83,7 @@ def compare(
     name: str, split: list[int], scale: float, epochs: int, batch: int, steps: list[float], lam: float = 1.0
 ) -> tuple[Curves, Curves]:
     """Curves of test loss, and the levels of the baselines."""
-    data = datasets.load(name)
+    data = datasets.load(name, **({"encoding": "binary"} if name == "a9a" else {}))
     assert data.test is not None
     federation = sv.VerticalFederation.from_columns(data.X / scale, data.y, split)
     test, goal = (cut(data.test[0] / scale, split), data.test[1]), sv.Objective(sv.Logistic(), sv.L2(lam), scale="sum")

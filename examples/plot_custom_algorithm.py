@@ -18,22 +18,15 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.auditing.audit import audit, worst_case
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Nothing, Site
 from sottovoce.report.style import styles
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(Arrays):
     w: Array
 
 
-@dataclass(frozen=True)
-class Nothing:
-    """A client remembers nothing."""
-
-
-@dataclass(frozen=True)
-class Vote:
+class Vote(Arrays):
     signs: Array
 
 
@@ -52,9 +45,6 @@ class SignVote(Algorithm[Model, Nothing, Model, Vote]):
 
     def init_server(self, hub: Hub) -> Model:
         return Model(hub.zeros.copy())
-
-    def init_client(self, site: Site) -> Nothing:
-        return Nothing()
 
     def broadcast(self, server: Model, hub: Hub) -> Model:
         return server

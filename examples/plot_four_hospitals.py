@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 import sottovoce as sv
 from sottovoce.problems import data as datasets
 
-heart = datasets.load("heart")
+heart = datasets.load("heart", encoding="raw")
 ranges = [(0, 100), (0, 1), (1, 4), (0, 250), (0, 650), (0, 1), (0, 2), (0, 250), (0, 1), (-3, 7)]
 scaled = sv.PublicScaler(ranges).fit_transform(heart.X)
 X, y = np.column_stack([scaled, np.ones(len(scaled))]) / np.sqrt(11), heart.y

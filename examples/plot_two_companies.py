@@ -17,7 +17,7 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.problems import data as datasets
 
-adult = datasets.load("adult")
+adult = datasets.load("adult", encoding="one-hot")
 home = np.array([name.startswith(("marital", "relationship", "race", "sex", "native")) for name in adult.feature_names])
 X, y, X_test, y_test = datasets.split(adult.X, adult.y, test=10_000, seed=0)
 

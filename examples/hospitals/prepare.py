@@ -36,7 +36,7 @@ def scaled(X: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
 
 
 def main(folder: Path) -> None:
-    heart = datasets.heart()
+    heart = datasets.heart("raw")
     assert heart.groups is not None
     X = scaled(heart.X, heart.feature_names)
     header = ",".join([*heart.feature_names, "constant", "ill"])

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Array
 from sottovoce.core.random.streams import Draw
 
@@ -41,7 +40,7 @@ class Local:
         if not isinstance(value, Sequence):
             return value
         if self.who is None:
-            raise InvalidInput("Solver: one number per client needs solve(..., who=site.who)")
+            raise check.InvalidInput("Solver: one number per client needs solve(..., who=site.who)")
         last = int(self.who.max())
         check.require(last < len(value), "Solver", f"needs one number for each of {last + 1} clients", len(value))
         return np.asarray(value)[self.who][:, None]
@@ -155,7 +154,7 @@ class Noisy(Gradient):
 
     def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:
         if local.rng is None:
-            raise InvalidInput("Noisy: needs random numbers, solve(..., rng=site.rng)")
+            raise check.InvalidInput("Noisy: needs random numbers, solve(..., rng=site.rng)")
         new, memory = super().advance(w, memory, g, local)
         return new + local.pick(self.noise_std) * local.rng.normal(new.shape[-1]), memory
 
@@ -227,6 +226,6 @@ def _each(value: ArrayLike) -> list[float]:
 def _finite(smooth: Array | float, solver: Solver, instead: str) -> Array | float:
     if np.isfinite(smooth).all():
         return smooth
-    raise InvalidInput(
+    raise check.InvalidInput(
         f"{type(solver).__name__}: the step needs a public bound on row lengths ({check.ROW_BOUND}), or give {instead}"
     )

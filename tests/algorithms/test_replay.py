@@ -60,10 +60,10 @@ def messages(algorithm: Method, federation: Any, privacy: Any, tape: Tape) -> li
     return [*seen, outcome.model, *([place.models(8)] if isinstance(place, LocalParties) else [])]
 
 
-# Noise on arg-mins is Gaussian and seeded, or refused before training: see privacy/test_door.py.
+# Noise on arg-mins and moments is Gaussian, or refused before training: see privacy/test_door.py.
 GAUSSIAN_ONLY = {name for name in PROVEN if set(CASES[name].algorithm.asks().kinds) & {"argmin", "moments"}}
 ROW_UNITS = [unit for unit, privacy in UNITS.items() if isinstance(privacy, Proven)]
-PAIRS = [(n, u) for n in PROVEN for u in ROW_UNITS if not (n in GAUSSIAN_ONLY and u in ("laplace", "secure"))]
+PAIRS = [(n, u) for n in PROVEN for u in ROW_UNITS if not (n in GAUSSIAN_ONLY and u == "laplace")]
 PAIRS += [(n, u) for n, c in VERTICAL.items() for u in UNITS if "proven" in c.algorithm.modes and u not in ROW_UNITS]
 
 

@@ -313,6 +313,13 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     "moments charged as removed": (
         calibration, "moments_steps", as_removed(), Moments(), "secure", "noise that the code states",
     ),
+    "half the noise on the end of local steps": (
+        mechanisms, "noised", less_secure(), FedEPM(variant="P"), "secure", SIZE,
+    ),
+    "half the grid for the end of local steps": (
+        calibration, "difference_steps", half_of(mechanisms.difference_steps), FedEPM(variant="P"), "secure",
+        "noise that the code states",
+    ),
     "uploads not clipped": (
         client, "clip_rows", lambda vectors, bound: vectors, SGD, "client", "what one record (or unit) changes",
     ),

@@ -297,7 +297,7 @@ def test_an_error_of_our_own_asks_to_be_reported(here: Path, monkeypatch: pytest
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("two plus two is five")
 
-    monkeypatch.setattr(run_file, "train", broken)
+    monkeypatch.setattr(run_file, "run_task", broken)
     outcome = call("run", tiny(here))
     assert_refused(outcome, terminal.INTERNAL, "RuntimeError", "please report it", "SOTTOVOCE_DEBUG")
     assert "two plus two" not in outcome.output  # such an error may quote rows
@@ -355,7 +355,7 @@ def test_ctrl_c_before_the_first_round_leaves_nothing(here: Path, monkeypatch: p
     def pressed(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_file, "train", pressed)
+    monkeypatch.setattr(run_file, "run_task", pressed)
     outcome = call("run", tiny(here))
     assert outcome.exit_code == terminal.INTERRUPTED
     assert outcome.stderr == "Interrupted. Nothing was saved.\n"
@@ -393,7 +393,7 @@ def test_what_cannot_be_resumed(here: Path) -> None:
 def small_demo(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = tiny_tables()
     data = {**tables["data"], "csv": str(here.parent / "input" / "rows.csv")}
-    run = {"rounds": 3, "seed": 0, "engine": "numpy"}
+    run = {"seed": 0, "engine": "numpy"}
     monkeypatch.setattr(demo, "TABLES", {**demo.TABLES, "data": data, "run": run})
 
 
@@ -402,17 +402,17 @@ def test_demo_compares_saves_and_says_where(here: Path, monkeypatch: pytest.Monk
     outcome = call("demo", "--json", "--out", "shown")
     said = json.loads(outcome.stdout)
     assert outcome.stderr == ""
-    assert [method["method"] for method in said["methods"]] == ["optimum", "dp-admm", "dp-sgd"]
+    assert [method["method"] for method in said["methods"]] == ["optimum", "noisy-gd", "dp-admm", "dp-sgd"]
     for method in said["methods"][1:]:
         assert method["epsilon"] == pytest.approx(1.0, abs=1e-6)
         assert method["objective"] > said["methods"][0]["objective"]
-        assert saved.load_result(here / "shown" / method["method"]).rounds == 3
+        assert saved.load_result(here / "shown" / method["method"]).remarks == method["why"]
     assert {path.name for path in (here / "shown").iterdir()} == {
-        *("dp-admm", "dp-sgd", "optimum.npz", "comparison.json", "comparison.png"),
+        *("noisy-gd", "dp-admm", "dp-sgd", "optimum.npz", "comparison.json", "comparison.png"),
     }
     outcome = call("demo")
     assert outcome.exit_code == 0
-    for word in ("optimum", "dp-admm", "dp-sgd", "per record", "Saved in runs/demo-"):
+    for word in ("optimum", "noisy-gd", "dp-admm", "dp-sgd", "per record", "Constants by rule", "Saved in runs/demo-"):
         assert word in " ".join(outcome.stdout.split())
 
 
@@ -458,9 +458,9 @@ def test_run_says_what_is_not_for_release(tested: bool, here: Path) -> None:
 
 def test_the_demo_is_the_one_that_was_promised() -> None:
     assert demo.TABLES["data"] | {"clients": 100, "test": 5222, "name": "adult"} == demo.TABLES["data"]
-    assert demo.TABLES["privacy"] == {"mode": "proven", "epsilon": 1.0, "delta": 1e-5, "clip": 1.0}
-    assert demo.TABLES["run"]["rounds"] == 100
-    assert list(demo.METHODS) == ["dp-admm", "dp-sgd"]
+    assert demo.TABLES["privacy"] == {"mode": "proven", "epsilon": 1.0, "delta": 1e-5}
+    assert "rounds" not in demo.TABLES["run"]
+    assert list(demo.METHODS) == ["auto", "dp-admm", "dp-sgd"]
 
 
 def test_account_answers_three_questions() -> None:

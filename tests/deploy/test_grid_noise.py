@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.algorithms import DPSGD, Moments, MomentsThenGradients, NoisyGD
+from sottovoce.algorithms import DPSGD, FedEPM, FedPLT, FedSPDDP, Moments, MomentsThenGradients, NoisyGD
 from sottovoce.auditing.verify import verify
 from sottovoce.core.random import bits
 from sottovoce.deploy.node import Node
@@ -44,6 +44,9 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "moments": (Moments(), DISCRETE),
     "moments, add-remove": (Moments(), ADD_REMOVE),
     "moments-then-gradients": (MomentsThenGradients(), DISCRETE),
+    "admm": (CASES["admm"].algorithm, DISCRETE),
+    "fedepm, local steps": (FedEPM(variant="P"), ADD_REMOVE),
+    "fedspd-dp, local steps": (FedSPDDP(variant="P"), DISCRETE),
 }
 
 
@@ -59,6 +62,14 @@ def test_simulator_and_node_give_the_same_integers(name: str, tmp_path: Path) ->
     assert "repeatable" in result.guarantee.noise
     seeded = replace(privacy, noise="seeded")
     assert not np.array_equal(result.model, simulated(deployment(algorithm, seeded, made.task.rounds)).model)
+
+
+@pytest.mark.parametrize("algorithm", [FedEPM(variant="P"), FedSPDDP(variant="P"), FedPLT(local_steps=3, variant="B")])
+def test_hidden_local_steps_are_the_same_in_the_simulator_and_at_nodes(algorithm: Any, tmp_path: Path) -> None:
+    """How much noise a client adds depends on its own numbers alone, to the last bit."""
+    made = deployment(algorithm, SEEDED, 3)
+    result = serve(made, NAME, LocalPost(write_nodes(tmp_path)), tmp_path / "run")
+    assert np.array_equal(result.model, simulated(made).model)
 
 
 def test_parties_and_the_simulator_give_the_same_integers(tmp_path: Path) -> None:
@@ -79,7 +90,7 @@ def test_a_node_that_accepts_no_seed_refuses_seeded_integers(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["dp-sgd", "dp-sgd, fixed-size batches", "dp-sgd, Poisson batches", "moments",
-                                  "dp-sgd, unit client"])  # fmt: skip
+                                  "dp-sgd, unit client", "admm", "fedspd-dp, local steps"])  # fmt: skip
 def test_secure_noise_reaches_no_seeded_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither integers nor batches nor floating-point noise: whatever is drawn from a seed raises an error here."""
 

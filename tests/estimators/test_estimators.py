@@ -6,7 +6,6 @@ import pickle
 import re
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 import sottovoce as sv
-from sottovoce.algorithms import ADMM, DPSGD, ADMMSharing, FedSPDDP
+from sottovoce.algorithms import ADMM, DPSGD, ADMMSharing
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee, PrivacyWarning
 from sottovoce.estimators.scalers import RowClipper
 from sottovoce.ledger.file import FileLedger
-from sottovoce.planning import forecast as plan
 from sottovoce.privacy import accounting
 from sottovoce.problems.losses import SmoothedHinge, Softmax
+from sottovoce.rules import PublicNumbers, choose
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*will be clipped away")  # most rows here are known to be short
 RNG = np.random.default_rng(5)
@@ -130,11 +129,10 @@ def test_without_noise_it_is_logistic_regression(y: np.ndarray, intercept: bool)
     assert np.allclose(model.decision_function(X), other.decision_function(wide), atol=1e-4)
 
 
-def test_every_owner_counts_the_same() -> None:
+def test_every_record_counts_the_same() -> None:
     groups = np.where(np.arange(400) < 50, "small", "large")
     model = sv.FederatedClassifier(**EXACT, penalty=sv.L2(0.01), fit_intercept=False).fit(X, Y, groups=groups)
-    weight = np.where(groups == "small", 1 / 100, 1 / 700)
-    other = LogisticRegression(C=100.0, fit_intercept=False, tol=1e-10).fit(X, Y, sample_weight=weight)
+    other = LogisticRegression(C=1 / (0.01 * 400), fit_intercept=False, tol=1e-10).fit(X, Y)
     assert np.allclose(model.coef_, other.coef_, atol=2e-5)
 
 
@@ -182,7 +180,8 @@ def test_preparation_is_applied_before_predicting() -> None:
 def test_the_budget_is_what_was_asked_for() -> None:
     model = sv.FederatedClassifier(epsilon=0.7, **QUICK).fit(X, Y, groups=OWNER)
     assert model.guarantee_.epsilon == pytest.approx(0.7, rel=1e-6)
-    assert (model.guarantee_.delta, len(model.guarantee_.epsilon_of_client), model.rounds_) == (1e-4, 3, 5)
+    assert (model.guarantee_.delta, len(model.guarantee_.epsilon_of_client)) == (1e-4, 3)
+    assert model.rounds_ <= 5
     own = sv.FederatedClassifier(DPSGD(), privacy=sv.Proven(0.5, 1e-3, 2.0, relation="add-remove"), **QUICK)
     assert own.fit(X, Y, groups=OWNER).guarantee_.epsilon == pytest.approx(0.5, rel=1e-6)
     published = sv.FederatedClassifier(epsilon=0.5, privacy="published", **QUICK).fit(X, Y, groups=OWNER)
@@ -262,63 +261,76 @@ def test_what_ranges_cost_is_missing_from_training() -> None:
     assert noise(sv.PrivateScaler(0.9, 1e-5)) / noise() == pytest.approx(expected, rel=0.3)
 
 
-def test_the_plan_chooses_method_rounds_and_clip(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def choose(problem: Any) -> Any:
-        asked.append(problem)
-        return SimpleNamespace(algorithm=DPSGD(step=0.5), rounds=7, privacy=sv.Proven(9.0, 1e-9, 0.3))
-
-    monkeypatch.setattr(plan, "choose", choose)
-    model = sv.FederatedClassifier("auto", epsilon=0.7, prepare=RowClipper(2.0), **QUICK)
-    model.fit(X, Y, groups=OWNER)
-    (problem,) = asked
-    assert list(problem.sizes) == [OWNER.tolist().count(name) for name in ("north", "south", "west")]
-    assert problem.features == 4
-    assert problem.row_bound == pytest.approx(np.sqrt(5))
-    assert (problem.epsilon, problem.delta, problem.unit) == (0.7, 1e-4, "record")
-    assert (model.algorithm_, model.rounds_) == (DPSGD(step=0.5), 7)
-    same: dict[str, Any] = QUICK | {"rounds": 7, "clip": 0.3}
-    by_hand = sv.FederatedClassifier(DPSGD(step=0.5), epsilon=0.7, prepare=RowClipper(2.0), **same)
+def test_a_rule_chooses_method_rounds_and_clip() -> None:
+    options: dict[str, Any] = QUICK | {"rounds": None, "epsilon": 0.7, "prepare": RowClipper(2.0)}
+    model = sv.FederatedClassifier("auto", **options).fit(X, Y, groups=OWNER)
+    length = float(np.sqrt(5))  # of a row of length 2 with its intercept
+    public = PublicNumbers(400, 3, 4, 0.7, 1e-4, row_bound=length, largest=OWNER.tolist().count("west"))
+    expected = choose(public)
+    assert (model.algorithm_, model.rounds_, model.chosen_) == (expected.algorithm, expected.rounds, expected.chosen)
+    assert model.result_.config["privacy"]["clip"] == pytest.approx(length / 2)
+    assert model.result_.config["choice"]["why"] in expected.words()
+    same: dict[str, Any] = options | {"rounds": model.rounds_, "clip": expected.clip}
+    by_hand = sv.FederatedClassifier(expected.algorithm, **same)
     assert np.array_equal(model.coef_, by_hand.fit(X, Y, groups=OWNER).coef_)
     assert model.guarantee_.epsilon == pytest.approx(0.7, rel=1e-6)
 
 
-def test_the_plan_is_for_what_ranges_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The squared mu of Gaussians add up; what a plan is asked about is the rest."""
-    asked: list[float] = []
+def test_auto_is_the_default_and_asks_for_at_most_the_stated_rounds() -> None:
+    options: dict[str, Any] = {"epsilon": 50.0, "delta": 1e-4, "prepare": RowClipper(1.0), "random_state": 0}
+    models = [sv.FederatedClassifier(**options, rounds=rounds) for rounds in (9, None)]
+    assert models[0].algorithm == "auto"
+    few, free = (model.fit(X, Y, groups=OWNER) for model in models)
+    assert (few.rounds_, few.algorithm_.name) == (9, "noisy-gd")
+    assert free.algorithm_.name == "moments-then-gradients"
 
-    def choose(problem: Any) -> Any:
-        asked.append(problem.epsilon)
-        return SimpleNamespace(algorithm=DPSGD(), rounds=2, privacy=sv.Proven(1.0, 1e-4, 0.3))
 
-    monkeypatch.setattr(plan, "choose", choose)
+def test_a_method_that_is_named_alone_gets_its_constants_by_rule() -> None:
+    options: dict[str, Any] = QUICK | {"prepare": RowClipper(2.0)}
+    ruled = sv.FederatedClassifier("dp-sgd", **(options | {"rounds": None})).fit(X, Y, groups=OWNER)
+    assert ruled.chosen_ is not None
+    assert ruled.algorithm_ == choose(PublicNumbers(400, 3, 4, 1.0, 1e-4, row_bound=np.sqrt(5)), "dp-sgd").algorithm
+    stated = sv.FederatedClassifier("dp-sgd", **options).fit(X, Y, groups=OWNER)
+    assert (stated.algorithm_, stated.chosen_) == (DPSGD(), None)
+
+
+def test_the_rule_is_for_what_ranges_leave() -> None:
+    """The squared mu of Gaussians add up; what a rule is asked about is the rest."""
     many, y, groups = np.repeat(X, 30, axis=0), np.repeat(Y, 30), np.arange(12_000) % 3
+    noises = []
     for steps in (sv.PublicScaler((-1, 1)), sv.PrivateScaler(0.9, 1e-5)):
         options: dict[str, Any] = QUICK | {"delta": 1e-5, "prepare": steps}
-        sv.FederatedClassifier("auto", **options).fit(many, y, groups=groups)
-    whole, ranges, left = (accounting.gaussian_mu(epsilon, 1e-5) for epsilon in (1.0, 0.9, asked[1]))
-    assert asked[0] == 1.0
-    assert left == pytest.approx(np.sqrt(whole**2 - ranges**2), rel=1e-6)
+        model = sv.FederatedClassifier("auto", **options).fit(many, y, groups=groups)
+        assert model.chosen_ is not None
+        noises.append(float(model.chosen_.why.split("s = ")[1].split(",")[0]))
+    whole, ranges = (accounting.gaussian_mu(epsilon, 1e-5) for epsilon in (1.0, 0.9))
+    assert noises[1] / noises[0] == pytest.approx(whole / np.sqrt(whole**2 - ranges**2), rel=0.01)
 
 
-def test_the_plan_knows_when_noise_will_be_secure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then it leaves out the methods that hide their local steps: there is no proof for them."""
-    asked: list[bool] = []
-    hidden = FedSPDDP(local_steps=5, variant="P")
+def test_probabilities_are_less_sure_for_the_noise_in_the_model() -> None:
+    model = sv.FederatedClassifier(prepare=RowClipper(2.0), **QUICK).fit(X, Y, groups=OWNER)
+    assert model.chosen_ is not None
+    assert 0 < model.chosen_.calibration < 1
+    log_odds = np.log(model.predict_proba(X)[:, 1] / model.predict_proba(X)[:, 0])
+    np.testing.assert_allclose(log_odds, model.chosen_.calibration * model.decision_function(X), rtol=1e-9)
+    prepared = np.column_stack([model._steps.apply(X), np.ones(len(X))])
+    np.testing.assert_allclose(model.result_.predict_proba(prepared), model.predict_proba(X), rtol=1e-12)
 
-    def choose(problem: Any) -> Any:
-        asked.append(problem.secure)
-        chosen = DPSGD() if problem.secure else hidden
-        return SimpleNamespace(algorithm=chosen, rounds=2, privacy=sv.Proven(1.0, 1e-4, 0.3))
 
-    monkeypatch.setattr(plan, "choose", choose)
-    for noise in ("seeded", "secure"):
-        privacy = sv.Proven(1.0, 1e-4, 1.0, noise=noise)
-        model = sv.FederatedClassifier("auto", privacy=privacy, row_bound=100.0, engine="numpy", random_state=0)
-        model.fit(X, Y, groups=OWNER)
-        assert model.guarantee_.noise.startswith("discrete") == (noise == "secure")
-    assert asked == [False, True]
+def test_the_intercept_leans_on_a_public_base_rate_where_noise_exceeds_signal() -> None:
+    """By logit(p) d s²/(d s² + 0.02), whatever the rows say; and nowhere else."""
+    options: dict[str, Any] = QUICK | {"epsilon": 0.02, "prepare": RowClipper(1.0)}
+    plain = sv.FederatedClassifier(**options).fit(X, Y, groups=OWNER)
+    leaning = sv.FederatedClassifier(base_rate=0.1, **options).fit(X, Y, groups=OWNER)
+    assert plain.chosen_ is not None
+    assert "with 400 records at epsilon = 0.02 a constant prediction may do as well" in plain.chosen_.warning
+    assert plain.chosen_.warning in repr(plain.result_)
+    spread = 4 * PublicNumbers(400, 3, 4, 0.02, 1e-4).noise ** 2
+    expected = -np.log(9) * spread / (spread + 0.02)
+    assert leaning.algorithm_.lean == pytest.approx(expected, rel=1e-9)  # type: ignore[attr-defined]
+    options["epsilon"] = 20.0
+    same = [sv.FederatedClassifier(base_rate=rate, **options).fit(X, Y, groups=OWNER) for rate in (None, 0.1)]
+    assert np.array_equal(same[0].intercept_, same[1].intercept_)
 
 
 def test_other_settings_other_noise() -> None:
@@ -565,10 +577,10 @@ def refused(**options: Any) -> sv.FederatedClassifier:
         ({"privacy": "none", "ledgers": "folder"}, "ledgers are for privacy 'proven'"),
         ({"row_bound": 0.1}, "row_bound promises that no row is longer"),
         ({"earlier_steps": "none"}, "unknown earlier_steps 'none'"),
-        ({"algorithm": "auto"}, "algorithm='auto' has to know how long rows are"),
-        ({"algorithm": "auto", "privacy": "none"}, "algorithm='auto' is for privacy 'proven'"),
+        ({"base_rate": 1.5}, "base_rate must lie in (0, 1)"),
+        ({"base_rate": 0.1, "fit_intercept": False}, "base_rate needs fit_intercept=True"),
+        ({"privacy": sv.Proven(1.0, 0.0, 1.0, mechanism="laplace")}, "rules: are for Gaussian noise, got 'laplace'"),
         ({"rounds": 0}, "rounds must be a whole number >= 1"),
-        ({"clip": None}, "needs clip, unless it follows from the loss and a bound on rows"),
         ({"epsilon": "1"}, "epsilon must be a number > 0, got '1'"),
         ({"delta": None}, "delta must be a number and lie in (0, 1), got None"),
         ({"classes": "ill"}, "classes must be a list of labels, such as ['ill', 'well'], got 'ill'"),

@@ -218,10 +218,10 @@ def test_the_example_is_the_face_of_the_library() -> None:
     assert example.task.objective == sv.Objective(sv.Logistic(), penalty=sv.L2(1e-6), scale="mean")
     assert example.settings.name == "adult"
     federation, test = rows_of(example.data()), example.data().test
-    assert (federation.n, federation.X.shape, set(federation.sizes)) == (100, (40_000, 104), {400})
+    assert (federation.n, federation.X.shape, set(federation.sizes)) == (100, (40_000, 148), {400})
     assert federation.row_bound == 1.0
     assert test is not None
-    assert test[0].shape == (5222, 104)
+    assert test[0].shape == (5222, 148)
 
 
 # ------------------------------------------------------------------------------------------------------ what is refused
@@ -247,7 +247,7 @@ DATA = tiny_tables()["data"]
 WRONG = {
     "algorithm unknown": ({"algorithm": {"name": "dp-adm"}}, "unknown algorithm 'dp-adm'. Did you mean 'dp-admm'?"),
     "algorithm not text": ({"algorithm": {"name": 3}}, "unknown algorithm 3"),
-    "algorithm missing": ({"algorithm": {"rho": 0.1}}, "[algorithm]: needs name = one of admm"),
+    "algorithm missing": ({"algorithm": {"rho": 0.1}}, "[algorithm]: needs name = one of auto, admm"),
     "key unknown": ({"algorithm": {"name": "admm", "roh": 1.0}}, "[algorithm]: unknown key 'roh'. Did you mean 'rho'?"),
     "rho negative": ({"algorithm": {"name": "dp-admm", "rho": -1.0}}, "rho must be > 0, got -1.0"),
     "rho text": ({"algorithm": {"name": "admm", "rho": "big"}}, "[algorithm]: rho must be a number, got 'big'"),
@@ -282,7 +282,11 @@ WRONG = {
     "k 0": ({"participation": {"name": "k-of-n", "k": 0}}, "[participation]: KOfN: k must be a whole number >= 1"),
     "seed -1": ({"run": {"rounds": 1, "seed": -1}}, "tiny.toml, [run]: seed must be a whole number >= 0, got -1"),
     "clients 0": ({"data": {**DATA, "clients": 0}}, "tiny.toml, [data]: clients must be a whole number >= 1, got 0"),
-    "no rounds": ({"run": {"seed": 1}}, "[run]: this table needs rounds = ..."),
+    "no rounds": ({"run": {"seed": 1}}, "[run]: needs rounds, as the constants of dp-admm are given"),
+    "a base rate without an intercept": (
+        {"algorithm": {"name": "auto", "base_rate": 0.3}},
+        "[algorithm]: a base_rate needs rows with a constant column. Give a [schema], whose rows have one",
+    ),
     "rounds 0": ({"run": {"rounds": 0}}, "rounds must be a whole number >= 1, got 0"),
     "engine unknown": ({"run": {"rounds": 1, "engine": "nunpy"}}, "unknown engine 'nunpy'. Did you mean 'numpy'?"),
     "a name that leaves the folder": ({"run": {"rounds": 1, "name": "../x"}}, "name must be letters"),
@@ -673,7 +677,7 @@ def test_an_experiment_is_the_same_run_as_the_call(folder: Path) -> None:
     same = sv.train(
         sv.DPADMM(rho=0.1),
         data.federation,
-        sv.Objective(sv.Logistic(), penalty=sv.L2(0.01)),
+        sv.Objective(sv.Logistic(), penalty=sv.L2(0.01), scale="records"),
         rounds=6,
         privacy=sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0),
         seed=1,
@@ -682,6 +686,26 @@ def test_an_experiment_is_the_same_run_as_the_call(folder: Path) -> None:
     )
     np.testing.assert_array_equal(result.model, same.model)
     assert result.config == todo.described()
+
+
+@pytest.mark.parametrize("algorithm", [None, {"name": "auto"}, {"name": "dp-sgd"}])
+def test_what_a_rule_chooses_is_written_out_and_read_back(folder: Path, algorithm: dict[str, Any] | None) -> None:
+    tables = tiny_tables(privacy={"mode": "proven", "epsilon": 1.0, "delta": 1e-5}, run={"seed": 1, "engine": "numpy"})
+    tables["data"] |= {"row_bound": 2.0, "shorten": True}
+    tables.pop("algorithm")
+    (folder / "tiny.toml").write_text(to_toml(tables | ({} if algorithm is None else {"algorithm": algorithm})))
+    todo = load(folder / "tiny.toml")
+    result = todo.train()
+    asked = "auto" if algorithm is None else algorithm["name"]
+    assert result.config["choice"]["rule"] == asked
+    assert result.config["algorithm"]["name"] == ("noisy-gd" if asked == "auto" else asked)
+    assert (result.config["privacy"]["clip"], result.config["objective"]["scale"]) == (1.0, "records")
+    assert "step" in result.config["choice"]["why"]
+    (folder / "again.toml").write_text(to_toml(result.config))
+    again = load(folder / "again.toml")
+    assert again.task.rule is None
+    assert again.described() == result.config
+    np.testing.assert_array_equal(again.train().model, result.model)
 
 
 def test_a_run_on_arrays_is_described_without_its_rows(folder: Path) -> None:

@@ -11,7 +11,9 @@ import pytest
 import sottovoce as sv
 from sottovoce.core.check import InvalidInput
 from sottovoce.experiment import run_file
+from sottovoce.experiment.predict import predictions
 from sottovoce.experiment.saved import load_result
+from sottovoce.problems import data as datasets
 
 SCHEMA = sv.Schema(
     age=sv.Number(0, 100, knots=5, missing=True),
@@ -163,7 +165,7 @@ def test_rows_that_do_not_fit_are_refused(folder: Path) -> None:
         ('csv = "rows.csv"', 'csv = "rows.csv"\nlabels = ["sick", "healthy"]', "labels is stated by the"),
         ('csv = "rows.csv"', 'csv = "rows.csv"\nrow_bound = 2.0', "row_bound does not go with a"),
         ('csv = "rows.csv"', 'csv = "rows.csv"\nranges = {age = [0, 1]}', "ranges does not go with a"),
-        ('csv = "rows.csv"', 'name = "heart"', "goes with csv"),
+        ('csv = "rows.csv"', 'name = "heart"', "has a schema of its own"),
         ('"logistic"', '"squared"', "the squared loss needs a label with range"),
         ('"logistic"', '"softmax"\nclasses = 3', "must have 3 classes"),
         ('[schema.label]\ncolumn = "ill"\nclasses = ["healthy", "sick"]\n', "", "which column is the label"),
@@ -177,6 +179,40 @@ def test_what_does_not_go_together_is_refused(folder: Path, old: str, new: str, 
     (folder / "run.toml").write_text(text.replace(old, new))
     with pytest.raises(InvalidInput, match=message):
         run_file.load(folder / "run.toml").data()
+
+
+def raw_heart() -> tuple[pd.DataFrame, np.ndarray]:
+    plain = datasets.heart("raw")
+    return pd.DataFrame(plain.X, columns=list(plain.feature_names)), np.where(plain.y > 0, "ill", "healthy")
+
+
+@pytest.mark.parametrize("loss", [{"loss": "logistic"}, {"loss": "softmax", "classes": 2}])
+def test_a_run_on_a_named_set_keeps_its_schema_and_predicts_raw_rows(tmp_path: Path, loss: dict[str, Any]) -> None:
+    exact = {"privacy": {"mode": "none"}, "objective": {**loss, "scale": "records"}, "run": {"rounds": 50, "seed": 0}}
+    tables: Any = tomllib.loads(RUN) | {"data": {"name": "heart", "test": 0.25}, **exact}
+    experiment = run_file.build(tables, "heart.toml")
+    live = experiment.train()
+    saved = load_result(live.save(tmp_path / "out"))
+    frame, ill = raw_heart()
+    assert saved.schema == sv.Schema.bundled("heart")
+    np.testing.assert_array_equal(saved.predict_proba(frame), live.predict_proba(frame))
+    assert (saved.predict(frame) == ill).mean() > 0.75
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    assert predictions(saved, tmp_path / "new.csv")["prediction"] == live.predict(frame).tolist()
+    again = run_file.build(saved.config, "saved.toml")
+    assert again.described() == experiment.described()
+    np.testing.assert_array_equal(again.data().federation.X, experiment.data().federation.X)  # type: ignore[union-attr]
+
+
+def test_another_preparation_of_a_named_set_is_asked_for() -> None:
+    tables: Any = tomllib.loads(RUN) | {"data": {"name": "heart", "encoding": "raw"}}
+    data = run_file.build(tables, "heart.toml").data()
+    assert data.schema is None
+    assert data.federation.X.shape == (740, 10)  # type: ignore[union-attr]
+    tables["data"] = {"name": "heart", "split": [33, 33]}
+    tables |= {"algorithm": {"name": "admm-sharing"}, "privacy": {"mode": "none"}}
+    with pytest.raises(InvalidInput, match="split counts columns, and a schema encoded the rows"):
+        run_file.build(tables, "heart.toml").data()
 
 
 def test_no_value_is_in_an_error(folder: Path) -> None:

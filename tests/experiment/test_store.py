@@ -29,7 +29,7 @@ from tests.experiment.test_experiment import RECORD, ROWS, SPLIT, write_csv, wri
 
 FILES = {
     *(store.CONFIG, store.HISTORY, store.MODEL, store.GUARANTEE, store.GUARANTEE_TEXT),
-    *(store.SUMMARY, store.VERSIONS, store.CHARGES, store.MANIFEST),
+    *(store.SUMMARY, store.VERSIONS, store.CHARGES, store.MANIFEST, store.METRICS),
 }
 
 
@@ -89,7 +89,7 @@ def test_a_saved_run_is_read_back_as_it_was(tmp_path: Path, runs: int) -> None:
     again = load_result(path)
     np.testing.assert_array_equal(again.model, result.model)
     assert again.model.shape == ((2, 2) if runs else (2,))
-    for name in ("config", "guarantee", "rounds", "stopped", "objective", "history"):
+    for name in ("config", "guarantee", "rounds", "stopped", "objective", "history", "metrics"):
         assert getattr(again, name) == getattr(result, name), name
     np.testing.assert_array_equal(again.predict([[1.0, 0.0]]), result.predict([[1.0, 0.0]]))
 
@@ -159,9 +159,9 @@ def test_a_crash_while_saving_leaves_all_or_nothing(
             save(result, path)
         except Crash:
             crashed = True
-    # 9 files, the folder, the rename, the folder above: what comes later is not a crash any more
-    assert crashed == (call <= 12)
-    assert path.exists() == (call > 11)
+    # 10 files, the folder, the rename, the folder above: what comes later is not a crash any more
+    assert crashed == (call <= 13)
+    assert path.exists() == (call > 12)
     if path.exists():
         np.testing.assert_array_equal(load_result(path).model, result.model)
     else:  # what a crash left behind does not stand in the way
@@ -368,7 +368,7 @@ def test_a_checkpoint_folder_of_another_run_is_not_overwritten(tmp_path: Path, t
     assert names(path) == {store.CONFIG, store.CHECKPOINT}
 
 
-@pytest.mark.parametrize("call", range(1, 33, 3))
+@pytest.mark.parametrize("call", range(1, 36, 3))
 def test_a_crash_while_completing_leaves_a_run_to_resume_or_a_finished_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, todo: Experiment, call: int
 ) -> None:
@@ -380,8 +380,8 @@ def test_a_crash_while_completing_leaves_a_run_to_resume_or_a_finished_one(
         try:
             save(result, path)
         except Crash:
-            assert call <= 29  # 9 files of three steps each, the checkpoint, the folder
-    if call <= 28:
+            assert call <= 32  # 10 files of three steps each, the checkpoint, the folder
+    if call <= 31:
         assert_same(resumed(path), result)
         save(result, path)
     assert_same(load_result(path), result)

@@ -62,6 +62,7 @@ SPENT: list[tuple[dict[Event, int], float]] = [
     ({Event("gaussian", 2.35, rate=10 / 326, **POISSON): 500}, 1e-4),  # type: ignore[arg-type]
     ({Event("gaussian", 0.5, rate=0.05, **POISSON): 20}, 1e-5),  # type: ignore[arg-type]
     ({Event("gaussian", 30.0, rate=0.9, **POISSON): 300}, 1e-5),  # type: ignore[arg-type]
+    ({Event("gaussian", 0.3, rate=0.25, **POISSON): 3}, 1e-3),  # type: ignore[arg-type]
     (
         {
             Event("gaussian", 3.0, rate=0.1, **POISSON): 30,  # type: ignore[arg-type]

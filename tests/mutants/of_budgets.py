@@ -148,7 +148,7 @@ MUTANTS = (
     Mutant(
         "client-as-record",
         "Answers that protect a whole client are charged as if they protected a record.",
-        "privacy/modes.py",
+        "privacy/modes/rows.py",
         'return "replace-client" if self.unit == "client" else self.relation',
         "return self.relation",
         near("privacy/test_door", "client_level"),

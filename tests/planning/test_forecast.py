@@ -2,30 +2,33 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
-from sottovoce.algorithms import DPSGD, FedPLT
+from sottovoce import rules
+from sottovoce.algorithms import ALGORITHMS, DPSGD, FedPLT
 from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput
 from sottovoce.experiment import run_file
 from sottovoce.experiment.tables import read_tables, to_toml
 from sottovoce.planning import forecast, synthetic, words
 from sottovoce.planning import problem as problems
-from sottovoce.planning.problem import GOAL, Plan, Problem, Setting, Trial
-from sottovoce.privacy import accounting
+from sottovoce.planning.problem import GOAL, Plan, Problem, Setting
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.losses import Logistic, Softmax, Squared
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
+from sottovoce.rules import Chosen, PublicNumbers
 
 SIZES, FEATURES = (30,) * 4, 3
 BUDGET: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-3}
-GOALS = [Objective(Logistic()), Objective(Softmax(3)), Objective(Squared())]
+GOALS = [Objective(loss, scale="records") for loss in (Logistic(), Softmax(3), Squared())]
 
 
 def choose(**known: Any) -> Plan:
@@ -33,11 +36,10 @@ def choose(**known: Any) -> Plan:
 
 
 @pytest.fixture(autouse=True)
-def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real grid with a tenth of its rounds: every stage runs, none takes long."""
-    monkeypatch.setattr(forecast, "ROUNDS", (1, 3, 10, 30))
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few test rows, and three methods beside the chosen one; `test_every_method_is_tried` has all."""
     monkeypatch.setattr(synthetic, "TEST_ROWS", 400)
-    forecast._plans.clear()
+    monkeypatch.setattr(forecast, "METHODS", ("auto", "noisy-gd", "dp-sgd", "dp-admm", "moments"))
     forecast._world.cache_clear()
 
 
@@ -47,14 +49,22 @@ def test_synthetic_rows_are_as_hard_as_asked_and_as_long_as_promised(goal: Objec
         world = synthetic.world(goal, [300, 200], 4, row_bound=2.0, best=0.8, seed=1, spectrum=spectrum)
         assert world.federation.sizes.tolist() == [300, 200]
         np.testing.assert_allclose(np.linalg.norm(world.federation.X, axis=1), 2.0, rtol=1e-8)
-        truth = world.truth.max(axis=1).mean() if goal.loss.classification else world.truth.var()
+        truth = world.truth.max(axis=1).mean() if goal.loss.classification else 9 * world.truth.var()
         assert truth == pytest.approx(0.8, abs=0.05 if goal.loss.classification else 0.2)
         reached = world.quality(world.optimum())
         assert 0.7 < reached <= 0.8 + (0.001 if goal.loss.classification else 0.05)
         assert world.quality(0 * world.optimum()) < 0.65
 
 
-def test_quality_is_what_drawn_labels_say_on_average() -> None:
+def test_classes_are_balanced_as_asked_and_as_hard() -> None:
+    world = synthetic.world(GOALS[0], [3000], 4, 1.0, 0.9, seed=1, balance=0.2)
+    assert world.truth[:, 1].mean() == pytest.approx(0.2, abs=1e-6)
+    assert world.truth.max(axis=1).mean() == pytest.approx(0.9, abs=1e-6)
+    assert world.constant() == pytest.approx(0.8, abs=1e-6)
+    assert world.quality(world.optimum()) == pytest.approx(0.9, abs=0.01)
+
+
+def test_quality_and_auc_are_what_drawn_labels_say_on_average() -> None:
     goal = Objective(Logistic())
     world = synthetic.world(goal, [500], 4, 1.0, 0.8, seed=2)
     model = world.optimum() + np.array([3.0, 0.0, -2.0, 0.0])
@@ -62,46 +72,41 @@ def test_quality_is_what_drawn_labels_say_on_average() -> None:
     said = goal.loss.predict(goal.loss.scores(world.test, model))
     labels = np.where(rng.random((2000, len(world.test))) < world.truth[:, 1], 1.0, -1.0)
     assert (labels == said).mean() == pytest.approx(world.quality(model), abs=3e-3)
+    scores = goal.loss.scores(world.test, model)
+    drawn = np.mean([roc_auc_score(one, scores) for one in labels[:300]])
+    assert world.auc(model) == pytest.approx(drawn, abs=5e-3)
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.loss.name)
-def test_a_plan_is_ready_for_training_and_runs_as_a_file(goal: Objective) -> None:
+def test_a_plan_is_what_the_rules_choose_and_runs_as_a_file(goal: Objective) -> None:
     chosen = choose(objective=goal, **BUDGET)
     assert (chosen.privacy.epsilon, chosen.privacy.delta) == (4.0, 1e-3)
+    by_rule = rules.choose(PublicNumbers(120, 4, 3, 4.0, 1e-3, loss=goal.loss, largest=30))
+    assert (chosen.algorithm, chosen.rounds, chosen.setting.clip) == (by_rule.algorithm, by_rule.rounds, by_rule.clip)
     assert chosen.trials[0].setting == chosen.setting
     assert len(chosen.trials[0].qualities) == forecast.REPEATS
     tables = tomllib.loads(to_toml(chosen.tables()))
     task, settings = run_file.build_task(tables, "plan")
     assert (task.algorithm, task.privacy, task.objective) == (chosen.algorithm, chosen.privacy, goal)
     assert settings.rounds == task.rounds == chosen.rounds
-    event = chosen.privacy.plan(chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))[0]
-    answers = chosen.rounds * chosen.algorithm.asks().only.answers
-    assert chosen.noise_multiplier == event.noise_multiplier
-    assert accounting.epsilon({event: answers}, 1e-3) <= 4.0
-    if goal.loss.outputs > 1:  # hidden steps have no proof for several margins: left out, and said so
-        assert any(line.startswith("fed-plt") for line in chosen.left_out)
+    assert task.chosen == by_rule.chosen
+    events = chosen.privacy.plan(chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
+    assert chosen.noise_multiplier == events[-1].noise_multiplier
+
+
+def test_every_method_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the registry: what is proven for rows is tried, or it is said why not."""
+    monkeypatch.setattr(forecast, "METHODS", rules.METHODS)
+    chosen = choose(**BUDGET)
+    tried = {trial.setting.algorithm.name for trial in chosen.trials} | {said.split(":")[0] for said in chosen.left_out}
+    assert tried == {name for name, kind in ALGORITHMS.items() if kind.layout == "rows" and "proven" in kind.modes}
 
 
 def test_the_same_question_gets_the_same_answer_and_another_seed_its_own() -> None:
     first = words.to_dict(choose(**BUDGET))
-    forecast._plans.clear()
     forecast._world.cache_clear()
     assert words.to_dict(choose(sizes=list(SIZES), **BUDGET)) == first
     assert words.to_dict(choose(seed=1, **BUDGET))["tried"] != first["tried"]
-
-
-def test_fewest_rounds_among_what_is_good_enough() -> None:
-    def trial(rounds: int, quality: float) -> Trial:
-        return Trial(Setting(DPSGD(), rounds, 1.0), (quality,))
-
-    trials = [trial(100, 0.80), trial(30, 0.797), trial(10, 0.75), trial(3, 0.6)]
-
-    def rounds(target: float | None) -> list[int]:
-        return [each.setting.rounds for each in forecast._in_order(trials, target)]
-
-    assert rounds(None) == [30, 100, 10, 3]
-    assert rounds(0.7) == [10, 30, 100, 3]
-    assert rounds(0.9) == [30, 100, 10, 3]  # out of reach: as if there were none
 
 
 def test_fewer_rows_are_simulated_sizes_under_the_noise_that_all_will_have(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,13 +115,13 @@ def test_fewer_rows_are_simulated_sizes_under_the_noise_that_all_will_have(monke
     problem = Problem((100, 300), 3, 1.0, 1e-4, GOAL, "record", False, 1.0, 0.85, None, 0)
     assert problem.simulated_sizes == (50, 150)
     for method in (DPSGD(), FedPLT(variant="B")):
-        setting = Setting(method, 20, 0.5)
+        setting = Setting(method, 20, 0.5, Chosen("auto", ""))
         noises = []
         for privacy, sizes in (
             (problem.privacy(setting), problem.sizes),
             (problem.simulated_privacy(setting), problem.simulated_sizes),
         ):
-            event = privacy.plan(method.asks(), 20, np.array(sizes))[0]
+            event = privacy.plan(method.asks(), 20, np.array(sizes), row_bound=1.0)[0]
             noises.append(event.noise_multiplier / np.array(sizes))
         np.testing.assert_allclose(noises[1], noises[0], rtol=1e-6)
     whole = Problem((100, 300), 3, 1.0, 1e-4, GOAL, "client", False, 1.0, 0.85, None, 0)
@@ -125,15 +130,14 @@ def test_fewer_rows_are_simulated_sizes_under_the_noise_that_all_will_have(monke
 
 def test_a_budget_per_client_is_planned_with_clipped_uploads() -> None:
     chosen = choose(unit="client", **BUDGET)
-    assert chosen.algorithm.name == "dp-fedavg"
-    assert chosen.privacy == Proven(4.0, 1e-3, chosen.setting.clip, unit="client")
+    assert chosen.algorithm.name == "noisy-gd"
+    assert chosen.privacy == Proven(4.0, 1e-3, 0.25, unit="client")
 
 
-def test_secure_noise_is_planned_for_where_it_has_a_proof() -> None:
+def test_secure_noise_is_planned_for() -> None:
     chosen = choose(secure=True, **BUDGET)
     assert chosen.privacy.noise == "secure"
-    assert {trial.setting.algorithm.asks().only.kind for trial in chosen.trials} == {"gradient"}
-    event = chosen.privacy.plan(chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))[0]
+    event = chosen.problem.event(chosen.setting)
     assert event.mechanism == "discrete-gaussian"
     assert chosen.noise_multiplier == event.noise_multiplier
 
@@ -146,7 +150,15 @@ def test_a_target_that_cannot_be_reached_is_told() -> None:
     assert chosen.loss > 0.1
     easy = choose(epsilon=1000.0, delta=1e-3, target=0.7)
     assert words.to_dict(easy)["target_reached"] is True
-    assert easy.rounds <= chosen.rounds
+
+
+def test_what_a_constant_prediction_reaches_is_told() -> None:
+    chosen = choose(epsilon=0.05, delta=1e-3, balance=0.2, best=0.9)
+    said = " ".join(words.reasons(chosen))
+    assert "A constant prediction reaches 80.0%" in said
+    assert "with 120 records at epsilon = 0.05 a constant prediction may do as well" in said
+    assert "Expected AUC: " in said
+    assert words.to_dict(chosen)["constant"] == pytest.approx(0.8, abs=1e-3)
 
 
 def test_a_forecast_is_made_in_the_world_of_the_choice_and_in_others() -> None:
@@ -156,7 +168,8 @@ def test_a_forecast_is_made_in_the_world_of_the_choice_and_in_others() -> None:
     here = forecast._world(chosen.problem, "correlated")
     assert chosen.without_privacy == here.quality(here.optimum())
     for epsilon, quality in (chosen.curve[0], chosen.curve[-1]):
-        assert quality == np.mean(forecast._qualities(chosen.setting, here, chosen.problem, 2, epsilon))
+        other_budget = replace(chosen.problem, epsilon=epsilon)
+        assert quality == forecast._tried(other_budget.setting("auto"), here, other_budget, 2).mean
     other = forecast._world(chosen.problem, "independent")
     assert chosen.independent is not None
     assert chosen.independent[1] == other.quality(other.optimum()) != chosen.without_privacy
@@ -176,7 +189,8 @@ BAD = {
     "unit": ({"unit": "records"}, "Did you mean 'record'"),
     "best": ({"best": 0.4}, r"best must lie in \(0.5, 1\)"),
     "target": ({"target": 0.9}, "target must be below best"),
-    "scale": ({"objective": Objective(Logistic(), L2(1.0), "sum")}, "scale must be 'mean'"),
+    "scale": ({"objective": Objective(Logistic(), L2(1.0), "sum")}, "scale must be 'records'"),
+    "balance": ({"balance": 0.1}, "best must exceed 0.9, what a constant prediction reaches"),
 }
 
 

@@ -237,6 +237,16 @@ def test_delta_below_the_rounding_of_a_fourier_transform():
     assert epsilon({event: 100}, 1e-100) <= gaussian_epsilon(10 / 3, 1e-100) < math.inf
 
 
+@pytest.mark.parametrize("noise", [1e-3, 1e-6, 1e-12])
+def test_almost_no_noise_is_not_affordable_whatever_the_batches(noise: float) -> None:
+    """A server may name any noise. A huge cost is a number, never an overflow."""
+    for batches in ({"sampling": "poisson", "relation": "add-remove", "rate": 0.1},
+                    {"sampling": "fixed-size", "batch": 3, "size": 30}, {}):  # fmt: skip
+        event = Event("gaussian", noise, **batches)
+        assert affordable(event, 20.0, 1e-5) == 0
+        assert 1e4 < epsilon({event: 1}, 1e-5) < np.inf
+
+
 def test_huge_costs_are_not_computed_point_by_point():
     event = Event("gaussian", 0.1, "poisson", "add-remove", 0.5)
     assert 1e6 < epsilon({event: 10**6}, 1e-5) <= gaussian_epsilon(1e4, 1e-5)

@@ -459,12 +459,6 @@ def test_batches_have_the_stated_law(relation: Any, batch: float) -> None:
     assert (np.abs(answers.mean(axis=0) - exact) < 5 * spread).all()
 
 
-@pytest.mark.parametrize("noise", ["secure"])
-def test_no_discrete_noise_on_arg_mins(noise: Any) -> None:
-    with pytest.raises(NoGuarantee, match="not for 'argmin'"):
-        _site(ADMM(), sv.Proven(1.0, 1e-4, 1.0, noise=noise))
-
-
 @dataclasses.dataclass(frozen=True)
 class OwnCentre(FedAvg):
     """Releases around its own, un-noised model."""

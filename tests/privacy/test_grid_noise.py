@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import sottovoce as sv
-from sottovoce.algorithms import DPSGD, Moments, MomentsThenGradients, NoisyGD
+from sottovoce.algorithms import ADMM, DPSGD, FedEPM, Moments, MomentsThenGradients, NoisyGD
 from sottovoce.core import moments
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.contract import ProxSteps
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.bits import SeededBits
 from sottovoce.core.random.streams import Streams
@@ -35,6 +36,8 @@ PLANS: dict[str, tuple[Any, str]] = {
     "moments": (Moments(), "replace-one"),
     "moments, add-remove": (Moments(), "add-remove"),
     "moments, then gradients": (MomentsThenGradients(), "replace-one"),
+    "local steps": (FedEPM(variant="P"), "replace-one"),
+    "arg-mins": (ADMM(), "add-remove"),
 }
 
 
@@ -81,6 +84,10 @@ def test_the_scale_is_for_what_one_unit_moves_in_grid_steps() -> None:
     assert event.coordinates == moments.width(104, 104) == 104 + 104 * 105 // 2
     one = moments.sensitivity(math.sqrt(0.5), 0.5, True) / math.hypot(math.sqrt(0.5), 0.5)
     assert event.sensitivity == math.ceil(one * 2**24) + math.sqrt(event.coordinates)
+    for name in ("local steps", "arg-mins"):  # the grid is made for what one record changes, whatever the relation
+        _, _, (event,) = planned(name)
+        assert isinstance(event, GridEvent)
+        assert (event.sensitivity, event.coordinates) == (2**24 + 2 * math.sqrt(104), 104)
     whole = sv.Proven(1.0, 1e-5, 1.0, unit="client", noise="secure").plan(DPSGD().asks(), 20, SIZES, shape=SHAPE)
     assert isinstance(whole[0], GridEvent)
     assert (whole[0].sensitivity, whole[0].coordinates) == (2 * bound, 104)
@@ -142,6 +149,70 @@ def test_truncation_moves_integers_further_than_the_numbers_move() -> None:
     moved = np.linalg.norm((here - there).astype(float), axis=1).max()
     one = moments.sensitivity(kappa, 0.5, True) / math.hypot(0.5, kappa)
     assert math.ceil(one * mechanisms.GRID_STEPS) < moved <= math.ceil(one * mechanisms.GRID_STEPS) + math.sqrt(5)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 2.0**27, 2.0**33, 2.0**40])
+def test_integers_of_a_bounded_difference_are_as_close_as_stated(size: float, norm: int) -> None:
+    """Pairs of vectors of any size that are `change` apart, each coordinate chosen to be rounded apart the most."""
+    rng, tries, length, change = np.random.default_rng(7), 4000, 30, np.full((1, 1), 0.7371)
+    here = size * change * rng.uniform(-1, 1, (tries, length))
+    each = float(change[0, 0]) / (length if norm == 1 else math.sqrt(length))
+    there = here + each * (1 - 1e-15)
+    integers = [mechanisms.difference_to_grid(vectors, change).astype(float) for vectors in (here, there)]
+    assert all((np.abs(numbers) <= mechanisms.LARGEST_INTEGER).all() for numbers in integers)
+    moved = np.where(there - here <= each, integers[1] - integers[0], 0.0).max(axis=0)  # adding rounded some further
+    stated = mechanisms.difference_steps(length, norm)
+    assert np.linalg.norm(moved, ord=norm) <= stated
+    if size <= 1:  # the search is no idle one
+        assert np.linalg.norm(moved, ord=norm) > stated - 2 * (length if norm == 1 else math.sqrt(length))
+
+
+def test_truncation_moves_integers_of_a_difference_further_than_the_numbers_move() -> None:
+    """Without the steps for truncation the sensitivity would be too small: d coordinates that just miss a step."""
+    length = 10_000
+    here, there = np.full((1, length), 1.0 - 1e-9), np.full((1, length), 1.0 + 1e-9)
+    change = np.full((1, 1), float(mechanisms.GRID_STEPS))  # steps of 1
+    moved = mechanisms.difference_to_grid(there, change) - mechanisms.difference_to_grid(here, change)
+    assert np.linalg.norm(there - here) < 1e-6
+    assert np.linalg.norm(moved) == math.sqrt(length)
+    odd = mechanisms.difference_to_grid(np.array([[np.nan, np.inf, -np.inf]]), change)
+    assert odd.tolist() == [[0, 2**52, -(2**52)]]
+
+
+@pytest.mark.parametrize("name", ["local steps", "arg-mins"])
+@pytest.mark.parametrize("noise", ["discrete", "secure"])
+def test_bounded_differences_on_the_grid_are_the_exact_answers_plus_noise(name: str, noise: Any) -> None:
+    """Almost without noise they are the answers of an exact oracle; with noise, they lie on the grid."""
+    rng = np.random.default_rng(0)
+    federation = sv.Federation.from_arrays(
+        rng.uniform(-0.5, 0.5, (30, 3)), rng.choice([-1.0, 1.0], 30), np.repeat([0, 1], 15), row_bound=1.0
+    )
+    method: Any = PLANS[name][0]
+
+    def answer(privacy: Any) -> np.ndarray:
+        place = assemble(method, federation, goal(), privacy, Everyone(), 3, Streams(0), None, "numpy")
+        oracle = place.site(np.arange(2), np.ones(2, dtype=bool), 1).f
+        if name == "arg-mins":
+            return oracle.argmin(np.full((1, 3), 0.3), 2.0, 0.1)
+        steps = ProxSteps([3.0] * 4, [4.0] * 4, 0.3, 0.0, sv.L1(0.01), fresh=True)
+        return oracle.prox_steps(np.zeros((1, 3)), steps)
+
+    exact = answer(sv.NoPrivacy())
+    np.testing.assert_allclose(answer(sv.Proven(1e9, 1e-3, 1.0, noise=noise)), exact, atol=2e-3)
+    loud = answer(sv.Proven(0.01, 1e-5, 1.0, noise=noise))
+    assert np.abs(loud - exact).max() > 1
+
+
+def test_numbers_too_large_for_the_grid_are_refused_before_anything_is_charged() -> None:
+    federation = sv.Federation.from_arrays(np.eye(3), np.array([1, 1, -1.0]), np.zeros(3, int), row_bound=1.0)
+    privacy = sv.Proven(1.0, 1e-3, 1.0, noise="secure")
+    place = assemble(FedEPM(variant="P"), federation, goal(), privacy, Everyone(), 3, Streams(0), None, "numpy")
+    oracle = place.site(np.arange(1), np.ones(1, dtype=bool), 1).f
+    with pytest.raises(InvalidInput, match="rounding would show through noise beyond"):
+        oracle.prox_steps(np.full((1, 3), 1e9), ProxSteps([1.0], [2.0], 0.0, 0.0, sv.NoPenalty()))
+    assert place.ledger is not None
+    assert not place.ledger.spent(0)
 
 
 vectors = arrays(np.float64, st.tuples(st.integers(0, 6), st.integers(1, 5)), elements=st.floats())

@@ -159,7 +159,12 @@ def test_preconditions_are_enforced() -> None:
             Asks.every_round(kind="descent"),
             "no laplace noise",
         ),
-        (Logistic(), sv.Proven(1.0, 1e-5, 0.6, noise="secure"), Asks.every_round(kind="prox-steps"), "secure noise"),
+        (
+            Logistic(),
+            sv.Proven(1.0, 1e-5, 0.6, noise="secure"),
+            Asks.every_round(kind="descent"),
+            "no secure",
+        ),
     ]
     for loss, mode, asks, message in cases:
         labels = np.array([0.0, 1.0]) if loss.name == "softmax" else y

@@ -93,7 +93,7 @@ def raw() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def one_hot() -> datasets.Dataset:
-    return datasets.adult()
+    return datasets.adult("one-hot")
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ def test_a_changed_bundled_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_
 
 @needs_files
 def test_a9a(shared: Path, raw: dict[str, np.ndarray]):
-    a9a, thin = datasets.a9a(), datasets.a9a(dense=False)
+    a9a, thin = datasets.a9a(encoding="binary"), datasets.a9a(encoding="binary", dense=False)
     assert a9a.test is not None
     assert thin.test is not None
     for X, y, sparse_X, file, adult, nonzeros in (
@@ -223,7 +223,7 @@ def test_a9a(shared: Path, raw: dict[str, np.ndarray]):
 
 @pytest.mark.usefixtures("nowhere")
 def test_heart():
-    heart = datasets.heart()
+    heart = datasets.heart("raw")
     rows, labels, hospitals = [], [], []
     for file in HEART_FILES:
         content = resources.files("sottovoce.problems").joinpath("data", f"{file}.gz").read_bytes()
@@ -277,14 +277,15 @@ def test_plain_files_do_as_well(folder: Path):
 
 @needs_files
 def test_openml_gives_the_same_numbers_or_is_refused(shared: Path, monkeypatch: pytest.MonkeyPatch):
-    by_file = {name: datasets.load(name) for name in ("a9a", "arcene")}
+    plain: dict[str, dict[str, str]] = {"a9a": {"encoding": "binary"}, "arcene": {}}
+    by_file = {name: datasets.load(name, **options) for name, options in plain.items()}
     monkeypatch.delenv("SOTTOVOCE_DATA")
     for name, data in by_file.items():
         assert data.test is not None
         X, y = np.vstack([data.X, data.test[0]]), np.concatenate([data.y, data.test[1]])
         named = np.where(y > 0, "2", "1").astype(object) if name == "arcene" else y
         _answer(monkeypatch, (sparse.csr_matrix(X) if name == "a9a" else X, named))
-        fetched = datasets.load(name)
+        fetched = datasets.load(name, **plain[name])
         np.testing.assert_array_equal(fetched.X, data.X)
         np.testing.assert_array_equal(fetched.y, data.y)
         assert fetched.test is not None

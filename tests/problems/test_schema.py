@@ -744,12 +744,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- named data sets
 
 
-def test_named_data_sets_can_be_encoded_by_their_schemas(adult: dict[str, list[str]]) -> None:
-    loaded = datasets.load("adult", encoding="schema")
+def test_named_data_sets_are_encoded_by_their_schemas(adult: dict[str, list[str]]) -> None:
+    loaded = datasets.load("adult")
+    assert loaded.schema == sv.Schema.bundled("adult")
+    assert datasets.load("adult", encoding="ranks").schema is None
     np.testing.assert_array_equal(loaded.X, sv.Schema.bundled("adult").transform(adult))
-    np.testing.assert_array_equal(loaded.y, datasets.load("adult").y)
+    np.testing.assert_array_equal(loaded.y, datasets.load("adult", encoding="one-hot").y)
     assert (loaded.X.shape, loaded.row_bound, len(loaded.feature_names)) == ((45222, 148), 1.0, 148)
-    heart = datasets.load("heart", encoding="schema")
+    heart = datasets.load("heart")
     assert (heart.X.shape, heart.row_bound) == ((740, sv.Schema.bundled("heart").width), 1.0)
     assert heart.feature_names[0] == "age"
     with pytest.raises(InvalidInput, match="Did you mean 'schema'"):

@@ -238,7 +238,7 @@ def test_a9a_reaches_the_pooled_test_loss_in_50_rounds(monkeypatch: pytest.Monke
 
     if "SOTTOVOCE_DATA" not in os.environ:
         monkeypatch.setenv("SOTTOVOCE_DATA", str(HERE))
-    data, split = datasets.load("a9a", dense=False), [66, 57]
+    data, split = datasets.load("a9a", encoding="binary", dense=False), [66, 57]
     assert data.test is not None
     X, y = data.test
     losses = []

@@ -1,5 +1,6 @@
 """Figures: a method looks the same in every one of them, and they show what was recorded."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from sottovoce.experiment.repetitions import Interval
 from sottovoce.report import figures, style
 from sottovoce.report.numbers import MEASURES, count, rounded_up, size
 from sottovoce.report.style import styles
+from sottovoce.report.tables import print_summaries
 
 
 def test_no_two_methods_look_the_same() -> None:
@@ -64,3 +66,12 @@ def test_how_numbers_are_printed() -> None:
     assert loss.texts({"mean": 1.0, "low": np.nan, "high": np.nan}) == ("1", "–")
     assert (count(45222), size(8_300_000), size(None)) == ("45 222", "8.3 MB", "–")
     assert rounded_up(73.1059, 1) == "73.2"
+
+
+def test_an_accuracy_is_shown_beside_the_larger_class(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = {"method": "all-no", "rounds": 3, "privacy": "none", "test_accuracy": 0.97, "test_larger_class": 0.9712}
+    print_summaries("run", [summary | {"test_balanced_accuracy": 0.5, "test_auc": math.nan}])
+    told = capsys.readouterr().out
+    assert told.count("97.12%") == 2  # in the cell of the accuracy, and in the line of all numbers
+    assert "balanced accuracy 50.00%" in told
+    assert "AUC" not in told  # there is none

@@ -269,7 +269,6 @@ def work(x: int, scale: float = 1.0) -> Columns:
 def toy(values: tuple[int, ...] = (1, 2, 3), scale: float = 1.0) -> Experiment:
     return Experiment(
         "toy",
-        "Toy",
         "Figure 0: a line",
         Sweep(work, every(x=values), every(x=values[:1]), {"scale": scale}, {"scale": scale}),
         [
@@ -278,6 +277,7 @@ def toy(values: tuple[int, ...] = (1, 2, 3), scale: float = 1.0) -> Experiment:
         ],
         [Panel("y", lines=("x",)), Panel("y", "x", kind="box")],
         "A note.",
+        paper="Toy",
     )
 
 

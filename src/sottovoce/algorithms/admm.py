@@ -31,28 +31,24 @@ import numpy as np
 
 from sottovoce.algorithms.published import gaussian_std, gradient_change
 from sottovoce.core.check import Positive
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Noise, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, Penalty, Site
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     w: Array
     v: Array  # the last message of every client
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(Arrays):
     w: Array
     gamma: Array
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     w: Array
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     v: Array
 
 
@@ -66,8 +62,6 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "consensus ADMM with exact local arg-mins"
     paper: ClassVar[str] = "Huang et al. 2020, Algorithm 1"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="argmin")

@@ -42,13 +42,12 @@ import numpy as np
 from sottovoce.algorithms.admm_sharing_rules import BALANCE_EVERY, balanced, first_rho, proximal_weight
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NonNegative, Positive, WholeOrZero
-from sottovoce.core.contract import Array, Asks, Hub, Kept, LabelOracle, Site, VerticalAlgorithm
+from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, LabelOracle, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
 from sottovoce.privacy import paper_noise
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     r: Array  # every party's last released scores
     z: Array
     y: Array
@@ -58,8 +57,7 @@ class Server:
     size: Array  # length of Σ r or y, whichever is larger: residuals are relative to it
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(Arrays):
     r: Array  # its released scores
     target: Array  # what its model was last fitted to, and with which weight and noise and in which round
     rho: Array
@@ -67,8 +65,7 @@ class Client:
     k: Array
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     excess: Array
     y: Array
     rho: Array = widths(1)
@@ -76,8 +73,7 @@ class Down:
     parties: Array = widths(1)
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     r: Array
 
 
@@ -108,8 +104,6 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "admm-sharing"
     summary: ClassVar[str] = "columns split between parties: ADMM on the sum of their scores"
     paper: ClassVar[str] = "Learning Privately over Distributed Features, Algorithm 1"
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         super().__post_init__()

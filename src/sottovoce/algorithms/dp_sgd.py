@@ -21,31 +21,23 @@ from typing import ClassVar
 
 from sottovoce.algorithms.published import gaussian_std, gradient_change
 from sottovoce.core.check import NonNegative, Positive
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Noise, Nothing, Site
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     w: Array
 
 
-@dataclass(frozen=True)
-class Client:
-    """A client remembers nothing."""
-
-
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     w: Array
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     g: Array
 
 
 @dataclass(frozen=True)
-class DPSGD(Algorithm[Server, Client, Down, Up]):
+class DPSGD(Algorithm[Server, Nothing, Down, Up]):
     """w ← prox(w − step · mean of the clients' noisy gradients)."""
 
     step: Positive = 0.1
@@ -54,8 +46,6 @@ class DPSGD(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "dp-sgd"
     summary: ClassVar[str] = "noisy clipped (proximal) gradient descent"
     paper: ClassVar[str] = "Abadi et al. 2016"
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)
@@ -63,13 +53,10 @@ class DPSGD(Algorithm[Server, Client, Down, Up]):
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy())
 
-    def init_client(self, site: Site) -> Client:
-        return Client()
-
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.w)
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         g, noise = site.f.grad(down.w), None
         if site.claim is not None:
             noise = Noise("gaussian", gaussian_std(gradient_change(site), site.claim))

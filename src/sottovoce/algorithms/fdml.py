@@ -25,12 +25,11 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.core.check import NonNegative, Positive, Whole
-from sottovoce.core.contract import Array, Asks, Hub, Kept, Mode, Site, VerticalAlgorithm
+from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, Mode, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     order: Array  # of the samples in this epoch
     rows: Array  # the next minibatch
     before: Array  # the minibatch before it
@@ -38,21 +37,18 @@ class Server:
     scores: Array  # of every sample, as last known
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(Arrays):
     x: Array
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     rows: Array = widths("batch")
     before: Array = widths("batch")
     slope: Array = widths("batch")
     step: Array = widths(1)
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     r: Array = widths("batch")
 
 
@@ -78,8 +74,6 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "columns split between parties: minibatch gradients of their summed scores"
     paper: ClassVar[str] = "Hu et al. 2019"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=2, kind="scores")

@@ -42,32 +42,28 @@ from sottovoce.algorithms.fed_plt_local import LocalProblem
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NonNegative, Positive, Whole, WholeOrZero
-from sottovoce.core.contract import Algorithm, Array, Asks, Descent, Hub, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Descent, Hub, Penalty, Site
 from sottovoce.problems.penalties import NoPenalty
 from sottovoce.solvers import Gradient, Solver
 
 LOCAL_STEPS = 10
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     z: Array  # the last message of every agent
     y: Array
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(Arrays):
     x: Array
     z: Array
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     y: Array
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     z: Array
 
 
@@ -110,8 +106,6 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fed-plt"
     summary: ClassVar[str] = "Peaceman-Rachford splitting with inexact local training"
     paper: ClassVar[str] = "Bastianello et al. 2024"
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,32 +32,24 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from sottovoce.core.check import NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Site
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     w: Array
     z: Array  # the last message of every client, if they are needed again (`over`); else nothing
 
 
-@dataclass(frozen=True)
-class Client:
-    """A client remembers nothing."""
+class Down(Arrays):
+    w: Array
 
 
-@dataclass(frozen=True)
-class Down:
+class Up(Arrays):
     w: Array
 
 
 @dataclass(frozen=True)
-class Up:
-    w: Array
-
-
-@dataclass(frozen=True)
-class FedAvg(Algorithm[Server, Client, Down, Up]):
+class FedAvg(Algorithm[Server, Nothing, Down, Up]):
     """Local gradient steps from the broadcast model, then the mean.
 
     Parameters
@@ -82,8 +74,6 @@ class FedAvg(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "federated averaging: local gradient steps, then the mean"
     paper: ClassVar[str] = "McMahan et al. 2017"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps, batch=self.batch)
@@ -91,13 +81,10 @@ class FedAvg(Algorithm[Server, Client, Down, Up]):
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n if self.over == "drawn" else 1, axis=-2))
 
-    def init_client(self, site: Site) -> Client:
-        return Client()
-
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.w if self.over == "uploaded" else self.mean(server.z, hub))
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         w = down.w
         for _ in range(self.local_steps):
             w = w - self.step * self.slope(w, down.w, site)

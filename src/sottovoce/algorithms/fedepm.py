@@ -48,29 +48,25 @@ from sottovoce.algorithms.fedepm_steps import ALPHA, C, elastic_mean, first_mu, 
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
 from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Penalty, ProxSteps, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Penalty, ProxSteps, Site
 from sottovoce.problems.penalties import L1, NoPenalty, shrink
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     z: Array  # the last message of every client
     w: Array
     past: Array  # the three models before w
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(Arrays):
     w: Array
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     w: Array
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     z: Array
 
 
@@ -116,8 +112,6 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedepm"
     summary: ClassVar[str] = "elastic-net penalty between models, several local steps along one gradient"
     paper: ClassVar[str] = "Zhou and Li 2022"
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         super().__post_init__()

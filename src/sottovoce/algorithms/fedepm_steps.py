@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Array, Noise, Penalty, Site
 from sottovoce.privacy import paper_noise
 
@@ -49,7 +48,7 @@ def first_mu(k0: int, site: Site) -> Array:
     share = site.f.weight * site.f.size  # 1 for scale "mean"
     smoothness = site.f.curvature_bound * share + site.penalty.by_gradient.curvature
     if not np.isfinite(smoothness).all():
-        raise InvalidInput(
+        raise check.InvalidInput(
             "FedEPM: without a public bound on row lengths give mu, about k0 times the smoothness of f; or "
             f"promise a bound ({check.ROW_BOUND})"
         )

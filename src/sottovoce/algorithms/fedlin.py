@@ -41,33 +41,29 @@ import numpy as np
 
 from sottovoce.algorithms.corrected_steps import needs_smooth, one_step_for_all
 from sottovoce.core.check import Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.shapes import DIM, widths
 from sottovoce.solvers import LocalSteps, Solver
 
 ASK_GRADIENT, ASK_STEPS = 0.0, 1.0
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     x: Array
     g: Array  # the last gradient of every client
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(Arrays):
     g: Array
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     x: Array
     g: Array = widths(0, DIM)  # no coordinates in phase 0, which does not need it
     phase: Array = widths(1)
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     answer: Array  # a gradient in phase 0, a model in phase 1
 
 
@@ -93,8 +89,6 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "local steps corrected by the mean gradient; two exchanges a round"
     paper: ClassVar[str] = "Mitra et al. 2021"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     @property
     def local_solver(self) -> Solver:

@@ -34,30 +34,25 @@ import numpy as np
 
 from sottovoce import solvers
 from sottovoce.core import check
-from sottovoce.core.check import Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site
 from sottovoce.solvers import LocalSteps, Solver
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     c: Array
     v: Array  # the last message of every client
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(Arrays):
     x: Array
     lam: Array
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     c: Array
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     v: Array
 
 
@@ -78,17 +73,15 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
         from public bounds on them, so the step is another one than without privacy, even if the noise is tiny.
     """
 
-    eta: Positive = 1.0
-    local_steps: Whole = 10
+    eta: check.Positive = 1.0
+    local_steps: check.Whole = 10
     solver: LocalSteps = "gradient"
-    step: Positive | None = None
+    step: check.Positive | None = None
 
     name: ClassVar[str] = "fedpd"
     summary: ClassVar[str] = "federated primal-dual method: local steps on an augmented Lagrangian"
     paper: ClassVar[str] = "Zhang et al. 2021"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -42,30 +42,26 @@ import numpy as np
 from sottovoce.algorithms.fedspd_claims import Sampling
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Noise, ProxSteps, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Noise, ProxSteps, Site
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.batches import batch_rates
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     y: Array  # the last message of every client
     x: Array
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(Arrays):
     x: Array
     lam: Array
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     x: Array
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     y: Array
 
 
@@ -109,8 +105,6 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedspd-dp"
     summary: ClassVar[str] = "primal-dual method with several local proximal gradient steps"
     paper: ClassVar[str] = "Li et al. 2022"
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     def asks(self) -> Asks:
         if self.variant == "P":

@@ -42,29 +42,24 @@ import numpy as np
 
 from sottovoce import solvers
 from sottovoce.core import check
-from sottovoce.core.check import Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site
 from sottovoce.solvers import LocalSteps, Solver
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     x: Array
     u: Array  # of every client
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(Arrays):
     u: Array
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     x: Array
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     u: Array
 
 
@@ -87,18 +82,16 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
         from public bounds on them, so the step is another one than without privacy, even if the noise is tiny.
     """
 
-    tau: Positive = 1.0
-    gamma: Positive | None = None
-    local_steps: Whole = 10
+    tau: check.Positive = 1.0
+    gamma: check.Positive | None = None
+    local_steps: check.Whole = 10
     solver: LocalSteps = "gradient"
-    step: Positive | None = None
+    step: check.Positive | None = None
 
     name: ClassVar[str] = "5gcs"
     summary: ClassVar[str] = "primal-dual method with client sampling and local dual steps"
     paper: ClassVar[str] = "Grudzień et al. 2023"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     def __post_init__(self) -> None:
         super().__post_init__()

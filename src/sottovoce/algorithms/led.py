@@ -36,32 +36,28 @@ import numpy as np
 
 from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, one_step_for_all, reach
 from sottovoce.core.check import Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Penalty, Site
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import DIM, widths
 from sottovoce.solvers import LocalSteps, Solver
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     x: Array
     met: Array  # the mean x that each client's last message went into
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(Arrays):
     phi: Array
     y: Array
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     x: Array
     met: Array = widths(0, DIM)  # one for each client; no coordinates if all are x
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     phi: Array
 
 
@@ -91,8 +87,6 @@ class LED(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "local exact diffusion: local steps with a learnt drift correction"
     paper: ClassVar[str] = "Alghunaim 2024"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     @property
     def local_solver(self) -> Solver:

@@ -25,14 +25,14 @@ Departures
 There is no paper. Noisy Gram matrices: Dwork, Talwar, Thakurta and Zhang 2014.
 """
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from sottovoce.core import check, moments
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Part, Penalty, Site
+from sottovoce.core import moments
+from sottovoce.core.check import NonNegative, Positive, Whole
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Part, Penalty, Site
 from sottovoce.core.shapes import widths
 
 _STEPS = 2000  # of proximal gradient descent in (3), for penalties without a closed form
@@ -43,29 +43,21 @@ def moments_width(algorithm: "Moments", dim: int) -> int:
     return moments.width(dim, dim // algorithm.outputs)
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     w: Array
     done: Array  # rounds that were answered, one number for each run
 
 
-@dataclass(frozen=True)
-class Client:
-    """A client remembers nothing."""
-
-
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     """There is nothing to say."""
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     m: Array = widths(moments_width)
 
 
 @dataclass(frozen=True)
-class Moments(Algorithm[Server, Client, Down, Up]):
+class Moments(Algorithm[Server, Nothing, Down, Up]):
     """One round: noisy moments of all records, and the minimiser of the quadratic that they make.
 
     Parameters
@@ -82,23 +74,15 @@ class Moments(Algorithm[Server, Client, Down, Up]):
         For a loss whose slope at 0 is not bounded (squared: the label): slopes are cut to this size.
     """
 
-    kappa: float = math.sqrt(0.5)
-    ridge: float = 0.0
-    curvature: float = 0.25
-    outputs: int = 1
-    slope_bound: float = 1e100
+    kappa: Positive = 0.5**0.5
+    ridge: NonNegative = 0.0
+    curvature: Positive = 0.25
+    outputs: Whole = 1
+    slope_bound: Positive = 1e100
 
     name: ClassVar[str] = "moments"
     summary: ClassVar[str] = "noisy first and second moments, one round"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        who = type(self).__name__
-        check.positive(who, kappa=self.kappa, curvature=self.curvature, slope_bound=self.slope_bound)
-        check.non_negative(who, ridge=self.ridge)
-        check.whole(who, outputs=self.outputs)
 
     def asks(self) -> Asks:
         return Asks((Part("moments", last=1, kappa=self.kappa, slope_bound=self.slope_bound),))
@@ -106,13 +90,10 @@ class Moments(Algorithm[Server, Client, Down, Up]):
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), hub.zeros[..., :1].copy())
 
-    def init_client(self, site: Site) -> Client:
-        return Client()
-
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down()
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         return state, Up(site.release(site.f.moments(self.kappa, self.slope_bound), centre=0.0))  # (1)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:

@@ -30,19 +30,13 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.algorithms.moments import Moments, moments_width, positive_part
-from sottovoce.core import check, moments
-from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Array, Asks, Hub, Part, Penalty, Site
+from sottovoce.core import moments
+from sottovoce.core.check import Fraction, InvalidInput, Positive, WholeOrZero
+from sottovoce.core.contract import Array, Arrays, Asks, Hub, Nothing, Part, Penalty, Site
 from sottovoce.core.shapes import DIM, widths
 
 
-def square(algorithm: Moments, dim: int) -> int:
-    """Entries of the preconditioner."""
-    return (dim // algorithm.outputs) ** 2
-
-
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     w: Array
     P: Array
     mean: Array
@@ -50,18 +44,11 @@ class Server:
     done: Array
 
 
-@dataclass(frozen=True)
-class Client:
-    """A client remembers nothing."""
-
-
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     w: Array
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     m: Array = widths(0, moments_width)
     g: Array = widths(0, DIM)
 
@@ -80,19 +67,14 @@ class MomentsThenGradients(Moments):
         As in `Moments`.
     """
 
-    kappa: float = 0.125**0.5
-    share: float = 0.1
-    average_from: int = 0
+    kappa: Positive = 0.125**0.5
+    share: Fraction = 0.1
+    average_from: WholeOrZero = 0
 
     name: ClassVar[str] = "moments-then-gradients"
     summary: ClassVar[str] = "noisy moments, then preconditioned noisy gradients"
     down: ClassVar[type] = Down
     up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check.between(type(self).__name__, 0, 1, share=self.share)
-        check.whole(type(self).__name__, at_least=0, average_from=self.average_from)
 
     def asks(self) -> Asks:
         first = Part("moments", last=1, share=self.share, kappa=self.kappa, slope_bound=self.slope_bound)
@@ -109,13 +91,10 @@ class MomentsThenGradients(Moments):
         P = np.broadcast_to(np.eye(columns).reshape(1, -1), (*hub.zeros.shape[:-1], columns**2)).copy()
         return Server(hub.zeros.copy(), P, hub.zeros.copy(), one, one.copy())
 
-    def init_client(self, site: Site) -> Client:  # type: ignore[override]
-        return Client()
-
     def broadcast(self, server: Server, hub: Hub) -> Down:  # type: ignore[override]
         return Down(server.w)
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:  # type: ignore[override]
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:  # type: ignore[override]
         nothing = site.zeros[..., :0]
         if site.k == 1:
             m = site.release(site.f.moments(self.kappa, self.slope_bound), centre=0.0)  # (1)

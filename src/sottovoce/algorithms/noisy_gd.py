@@ -1,4 +1,4 @@
-"""Noisy gradient descent with momentum and averaged iterates: ours, with constants that a rule gives (`rules.py`).
+"""Noisy gradient descent with momentum and averaged iterates: ours, with constants by rule (`sottovoce.rules`).
 
     symbol   here           meaning
     w        Server.w       model
@@ -14,13 +14,13 @@ The method, one round:
     client i    (1)  g_i ← ∇f_i(w), clipped record by record, with noise;  sends g_i
     server      (2)  v ← β v − η mean of the g_i
                 (3)  w ← prox_{η r}(w + v)
-    answer      (4)  the last w, or the mean of the w of rounds T_0, ..., T
+    answer      (4)  the last w, or the mean of the w of rounds T_0, ..., T; its intercept leans on a public base rate
 
 Why this and not something cleverer. With all records in every round, T answers of noise multiplier √T/μ are together
 exactly one Gaussian answer of multiplier 1/μ. A linear combination Σ_t a_t g_t of them has noise of √T/μ times the
 length of a, which is at least |Σ a_t|/μ (Cauchy and Schwarz), with equality for equal a_t. So correlating noise over
 rounds gains nothing, and equal steps are near the optimum. What matters is how far to go in all, τ = T η/(1 − β): noise
-grows with τ, and so does what is learnt. `rules.py` chooses τ from public numbers.
+grows with τ, and so does what is learnt. `sottovoce.rules` chooses τ from public numbers.
 
 Privacy. Each g_i is one answer of the oracle; (2) to (4) are post-processing. Sensitivities are those of a clipped
 gradient (`privacy/doors/record.py`).
@@ -31,39 +31,31 @@ There is no paper. For (3) with a smooth penalty the limit is the same as with i
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from sottovoce.core import check
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Site
+from sottovoce.core.check import Interval, NonNegative, Positive, WholeOrZero
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Site
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     w: Array
     v: Array
     mean: Array
     averaged: Array  # models in the mean so far, one number for each run
 
 
-@dataclass(frozen=True)
-class Client:
-    """A client remembers nothing."""
-
-
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     w: Array
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     g: Array
 
 
 @dataclass(frozen=True)
-class NoisyGD(Algorithm[Server, Client, Down, Up]):
+class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
     """w ← prox(w + v), v ← momentum · v − step · mean of the clients' noisy gradients.
 
     Parameters
@@ -76,24 +68,20 @@ class NoisyGD(Algorithm[Server, Client, Down, Up]):
         The answer is the mean of the models from this round on; 0: the last model.
     batch
         Records drawn for each gradient (a share of them if < 1; 0: all).
+    lean
+        Added to the last coordinate of the answer, which is then the intercept: what a *public* base rate is worth
+        where noise exceeds signal (`sottovoce.rules`).
     """
 
-    step: float = 1.0
-    momentum: float = 0.0
-    average_from: int = 0
-    batch: float = 0
+    step: Positive = 1.0
+    momentum: Annotated[float, Interval(0, 1, closed=("low",))] = 0.0
+    average_from: WholeOrZero = 0
+    batch: NonNegative = 0
+    lean: Annotated[float, Interval(-40, 40)] = 0.0
 
     name: ClassVar[str] = "noisy-gd"
     summary: ClassVar[str] = "noisy gradient descent with momentum, for constants chosen by rule"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
-
-    def __post_init__(self) -> None:
-        check.positive("NoisyGD", step=self.step)
-        check.non_negative("NoisyGD", momentum=self.momentum, batch=self.batch)
-        check.require(self.momentum < 1, "NoisyGD", "momentum must lie in [0, 1)", self.momentum)
-        check.whole("NoisyGD", at_least=0, average_from=self.average_from)
 
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)
@@ -101,13 +89,10 @@ class NoisyGD(Algorithm[Server, Client, Down, Up]):
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), hub.zeros.copy(), hub.zeros.copy(), hub.zeros[..., :1].copy())
 
-    def init_client(self, site: Site) -> Client:
-        return Client()
-
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.w)
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         return state, Up(site.release(site.f.grad(down.w), centre=site.zeros))  # (1)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
@@ -119,4 +104,6 @@ class NoisyGD(Algorithm[Server, Client, Down, Up]):
         return Server(w, v, mean, averaged)
 
     def model(self, server: Server) -> Array:
-        return np.where(server.averaged > 0, server.mean, server.w)
+        w = np.where(server.averaged > 0, server.mean, server.w)
+        w[..., -1] += self.lean  # (4)
+        return w

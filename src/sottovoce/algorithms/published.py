@@ -3,7 +3,6 @@
 from math import log, sqrt
 
 from sottovoce.core import check
-from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Array, Claim, Site
 
 
@@ -22,4 +21,4 @@ def gaussian_std(sensitivity: Array, claim: Claim) -> Array:
 def needs_paper_variant(who: str, variant: str, paper: str, site: Site) -> None:
     """Refuse to add a paper's noise to a variant that is not the paper's."""
     if site.claim is not None and variant != paper:
-        raise NoGuarantee(f"{who}: variant {variant!r} is not the paper's; Published needs variant={paper!r}")
+        raise check.NoGuarantee(f"{who}: variant {variant!r} is not the paper's; Published needs variant={paper!r}")

@@ -36,33 +36,25 @@ import numpy as np
 
 from sottovoce.algorithms.corrected_steps import needs_smooth
 from sottovoce.core.check import NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Penalty, Site
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     x: Array
     c: Array  # of every client
 
 
-@dataclass(frozen=True)
-class Client:
-    """A client remembers nothing."""
-
-
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     x: Array
     drift: Array  # one for each client
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     y: Array
 
 
 @dataclass(frozen=True)
-class SCAFFOLD(Algorithm[Server, Client, Down, Up]):
+class SCAFFOLD(Algorithm[Server, Nothing, Down, Up]):
     """Algorithm 1, option II.
 
     Parameters
@@ -84,8 +76,6 @@ class SCAFFOLD(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "local steps corrected by control variates"
     paper: ClassVar[str] = "Karimireddy et al. 2020"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps, batch=self.batch)
@@ -96,13 +86,10 @@ class SCAFFOLD(Algorithm[Server, Client, Down, Up]):
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 
-    def init_client(self, site: Site) -> Client:
-        return Client()
-
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.x, server.c - server.c.mean(axis=-2, keepdims=True))  # (1)
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         y = down.x
         for _ in range(self.local_steps):
             y = y - self.step * (site.f.grad(y) + site.penalty.subgradient(y) - down.drift)  # (2)

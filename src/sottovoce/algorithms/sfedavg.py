@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from sottovoce.algorithms.fedavg import Client, Down, FedAvg, Up
+from sottovoce.algorithms.fedavg import Down, FedAvg, Up
 from sottovoce.algorithms.fedepm_steps import ALPHA, C, growing_mu, laplace_noise
 from sottovoce.core.check import InvalidInput, NonNegative, Positive, Whole
-from sottovoce.core.contract import Asks, Mode, Penalty, Site
+from sottovoce.core.contract import Asks, Mode, Nothing, Penalty, Site
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class SFedAvg(FedAvg):
             who, kind = type(self).__name__, type(penalty).__name__
             raise InvalidInput(f"{who}: the prox of {kind} needs one step size for all clients; use by_size=False")
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         w = before = down.w
         first = None
         for gamma in self.steps(site.k):

@@ -42,37 +42,29 @@ import numpy as np
 
 from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, one_step_for_all, reach
 from sottovoce.core.check import Interval, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Asks, Hub, Mode, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Penalty, Site
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import widths
 from sottovoce.solvers import LocalSteps, Solver
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Arrays):
     x: Array
     h: Array
 
 
-@dataclass(frozen=True)
-class Client:
-    """A client remembers nothing."""
-
-
-@dataclass(frozen=True)
-class Down:
+class Down(Arrays):
     x: Array
     h: Array  # one for each client
     steps: Array = widths(1)
 
 
-@dataclass(frozen=True)
-class Up:
+class Up(Arrays):
     w: Array
 
 
 @dataclass(frozen=True)
-class TAMUNA(Algorithm[Server, Client, Down, Up]):
+class TAMUNA(Algorithm[Server, Nothing, Down, Up]):
     """Algorithm 1.
 
     Parameters
@@ -99,8 +91,6 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "random numbers of corrected local steps, partial participation"
     paper: ClassVar[str] = "Condat et al. 2023"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
 
     @property
     def local_solver(self) -> Solver:
@@ -118,15 +108,12 @@ class TAMUNA(Algorithm[Server, Client, Down, Up]):
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 
-    def init_client(self, site: Site) -> Client:
-        return Client()
-
     def broadcast(self, server: Server, hub: Hub) -> Down:
         draw, p = hub.rng.uniform(1), 1 / self.local_steps
         steps = np.ceil(np.log(draw) / np.log1p(-p)) if p < 1 else np.ones_like(draw)  # (1)
         return Down(server.x, server.h, np.minimum(steps, self.asks().only.answers))
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         def gradient(w: Array) -> Array:
             return site.f.grad(w) + site.penalty.subgradient(w) - down.h  # of (2)
 

@@ -118,6 +118,11 @@ class World:
         rate = self.rate(answer.local, self.part_of(answer).batch)
         return promise.gradient_sensitivity(self.privacy, self.weight(answer.local), rate)
 
+    def on_grid(self, answer: Answer, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How far one record moves an answer of which only the difference is bounded, and the length of GRID steps."""
+        steps = self.promises[self.number_of(answer)].steps
+        return (moved * steps / promise.GRID if steps else moved), moved
+
     def smoothness(self, local: np.ndarray) -> np.ndarray:
         """A bound on how steep gradients are, from the promised bound on rows."""
         longest = np.inf if self.federation.row_bound is None else self.federation.row_bound
@@ -176,12 +181,12 @@ def _gradient(world: World, answer: Answer) -> Expected | None:
 def _argmin(world: World, answer: Answer) -> Expected | None:
     asked = {"linear": 0.0, "ridge": 0.0} | answer.asked
     rho, ridge = np.asarray(asked["rho"], dtype=np.float64), asked["ridge"]
-    moved = promise.argmin_sensitivity(world.one_gradient(answer), rho, ridge)
+    moved, grid = world.on_grid(answer, promise.argmin_sensitivity(world.one_gradient(answer), rho, ridge))
     if not isinstance(world.objective.loss, Linear):
-        return _as_stated(answer, 0.0, moved)
+        return _as_stated(answer, 0.0, moved, cut=grid)
     slope = world.clipped_gradient(asked["centre"], answer.local, cap_rows=True)  # the same at every point
     exact = (rho * asked["centre"] - asked["linear"] - slope) / (rho + ridge)
-    return Expected(0.0, exact, moved)
+    return Expected(0.0, exact, moved, cut=grid)
 
 
 def _prox_steps(world: World, answer: Answer) -> Expected | None:
@@ -190,9 +195,9 @@ def _prox_steps(world: World, answer: Answer) -> Expected | None:
     kept = all(np.all(world.smoothness(local) <= 2 * np.asarray(keep)) for keep in spec.keep)
     absorbed = not spec.fresh or (world.norm == 2 and loss.convex and loss.outputs == 1 and kept)
     most = 2 * world.privacy.clip * world.weight(local) * world.federation.sizes[local][:, None]
-    moved = promise.prox_sensitivity(spec, one, most, absorbed)
+    moved, grid = world.on_grid(answer, promise.prox_sensitivity(spec, one, most, absorbed))
     if world.part_of(answer).batch or loss.outputs > 1:
-        return _as_stated(answer, spec.centre, moved, world.kind)
+        return _as_stated(answer, spec.centre, moved, world.kind, grid)
     x, ends = start - spec.centre, []
     fixed = None if spec.fresh else world.clipped_gradient(start if spec.at is None else spec.at, local)
     for keep, total in zip(spec.keep, spec.total, strict=True):
@@ -200,7 +205,7 @@ def _prox_steps(world: World, answer: Answer) -> Expected | None:
         x = spec.h.prox((keep * x + spec.push - slope) / total, 1.0 / np.asarray(total))
         ends.append(x)
     exact = np.mean(ends, axis=0) if spec.average else x
-    return Expected(spec.centre, exact, moved, world.kind)
+    return Expected(spec.centre, exact, moved, world.kind, cut=grid)
 
 
 def _descent(world: World, answer: Answer) -> Expected | None:

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sottovoce.auditing.game import Game
+from sottovoce.core.toml import Json
 from sottovoce.privacy import claims
 
 FAR_BELOW = 0.5  # of the claim: in a game that shows everything, no honest method stays below this
@@ -118,7 +119,7 @@ class Finding:
             "show more. Only a proof can show that a claim holds."
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values, for JSON."""
         values = {**asdict(self), "verdict": self.verdict, "far_below": self.far_below, "meaning": self.meaning}
         values["comparisons"] = [

@@ -19,6 +19,7 @@ from sottovoce.core import round as loop
 from sottovoce.core.contract import Asks, Method
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
+from sottovoce.core.toml import Json
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import local_clients
@@ -147,7 +148,7 @@ def relation_of(privacy: Any) -> Literal["replace-one", "add-remove"]:
 
 def columns_promise(epsilon: float, delta: float, unit: Literal["party", "column", "record"]) -> ProvenColumns:
     """The ridge variant for this unit, with bounds that `worst_columns` nearly reaches."""
-    bounds: dict[str, Any] = {"column": {"column_bound": 2.0}, "record": {"row_bound": 0.1, "score_bound": 0.045}}
+    bounds: Json = {"column": {"column_bound": 2.0}, "record": {"row_bound": 0.1, "score_bound": 0.045}}
     return ProvenColumns(epsilon, delta, unit, bound=1.0, **bounds.get(unit, {}))
 
 
@@ -183,8 +184,8 @@ class Player:
         engine: Engine = "kernel" if game.engine == "auto" and answers >= KERNEL_PAYS_FROM else game.engine
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", check.PrivacyWarning)  # about a delta that is large for so few records
-            task = Task(game.algorithm, game.objective, game.privacy, Everyone(), game.rounds, engine)
-            self.place = local_clients(task, game.neighbours.side(side), self.streams, ledgers=ledgers)
+            self.task = Task(game.algorithm, game.objective, game.privacy, Everyone(), game.rounds, engine)
+            self.place = local_clients(self.task, game.neighbours.side(side), self.streams, ledgers=ledgers)
         game.tamper(self.place)
         self.place.measure_training = False
         self._unspent = None if self.place.ledger is None else self.place.ledger.state()
@@ -201,7 +202,7 @@ class Player:
             place.ledger.restore(self._unspent or {})
         plain = type(place).exchange
 
-        def listening(method: Method, down: Any, active: np.ndarray, k: int) -> loop.Exchange | None:
+        def listening(method: Method, down: loop.State, active: np.ndarray, k: int) -> loop.Exchange | None:
             exchange = plain(place, method, down, active, k)
             if exchange is not None and exchange.up is not None:
                 hear(codec.to_arrays(down), codec.to_arrays(exchange.up))
@@ -226,17 +227,8 @@ class Player:
             place.restore(game.algorithm, resume.clients)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DoesNotContract)  # convergence does not matter here
-            outcome = loop.train(
-                game.algorithm,
-                place,
-                rounds=rounds,
-                penalty=game.objective.penalty,
-                participation=Everyone(),
-                streams=streams or self.streams,
-                record_every=rounds,
-                resume=resume,
-                after_round=after_round,
-            )
+            played = replace(self.task, rounds=rounds)
+            outcome = played.play(place, streams or self.streams, resume, rounds, after_round)
         if place.layout == "columns" and place.ledger is not None:
             place.models(outcome.rounds)  # for prediction: one more answer
 

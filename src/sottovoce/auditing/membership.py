@@ -5,12 +5,12 @@ one simple attack. A curve near the diagonal is no evidence of privacy; a curve 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from sottovoce.auditing.game import Progress, silent
 from sottovoce.core import check
+from sottovoce.core.toml import Json
 from sottovoce.experiment.run_file import Experiment
 
 
@@ -41,7 +41,7 @@ def curve(members: np.ndarray, others: np.ndarray) -> Curve:
     return Curve(alarms, hits, float(np.trapezoid(hits, alarms)))
 
 
-def membership(experiment: Experiment, progress: Progress = silent) -> tuple[Curve, dict[str, Any]]:
+def membership(experiment: Experiment, progress: Progress = silent) -> tuple[Curve, Json]:
     """Train as the run file says, and attack the final model: training rows against test rows, by their loss."""
     data, rounds = experiment.data(), experiment.settings.rounds
     check.require(data.test is not None, "audit", "membership needs rows that were not trained on: [data] test = 0.2")

@@ -28,7 +28,6 @@ Relation = Literal["replace-one", "add-remove"]
 
 
 @vouch
-@dataclass(frozen=True)
 class Linear(Loss):
     """The loss of canaries: -width * margin for labels above 0, width * margin for labels below.
 
@@ -41,18 +40,8 @@ class Linear(Loss):
     name = "linear"
     code = 5
     classification = False
-
-    @derived
-    def parameter(self) -> float:
-        return float(self.width)
-
-    @derived
-    def curvature(self) -> float:
-        return float(self.bend)
-
-    @derived
-    def lipschitz(self) -> float:
-        return float(self.width)
+    parameter = lipschitz = derived(lambda self: float(self.width))
+    curvature = derived(lambda self: float(self.bend))
 
     def value(self, margin: np.ndarray, y: np.ndarray) -> np.ndarray:
         return self.slope(margin, y) * margin

@@ -77,14 +77,9 @@ def one_run(
     begun, loss = time.perf_counter(), task.objective.loss
     planted = plant(federation, loss, canaries, relation_of(privacy) == "add-remove", seed)
     result = train(
-        task.algorithm,
-        planted.federation,
-        task.objective,
-        rounds=settings.rounds,
-        privacy=privacy,
-        participation=task.participation,
+        **vars(task),
+        federation=planted.federation,
         seed=seed,
-        engine=settings.engine,
         record_every=settings.rounds,
         measure_training=False,
         after_round=lambda checkpoint: progress("training", checkpoint.k, settings.rounds),

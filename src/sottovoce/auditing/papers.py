@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from sottovoce.auditing.finding import Comparison, Finding, shown
 from sottovoce.auditing.game import Game, Progress, Promise, columns_promise, silent, worst_case
 from sottovoce.auditing.neighbours import FAR, Linear, Neighbours, canary, columns
 from sottovoce.core.contract import Array, Method, Noise, Site
+from sottovoce.core.toml import Json
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.modes import Proven, Published
 from sottovoce.problems.federation import Federation
@@ -45,7 +45,7 @@ class Row:
     def shown(self) -> str:
         return ("= " if self.how == "exact" else "≥ ") + shown(self.found)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         found = self.found if math.isfinite(self.found) else "infinite"
         return asdict(self) | {"found": found, "verdict": self.verdict}
 

@@ -8,25 +8,13 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
+from sottovoce.auditing import checks as basic
 from sottovoce.auditing import noise as tests
-from sottovoce.auditing.checks import (
-    batches,
-    clipping,
-    crowd_of,
-    expected,
-    heard,
-    judged,
-    noise_and_charges,
-    passed,
-    player_of,
-    standardised,
-)
 from sottovoce.auditing.expected import World
 from sottovoce.auditing.finding import Check
 from sottovoce.auditing.game import Game, Player, Progress, columns_promise, silent
 from sottovoce.auditing.tape import Answer
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.random.streams import Purpose, Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.noise_key import NoiseKey
@@ -91,18 +79,18 @@ def _has_path(game: Game, name: str) -> bool:
         return game.privacy.budget is not None
     try:
         return bool(_places(game, name))
-    except (InvalidInput, NoGuarantee):
+    except (check.InvalidInput, check.NoGuarantee):
         return False
 
 
 def _all_checks(game: Game, path: str, seed: int, own_data: bool) -> list[Check]:
-    crowd = crowd_of(game, np.float32 if path == "float32" else np.float64)
-    checks = noise_and_charges(game if own_data else crowd, path, seed)
+    crowd = basic.crowd_of(game, np.float32 if path == "float32" else np.float64)
+    checks = basic.noise_and_charges(game if own_data else crowd, path, seed)
     drawn_in_secret = game.privacy.secret_noise and game.asks.batch  # two sides would have other batches
     if game.privacy.budget is not None and not drawn_in_secret:
-        checks += clipping(crowd, path, seed)
+        checks += basic.clipping(crowd, path, seed)
     if game.asks.batch and game.asks.kinds == ("gradient",):
-        checks += batches(game, path, seed)
+        checks += basic.batches(game, path, seed)
     return checks
 
 
@@ -155,8 +143,7 @@ def _of_promise(game: Game, name: str) -> list[Place]:
 def _secure(game: Game, batched: bool) -> list[Place]:
     """Noise from the operating system: on all records, and on batches of either kind."""
     privacy: Any = game.privacy
-    offered = {"gradient", "moments"} if privacy.mechanism == "gaussian" else {"gradient"}
-    if privacy.unit == "record" and not set(game.asks.kinds) <= offered:
+    if privacy.unit == "record" and "descent" in game.asks.kinds:
         return []
     secure, method = replace(privacy, noise="secure"), game.algorithm
     whole: Any = replace(method, batch=0) if _has(game, "batch") else method
@@ -196,11 +183,11 @@ def _columns(game: Game) -> list[Place]:
 
 def _ledgers(game: Game, seed: int) -> list[Check]:
     """One run on ledger files, and a later run on the same files: together they must not exceed the promise."""
-    game, path = crowd_of(replace(game, rounds=min(game.rounds, FEW_ROUNDS))), "ledgers"
+    game, path = basic.crowd_of(replace(game, rounds=min(game.rounds, FEW_ROUNDS))), "ledgers"
     with tempfile.TemporaryDirectory() as folder:
         world, player = World.of(game), Player(game, 0, None, streams=Streams(seed), ledgers=Path(folder))
         try:
-            checks = noise_and_charges(game, path, seed, player)
+            checks = basic.noise_and_charges(game, path, seed, player)
             before = _charged(player)
         finally:
             player.place.close()
@@ -208,14 +195,14 @@ def _ledgers(game: Game, seed: int) -> list[Check]:
         longer = replace(game, rounds=game.rounds + 1)
         later = Player(longer, 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
         try:
-            given = len(expected(world, heard(later)))
+            given = len(basic.expected(world, basic.heard(later)))
             charged = _charged(later)
         finally:
             later.place.close()
     most = sum(promise.answers for promise in world.promises)
     seen, wanted = f"{given} answers more, {charged} charged in all", f"all charged, at most {most}"
     holds = charged <= most and charged - before == given
-    return [*checks, passed(path, "a later run on the same ledgers", seen, wanted, holds)]
+    return [*checks, basic.passed(path, "a later run on the same ledgers", seen, wanted, holds)]
 
 
 def _charged(player: Player) -> int:
@@ -226,33 +213,33 @@ def _charged(player: Player) -> int:
 
 def _resume(game: Game, seed: int) -> list[Check]:
     """Play the rounds after a checkpoint twice: the answers must be identical, or their noise unrelated."""
-    game, path = crowd_of(game), "resume"
+    game, path = basic.crowd_of(game), "resume"
     half, kept = game.rounds // 2, list[Checkpoint]()
 
     def keep(checkpoint: Checkpoint) -> None:
         if checkpoint.k == half:
             kept.append(checkpoint)
 
-    world, second = World.of(game), player_of(game, seed)
-    whole = heard(player_of(game, seed), after_round=keep)
+    world, second = World.of(game), basic.player_of(game, seed)
+    whole = basic.heard(basic.player_of(game, seed), after_round=keep)
     if not kept:
         return []
-    again = heard(second, resume=kept[0])
+    again = basic.heard(second, resume=kept[0])
     before = [answer for answer in whole if answer.k > half]
-    charged, given = _charged(second), len(expected(world, whole))
-    checks = [passed(path, "answers charged over both halves", str(charged), str(given), charged == given)]
+    charged, given = _charged(second), len(basic.expected(world, whole))
+    checks = [basic.passed(path, "answers charged over both halves", str(charged), str(given), charged == given)]
     if len(before) == len(again) and all(
         np.array_equal(one.given, other.given) for one, other in zip(before, again, strict=True)
     ):
-        return [*checks, passed(path, "answers after a checkpoint", "the same again", "the same, or new", True)]
+        return [*checks, basic.passed(path, "answers after a checkpoint", "the same again", "the same, or new", True)]
     return [*checks, _unrelated(path, "noise after a checkpoint", (world, before), (world, again))]
 
 
 def _seeds(game: Game, seed: int) -> list[Check]:
     """The same seed for another question: the noise must be unrelated."""
-    game, path = crowd_of(game), "seeds"
-    first = player_of(game, seed)
-    here = World.of(game), heard(first)
+    game, path = basic.crowd_of(game), "seeds"
+    first = basic.player_of(game, seed)
+    here = World.of(game), basic.heard(first)
     privacy: Any = game.privacy
     changed = {"epsilon": replace(game, privacy=replace(privacy, epsilon=privacy.epsilon * 1.01))}
     rows = game.algorithm.layout == "rows"
@@ -260,15 +247,15 @@ def _seeds(game: Game, seed: int) -> list[Check]:
         changed["bound on rows"] = replace(game, neighbours=_with_longer_rows(game.neighbours))
     checks = []
     for name, other in changed.items():
-        there = World.of(other), heard(player_of(other, seed))
+        there = World.of(other), basic.heard(basic.player_of(other, seed))
         checks.append(_unrelated(path, f"noise under another {name}", here, there))
-    second, client = player_of(game, seed, side=1), game.neighbours.client
-    there = World.of(game, 1), heard(second)
+    second, client = basic.player_of(game, seed, side=1), game.neighbours.client
+    there = World.of(game, 1), basic.heard(second)
     checks.append(_unrelated(path, "noise of the client whose rows differ", here, there, client))
     keys = [first.place.door.key, second.place.door.key]
     if rows:
         engine = "numpy" if first.place.exact.engine == "kernel" else "kernel"
-        keys.append(player_of(replace(game, engine=engine), seed).place.door.key)
+        keys.append(basic.player_of(replace(game, engine=engine), seed).place.door.key)
     return checks + _bindings(keys, client, path)
 
 
@@ -312,14 +299,14 @@ def _unrelated(
     """Whether the noise of two plays is unrelated, number by number; of one client, or of all."""
     clients = slice(None) if client is None else slice(client, client + 1)
     return _uncorrelated(path, name, *(
-        np.concatenate([noise.z[:, :, clients].ravel() for noise in standardised(*side).values()])
+        np.concatenate([noise.z[:, :, clients].ravel() for noise in basic.standardised(*side).values()])
         for side in (here, there)
     ))  # fmt: skip
 
 
 def _uncorrelated(path: str, name: str, one: np.ndarray, other: np.ndarray) -> Check:
     outcome = tests.related(np.stack([one, other])[:, None, None, :], "runs")
-    return judged([replace(outcome, name=name)], path)[0]
+    return basic.judged([replace(outcome, name=name)], path)[0]
 
 
 _SPECIAL: dict[str, Callable[[Game, int], list[Check]]] = {"ledgers": _ledgers, "resume": _resume, "seeds": _seeds}

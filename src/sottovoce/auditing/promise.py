@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core.contract import Asks, Descent, Part, ProxSteps
+from sottovoce.core.toml import Json
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, make_event
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
@@ -57,7 +58,7 @@ class Promised:
 
     def event(self, multiplier: float, rate: float = 1.0, size: int = 1) -> Event:
         """One such answer with so much noise, to a client of `size` records that draws this share of them."""
-        fields: dict[str, Any] = {"mechanism": self.mechanism, "noise_multiplier": multiplier}
+        fields: Json = {"mechanism": self.mechanism, "noise_multiplier": multiplier}
         fields |= {"relation": self.relation}
         if self.sampling == "poisson" and rate < 1:
             fields |= {"sampling": "poisson", "rate": rate}
@@ -103,11 +104,14 @@ def promised(
 def _on_grid(privacy: Proven | ProvenColumns, part: Part, dim: int, columns: int, slope: float) -> tuple[float, int]:
     """How far one record moves an answer on a grid, in grid steps, and how many numbers the answer has.
 
-    A vector that is cut to a clip norm has at most GRID + 1 steps. Of moments only the difference is bounded, which
-    truncation may lengthen by one step in every coordinate.
+    A vector that is cut to a clip norm has at most GRID + 1 steps. Of moments, arg-mins and the ends of local steps
+    only the difference is bounded. Truncation may lengthen it by one step in every coordinate; and so may the division
+    of the last two by a grid step.
     """
     if isinstance(privacy, ProvenColumns):
         return 2 * (GRID + 1), max(dim, columns)
+    if part.kind in ("prox-steps", "argmin"):
+        return GRID + 2 * math.sqrt(dim), dim
     if part.kind != "moments":
         return (2 if privacy.relation == "replace-one" else 1) * (GRID + 1), dim
     slope = min(part.slope_bound, slope)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from sottovoce.core.toml import Json
 from sottovoce.experiment.local import LocalClients
 from sottovoce.privacy.doors.releases import Releases
 
@@ -88,7 +89,7 @@ class Answer:
 
     kind: str  # of question, or `RELEASE` for an upload, or `MODEL` for a party's model for prediction
     k: int
-    asked: dict[str, Any]
+    asked: Json
     given: np.ndarray  # (runs?, clients, coordinates)
     local: np.ndarray
     made: Made | None  # how the door says it was made; None where noise was added elsewhere

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from sottovoce.auditing import verify_charges
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
+from sottovoce.core.toml import Json
 from sottovoce.experiment import run_file, saved, store, whole_files
 from sottovoce.experiment.result import Result
 from sottovoce.ledger.charges import Charges
@@ -31,7 +31,7 @@ _NEEDED = (
     store.CONFIG, store.HISTORY, store.MODEL, store.GUARANTEE, store.GUARANTEE_TEXT, store.SUMMARY, store.VERSIONS,
     store.CHARGES,
 )  # fmt: skip
-_UNREADABLE = (SottovoceError, ArithmeticError, ValueError, TypeError, KeyError, IndexError, AttributeError,
+_UNREADABLE = (check.SottovoceError, ArithmeticError, ValueError, TypeError, KeyError, IndexError, AttributeError,
                AssertionError, RecursionError, OSError)  # fmt: skip
 
 
@@ -69,7 +69,7 @@ class Verdict:
         """Whether every check holds."""
         return all(one.status != BROKEN for one in self.checks)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values, for JSON."""
         numbers = {"holds": self.holds, "guaranteed": self.guaranteed, "digest": self.digest}
         return {"folder": self.folder, **numbers, "checks": [one._asdict() for one in self.checks]}
@@ -118,11 +118,11 @@ def verify(path: str | Path) -> Verdict:
 
 def _must_be_verifiable(path: Path) -> None:
     if not path.is_dir():
-        raise MissingData(f"{path}: there is no such run folder")
+        raise check.MissingData(f"{path}: there is no such run folder")
     if (path / store.CHECKPOINT).exists():
-        raise InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
+        raise check.InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
     if saved.folder_format(path) == 1:
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{path}: was saved in the first format, without the charges of its ledgers, so epsilon cannot be computed "
             "again. Train again to have a run that can be verified"
         )
@@ -137,7 +137,7 @@ def _checked(about: str, look: Callable[[], str]) -> Check:
 
 
 def _why(error: BaseException) -> str:
-    return str(error) if isinstance(error, SottovoceError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, check.SottovoceError) else f"{type(error).__name__}: {error}"
 
 
 # -------------------------------------------------------------------------------------------------------------- looks
@@ -212,7 +212,7 @@ def _model(result: Result) -> str:
     return f"the model and its {rounds} rounds have the size that the config says"
 
 
-def _width(config: Mapping[str, Any]) -> int | None:
+def _width(config: Json) -> int | None:
     """The number of coordinates of a model; None where the config does not say."""
     data, clients = config.get("data", {}), config.get("clients", {})
     if "split" in data:

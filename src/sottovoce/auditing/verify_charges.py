@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from sottovoce.auditing.second_accountant import agree, second_epsilon, tolerance
 from sottovoce.core import check
 from sottovoce.core.contract import Part
+from sottovoce.core.toml import Json
 from sottovoce.experiment import run_file
 from sottovoce.experiment.publishable import tested_on_owners
 from sottovoce.experiment.result import Result
@@ -63,7 +63,7 @@ class ChargeChecks:
         return task
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Json:
         return self.result.config
 
     @property
@@ -169,12 +169,12 @@ class ChargeChecks:
         numbers = " and ".join(f"{event.noise_multiplier:.6g}" for event in planned)
         return f"noise of {numbers} times the sensitivity is what the config's budget asks for"
 
-    def _kind_of_answer(self, part: Part) -> dict[str, Any]:
+    def _kind_of_answer(self, part: Part) -> Json:
         """What the config says about an answer to this part's questions."""
         data, clients, layout = self.config.get("data", {}), self.config.get("clients", {}), self.task.algorithm.layout
         smallest = data.get("smallest_client") if data.get("source") == "arrays" else None
         row_bound = clients.get("row_bound") if clients else data.get("row_bound")
-        kind: dict[str, Any] = {"sampling": "full", "rate": 1.0, "batch": 0, "size": 0}
+        kind: Json = {"sampling": "full", "rate": 1.0, "batch": 0, "size": 0}
         shape = self._shape()
         kind |= self.task.privacy.kind_of_answer(part, np.array([smallest or 1]), row_bound, shape or AnswerShape(1, 1))
         unknown = []
@@ -287,7 +287,7 @@ class ChargeChecks:
             forgotten="seed" not in self.config["run"],
             of_all=stated.epsilon_of_all,
         )
-        facts: dict[str, Any] = {}
+        facts: Json = {}
         if task.algorithm.layout == "columns":
             shown = not any(isinstance(history, Stated) for history in charges.histories)
             together = (stated.together or 0.0) if shown else None

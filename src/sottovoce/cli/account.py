@@ -23,6 +23,9 @@ def account(
     relation: Annotated[str, typer.Option(help="replace-one, add-remove or replace-client.")] = "replace-one",
     batch: Annotated[int, typer.Option(help="Records drawn for each answer; 0: all.")] = 0,
     size: Annotated[int, typer.Option(help="Records a client has; needed with --batch.")] = 0,
+    coordinates: Annotated[
+        int | None, typer.Option(help="Numbers of an answer: discrete Gaussian noise as runs account it.")
+    ] = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
 ) -> None:
@@ -39,6 +42,7 @@ def account(
         relation=relation,
         batch=batch,
         size=size,
+        coordinates=coordinates,
     )
     answer = result.epsilon if noise is not None else result.event.noise_multiplier
     terminal.show(as_json, quiet, result.to_dict(), [f"{answer:.6g}"], lambda: _print(result))

@@ -43,7 +43,9 @@ def app(
     settings["run"] = {"name": run_file.folder_name(config.stem)} | settings.get("run", {})
     all_rows = None if nodes is None else run_file.build(settings, config.name, config.parent)
     if all_rows is not None:
-        settings["clients"] = all_rows.data().federation.clients_table() | settings.get("clients", {})
+        data = all_rows.data()
+        settings["clients"] = data.federation.clients_table() | settings.get("clients", {})
+        settings |= {} if data.schema is None else {"schema": data.schema.to_tables()}
     deployment = Deployment.build(settings, config.name, config.parent)
     runs = (out or Path("runs") / f"{deployment.settings.name}-{terminal.now()}").resolve()
     inside = runs == folder.resolve() or folder.resolve() in runs.parents

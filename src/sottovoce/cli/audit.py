@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from sottovoce.cli import terminal
+from sottovoce.core.toml import Json
 from sottovoce.report import tables
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _check_choice(what: str | None, papers: bool, one_run: bool, membership: boo
 
 def _play(
     game: "Game",
-    sampling: dict[str, Any],
+    sampling: Json,
     paths: list[str] | None,
     all_paths: bool,
     progress: terminal.Progress,

@@ -2,12 +2,12 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sottovoce.cli import terminal
+from sottovoce.core.toml import Json
 from sottovoce.report import tables
 
-Entry = dict[str, Any]
+Entry = Json
 
 
 def list_(as_json: terminal.Json = False, quiet: terminal.Quiet = False) -> None:

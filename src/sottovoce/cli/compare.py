@@ -1,12 +1,12 @@
 """`sottovoce compare`."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sottovoce.cli import terminal
+from sottovoce.core.toml import Json
 from sottovoce.report import tables
 
 
@@ -28,10 +28,10 @@ def compare(
     terminal.show(as_json, quiet, {"folder": str(path), **compared}, [str(path)], lambda: _print(compared, path))
 
 
-def _print(compared: Mapping[str, Any], path: Path) -> None:
+def _print(compared: Json, path: Path) -> None:
     """One table per measure: mean, interval, and the difference to the first run, paired by seed."""
     from sottovoce.report.compare import FIGURE, PAGE
-    from sottovoce.report.numbers import MEASURES
+    from sottovoce.report.numbers import MEASURES, quality
     from sottovoce.report.words import PRIVATE
 
     runs = compared["runs"]
@@ -47,6 +47,8 @@ def _print(compared: Mapping[str, Any], path: Path) -> None:
             tables.print_table(headings, rows, {"run"}, f"{measure.words}{f' ({PRIVATE})' if private else ''}")
     for run in runs:
         tables.note(f"{run['name']}: {run['method']}, {run['rounds']} rounds, ε: {run['privacy']}")
+        if run["metrics"]:
+            tables.note(f"  at the end: {quality(run['metrics'])}")
     for setting, values in compared["differ_in"].items():
         listed = ", ".join("not there" if value is None else str(value) for value in values)
         tables.note(f"They differ in {setting}: {listed}")

@@ -2,32 +2,13 @@
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
-from sottovoce.cli import (
-    account,
-    audit,
-    catalogue,
-    certificates,
-    compare,
-    data,
-    demo,
-    flower,
-    node,
-    plan,
-    predict,
-    report,
-    reproduce,
-    run,
-    schema,
-    terminal,
-    verify,
-)
-from sottovoce.cli import app as app_command
-from sottovoce.cli import show as show_command
+from sottovoce.cli import terminal
 from sottovoce.report import tables
 
 _EXIT_CODES = """\
@@ -41,11 +22,9 @@ _EXIT_CODES = """\
 8    audit: something is suspicious
 9    verify: what a run folder states does not hold
 130  interrupted"""
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    *(demo.demo, run.run, report.report, verify.verify, show_command.show, predict.predict, schema.schema),
-    *(compare.compare, plan.plan, catalogue.list_, data.data),
-    *(account.account, audit.audit, app_command.app, certificates.certificates, node.node, flower.flower),
-    reproduce.reproduce,
+_COMMANDS = (  # modules of this package, in the order of the help
+    *("demo", "run", "report", "verify", "show", "predict", "schema", "compare", "plan", "catalogue", "data"),
+    *("account", "audit", "app", "certificates", "node", "flower", "reproduce"),
 )
 _EXAMPLES = """\
 sottovoce demo --out runs/first
@@ -104,8 +83,8 @@ def _add(command: Callable[..., None]) -> None:
     )(terminal.exit_codes()(command))
 
 
-for _command in _COMMANDS:
-    _add(_command)
+for _name in _COMMANDS:
+    _add(getattr(import_module(f"sottovoce.cli.{_name}"), "list_" if _name == "catalogue" else _name))
 
 
 def main() -> None:

@@ -1,18 +1,19 @@
 """`sottovoce plan`."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
 from sottovoce.cli import terminal
+from sottovoce.core.toml import Json
 from sottovoce.report import tables
 
 NUMBERS, FIGURE, RUN_FILE = "plan.json", "plan.png", "run.toml"
 _MOST_CLIENTS = 100_000
 _SHOWN = 8  # of the settings that were tried
-_Target = Annotated[float | None, typer.Option(help="Accuracy (R²) to reach with the fewest rounds, e.g. 0.8.")]
+_Target = Annotated[float | None, typer.Option(help="Accuracy (R²) that you want to reach, e.g. 0.8.")]
+_Balance = Annotated[float | None, typer.Option(help="Share of the second of two classes, if publicly known.")]
 _Loss = Annotated[str, typer.Option(help="As in a run file: logistic, softmax, squared, huber, ...")]
 
 
@@ -29,14 +30,16 @@ def plan(
     lam: Annotated[float, typer.Option(help="Strength of an l2 penalty.")] = 1e-6,
     unit: Annotated[str, typer.Option(help="What is protected: record or client.")] = "record",
     row_bound: Annotated[float, typer.Option(help="Length to which longer rows will be scaled down.")] = 1.0,
+    balance: _Balance = None,
     seed: Annotated[int, typer.Option(help="Of the synthetic rows and the noise.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Where to save it. Default: runs/plan-<time>.")] = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
 ) -> None:
-    """Choose method, rounds, step, clip and noise without touching private data, and say what to expect.
+    """Say which method, rounds and constants a rule chooses, without touching private data, and what to expect.
 
-    Everything is tried on synthetic rows of the same shape: a forecast, not a promise.
+    The choice follows from sizes and the budget; what to expect, from synthetic rows of the same shape: a forecast, not
+    a promise.
     """
     from sottovoce.core import check
     from sottovoce.experiment import run_file, whole_files
@@ -48,7 +51,7 @@ def plan(
     check.require(clients <= _MOST_CLIENTS, "plan", f"clients must be at most {_MOST_CLIENTS}", clients)
     table = {"loss": loss, "penalty": "l2", "lam": lam} | ({"classes": classes} if classes else {})
     objective = run_file.build_objective(table, "plan")
-    known = {"row_bound": row_bound, "best": best, "target": target, "seed": seed}
+    known = {"row_bound": row_bound, "best": best, "target": target, "seed": seed, "balance": balance}
     problem = Problem([rows] * clients, features, epsilon, delta, objective, cast(Any, unit), **known)
     with terminal.output_folder(out, "plan") as path:
         with terminal.progress(quiet) as progress:
@@ -61,7 +64,7 @@ def plan(
     terminal.show(as_json, quiet, {"folder": str(path), **numbers}, [str(path)], lambda: _print(numbers, path))
 
 
-def _print(numbers: Mapping[str, Any], path: Path) -> None:
+def _print(numbers: Json, path: Path) -> None:
     """The settings that came last, the reasons, and what cannot be known."""
     from sottovoce.planning.problem import TO_DO
 
@@ -72,11 +75,12 @@ def _print(numbers: Mapping[str, Any], path: Path) -> None:
             f"{trial['rounds']}",
             f"{trial['clip']:.3g}",
             f"{trial['mean']:.1%}",
+            "" if trial["auc"] is None else f"{trial['auc']:.3f}",
             f"{trial['seeds']}",
         ]
         for place, trial in enumerate(numbers["tried"][:_SHOWN])
     ]
-    headings = ["method", "rounds", "clip", f"expected\n{numbers['measure']}", "seeds"]
+    headings = ["method", "rounds", "clip", f"expected\n{numbers['measure']}", "expected\nAUC", "seeds"]
     tables.print_table(headings, cells, {"method"}, title)
     for reason in numbers["reasons"]:
         tables.note(f"• {reason}")

@@ -3,11 +3,12 @@
 import shlex
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sottovoce.cli import terminal
+from sottovoce.core.toml import Json
 from sottovoce.report import tables
 
 if TYPE_CHECKING:
@@ -66,10 +67,12 @@ def _train(experiment: "Experiment", path: Path, resumed: bool, every: float, qu
     from sottovoce.experiment import saved, store
     from sottovoce.report import figures
 
-    checkpoints, rounds = None, experiment.settings.rounds
+    checkpoints, rounds = None, 0
     with terminal.progress(quiet) as progress:
         try:
             progress("reading data", 0, 0)
+            experiment = experiment.chosen()
+            rounds = experiment.settings.rounds
             config, data, last = experiment.described(), experiment.data().federation, None
             if resumed:
                 last = saved.load_checkpoint(path, experiment.task, data, config)
@@ -94,10 +97,12 @@ def _train(experiment: "Experiment", path: Path, resumed: bool, every: float, qu
             raise terminal.Interrupted(f"Interrupted{done}. Go on with: {command}") from None
 
 
-def _print(result: "Result", plain: dict[str, Any]) -> None:
+def _print(result: "Result", plain: Json) -> None:
     from sottovoce.experiment.publishable import tested_on_owners
 
     tables.print_summaries(result.config["run"].get("name", "run"), [plain])
+    for remark in result.remarks:
+        tables.note(remark)
     tables.note(f"Privacy: {result.guarantee}")
     if "test_loss" in result.history.columns and tested_on_owners(result.config):
         tables.note("Test rows were set aside from the owners' own: test numbers are exact, and not for release.")

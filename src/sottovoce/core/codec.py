@@ -6,18 +6,20 @@ Nothing else can be encoded, and decoding executes nothing.
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers
-from sottovoce.core.check import InvalidInput
 
-Message = TypeVar("Message", bound=Any)  # a dataclass of arrays
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Message = TypeVar("Message", bound="DataclassInstance")  # of arrays
 
 
-def to_arrays(message: Any) -> dict[str, Floats]:
+def to_arrays(message: "DataclassInstance") -> dict[str, Floats]:
     """The fields of a message by name; refuses a field that is not an array with a client axis."""
     arrays: dict[str, Floats] = {field.name: getattr(message, field.name) for field in fields(message)}
     for name, array in arrays.items():
@@ -25,7 +27,7 @@ def to_arrays(message: Any) -> dict[str, Floats]:
         if not (is_array and array.ndim >= 2 and array.dtype == np.float64):
             kind = f"{array.dtype} array of shape {array.shape}" if is_array else type(array).__name__
             who = type(message).__name__
-            raise InvalidInput(f"{who}.{name} must be a float64 array (..., clients, coordinates), got {kind}")
+            raise check.InvalidInput(f"{who}.{name} must be a float64 array (..., clients, coordinates), got {kind}")
     return arrays
 
 
@@ -79,7 +81,7 @@ def under(prefix: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def bytes_per_client(message: Any) -> int:
+def bytes_per_client(message: "DataclassInstance") -> int:
     """The bytes that one client's share of this message takes: 8 for each number, without names and framing."""
     return sum(8 * array.shape[-1] for array in to_arrays(message).values())
 

@@ -13,20 +13,17 @@ at once in the simulator.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, dataclass_transform, get_args
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.participation import Participation
-from sottovoce.core.questions import Array as Array
-from sottovoce.core.questions import Asks as Asks
-from sottovoce.core.questions import Descent as Descent
+from sottovoce.core.questions import Array, Asks, Descent, Penalty, ProxSteps
 from sottovoce.core.questions import Kind as Kind
 from sottovoce.core.questions import Part as Part
-from sottovoce.core.questions import Penalty as Penalty
-from sottovoce.core.questions import ProxSteps as ProxSteps
 from sottovoce.core.random.streams import Draw
+from sottovoce.core.toml import Json
 
 Mode = Literal["none", "published", "proven"]
 Layout = Literal["rows", "columns"]  # how data are split between their owners
@@ -34,6 +31,30 @@ ServerState = TypeVar("ServerState")
 ClientState = TypeVar("ClientState")
 Down = TypeVar("Down")
 Up = TypeVar("Up")
+
+
+@dataclass_transform(frozen_default=True)
+@dataclass(frozen=True)
+class Arrays:
+    """A state or a message: a frozen dataclass of arrays. A subclass only lists them and needs no decorator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.core.contract import Array, Arrays
+    >>> class Down(Arrays):
+    ...     w: Array
+    >>> Down(np.zeros((1, 2)))
+    Down(w=array([[0., 0.]]))
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True)(cls)
+
+
+class Nothing(Arrays):
+    """The state of a client that remembers nothing."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +217,14 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
     layout: ClassVar[Layout] = "rows"
     down: ClassVar[type]  # the class of its broadcasts; `core/shapes.py` says how to declare what they look like
-    up: ClassVar[type]  # the class of its uploads
+    up: ClassVar[type]  # the class of its uploads; both are taken from ``Algorithm[State, State, Down, Up]``
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            down, up = (*get_args(base), None, None)[2:4]
+            if isinstance(down, type) and isinstance(up, type):
+                cls.down, cls.up = down, up
 
     def __post_init__(self) -> None:
         check.fields(self)  # by their annotations: `check.Positive`, Literal, ...
@@ -211,14 +239,14 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     def warn_about(self, participation: Participation, n: int) -> None:
         """Warn, before any work starts, if the method fails when these of `n` clients take part."""
 
-    def claim_terms(self, sizes: Array, rounds: int) -> dict[str, Any]:
+    def claim_terms(self, sizes: Array, rounds: int) -> Json:
         """What its paper's claim depends on besides epsilon, delta and rounds: arguments of `privacy.claims.describe`.
 
         Among them is `unmet`: the assumptions of the claim that this run breaks, as texts.
         """
         return {}
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> Json:
         """Its hyper-parameters by name, as scikit-learn asks for them; `deep` makes no difference."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
@@ -238,8 +266,9 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     @abstractmethod
     def init_server(self, hub: Hub) -> ServerState: ...
 
-    @abstractmethod
-    def init_client(self, site: Site) -> ClientState: ...
+    def init_client(self, site: Site) -> ClientState:
+        """A client's state before the first round; unless a method says otherwise, it remembers nothing."""
+        return cast(ClientState, Nothing())
 
     @abstractmethod
     def broadcast(self, server: ServerState, hub: Hub) -> Down:

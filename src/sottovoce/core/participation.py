@@ -14,7 +14,6 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Booleans, Floats
-from sottovoce.core.check import Whole
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 
@@ -82,7 +81,7 @@ class KOfN(Participation):
     np.int64(2)
     """
 
-    k: Whole
+    k: check.Whole
     name: ClassVar[str] = "k-of-n"
 
     def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:
@@ -141,8 +140,8 @@ class Covering(Participation):
     True
     """
 
-    k: Whole
-    within: Whole
+    k: check.Whole
+    within: check.Whole
     name: ClassVar[str] = "covering"
 
     def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:

@@ -103,7 +103,6 @@ class Outcome:
 def train(
     algorithm: Method,
     transport: Transport,
-    *,
     rounds: int,
     penalty: Penalty,
     participation: Participation,

@@ -1,10 +1,9 @@
 """What a message looks like: how many coordinates each of its fields can have, declared where the message is.
 
-A message is a frozen dataclass of arrays with one row per client (`codec.py`). A field has `dim` coordinates, as many
+A message holds arrays with one row per client (`contract.Arrays`). A field has `dim` coordinates, as many
 as the model has, unless it declares otherwise:
 
-    @dataclass(frozen=True)
-    class Down:
+    class Down(Arrays):
         x: Array                       # dim coordinates
         met: Array = widths(0, DIM)    # none, or dim
         steps: Array = widths(1)       # one
@@ -21,7 +20,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Method
 
 Message = TypeVar("Message")
@@ -37,11 +35,10 @@ def widths(*possible: Width) -> Any:
 
     Examples
     --------
-    >>> from dataclasses import dataclass
     >>> import numpy as np
+    >>> from sottovoce.core.contract import Arrays
     >>> from sottovoce.core.shapes import DIM, widths
-    >>> @dataclass(frozen=True)
-    ... class Down:
+    >>> class Down(Arrays):
     ...     x: np.ndarray
     ...     met: np.ndarray = widths(0, DIM)
     """
@@ -95,10 +92,10 @@ def fitting_widths(
     for field_name, possible in allowed.items():
         shape = tuple(shapes[field_name])
         if len(shape) != 2 or shape[0] != 1:
-            raise InvalidInput(f"{name}.{field_name} must be one row, (1, coordinates), got shape {shape}")
+            raise check.InvalidInput(f"{name}.{field_name} must be one row, (1, coordinates), got shape {shape}")
         if shape[1] not in possible:
             numbers = " or ".join(map(str, sorted(set(possible))))
-            raise InvalidInput(f"{name}.{field_name} must have {numbers} coordinates, got {shape[1]}")
+            raise check.InvalidInput(f"{name}.{field_name} must have {numbers} coordinates, got {shape[1]}")
     return {field_name: int(shapes[field_name][1]) for field_name in allowed}
 
 

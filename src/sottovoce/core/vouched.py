@@ -4,14 +4,20 @@ The noise of a proven door rests on such constants (the largest slope of a loss,
 distance). A subclass may state others, and nothing checks them. So only the exact types count.
 """
 
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import TypeVar, dataclass_transform
 
 _TYPES: set[type] = set()
 Kind = TypeVar("Kind", bound=type)
 
 
+@dataclass_transform(frozen_default=True)
 def vouch(kind: Kind) -> Kind:
-    """Class decorator, for this library's own losses and penalties: tests compare their constants with brute force."""
+    """Make a frozen dataclass of one of this library's own losses or penalties, whose constants are relied on.
+
+    Tests compare them with brute force.
+    """
+    dataclass(frozen=True)(kind)
     _TYPES.add(kind)
     return kind
 

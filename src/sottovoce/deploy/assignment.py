@@ -9,7 +9,6 @@ import tomllib
 from dataclasses import dataclass
 
 from sottovoce.core import check
-from sottovoce.core.check import SottovoceError
 from sottovoce.core.random.streams import Streams
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Refused
@@ -49,7 +48,7 @@ class Assignment:
             task.check_method()
             schema = fit_value("task, [schema]", "digest", tables.get("schema", {}).get("digest", ""), str)
             return cls(task, settings, _events(ask.events, task), ask.row_bound or None, schema)
-        except (SottovoceError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        except (check.SottovoceError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise Refused(wire.BAD_ASK, f"the question cannot be read: {str(error)[:300]}") from None
 
     @property

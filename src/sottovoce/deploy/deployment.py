@@ -7,7 +7,6 @@
 """
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.random.streams import Streams
+from sottovoce.core.toml import Json
 from sottovoce.deploy.label_holder import blank_labels
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.local import LocalClients
@@ -109,7 +109,12 @@ class Deployment:
             given |= _stated_by(schema, given, f"{file}, [clients]")
         clients = from_table(Clients, given, f"{file}, [clients]")
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
-        task, settings = build_task(tables | {"privacy": privacy | tables.get("privacy", {})}, file)
+        objective = {"scale": "mean"} | tables.get("objective", {})  # how many records there are is not known yet
+        given_tables = tables | {"objective": objective, "privacy": privacy | tables.get("privacy", {})}
+        task, settings = build_task(given_tables, file)
+        hint = "Take them from the run file that `sottovoce plan` writes"
+        concrete = task.rule is None
+        check.require(concrete, f"{file}, [algorithm]", "a deployment must state constants and [run] rounds", hint=hint)
         one_run = settings.runs == 0 and not settings.ledgers
         check.require(one_run, f"{file}, [run]", "runs and ledgers are for simulations: leave them out")
         settings = _with_coins(task, settings, file)
@@ -175,12 +180,12 @@ def _with_coins(task: Task, settings: Settings, file: str) -> Settings:
     return replace(settings, seed=secrets.randbits(63))
 
 
-def _stated_by(schema: Schema, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _stated_by(schema: Schema, given: Json, where: str) -> Json:
     """What a schema says of [clients]. Nothing else may be said there."""
     check.require(not given.get("split"), where, "split does not go with a [schema], which prepares whole rows")
     check.require(schema.label is not None, where, "the [schema] must say which column is the label")
     assert schema.label is not None
-    stated: dict[str, Any] = {"columns": schema.width, "row_bound": schema.row_bound}
+    stated: Json = {"columns": schema.width, "row_bound": schema.row_bound}
     if given.get("test"):
         stated |= {"label": schema.label.column, "labels": list(class_texts(schema.label))}
     for key, value in stated.items():

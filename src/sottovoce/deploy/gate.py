@@ -19,14 +19,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.core.toml import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Ask, Reply, Status
-from sottovoce.experiment import tables
 
 _HEADER = 2 * wire.LONGEST_TEXT
 _PATIENCE = 600.0  # seconds for one answer
@@ -46,7 +44,7 @@ class GateClient:
     def status(self) -> Status | Reply:
         return self._call({"status": {}}, {})
 
-    def _call(self, header: dict[str, Any], arrays: wire.Packed) -> Status | Reply:
+    def _call(self, header: Json, arrays: wire.Packed) -> Status | Reply:
         try:
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(_PATIENCE)
@@ -65,7 +63,7 @@ def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] =
         try:
             door.bind(str(path))
         except OSError as error:
-            raise InvalidInput(f"{path}: no socket can be made there ({error})") from None
+            raise check.InvalidInput(f"{path}: no socket can be made there ({error})") from None
         finally:
             os.umask(mask)
         try:
@@ -87,12 +85,12 @@ def _only_gate(path: Path) -> Iterator[None]:
     try:
         lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise InvalidInput(f"{beside}: no lock can be made there ({error})") from None
+        raise check.InvalidInput(f"{beside}: no lock can be made there ({error})") from None
     with os.fdopen(lock):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InvalidInput(f"{path}: exists already, and another gate is open there") from None
+            raise check.InvalidInput(f"{path}: exists already, and another gate is open there") from None
         yield
 
 
@@ -109,23 +107,23 @@ def _make_room(path: Path) -> None:
             path.unlink(missing_ok=True)
             return
         except OSError as error:
-            raise InvalidInput(
+            raise check.InvalidInput(
                 f"{path}: exists already, and whether a gate is open there is not known ({error})"
             ) from None
-    raise InvalidInput(f"{path}: exists already, and another gate is open there")
+    raise check.InvalidInput(f"{path}: exists already, and another gate is open there")
 
 
 def _answer(node: Node, line: socket.socket) -> Node:
     """Answer one question, for the client as its file describes it by now, which is returned."""
     try:
         header, arrays = _receive(line, node.limits.message_bytes, _FRAME)
-        ask = replace(_built(Ask, header["ask"]), down=arrays) if "ask" in header else None
+        ask = replace(wire.read(Ask, header["ask"]), down=arrays) if "ask" in header else None
         node, current = _renewed(node)
         if not current:
             said = Reply(wire.FAILED, "its own file cannot be read")
         else:
             said = node.status() if ask is None else node.answer(ask)
-    except SottovoceError as error:  # about the caller's own words
+    except check.SottovoceError as error:  # about the caller's own words
         said = Reply(wire.BAD_ASK, str(error)[:300])
     except (ValueError, TypeError, AttributeError, ArithmeticError):
         said = Reply(wire.BAD_ASK, "the question cannot be read")
@@ -140,33 +138,28 @@ def _renewed(node: Node) -> tuple[Node, bool]:
     """The client of its file as that is now, and whether there is one: limits that cannot be read allow nothing."""
     try:
         return node.renewed(), True
-    except SottovoceError as error:
+    except check.SottovoceError as error:
         node.note(f"no question is answered: {error}")
         return node, False
 
 
-def _said(header: dict[str, Any], arrays: wire.Packed) -> Status | Reply:
+def _said(header: Json, arrays: wire.Packed) -> Status | Reply:
     if "status" in header:
-        return _built(Status, header["status"])
-    return replace(_built(Reply, header.get("reply", {})), up=arrays)
+        return wire.read(Status, header["status"])
+    return replace(wire.read(Reply, header.get("reply", {})), up=arrays)
 
 
-def _built(kind: type, values: dict[str, Any]) -> Any:
-    wire.must_be_known(kind.__name__, values.get("format", 1))
-    return tables.from_table(kind, values, kind.__name__)
-
-
-def _without(message: Ask | Reply, arrays: str) -> dict[str, Any]:
+def _without(message: Ask | Reply, arrays: str) -> Json:
     return {name: value for name, value in vars(message).items() if name != arrays}
 
 
-def _send(line: socket.socket, header: dict[str, Any], arrays: wire.Packed) -> None:
+def _send(line: socket.socket, header: Json, arrays: wire.Packed) -> None:
     shapes = [[name, list(shape), len(data)] for name, (shape, data) in arrays.items()]
     text, body = json.dumps(header | {"arrays": shapes}).encode(), b"".join(data for _, data in arrays.values())
     line.sendall(struct.pack("<Q", len(text)) + text + struct.pack("<Q", len(body)) + body)
 
 
-def _receive(line: socket.socket, most: int, seconds: float) -> tuple[dict[str, Any], wire.Packed]:
+def _receive(line: socket.socket, most: int, seconds: float) -> tuple[Json, wire.Packed]:
     """A frame, all of which must come in so many seconds."""
     until = time.monotonic() + seconds
     try:
@@ -178,7 +171,7 @@ def _receive(line: socket.socket, most: int, seconds: float) -> tuple[dict[str, 
             start += int(length)
         return header, arrays
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InvalidInput(f"gate: a frame cannot be read ({error})") from None
+        raise check.InvalidInput(f"gate: a frame cannot be read ({error})") from None
 
 
 def _part(line: socket.socket, most: int, until: float) -> bytes:
@@ -193,7 +186,7 @@ def _exactly(line: socket.socket, count: int, until: float) -> bytes:
         line.settimeout(max(until - time.monotonic(), 1e-3))  # 0 would mean: do not wait at all
         part = line.recv(min(left, 2**20))
         if not part:
-            raise InvalidInput("gate: the frame ended early")
+            raise check.InvalidInput("gate: the frame ended early")
         parts.append(part)
         left -= len(part)
     line.settimeout(usual)

@@ -5,10 +5,15 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sottovoce.core import check
 from sottovoce.experiment import whole_files
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key
+    from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
 LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
@@ -40,7 +45,7 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
     return list(files)
 
 
-def _server_files(authority: Any, server: Any, hosts: Sequence[str], days: int) -> dict[str, bytes]:
+def _server_files(authority: "Key", server: "Key", hosts: Sequence[str], days: int) -> dict[str, bytes]:
     """The authority's certificate, and the server's certificate and key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
@@ -61,12 +66,12 @@ def _server_files(authority: Any, server: Any, hosts: Sequence[str], days: int) 
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (x509.KeyUsage(True, False, False, False, False, False, False, False, False), True),
         (x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), False),
-        (x509.SubjectAlternativeName([_host(x509, host) for host in hosts]), False),
+        (x509.SubjectAlternativeName([_host(host) for host in hosts]), False),
     )
     return {AUTHORITY: own, SERVER: certificate, SERVER_KEY: _private(server, serialization.PrivateFormat.PKCS8)}
 
 
-def _client_files(name: str, key: Any) -> dict[str, bytes]:
+def _client_files(name: str, key: "Key") -> dict[str, bytes]:
     """A client's key pair."""
     from cryptography.hazmat.primitives import serialization
 
@@ -75,18 +80,20 @@ def _client_files(name: str, key: Any) -> dict[str, bytes]:
     return {f"{name}.key": private, f"{name}.pub": key.public_key().public_bytes(*form)}
 
 
-def _private(key: Any, form: Any) -> bytes:
+def _private(key: "Key", form: "PrivateFormat") -> bytes:
     from cryptography.hazmat.primitives import serialization
 
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def _certificate(subject: str, key: Any, signer: Any, days: int, *extensions: tuple[Any, bool]) -> bytes:
+def _certificate(
+    subject: str, key: "Key", signer: "Key", days: int, *extensions: "tuple[x509.ExtensionType, bool]"
+) -> bytes:
     """A certificate for `key`, signed by the authority."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
 
-    def named(text: str) -> Any:
+    def named(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, text)])
 
     begin = datetime.now(UTC) - timedelta(minutes=5)  # clocks differ
@@ -100,7 +107,9 @@ def _certificate(subject: str, key: Any, signer: Any, days: int, *extensions: tu
     return signed.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-def _host(x509: Any, text: str) -> Any:
+def _host(text: str) -> "x509.GeneralName":
+    from cryptography import x509
+
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:

@@ -5,13 +5,10 @@ that question carried to the holder: labels stay there. An answer follows from t
 fixed once and for all (open, or randomised once), so it costs nothing and is the same whenever it is asked.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import LabelOracle
+from sottovoce.core.contract import Arrays, LabelOracle
 from sottovoce.deploy import wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Refused
@@ -22,31 +19,27 @@ from sottovoce.privacy.labels import label_key, label_oracle
 from sottovoce.problems.losses import Loss
 
 
-@dataclass(frozen=True)
-class Prox:
+class Prox(Arrays):
     """argmin_z l(z) + rho/2 |z − v|² ?"""
 
     v: np.ndarray
     rho: np.ndarray
 
 
-@dataclass(frozen=True)
-class Slope:
+class Slope(Arrays):
     """∇l at these scores of all samples?"""
 
     scores: np.ndarray
 
 
-@dataclass(frozen=True)
-class SlopeAt:
+class SlopeAt(Arrays):
     """The same for the scores of some samples, those numbered `rows`."""
 
     scores: np.ndarray
     rows: np.ndarray
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(Arrays):
     """An answer: of the label holder one number a sample, of a party the coordinates of its model."""
 
     values: np.ndarray
@@ -58,7 +51,7 @@ def answer_about_labels(ask: Ask, run: Assignment, y: np.ndarray) -> Values:
     oracle = label_oracle(objective.loss, y, label_weight(objective, len(y)))
     try:
         question = _read(ask, oracle)
-    except InvalidInput as error:
+    except check.InvalidInput as error:
         raise Refused(wire.BAD_ASK, f"the question about labels does not fit: {str(error)[:300]}") from None
     if isinstance(question, Prox):
         return Values(oracle.prox(question.v, question.rho))

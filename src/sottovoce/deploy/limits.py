@@ -8,7 +8,6 @@ import numpy as np
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
-from sottovoce.core.check import SottovoceError
 from sottovoce.deploy import wire
 from sottovoce.experiment.run_file import MODES
 from sottovoce.experiment.task import Task
@@ -17,7 +16,7 @@ from sottovoce.privacy.events import Event, Relation
 from sottovoce.problems.losses import LOSSES
 
 
-class Refused(SottovoceError):
+class Refused(check.SottovoceError):
     """Why a client does not answer, in words that may leave it."""
 
     def __init__(self, code: str, why: str) -> None:
@@ -100,21 +99,21 @@ class Limits:
         """Refuse a task that the owner does not allow, by public numbers alone."""
         privacy: Any = task.privacy
         algorithm, loss = task.algorithm.name, task.objective.loss.name
-        self._allow(algorithm in self.algorithms, f"algorithm {algorithm!r} is not among {list(self.algorithms)}")
-        self._allow(loss in self.losses, f"loss {loss!r} is not among {list(self.losses)}")
-        self._allow(privacy.mode in self.modes, f"privacy mode {privacy.mode!r} is not among {list(self.modes)}")
+        self.allow(algorithm in self.algorithms, f"algorithm {algorithm!r} is not among {list(self.algorithms)}")
+        self.allow(loss in self.losses, f"loss {loss!r} is not among {list(self.losses)}")
+        self.allow(privacy.mode in self.modes, f"privacy mode {privacy.mode!r} is not among {list(self.modes)}")
         self._hold_hyper_parameters(task)
         if privacy.budget is None:
             return
         relation, (name, clip) = privacy.counted_relation, privacy.cut
-        self._allow(privacy.secret_noise or self.seeded, "seeded noise is not accepted, noise must be 'secure'")
-        self._allow(relation in self.relations, f"relation {relation!r} is not among {list(self.relations)}")
-        self._allow(privacy.epsilon <= self.epsilon, f"epsilon {privacy.epsilon:g} is above {self.epsilon:g}")
-        self._allow(privacy.delta == self.delta, f"delta must be {self.delta:g}, at which this client counts")
-        self._allow(clip >= self.least_clip, f"{name} {clip:g} is below {self.least_clip:g}")
+        self.allow(privacy.secret_noise or self.seeded, "seeded noise is not accepted, noise must be 'secure'")
+        self.allow(relation in self.relations, f"relation {relation!r} is not among {list(self.relations)}")
+        self.allow(privacy.epsilon <= self.epsilon, f"epsilon {privacy.epsilon:g} is above {self.epsilon:g}")
+        self.allow(privacy.delta == self.delta, f"delta must be {self.delta:g}, at which this client counts")
+        self.allow(clip >= self.least_clip, f"{name} {clip:g} is below {self.least_clip:g}")
         for noise in (event.noise_multiplier for event in events):
-            self._allow(noise >= self.least_noise, f"noise multiplier {noise:.4g} is below {self.least_noise:g}")
-            self._allow(noise <= MOST_NOISE, f"noise multiplier {noise:.4g} is above {MOST_NOISE:g}")
+            self.allow(noise >= self.least_noise, f"noise multiplier {noise:.4g} is below {self.least_noise:g}")
+            self.allow(noise <= MOST_NOISE, f"noise multiplier {noise:.4g} is above {MOST_NOISE:g}")
 
     def _hold_hyper_parameters(self, task: Task) -> None:
         """Refuse numbers of the server's with which an answer would overflow."""
@@ -122,26 +121,27 @@ class Limits:
         for name, part in parts.items():
             for field, value in _numbers(part):
                 fits = value == 0 or self.smallest_number <= abs(value) <= self.largest_number
-                self._allow(fits, f"{name}, {field} = {value:g} is not from {self.smallest_number:g} to "
+                self.allow(fits, f"{name}, {field} = {value:g} is not from {self.smallest_number:g} to "
                             f"{self.largest_number:g} in size")  # fmt: skip
 
     def hold_broadcast(self, arrays: Mapping[str, np.ndarray]) -> None:
         """The same for the entries of a broadcast."""
         for name, array in arrays.items():
             fits = bool((np.abs(array) <= self.largest_number).all())  # False for NaN
-            self._allow(fits, f"the broadcast's {name} has a number above {self.largest_number:g} in size")
+            self.allow(fits, f"the broadcast's {name} has a number above {self.largest_number:g} in size")
 
     def hold_labels(self, task: Task) -> None:
         """Refuse to hold labels for an experiment that would show more of them than the owner allows."""
         asked = getattr(task.privacy, "label_epsilon", None)
         own = "is not given" if self.label_epsilon is None else f"is {self.label_epsilon:g}"
         if asked is None:
-            self._allow(self.open_labels, f"labels would be shown: open_labels is false, its label_epsilon {own}")
+            self.allow(self.open_labels, f"labels would be shown: open_labels is false, its label_epsilon {own}")
         else:
-            self._allow(asked == self.label_epsilon, f"label_epsilon {asked:g} is asked for, and its own {own}")
+            self.allow(asked == self.label_epsilon, f"label_epsilon {asked:g} is asked for, and its own {own}")
 
     @staticmethod
-    def _allow(fits: bool, why: str) -> None:
+    def allow(fits: bool, why: str) -> None:
+        """Refuse, as not within this client's limits, unless it `fits`."""
         if not fits:
             raise Refused(wire.LIMITS, f"this client's limits: {why}")
 

@@ -2,11 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core import codec
+from sottovoce.core.round import State
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.wire import Ask
@@ -59,7 +59,7 @@ class Memory:
         for folder in self._made:
             folder.rmdir()
 
-    def keep(self, ask: Ask, up: Any, states: dict[str, np.ndarray]) -> None:
+    def keep(self, ask: Ask, up: State, states: dict[str, np.ndarray]) -> None:
         """Answer and state, as one file: both or neither."""
         arrays = {f"up.{name}": array for name, array in codec.to_arrays(up).items()}
         arrays |= states | {"identity": np.asarray(self._identity), "question": np.asarray(ask.digest())}

@@ -26,6 +26,7 @@ answered about is in `label_holder.py`.
 
 import fcntl
 import json
+import math
 import os
 import stat
 import time
@@ -40,8 +41,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sottovoce.core import check, codec
-from sottovoce.core.check import BudgetSpent, InvalidInput, SottovoceError
+from sottovoce.core.round import State
 from sottovoce.core.shapes import declared
+from sottovoce.core.toml import Json
 from sottovoce.deploy import label_holder, wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Limits, Refused
@@ -101,7 +103,7 @@ class Node:
         self._schema, self._schema_digest = schema_of(tables, self.path)
         if self._schema is not None:
             tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]")
-        parts: dict[str, Any] = {
+        parts: Json = {
             name: from_table(kind, tables[name], f"{self.path.name}, [{name}]") for name, kind in kinds.items()
         }
         self.name: str = parts["node"].name
@@ -170,7 +172,7 @@ class Node:
             return done
         except Exception as error:
             code, why = _said(error)
-            own = isinstance(error, SottovoceError | OSError)
+            own = isinstance(error, check.SottovoceError | OSError)
             self.note(f"{what}: {code}: {error if own else type(error).__name__}")
             if not own:  # its text may quote rows: the log says where it came from, and that is all
                 self.note(*(line for entry in traceback.format_tb(error.__traceback__) for line in entry.splitlines()))
@@ -178,8 +180,7 @@ class Node:
 
     def _answer(self, ask: Ask) -> wire.Packed:
         size, most = wire.weight(ask.down), self.limits.message_bytes
-        if size > most:
-            raise Refused(wire.LIMITS, f"this client's limits: a message of {size} bytes is above {most}")
+        self.limits.allow(size <= most, f"a message of {size} bytes is above {most}")
         run = self._run(ask)
         task = run.assignment.task
         if task.rounds < ask.k:
@@ -228,17 +229,11 @@ class Node:
             assignment = Assignment.read(ask)
             self.limits.hold(assignment.task, assignment.events)
             self._hold_layout(assignment)
-            bound, own = assignment.row_bound, self._own.row_bound
-            if bound is not None and (own is None or own > bound):
-                promised = "nothing" if own is None else f"{own:g}"
-                raise Refused(
-                    wire.LIMITS,
-                    f"this client's limits: rows no longer than {bound:g} are asked, it promises {promised}",
-                )
-            if assignment.schema != self._schema_digest:
-                raise Refused(
-                    wire.LIMITS, "this client's limits: its rows are prepared by another schema than the server names"
-                )
+            bound, own = assignment.row_bound or math.inf, self._own.row_bound or math.inf
+            promised = "nothing" if own == math.inf else f"{own:g}"
+            self.limits.allow(own <= bound, f"rows no longer than {bound:g} are asked, it promises {promised}")
+            same = assignment.schema == self._schema_digest
+            self.limits.allow(same, "its rows are prepared by another schema than the server names")
             if assignment.events:
                 assignment.hold_events(*self._rows.X.shape)
             y = self._own.coded(self._rows.labels, assignment.task.objective.loss)
@@ -251,9 +246,8 @@ class Node:
     def _hold_layout(self, assignment: Assignment) -> None:
         """Refuse the other kind of federation, and labels that would be shown more than they may be."""
         split, labelled = assignment.split_columns, bool(self._rows.labels)
-        if split and not self._own.columns:
-            raise Refused(wire.LIMITS, "this client's limits: its file does not say how its samples are in order with "
-                          "the other parties' (id or same_order)")  # fmt: skip
+        why = "its file does not say how its samples are in order with the other parties' (id or same_order)"
+        self.limits.allow(not split or self._own.columns, why)
         if not split and not labelled:
             raise Refused(wire.BAD_ASK, "this is for columns that are split, or needs labels that this client has not")
         if split and labelled:
@@ -265,13 +259,13 @@ class Node:
         if ask.what in (wire.PROX, wire.SLOPE) and not self._rows.labels:
             raise Refused(wire.BAD_ASK, "this client holds no labels")
 
-    def _broadcast(self, ask: Ask, assignment: Assignment) -> Any:
+    def _broadcast(self, ask: Ask, assignment: Assignment) -> State:
         """The broadcast, which must look like one that this algorithm makes."""
         algorithm, rows = assignment.task.algorithm, self._rows.X
         dim = len(rows) if assignment.split_columns else rows.shape[1] * assignment.task.objective.loss.outputs
         try:
             down = wire.unpack(ask.down, algorithm.down, declared(algorithm, algorithm.down, dim))
-        except InvalidInput as error:
+        except check.InvalidInput as error:
             raise Refused(wire.BAD_ASK, f"the broadcast does not fit: {str(error)[:300]}") from None
         self.limits.hold_broadcast(codec.to_arrays(down))
         return down
@@ -313,10 +307,10 @@ class Node:
         elif run.after != memory.last:
             clients.restore(run.assignment.task.algorithm, memory.state())
 
-    def _round(self, ask: Ask, down: Any, clients: LocalClients) -> Any:
+    def _round(self, ask: Ask, down: State, clients: LocalClients) -> State:
         exchange = clients.exchange(clients.task.algorithm, down, np.ones(1, dtype=bool), ask.k)
         if exchange is None:
-            raise BudgetSpent("")
+            raise check.BudgetSpent("")
         return exchange.up
 
     def _model(self, ask: Ask, memory: Memory, clients: Any) -> label_holder.Values:
@@ -325,7 +319,7 @@ class Node:
             raise Refused(wire.STATE, "it took no part in this experiment, so it has no model")
         model = clients.models(ask.k)
         if len(model) == 0:
-            raise BudgetSpent("")
+            raise check.BudgetSpent("")
         return label_holder.Values(model[None])
 
     def _flips(self, of: str) -> LabelFlips:
@@ -395,10 +389,10 @@ def _said(error: Exception) -> tuple[str, str]:
         return error.code, str(error)
     if isinstance(error, OutOfRange):  # about the server's own numbers
         return wire.BAD_ASK, str(error)
-    if isinstance(error, BudgetSpent):
+    if isinstance(error, check.BudgetSpent):
         return wire.BUDGET, "its privacy budget is spent"
     if isinstance(error, LedgerError):
         return wire.LEDGER, _SENTENCES[wire.LEDGER]
-    if isinstance(error, StoreError) or (isinstance(error, OSError) and not isinstance(error, SottovoceError)):
+    if isinstance(error, StoreError) or (isinstance(error, OSError) and not isinstance(error, check.SottovoceError)):
         return wire.DISK, _SENTENCES[wire.DISK]
     return wire.FAILED, _SENTENCES[wire.FAILED]

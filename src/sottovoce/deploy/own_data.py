@@ -2,16 +2,15 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.clipping import shorten_rows
+from sottovoce.core.toml import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.experiment import whole_files
@@ -123,7 +122,7 @@ class Own:
             check.require(len(self.labels) > 1, "data", "needs labels = the classes there can be, in order", hint=hint)
             unknown = [row for row, text in enumerate(texts) if text not in self.labels]
             if unknown:
-                raise InvalidInput(
+                raise check.InvalidInput(
                     f"data: labels must name every class, and row {unknown[0] + 1} has another ({len(unknown)} such "
                     "rows). Name it in labels too, or drop these rows"
                 )
@@ -167,20 +166,20 @@ class Own:
         return X, texts, [label_text(each) for each in arrays[self.id].tolist()] if self.id else None
 
 
-def stated_by(schema: Schema, data: dict[str, Any], where: str) -> dict[str, Any]:
+def stated_by(schema: Schema, data: Json, where: str) -> Json:
     """[data] of a node whose rows are prepared by a schema, with what that says of them."""
     for key in ("npz", "id", "same_order", "salt", "row_bound", "shorten"):
         check.require(not data.get(key), where, f"{key} does not go with a [schema], which prepares the rows of a csv")
     check.require(schema.label is not None, where, "the [schema] must say which column is the label")
     assert schema.label is not None
-    stated: dict[str, Any] = {"label": schema.label.column, "labels": list(class_texts(schema.label))}
+    stated: Json = {"label": schema.label.column, "labels": list(class_texts(schema.label))}
     for key, value in stated.items():
         same = key not in data or data[key] == value
         check.require(same, where, f"{key} is stated by the [schema]; leave it out here")
     return data | stated | {"row_bound": schema.row_bound}
 
 
-def schema_of(tables: Mapping[str, Any], path: Path) -> tuple[Schema | None, str]:
+def schema_of(tables: Json, path: Path) -> tuple[Schema | None, str]:
     """The schema by which this client prepares its rows, if it does, and the digest of the one they are prepared by."""
     table = tables.get("schema", {})
     if not table or table.keys() == {"digest"}:

@@ -16,7 +16,7 @@ import numpy as np
 from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.contract import Method
-from sottovoce.core.round import Exchange
+from sottovoce.core.round import Exchange, State
 from sottovoce.core.shapes import declared, empty
 from sottovoce.deploy import wire
 from sottovoce.deploy.deployment import Deployment
@@ -81,7 +81,7 @@ class Remote:
     def start(self, algorithm: Method) -> None:
         """Nothing to do: a client starts by itself when it is first asked."""
 
-    def exchange(self, algorithm: Method, down: Any, active: np.ndarray, k: int) -> Exchange | None:
+    def exchange(self, algorithm: Method, down: State, active: np.ndarray, k: int) -> Exchange | None:
         self._k = k
         asked = np.flatnonzero(active & ~self._spent)
         asks = {int(client): self._ask(int(client), codec.rows(down, np.array([client])), k) for client in asked}
@@ -104,7 +104,7 @@ class Remote:
 
     def _read_answers(
         self, algorithm: Method, asks: Mapping[int, Ask], replies: Mapping[int, Reply]
-    ) -> tuple[dict[int, Any], dict[int, str]]:
+    ) -> tuple[dict[int, State], dict[int, str]]:
         """The uploads that count, by client, and why the others are silent. All must have the widths of the first."""
         allowed: Mapping[str, tuple[int, ...]] = declared(algorithm, algorithm.up, self.dim)
         answers, silent = {}, {}
@@ -121,7 +121,7 @@ class Remote:
                 silent[client] = f"{self._deployment.clients.names[client]}: {reply.told()}"
         return answers, silent
 
-    def _together(self, algorithm: Method, answers: Mapping[int, Any]) -> Any:
+    def _together(self, algorithm: Method, answers: Mapping[int, State]) -> State:
         """One upload with a row for each client; rows of those who did not answer hold nothing."""
         if not answers:
             return None
@@ -135,6 +135,10 @@ class Remote:
     def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
         """Loss and accuracy on the public test set; nothing of private rows. Parties' models are not known yet."""
         return {} if self._deployment.clients.split else self._blank.measure(model)
+
+    def metrics(self, model: np.ndarray) -> dict[str, list[Any]]:
+        """How good the finished model is on the public test set."""
+        return self._blank.metrics(model)
 
     def models(self, k: int) -> np.ndarray:
         """The parties' models after round k, end to end; of length 0 where one cannot be had for its budget."""
@@ -164,7 +168,7 @@ class Remote:
         asked = Slope(scores) if rows is None else SlopeAt(scores, rows)
         return self._about_labels(asked, wire.SLOPE, scores.shape[-1])
 
-    def _about_labels(self, question: Any, what: str, width: int) -> np.ndarray:
+    def _about_labels(self, question: State, what: str, width: int) -> np.ndarray:
         """One more exchange in the round, with the label holder alone. Without its answer there is no round."""
         clients = self._deployment.clients
         ask = self._ask(clients.holding, question, self._k, what)
@@ -194,7 +198,7 @@ class Remote:
         self._spent = np.asarray(arrays["spent"]) > 0
         self.limits, self.heard = np.array(arrays["limits"]), np.asarray(arrays["heard"]) > 0
 
-    def _ask(self, client: int, down: Any, k: int, what: str = wire.ROUND) -> Ask:
+    def _ask(self, client: int, down: State, k: int, what: str = wire.ROUND) -> Ask:
         bound = self._deployment.clients.row_bound or 0.0
         packed = {} if down is None else wire.pack(down)
         return Ask(self._name, client, k, self._task, self._events, bound, what, packed)

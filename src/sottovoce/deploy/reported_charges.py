@@ -7,7 +7,6 @@ spent; else its own number is taken as its word, and `sottovoce verify` says who
 import json
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.histories import MOST_KINDS, Counted, History, Stated, unpack_rows
 from sottovoce.privacy.events import Event, unpack_event
 from sottovoce.privacy.guarantee import Statement
+from sottovoce.privacy.modes import PrivacyMode
 
 log = logging.getLogger("sottovoce")
 SILENT = "it did not report at the end: this is the limit it had named"
@@ -26,7 +26,7 @@ _CLOSE = 1e-9  # relative: the same accountant on the same charges
 
 
 def charged(
-    privacy: Any,
+    privacy: PrivacyMode,
     planned: tuple[Event, ...],
     rounds: int,
     run: str,
@@ -35,8 +35,9 @@ def charged(
     limits: np.ndarray,
 ) -> Charges:
     """The charges of a deployed run, in the order of the clients."""
+    _, delta = privacy.budget or (0.0, 0.0)
     histories = [
-        Stated(float(limits[i]), SILENT) if status is None else _checked(status, privacy.delta, names[i])
+        Stated(float(limits[i]), SILENT) if status is None else _checked(status, delta, names[i])
         for i, status in enumerate(last)
     ]
     on_labels = getattr(privacy, "label_epsilon", None)
@@ -91,13 +92,15 @@ def shown_by(charges: Charges, delta: float, kinds: tuple[str, ...]) -> Statemen
     return Statement(epsilons, accountant, charges, kinds, lasting=True, deployed=True)
 
 
-def together(privacy: Any, charges: Charges) -> float | None:
+def together(privacy: PrivacyMode, charges: Charges) -> float | None:
     """The epsilon of all parties' answers for a record that changes at every party; None if one showed nothing."""
-    if privacy.unit != "record" or any(isinstance(history, Stated) for history in charges.histories):
+    if privacy.budget is None or getattr(privacy, "unit", "") != "record":
+        return None
+    if any(isinstance(history, Stated) for history in charges.histories):
         return None
     from sottovoce.privacy import accounting
 
     try:
-        return accounting.epsilon(charges.of_all_owners()[0], privacy.delta)
+        return accounting.epsilon(charges.of_all_owners()[0], privacy.budget[1])
     except (SottovoceError, ArithmeticError):  # of kinds that do not add up with one another
         return None

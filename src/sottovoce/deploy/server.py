@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core import round as loop
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome
 from sottovoce.deploy.deployment import Deployment
@@ -65,17 +64,7 @@ def serve(
         after_round(checkpoint)
 
     assert settings.seed is not None
-    outcome = loop.train(
-        task.algorithm,
-        remote,
-        rounds=settings.rounds,
-        penalty=task.objective.penalty,
-        participation=task.participation,
-        streams=Streams(settings.seed),
-        resume=resume,
-        record_every=settings.record_every,
-        after_round=kept,
-    )
+    outcome = task.play(remote, Streams(settings.seed), resume, settings.record_every, kept)
     check.require(outcome.rounds > 0, "app", f"no round could be done, {outcome.stopped}")
     model = remote.models(outcome.rounds) if clients.split else outcome.model[..., 0, :]
     result = _finished(deployment, remote, outcome, model, config, met, post.statuses(wait=0))
@@ -104,7 +93,7 @@ def _finished(
     never = [who for i, who in enumerate(clients.names) if not remote.heard[i] and not np.isfinite(remote.limits[i])]
     guarantee = guarantee.leaving_out(*(f"anything of {who}, who was never heard of in this run" for who in never))
     parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
-    return RESULTS[nobody.layout](*parts, **nobody.model_parts())
+    return RESULTS[nobody.layout](*parts, remote.metrics(model), **nobody.model_parts())
 
 
 def _guarantee(

@@ -6,6 +6,7 @@ For a try of a deployment on one machine (Flower's simulation), where nobody's d
 from pathlib import Path
 from typing import Any
 
+from sottovoce.core.toml import Json
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.run_file import Experiment
 from sottovoce.experiment.tables import Tables, to_toml
@@ -14,7 +15,7 @@ from sottovoce.experiment.task import Task
 
 def write(folder: Path, run: Experiment, task: Task) -> None:
     """`folder`/i/node.toml with the rows of client i and limits that allow `task`, once: all of them or none."""
-    federation, loss = run.data().federation, task.objective.loss
+    federation, schema, loss = run.data().federation, run.data().schema, task.objective.loss
     classes = ["-1", "1"] if loss.outputs == 1 else [str(label) for label in range(loss.outputs)]
     with whole_files.new_folder(folder) as made:
         for number, (name, (X, y)) in enumerate(zip(federation.names, federation.dense_data(), strict=True)):
@@ -23,15 +24,15 @@ def write(folder: Path, run: Experiment, task: Task) -> None:
             data = {"npz": "rows.npz"} | federation.node_table()
             data |= {"labels": classes} if loss.classification and len(y) else {}
             tables: Tables = {"node": {"name": str(name)}, "data": data, "limits": _limits(task)}
-            if run.schema is not None:  # these rows are prepared already
-                tables["schema"] = {"digest": run.schema.digest()}
+            if schema is not None:  # these rows are prepared already
+                tables["schema"] = {"digest": schema.digest()}
             (made / str(number) / "node.toml").write_text(to_toml(tables), encoding="utf-8")
 
 
-def _limits(task: Task) -> dict[str, Any]:
+def _limits(task: Task) -> Json:
     privacy: Any = task.privacy
     relation = getattr(privacy, "counted_relation", "replace-one")
-    labels: dict[str, Any] = {}
+    labels: Json = {}
     if task.algorithm.layout == "columns":
         epsilon = getattr(privacy, "label_epsilon", None)
         labels = {"open_labels": True} if epsilon is None else {"label_epsilon": epsilon}

@@ -9,16 +9,18 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 import numpy as np
 
 from sottovoce.core import check, codec, shapes
+from sottovoce.core.codec import Message
+from sottovoce.core.round import State
+from sottovoce.core.toml import Json
+from sottovoce.experiment.tables import from_table
 from sottovoce.ledger.histories import MOST_CHARACTERS
 
 FORMAT = 2  # of messages; another one is refused
 Packed = dict[str, tuple[tuple[int, ...], bytes]]  # by name: shape, and little-endian float64
-Message = TypeVar("Message")
 MOST_ARRAYS = 64
 MOST_CHARGES = MOST_CHARACTERS  # of the rows of a ledger in a status
 MOST_BYTES = 2**30  # of all arrays of a message
@@ -139,13 +141,19 @@ class Status:
         check.require(re.fullmatch(r"([0-9a-f]{64})?", self.order) is not None, "Status", "order must be 64 hex digits")
 
 
-def must_be_known(kind: str, format_: Any) -> None:
+def must_be_known(kind: str, format_: object) -> None:
     """Refuse a message of another format than this library speaks. The first format did not say which it was."""
     hint = "Install the same version of sottovoce on both sides"
     check.require(format_ == FORMAT, kind, f"must be a message of format {FORMAT}", format_, hint)
 
 
-def pack(message: Any) -> Packed:
+def read(kind: type[Message], values: Json) -> Message:
+    """A message from the plain values in it, each of the type it declares; arrays are put in later."""
+    must_be_known(kind.__name__, values.get("format", 1))
+    return from_table(kind, values, kind.__name__)
+
+
+def pack(message: State) -> Packed:
     """The arrays of a message as bytes."""
     arrays = codec.to_arrays(message)
     return {name: (array.shape, np.ascontiguousarray(array, dtype="<f8").tobytes()) for name, array in arrays.items()}
@@ -169,6 +177,6 @@ def printable(text: str, longest: int) -> str:
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def weight(packed: Mapping[str, tuple[Any, bytes]]) -> int:
+def weight(packed: Mapping[str, tuple[object, bytes]]) -> int:
     """Bytes of arrays in a message."""
     return sum(len(data) for _, data in packed.values())

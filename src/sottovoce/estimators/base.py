@@ -22,14 +22,15 @@ from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.scalers import RandomState
 from sottovoce.estimators.validation import Table
 from sottovoce.experiment.result import Result
-from sottovoce.experiment.task import Task
-from sottovoce.experiment.train import train
+from sottovoce.experiment.task import USUAL_ROUNDS, Task
+from sottovoce.experiment.train import run_task
 from sottovoce.privacy.guarantee import LABELS_FOUND, Guarantee
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss, Softmax
 from sottovoce.problems.penalties import L2, Penalty
 from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.rules import Chosen
 
 EARLIER_STEPS = (
     "whatever was done to X before fit, which is not known here: scaling by private maxima, means or deviations is a "
@@ -42,6 +43,7 @@ class _Declared(Counted):
 
     algorithm: Method | str
     algorithm_: Method
+    chosen_: Chosen | None
     classes_: np.ndarray
     coef_: np.ndarray
     guarantee_: Guarantee
@@ -61,7 +63,7 @@ class PrivateEstimator(_Declared):
 
     loss: Loss | str | None = None
     penalty: Penalty | None = None
-    rounds: int = 50
+    rounds: int | None = None
     fit_intercept: bool = True
     earlier_steps: Literal["unknown", "public"] = "unknown"
     ledgers: str | Path | None = None
@@ -127,14 +129,21 @@ class PrivateEstimator(_Declared):
     ) -> Result:
         """Train, and keep the result with a guarantee that also names what it has `left_out`."""
         # A model must not contain exact numbers about private rows: no history, no training loss.
-        quiet: dict[str, Any] = {"record_every": task.rounds, "measure_training": False}
-        result = train(**vars(task), federation=federation, **quiet, **options)
+        result = run_task(task, federation, measure_training=False, **options)
         if result.rounds == 0 or result.model.size == 0:
             raise self._nothing_trained(result.stopped or "the budget that is left does not pay for a model")
         self.guarantee_ = result.guarantee.leaving_out(*left_out)
         self.result_ = replace(result, guarantee=self.guarantee_)
         self.algorithm_, self.rounds_ = task.algorithm, result.rounds
+        self.chosen_ = task.chosen
         return self.result_
+
+    @property
+    def _rounds(self) -> int:
+        """Rounds of a method whose constants are given."""
+        rounds = USUAL_ROUNDS if self.rounds is None else self.rounds
+        check.whole(self._name, rounds=rounds)
+        return rounds
 
     def _measured(self, metric: Callable[..., float], rule: str, X: Table, y: ArrayLike, weight: object) -> float:
         """The value of a metric of scikit-learn. Its errors would quote labels; `rule` is said instead."""
@@ -238,10 +247,10 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Table) -> np.ndarray:
-        """Probabilities of the classes, as far as the noisy model knows them."""
+        """Probabilities of the classes, as far as the noisy model knows them, and less sure for its noise."""
         from scipy.special import expit, softmax
 
-        scores = self._scores(X)
+        scores = self._scores(X) * (1.0 if self.chosen_ is None else self.chosen_.calibration)
         return softmax(scores, axis=1) if scores.ndim == 2 else np.column_stack([expit(-scores), expit(scores)])
 
     def predict(self, X: Table) -> np.ndarray:

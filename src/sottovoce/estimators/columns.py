@@ -113,7 +113,7 @@ class VerticalClassifier(LinearClassifier):
         if self.fit_intercept:
             parts[place] = _with_ones(parts[place])
         federation = VerticalFederation.from_arrays(parts, y, names=names, holder=place)
-        task, seed = Task(self._algorithm(), objective, mode, rounds=self.rounds), seed_of(self.random_state)
+        task, seed = Task(self._algorithm(), objective, mode, rounds=self._rounds), seed_of(self.random_state)
         self._count_fit(mode)
         result: Any = self._run(task, federation, left_out, seed=seed, ledgers=self.ledgers)  # a VerticalResult
         self.coef_, self.intercept_ = np.zeros((1, X.shape[1])), np.zeros(1)

@@ -14,7 +14,6 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.estimators.base import LinearClassifier, PrivateEstimator
@@ -32,6 +31,7 @@ from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Label, Schema
+from sottovoce.rules import AUTO, METHODS, Rule, constant_entry
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -40,10 +40,10 @@ class FederatedLinear(PrivateEstimator):
 
     __metadata_request__fit = {"groups": True}  # noqa: RUF012 (read by scikit-learn)
 
-    algorithm: Method | str = field(default="dp-admm", kw_only=False)
+    algorithm: Method | str = field(default=AUTO, kw_only=False)
     epsilon: float = 1.0
     delta: float = 1e-5
-    clip: float | None = 1.0
+    clip: float | None = None
     privacy: PrivacyMode | Literal["proven", "published", "none"] = "proven"
     prepare: Schema | Preparation | Sequence[Preparation] | None = None
     row_bound: float | None = None
@@ -74,7 +74,7 @@ class FederatedLinear(PrivateEstimator):
             hint = "Give the column itself, such as groups=frame['owner'], and leave it out of X"
             check.require(False, self._name, "groups must hold the owner of each row, got text", hint=hint)
         federation = Federation.from_arrays(X, y, np.zeros(len(X)) if groups is None else groups)
-        columns, objective = X.shape[1], Objective(loss, self._penalty())
+        columns, objective = X.shape[1], Objective(loss, self._penalty(), scale="records")
         steps = None if isinstance(self.prepare, Schema) else self.prepare
         self._steps = Steps.of(self._name, steps, columns, getattr(self, "feature_names_in_", None))
         task = self._task(federation, objective)
@@ -112,38 +112,28 @@ class FederatedLinear(PrivateEstimator):
         return NoPrivacy()
 
     def _task(self, federation: Federation, objective: Objective) -> Task:
-        """What to train: as given, or as `sottovoce plan` chooses it, from sizes alone and so at no cost."""
+        """What to train: as given, or as a rule chooses it, from sizes and the budget alone and so at no cost."""
         mode, participation = self._mode(), Everyone() if self.participation is None else self.participation
-        if not (isinstance(self.algorithm, str) and self.algorithm == "auto"):
-            return Task(self._algorithm(), objective, mode, participation, self.rounds, self.engine)
-        from sottovoce.planning.forecast import choose
-        from sottovoce.planning.problem import Problem
-
-        if not isinstance(mode, Proven):
-            raise InvalidInput(f"{self._name}: algorithm='auto' is for privacy 'proven', got {mode.mode!r}. Name one")
+        more: dict[str, Any] = {"participation": participation, "engine": self.engine}
         columns = federation.X.shape[1]
-        bound = self._bound(columns)
-        if bound is None:
-            raise InvalidInput(
-                f"{self._name}: algorithm='auto' has to know how long rows are. Give prepare=PublicScaler(...), "
-                "PrivateScaler(...) or RowClipper(...), or promise a row_bound"
-            )
+        bound, name = self._bound(columns), self.algorithm
+        by_rule = isinstance(name, str) and (name == AUTO or (self.rounds is None and name in METHODS))
+        if not by_rule:
+            task = Task(self._algorithm(), objective, mode, rounds=self._rounds, **more)
+            if isinstance(mode, Proven) and bound is None and not mode.has_clip:
+                return replace(task, privacy=replace(mode, clip=1.0))
+            return task
+        assert isinstance(name, str)
         if self._adds_intercept:
-            columns, bound = columns + 1, float(np.hypot(bound, 1.0))
-        chosen = choose(
-            Problem(
-                federation.sizes.tolist(),
-                columns,
-                epsilon=self._steps.epsilon_for_training(mode),
-                delta=mode.delta,
-                objective=objective,
-                unit=mode.unit,
-                secure=mode.noise == "secure",
-                row_bound=bound,
-            )
-        )
-        privacy = replace(mode, clip=chosen.privacy.clip)
-        return Task(chosen.algorithm, objective, privacy, participation, chosen.rounds, self.engine)
+            columns, bound = columns + 1, None if bound is None else float(np.hypot(bound, 1.0))
+        left = self._steps.epsilon_for_training(mode) if isinstance(mode, Proven) else None
+        rule = replace(self._rule(name), most=0 if self.rounds is None else self._rounds)
+        task = Task.by_rule(rule, objective, mode, **more)
+        return task.ruled(federation.sizes, columns, bound, left)
+
+    def _rule(self, name: str) -> Rule:
+        """What is asked of the rule."""
+        return Rule(name)
 
     def _bound(self, columns: int) -> float | None:
         """How long prepared rows can be, as far as that is known without looking."""
@@ -207,14 +197,19 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     Parameters
     ----------
     algorithm
-        An algorithm such as `DPADMM(rho=0.1)`, or the name of one (`sottovoce list`) for its default settings. "auto":
-        `sottovoce plan` chooses method, rounds and clip from the sizes and the budget, without looking at the data.
+        "auto": a rule chooses method, constants and rounds from sizes and the budget, without looking at the data
+        (`sottovoce.rules`). The name of a method (`sottovoce list`): the rule chooses its constants and rounds. Or an
+        algorithm such as `DPADMM(rho=0.1)`.
     epsilon
         With `delta` the whole budget of each owner for one fit, `prepare` included.
     delta
         See `epsilon`.
     clip
-        The bound on the gradient of one record.
+        The bound on the gradient of one record. None: the longest that it can be at a model of zeros, by the loss and
+        the bound on rows: 1/2 for a logistic loss and rows of length 1.
+    base_rate
+        The share of the second class among all records, if it is publicly known (a prevalence from the literature).
+        The intercept leans on it where noise exceeds signal. Never take it from the data: no guarantee covers that.
     privacy
         "proven", "published" or "none"; or an object such as `Proven(...)`, in place of epsilon, delta and clip.
     loss
@@ -224,7 +219,8 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     classes
         All labels that can occur. None: those that do occur; that is read from private data, and the guarantee says so.
     rounds
-        Number of rounds.
+        Number of rounds; with algorithm "auto" the most that it may choose. None: as many as the rule says, or 50 if
+        the algorithm is an object.
     fit_intercept
         Whether rows get one more column, of ones. It counts in the length of a row.
     prepare
@@ -259,6 +255,8 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
         What may be said about privacy, and what may not. Print it.
     algorithm_
         The algorithm that was used, with its settings.
+    chosen_
+        What a rule chose, why (`chosen_.why`), and a warning if noise exceeds signal; None if constants were given.
     rounds_ : int
         Rounds done: fewer than asked for if budgets ran out.
     result_ : Result
@@ -286,7 +284,15 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     '1 (δ=1e-05) per record, server sees all messages, simulated noise'
     """
 
+    base_rate: float | None = None
+
     _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge")
+
+    def _rule(self, name: str) -> Rule:
+        if self.base_rate is None:
+            return Rule(name)
+        check.require(self.fit_intercept or self._schema is not None, self._name, "base_rate needs fit_intercept=True")
+        return Rule(name, self.base_rate, 1.0 if self._schema is None else constant_entry(self._schema))
 
     def fit(self, X: Table, y: ArrayLike | None = None, groups: ArrayLike | None = None, **others: Any) -> Self:
         """Train. `groups` holds the owner of each row, as in grouped cross-validation; None: one owner has all rows."""

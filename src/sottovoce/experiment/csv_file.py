@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.public_ranges import scaled_to_ranges, stated_ranges
 from sottovoce.problems.schema.frames import csv_rows, must_be_there
@@ -47,7 +46,7 @@ def _all_given(column: Sequence[str], path: Path, name: str, lines: Sequence[int
     gaps = [place for place, text in enumerate(column) if text.lower().lstrip("+-") in ("", "nan")]
     if gaps:
         where = f"{path.name}, line {lines[gaps[0]]}, column {name!r}"
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{where}: must have a value in every row ({len(gaps)} such entries). Fill it in, or drop these rows"
         )
 
@@ -63,7 +62,7 @@ def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int])
         where = f"{path.name}, line {lines[first]}, column {name!r}"
         other = "Make numbers of it, leave it out, or name it in label = or owner = if it holds labels or names owners"
         way_out = FILL_IN if good.any() else other
-        raise InvalidInput(f"{where}: must be a finite number ({int((~good).sum())} such entries). {way_out}")
+        raise check.InvalidInput(f"{where}: must be a finite number ({int((~good).sum())} such entries). {way_out}")
     return numbers
 
 
@@ -82,14 +81,14 @@ def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) ->
         if not numeric:
             bad = np.flatnonzero(~np.isfinite(numbers)).tolist()
             rule = f"must hold finite numbers for this loss, and {_first(bad)} holds none"
-            raise InvalidInput(f"{where}: {rule}. {FILL_IN}")
+            raise check.InvalidInput(f"{where}: {rule}. {FILL_IN}")
         return numbers, ()
     names = [label_text(number) for number in numbers.tolist()] if numeric else list(texts)
     found = sorted(set(names), key=float) if numeric else sorted(set(names))
     if order:
         unknown = [row for row, name in enumerate(names) if name not in order]
         if unknown:
-            raise InvalidInput(
+            raise check.InvalidInput(
                 f"{where}: must hold the labels {list(order)}, and {_first(unknown)} has another. Name it in labels "
                 "too, or drop these rows"
             )

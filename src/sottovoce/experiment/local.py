@@ -13,7 +13,8 @@ import numpy as np
 from sottovoce.core import check, codec
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
 from sottovoce.core.random.streams import Draw, Streams
-from sottovoce.core.round import Exchange, Outcome
+from sottovoce.core.round import Exchange, Outcome, State
+from sottovoce.core.toml import Json
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.charges import Charges, charges_of
@@ -26,6 +27,7 @@ from sottovoce.privacy.guarantee import Statement, state_guarantee
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.privacy.noise_key import rows_digests, stable_text
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.metrics import metrics
 from sottovoce.problems.objective import Objective
 
 Ledgers = MemoryLedger | OwnerLedgers
@@ -72,7 +74,7 @@ class LocalClients:
     def __post_init__(self) -> None:
         self.n, self.dim = self.federation.n, self.exact.dim
         self._everyone = np.arange(self.n)
-        self._states: Any = None
+        self._states: State = None
 
     @classmethod
     def of(
@@ -130,14 +132,14 @@ class LocalClients:
         self._states = self._first_states(algorithm, self._everyone)
         codec.to_arrays(self._states)
 
-    def _first_states(self, algorithm: Algorithm, local: np.ndarray) -> Any:
+    def _first_states(self, algorithm: Algorithm, local: np.ndarray) -> State:
         return algorithm.init_client(self.site(local, np.ones(self._shape(len(local)), dtype=bool), k=0))
 
     def site(self, local: np.ndarray, active: np.ndarray, k: int) -> Site:
         """What these clients have in round k, before they are told anything; in round 0 their oracles are closed."""
         return self._site(local, k, *self.door.open(local, active, k, [self._sealed_zeros(len(local))]))
 
-    def exchange(self, algorithm: Algorithm, down: Any, active: np.ndarray, k: int) -> Exchange | None:
+    def exchange(self, algorithm: Algorithm, down: State, active: np.ndarray, k: int) -> Exchange | None:
         able = self.door.able(self._everyone, k)
         if not able.any():
             return None
@@ -197,20 +199,30 @@ class LocalClients:
         """What the ledgers were charged; None where there are none."""
         return None if self.ledger is None else charges_of(self.ledger, self.door.events, rounds)
 
-    def result(self, outcome: Outcome, config: dict[str, Any], lasting: bool) -> Result:
+    def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
         """The finished run."""
         return self.finished_run(outcome, config, lasting, outcome.model[..., 0, :])
 
-    def finished_run(
-        self, outcome: Outcome, config: dict[str, Any], lasting: bool, model: np.ndarray, **facts: Any
-    ) -> Result:
+    def finished_run(self, outcome: Outcome, config: Json, lasting: bool, model: np.ndarray, **facts: Any) -> Result:
         """The result with its guarantee, from what the ledgers say."""
         task, charges = self.task, self.charges(outcome.rounds)
         known = self._statement(charges, lasting, forgotten="seed" not in config["run"])
         terms = task.claim_terms(self.federation.sizes, self.federation.row_bound, outcome.rounds)
         guarantee = state_guarantee(task.privacy, task.algorithm.name, outcome.rounds, known, terms, **facts)
         parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
-        return RESULTS[self.layout](*parts, **self.federation.model_parts())
+        return RESULTS[self.layout](*parts, self.metrics(model), **self.federation.model_parts())
+
+    def metrics(self, model: np.ndarray) -> dict[str, list[Any]]:
+        """How good the finished model is on the public test rows, one entry for each run."""
+        if self.test is None or model.shape[-1] == 0:
+            return {}
+        found = metrics(self.task.objective.loss, self.test_scores(model), self.test[1])
+        return {f"test_{name}": list(values.reshape(-1, *values.shape[model.ndim - 1 :]).tolist())
+                for name, values in found.items() if name != "accuracy"}  # fmt: skip
+
+    def test_scores(self, model: np.ndarray) -> np.ndarray:
+        """Scores of the public test rows."""
+        return self.task.objective.loss.scores(self.test[0], model)
 
     def _statement(self, charges: Charges | None, lasting: bool, forgotten: bool) -> Statement | None:
         """What is known of a finished run with a budget."""
@@ -261,7 +273,7 @@ class LocalClients:
             self.ledger.restore(codec.under("ledger.", arrays))
 
     def _visit(
-        self, algorithm: Algorithm, before: Any, told: Any, local: np.ndarray, active: np.ndarray, k: int
+        self, algorithm: Algorithm, before: State, told: State, local: np.ndarray, active: np.ndarray, k: int
     ) -> Visit:
         """One round of some clients. What the server said is not theirs to change, so it is sealed."""
         zeros, arrays = self._sealed_zeros(len(local)), codec.to_arrays(told)

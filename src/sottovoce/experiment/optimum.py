@@ -1,19 +1,18 @@
 """The model that one owner of all rows would find without privacy: what private methods can be compared with."""
 
 import time
-from typing import Any
 
 import numpy as np
 
+from sottovoce.core.toml import Json
 from sottovoce.problems.federation import FederatedData
+from sottovoce.problems.metrics import metrics
 from sottovoce.problems.objective import Objective
 
 NAME = "optimum"
 
 
-def optimum(
-    data: FederatedData, objective: Objective, test: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, dict[str, Any]]:
+def optimum(data: FederatedData, objective: Objective, test: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, Json]:
     """The minimiser over all clients' rows, by L-BFGS; and a summary of it like that of a run (`store.summary`)."""
     from scipy.optimize import minimize
     from scipy.sparse import csr_array
@@ -37,7 +36,9 @@ def optimum(
         "rounds": None,
         "objective": float(found.fun),
         "test_loss": float(loss.value(margin, test_y).mean()),
-        "test_accuracy": float((loss.predict(margin) == test_y).mean()),
+        **{
+            f"test_{name}": float(value) for name, value in metrics(loss, margin, test_y).items() if name != "confusion"
+        },
         "bytes_up": None,
         "bytes_down": None,
         "seconds": time.perf_counter() - begun,

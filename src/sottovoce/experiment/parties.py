@@ -10,7 +10,8 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.round import Exchange, Outcome
+from sottovoce.core.round import Exchange, Outcome, State
+from sottovoce.core.toml import Json
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.result import Result, summed_scores
 from sottovoce.experiment.task import Task
@@ -115,7 +116,7 @@ class LocalParties(LocalClients):
         self._algorithm = algorithm
         super().start(algorithm)
 
-    def exchange(self, algorithm: Algorithm, down: Any, active: np.ndarray, k: int) -> Exchange | None:
+    def exchange(self, algorithm: Algorithm, down: State, active: np.ndarray, k: int) -> Exchange | None:
         self._k = k
         return super().exchange(algorithm, down, active, k)
 
@@ -141,6 +142,9 @@ class LocalParties(LocalClients):
             numbers["epsilon"] = self.ledger.epsilons(roughly=True).max(axis=-1)
         return numbers
 
+    def test_scores(self, model: np.ndarray) -> np.ndarray:
+        return summed_scores(self.test[0], model, self.federation.widths)
+
     def flat(self, x: np.ndarray) -> np.ndarray:
         """The parties' models end to end, without padding: (runs?, columns of all)."""
         return np.concatenate([x[..., m, :width] for m, width in enumerate(self.federation.widths)], axis=-1)
@@ -158,27 +162,15 @@ class LocalParties(LocalClients):
             return None
         return charges_of(self.ledger, self.door.events, rounds, self.label_charges)
 
-    def result(self, outcome: Outcome, config: dict[str, Any], lasting: bool) -> Result:
+    def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
         """The finished run. The models for prediction are made, and charged, here."""
-        model, together = self.models(outcome.rounds), None
-        if self.ledger is not None and self.door.privacy.unit == "record":
-            together = self.together()
-        facts = {"together": together, "predicts": model.shape[-1] > 0, "on_labels": self.label_epsilon}
-        return self.finished_run(outcome, config, lasting, model, **facts)
-
-    def together(self) -> float:
-        """The epsilon of all parties' answers taken together (of the worst run)."""
         from sottovoce.privacy import accounting
 
-        assert self.ledger is not None
-        worst = 0.0
-        for run in range(self.streams.runs or 1):
-            spent: dict[Any, int] = {}
-            for party in range(self.n):
-                for event, count in self.ledger.spent(party, run).items():
-                    spent[event] = spent.get(event, 0) + count
-            worst = max(worst, accounting.epsilon(spent, self.delta or 0.0))
-        return worst
+        model, together, charges = self.models(outcome.rounds), None, self.charges(outcome.rounds)
+        if charges is not None and self.door.privacy.unit == "record":  # of all parties' answers, in the worst run
+            together = max(accounting.epsilon(spent, self.delta or 0.0) for spent in charges.of_all_owners())
+        facts = {"together": together, "predicts": model.shape[-1] > 0, "on_labels": self.label_epsilon}
+        return self.finished_run(outcome, config, lasting, model, **facts)
 
 
 def label_weight(objective: Objective, samples: int) -> float:

@@ -1,11 +1,11 @@
 """A run with private columns removed: nothing that was read off private rows, and no names of folders."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sottovoce.core.round import NOT_RELEASED, History
+from sottovoce.core.toml import Json
 from sottovoce.experiment.tables import Tables
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def private_columns(result: "Result") -> set[str]:
     return {*NOT_RELEASED, *(_OF_MODELS if unreleased or tested_on_owners(result.config) else ())}
 
 
-def tested_on_owners(config: Mapping[str, Any]) -> bool:
+def tested_on_owners(config: Json) -> bool:
     """Whether a run was tested on rows set aside from a file of the owners; data sets that have a name are public."""
     data = config.get("data", {})
     return bool(data.get("csv")) and data.get("test") is not None
@@ -35,12 +35,13 @@ def released(result: "Result") -> "Result":
     """The same run without its private columns, its config without folders."""
     private = private_columns(result)
     columns = {name: values for name, values in result.history.columns.items() if name not in private}
-    return replace(result, history=History(columns), config=without_folders(result.config))
+    metrics = {} if private & set(_OF_MODELS) else result.metrics
+    return replace(result, history=History(columns), config=without_folders(result.config), metrics=metrics)
 
 
 def without_folders(config: Tables) -> Tables:
     """Paths cut down to their last part: where a file lies is the business of the machine it lies on."""
-    tables: dict[str, dict[str, Any]] = {name: dict(table) for name, table in config.items()}
+    tables: dict[str, Json] = {name: dict(table) for name, table in config.items()}
     for table, key in _PATHS:
         if tables.get(table, {}).get(key):
             tables[table][key] = Path(str(tables[table][key])).name

@@ -80,7 +80,7 @@ class Repetitions:
         return common.astype(np.int64)
 
     def has(self, column: str) -> bool:
-        return all(column in result.history.columns for result in self.results)
+        return all(column in result.history.columns or column in result.metrics for result in self.results)
 
     def values(self, column: str) -> np.ndarray:
         """(rounds, repetitions)"""
@@ -93,7 +93,13 @@ class Repetitions:
 
     def last(self, column: str) -> np.ndarray:
         """(repetitions,): each at its own end."""
-        return np.concatenate([result.history[column][-len(_runs(result)) :] for result in self.results])
+        return np.concatenate(
+            [
+                np.array(result.metrics[column]) if column in result.metrics
+                else result.history[column][-len(_runs(result)) :]
+                for result in self.results
+            ]
+        )  # fmt: skip
 
 
 def paired(first: Repetitions, other: Repetitions, column: str) -> Interval | None:

@@ -1,8 +1,8 @@
 """What a finished run gives: a model, how it got there, and what may be said about privacy."""
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,9 +18,12 @@ from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
+from sottovoce.rules import Chosen
 
 if TYPE_CHECKING:
     from sottovoce.problems.schema.effects import Effect
+
+_SHOWN = ("objective", "test_loss", "test_accuracy", "test_larger_class", "test_auc", "test_r2")
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,15 +56,25 @@ class Result:
     objective: Objective
     config: dict[str, Any]
     charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
+    metrics: Mapping[str, list[Any]] = field(default_factory=dict[str, list[Any]])  # on test rows: one entry per run
     layout: ClassVar[Layout] = "rows"
 
     def __repr__(self) -> str:
-        """What was trained, the last numbers that were measured, and the guarantee: three lines."""
+        """What was trained, the last numbers that were measured, the guarantee, and why constants were chosen."""
         method = self.config.get("algorithm", {}).get("name", "a method")
-        measured = [name for name in ("objective", "test_loss", "test_accuracy") if name in self.history.columns]
-        last = ", ".join(f"{name.replace('_', ' ')} {self.history[name][-1]:.4g}" for name in measured)
+        ends = {name: self.history[name][-1] for name in self.history.columns} | {
+            name: values[-1] for name, values in self.metrics.items()
+        }
+        last = ", ".join(f"{name.replace('_', ' ')} {ends[name]:.4g}" for name in _SHOWN if name in ends)
         first = f"{type(self).__name__}: {method}, {self.rounds} rounds, a model of shape {self.model.shape}"
-        return f"{first}\n  {last or 'nothing was measured'}\n  privacy: {self.guarantee.short}"
+        lines = [first, last or "nothing was measured", f"privacy: {self.guarantee.short}", *self.remarks]
+        return "\n  ".join(lines)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a rule that chose the method has to say: why, and whether noise exceeds signal."""
+        choice = self.config.get("choice")
+        return [] if choice is None else Chosen(**choice).sentences
 
     @cached_property
     def schema(self) -> Schema | None:
@@ -93,15 +106,18 @@ class Result:
         return coded if label is None else _own_labels(label, coded, self.objective.loss.outputs)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them."""
+        """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them.
+
+        Where a rule chose the constants, logits are scaled down for the noise in the model (`rules.Chosen`).
+        """
         from scipy.special import expit, softmax
 
-        name = self.objective.loss.name
+        name, calibration = self.objective.loss.name, self.config.get("choice", {}).get("calibration", 1.0)
         if name == "softmax":
-            return softmax(self.scores(X), axis=-1)
+            return softmax(calibration * self.scores(X), axis=-1)
         if name != "logistic":
             raise InvalidInput(f"predict_proba: the {name} loss has no probabilities. Use predict or scores")
-        scores = self.scores(X)
+        scores = calibration * self.scores(X)
         return np.stack([expit(-scores), expit(scores)], axis=-1)
 
     def effects(self) -> "dict[str, list[Effect]]":

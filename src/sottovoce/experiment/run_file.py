@@ -5,11 +5,14 @@
                      ranges = {column = [low, high], ...} for csv;
                      or split = [66, 57], the columns of each party
     [schema]         what is known of a CSV file's columns, or file = "schema.toml": see `problems/schema/toml.py`
-    [objective]      loss (and its options), penalty (and its options), scale
-    [algorithm]      name, and the algorithm's fields
+    [objective]      loss (and its options), penalty (and its options), scale ("records" unless stated)
+    [algorithm]      name, and the algorithm's fields; or a name alone, and no rounds in [run]: a rule gives constants
+                     and rounds (`rules`). Left out: name = "auto", the method that the rule chooses, for at most as
+                     many rounds as are stated; base_rate goes with "auto" and a [schema]
     [privacy]        mode = "proven" | "published" | "none", and its fields
     [participation]  name, and its fields; left out: everyone
     [run]            rounds, seed, engine, record_every, runs, name, ledgers
+    [choice]         in saved runs: what a rule chose, and why
 
 A deployment has a table [clients] in place of [data]: see `deploy/server.py`.
 
@@ -18,7 +21,7 @@ A deployment has a table [clients] in place of [data]: see `deploy/server.py`.
 
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +34,7 @@ from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.source import Data, Source, read_rows, read_schema, read_source
 from sottovoce.experiment.tables import (
@@ -48,27 +52,29 @@ from sottovoce.experiment.tables import (
     read_tables,
 )
 from sottovoce.experiment.task import Engine, Task
-from sottovoce.experiment.train import train
+from sottovoce.experiment.train import run_task
 from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, ProvenColumns, Published
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import PENALTIES
 from sottovoce.problems.schema import Schema
+from sottovoce.rules import AUTO, METHODS, Chosen, Rule, constant_entry
 
 MODES: dict[Layout, dict[str, type[PrivacyMode]]] = {
     "rows": {mode.mode: mode for mode in (Proven, Published, NoPrivacy)},
     "columns": {mode.mode: mode for mode in (ProvenColumns, Published, NoPrivacy)},
 }
-TABLES = ("data", "clients", "schema", "objective", "algorithm", "privacy", "participation", "run")
+TABLES = ("data", "clients", "schema", "objective", "algorithm", "privacy", "participation", "choice", "run")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """[run]. `runs` = 0 is one run without a runs axis; without `seed` one is drawn and kept nowhere, so that the run
-    cannot be repeated; `ledgers` is a folder of ledger files, from where the command runs: see `train`."""
+    """[run]. `rounds` = 0: a rule chooses. `runs` = 0 is one run without a runs axis; without `seed` one is drawn and
+    kept nowhere, so that the run cannot be repeated; `ledgers` is a folder of ledger files, from where the command
+    runs: see `train`."""
 
-    rounds: int
+    rounds: int = 0
     seed: int | None = None
     engine: Engine = "auto"
     record_every: int = 1
@@ -77,8 +83,8 @@ class Settings:
     ledgers: str = ""
 
     def __post_init__(self) -> None:
-        check.whole("run", rounds=self.rounds, record_every=self.record_every)
-        check.whole("run", at_least=0, runs=self.runs)
+        check.whole("run", record_every=self.record_every)
+        check.whole("run", at_least=0, rounds=self.rounds, runs=self.runs)
         check.one_of("run", "engine", self.engine, get_args(Engine))
         if self.seed is not None:
             check.whole("run", at_least=0, seed=self.seed)
@@ -93,8 +99,8 @@ class Experiment:
     task: Task
     settings: Settings
     source: Source
-    loader_options: Mapping[str, Any]
-    partition_options: Mapping[str, Any]
+    loader_options: Json
+    partition_options: Json
     schema: Schema | None = None
     file: str = "run"  # named in errors
 
@@ -113,18 +119,35 @@ class Experiment:
         """The same run of another algorithm, on the same rows (not read again)."""
         return self.with_task(replace(self.task, algorithm=algorithm))
 
-    def with_task(self, task: Task) -> "Experiment":
+    def with_task(self, task: Task, data: Data | None = None) -> "Experiment":
         """Another task on the same rows (not read again)."""
         other = replace(self, task=task)
-        if "_data" in self.__dict__:
-            other.__dict__["_data"] = self._data
+        if data is not None or "_data" in self.__dict__:
+            other.__dict__["_data"] = self._data if data is None else data
         return other
+
+    def chosen(self) -> "Experiment":
+        """The same run with what a rule chooses written out. It looks at sizes, columns and the budget."""
+        if self.task.rule is None:
+            return self
+        federation = self.data().federation
+        with placed_at(f"{self.file}, [algorithm]"):
+            check.require(federation.layout == "rows", "rules", "are for rows; columns are split here", hint="Name one")
+            task = self.task.settled(federation)
+        # As it is read from a saved run, so that noise is bound to the same: a 0 may stand for 0.0.
+        table = {"name": task.algorithm.name, **plain_fields(task.algorithm)}
+        algorithm = named(ALGORITHMS, "algorithm", table, self.file)
+        task = replace(task, algorithm=algorithm, objective=self.task.objective)
+        return replace(self, settings=replace(self.settings, rounds=task.rounds)).with_task(task, self._data)
 
     def described(self) -> Tables:
         """The tables of this run with every default written out: what is saved, and what `load` reads back."""
+        if self.task.rule is not None:
+            return self.chosen().described()
         source = replace(self.source, labels=self.data().labels, labels_found=self._labels_found())
         data = {**plain_fields(source), **self.loader_options, **self.partition_options}
-        prepared = {} if self.schema is None else {"schema": self.schema.to_tables()}
+        schema = self.data().schema
+        prepared = {} if schema is None else {"schema": schema.to_tables()}
         run = plain_fields(self.settings)
         federation = self.data().federation
         task = replace(self.task.settled(federation), objective=self.task.objective)
@@ -136,21 +159,18 @@ class Experiment:
         resume: Checkpoint | None = None,
     ) -> Result:
         """Train, from the start or from a checkpoint of this same run."""
+        if self.task.rule is not None:
+            return self.chosen().train(after_round, resume)
         data, settings, task = self.data(), self.settings, self.task
         with placed_at(f"{self.file}, [participation]"):
             _must_suit(task.participation, data.federation.n, settings.rounds)
         with placed_at(self.file):
-            result = train(
-                task.algorithm,
+            result = run_task(
+                task,
                 data.federation,
-                task.objective,
-                rounds=settings.rounds,
-                privacy=task.privacy,
-                participation=task.participation,
                 seed=settings.seed,
                 runs=settings.runs or None,
                 test=data.test,
-                engine=settings.engine,
                 record_every=settings.record_every,
                 ledgers=settings.ledgers or None,
                 resume=resume,
@@ -178,25 +198,56 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     check.require("data" in tables, file, "needs a table [data]")
     schema = read_schema(tables, file, folder)
     source = read_source(tables["data"], f"{file}, [data]", folder, schema)
-    return Experiment(*build_task(tables, file), *source, schema, file)
+    task, settings = build_task(tables, file)
+    if task.rule is not None and task.rule.base_rate is not None:
+        where, hint = f"{file}, [algorithm]", "Give a [schema], whose rows have one"
+        check.require(schema is not None, where, "a base_rate needs rows with a constant column", hint=hint)
+        assert schema is not None
+        task = replace(task, rule=replace(task.rule, constant=constant_entry(schema)))
+    return Experiment(task, settings, *source, schema, file)
 
 
 def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
     """What `tables` ask for, whoever holds the rows. `file` is named in errors."""
-    for name in ("objective", "algorithm", "privacy", "run"):
+    for name in ("objective", "privacy"):
         check.require(name in tables, file, f"needs a table [{name}]")
-    algorithm = named(ALGORITHMS, "algorithm", tables["algorithm"], f"{file}, [algorithm]")
-    privacy = named(MODES[algorithm.layout], "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
+    where, run = f"{file}, [algorithm]", tables.get("run", {})
+    table = tables.get("algorithm", {"name": AUTO})
+    rule = _rule(table, run, where)
+    algorithm = named(ALGORITHMS, "algorithm", table, where) if rule is None else None
+    layout: Layout = "rows" if algorithm is None else algorithm.layout
+    privacy = named(MODES[layout], "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
     given = tables.get("participation", {"name": Everyone.name})
     participation = named(PARTICIPATION, "participation", given, f"{file}, [participation]")
-    settings = from_table(Settings, tables["run"], f"{file}, [run]")
+    settings = from_table(Settings, run, f"{file}, [run]")
+    stated = settings.rounds > 0 or "rounds" not in run
+    check.require(stated, f"{file}, [run]", "rounds must be a whole number >= 1", settings.rounds)
+    objective = build_objective(tables["objective"], f"{file}, [objective]")
+    if algorithm is None:
+        assert rule is not None
+        options: dict[str, Any] = {"participation": participation, "engine": settings.engine}
+        return Task.by_rule(rule, objective, privacy, **options), settings
+    check.require(
+        settings.rounds > 0, f"{file}, [run]", f"needs rounds, as the constants of {algorithm.name} are given"
+    )
     asks_someone = participation.most(settings.rounds) > 0
     check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
-    objective = build_objective(tables["objective"], f"{file}, [objective]")
-    return Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine), settings
+    choice = from_table(Chosen, tables["choice"], f"{file}, [choice]") if "choice" in tables else None
+    task = Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine, chosen=choice)
+    return task, settings
 
 
-def build_objective(table: Mapping[str, Any], where: str) -> Objective:
+def _rule(table: Json, run: Json, where: str) -> Rule | None:
+    """The rule that is to choose constants: for "auto", or where a method for rows is named without any, nor rounds."""
+    name = choice((AUTO, *ALGORITHMS), "algorithm", table, where)
+    if name == AUTO:
+        most = fit_value(where, "rounds", run.get("rounds", 0), int)
+        return from_table(Rule, dict(table) | {"most": most}, where)
+    alone = table.keys() == {"name"} and "rounds" not in run and name in METHODS
+    return Rule(name) if alone else None
+
+
+def build_objective(table: Json, where: str) -> Objective:
     """The objective of an [objective] table, in which the options of the loss and of the penalty stand side by side."""
     if table.get("loss") == "module":
         raise InvalidInput(
@@ -211,7 +262,7 @@ def build_objective(table: Mapping[str, Any], where: str) -> Objective:
         own = field_names(kind)
         return from_table(kind, {key: value for key, value in table.items() if key in own}, where, name)
 
-    scale = fit_value(where, "scale", table.get("scale", "mean"), str | float)
+    scale = fit_value(where, "scale", table.get("scale", "records"), str | float)
     made = part(loss, loss.name), part(penalty, penalty.name)
     with placed_at(where):
         return Objective(*made, scale)

@@ -21,6 +21,7 @@ from sottovoce.experiment.store import (
     GUARANTEE,
     HISTORY,
     MANIFEST,
+    METRICS,
     MODEL,
     SUMMARY,
     VERSIONS,
@@ -90,6 +91,7 @@ def load_parts(path: Path) -> dict[str, Any]:
         "stopped": stopped,
         "config": config,
         "charges": load_charges(path)[0] if form > 1 else None,
+        "metrics": _read_metrics(path / METRICS) if (path / METRICS).exists() else {},
     }
 
 
@@ -157,6 +159,18 @@ def must_be_unfinished(path: Path) -> None:
     if not (path / CHECKPOINT).exists():
         check.require(not (path / MODEL).exists(), str(path), "this run is finished, there is nothing to resume")
         raise MissingData(f"{path}: holds no {CHECKPOINT}, so there is nothing to resume")
+
+
+def _read_metrics(path: Path) -> dict[str, list[Any]]:
+    """What was measured on test rows; a number that did not exist was written as null."""
+    said = read_json(path)
+    fits = all(isinstance(values, list) and values for values in said.values())
+    check.require(fits, str(path), "must hold a list of numbers for each metric", sorted(said))
+    try:
+        tables = {name: np.array(values, dtype=np.float64).tolist() for name, values in said.items()}
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{path}: must hold numbers") from None
+    return tables
 
 
 def _read_history(path: Path) -> History:

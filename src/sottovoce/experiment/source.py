@@ -82,11 +82,13 @@ class Data:
     """Rows, shared out; test rows; and which label stands for -1, +1 (or 0, 1, ...) when they were mapped.
 
     Test rows that `[data] test` sets aside from a CSV file are the owners' own; those of a named data set are public.
+    `schema` is the one that encoded the rows: the run's own, or the one that comes with a named data set.
     """
 
     federation: Federation | VerticalFederation
     test: tuple[Any, np.ndarray] | None
     labels: tuple[str, ...] = ()
+    schema: Schema | None = None
 
 
 def read_schema(tables: Mapping[str, Any], file: str, folder: Path) -> Schema | None:
@@ -125,7 +127,7 @@ def read_source(
         given["labels"] = [label_text(label) for label in given["labels"]]
     if isinstance(given.get("csv"), str) and given["csv"]:
         given["csv"] = str((folder / Path(given["csv"]).expanduser()).resolve())
-    if schema is not None:
+    if schema is not None and "name" not in given:
         given |= _stated_by(schema, given, where)
     return from_table(Source, given, where), split[0], split[1]
 
@@ -161,7 +163,7 @@ def read_rows(
 ) -> Data:
     """Read the rows and share them out. `proven`: whether gradients will be clipped; `file` is named in warnings."""
     labels: tuple[str, ...] = ()
-    if schema is not None:
+    if schema is not None and source.csv:
         X, y, groups, labels = encoded_rows(schema, Path(source.csv), loss)
         test, row_bound = None, schema.row_bound
     elif source.csv:
@@ -174,8 +176,8 @@ def read_rows(
         if row_bound is None and source.ranges and not source.split:
             row_bound = float(np.sqrt(X.shape[1]))  # every entry is within [-1, 1]
     else:
-        loaded = datasets.load(source.name, **loader_options)
-        X, y, groups, test = loaded.X, loaded.y, loaded.groups, loaded.test
+        loaded = _loaded(source, loss, loader_options, schema)
+        X, y, groups, test, schema = loaded.X, loaded.y, loaded.groups, loaded.test, loaded.schema
         row_bound = loaded.row_bound if source.row_bound is None else source.row_bound
     if source.test is not None:
         train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
@@ -197,7 +199,25 @@ def read_rows(
         except InvalidInput as error:
             way_out = f"To have them scaled down: [data] row_bound = {row_bound:g}, shorten = true"
             raise InvalidInput(f"{error}. {way_out}") from None
-    return Data(federation, test, labels)
+    return Data(federation, test, labels, schema)
+
+
+def _loaded(source: Source, loss: Loss, options: Mapping[str, Any], schema: Schema | None) -> datasets.Dataset:
+    """A named data set. The config of a run that was saved names its schema: it must be the same one again."""
+    loaded = datasets.load(source.name, **options)
+    if schema is not None and schema != loaded.schema:
+        raise InvalidInput(
+            f"{source.name}: has a schema of its own, or another preparation was asked for, and the [schema] is "
+            "neither. Leave [schema] out; for a schema of yours give csv = a file"
+        )
+    if loaded.schema is None:
+        return loaded
+    hint = "Give encoding = another preparation, or parties = who has which columns of the table"
+    check.require(not source.split, source.name, "split counts columns, and a schema encoded the rows", hint=hint)
+    assert loaded.schema.label is not None
+    label, test = loaded.schema.label, loaded.test
+    y, *more = [for_loss(label, (part + 1.0) / 2.0, loss) for part in (loaded.y, *([] if test is None else [test[1]]))]
+    return replace(loaded, y=y, test=None if test is None else (test[0], more[0]))
 
 
 def encoded_rows(

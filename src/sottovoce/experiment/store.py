@@ -19,24 +19,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.round import Checkpoint, History
+from sottovoce.core.toml import Json
+from sottovoce.experiment import whole_files
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.tables import Tables, to_toml
-from sottovoce.experiment.whole_files import (
-    disk,
-    json_bytes,
-    new_folder,
-    npz_bytes,
-    read_text,
-    replace_content,
-    sync_folder,
-    write_content,
-)
 from sottovoce.ledger.chain import link
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.fingerprint import fingerprint
@@ -48,21 +40,13 @@ if TYPE_CHECKING:
 
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
 GUARANTEE, GUARANTEE_TEXT, SUMMARY, VERSIONS = "guarantee.json", "guarantee.txt", "summary.json", "versions.json"
-CHARGES, MANIFEST = "charges.json", "manifest.json"
+CHARGES, MANIFEST, METRICS = "charges.json", "manifest.json", "metrics.json"
 FORMAT = 2
 FIGURE = "convergence.png"
 COUNTERS = ("k", "bytes_up", "bytes_down", "seconds")
 _PATIENCE = 20  # a checkpoint may take this share (1/20) of the time, however large it is
 _PACKAGES = (
-    "numpy",
-    "scipy",
-    "numba",
-    "scikit-learn",
-    "dp-accounting",
-    "opendp",
-    "cryptography",
-    "pyarrow",
-    "matplotlib",
+    *("numpy", "scipy", "numba", "scikit-learn", "dp-accounting", "opendp", "cryptography", "pyarrow", "matplotlib"),
 )
 
 
@@ -77,17 +61,17 @@ def save(result: "Result", path: str | Path, more: Mapping[str, bytes] | None = 
     path = Path(path)
     contents = _contents(result, more or {})
     if not (path / CHECKPOINT).exists():
-        with new_folder(path) as folder:
+        with whole_files.new_folder(path) as folder:
             for name, content in contents.items():
-                write_content(folder / name, content)
+                whole_files.write_content(folder / name, content)
         return path
-    ours, theirs = to_toml(result.config), read_text(path / CONFIG)
+    ours, theirs = to_toml(result.config), whole_files.read_text(path / CONFIG)
     check.require(ours == theirs, str(path), "holds an unfinished run with another config. Choose another folder")
-    with disk(path):
+    with whole_files.disk(path):
         for name, content in contents.items():
-            replace_content(path / name, content)
+            whole_files.replace_content(path / name, content)
         os.unlink(path / CHECKPOINT)  # from here on the run counts as finished
-        sync_folder(path)
+        whole_files.sync_folder(path)
     return path
 
 
@@ -98,7 +82,7 @@ def seal_of(config: bytes, model: bytes, charges: Charges | None) -> dict[str, s
     return of | {"hash": link("", ("seal", *of.values(), *ends))}
 
 
-def manifest_of(contents: Mapping[str, bytes]) -> dict[str, Any]:
+def manifest_of(contents: Mapping[str, bytes]) -> Json:
     """The format of a folder, and the SHA-256 of every file in it."""
     return {"format": FORMAT, "files": {name: hashlib.sha256(contents[name]).hexdigest() for name in sorted(contents)}}
 
@@ -108,24 +92,26 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
     contents = {
         CONFIG: to_toml(result.config).encode(),
         HISTORY: _parquet(result.history, private_columns(result)),
-        MODEL: npz_bytes({"model": result.model}),
-        GUARANTEE: json_bytes(result.guarantee.to_dict()),
+        MODEL: whole_files.npz_bytes({"model": result.model}),
+        GUARANTEE: whole_files.json_bytes(result.guarantee.to_dict()),
         GUARANTEE_TEXT: f"{result.guarantee.text}\n".encode(),
-        SUMMARY: json_bytes(summary(result)),
-        VERSIONS: json_bytes(versions()),
+        SUMMARY: whole_files.json_bytes(summary(result)),
+        VERSIONS: whole_files.json_bytes(versions()),
         **more,
     }
+    if result.metrics:
+        contents[METRICS] = whole_files.json_bytes(dict(result.metrics))
     charged = None if result.charges is None else result.charges.to_dict()
     seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
-    contents[CHARGES] = json_bytes({"charges": charged, "seal": seal})
-    return contents | {MANIFEST: json_bytes(manifest_of(contents))}
+    contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal})
+    return contents | {MANIFEST: whole_files.json_bytes(manifest_of(contents))}
 
 
-def summary(result: "Result") -> dict[str, Any]:
+def summary(result: "Result") -> Json:
     """A finished run in a few plain numbers: means over its runs, with standard deviations if there are several."""
     history = result.history
     runs = 1 + int(max(history.columns.get("run", [0])))
-    said: dict[str, Any] = {
+    said: Json = {
         "method": result.config["algorithm"]["name"],
         "rounds": result.rounds,
         "stopped": result.stopped,
@@ -136,9 +122,11 @@ def summary(result: "Result") -> dict[str, Any]:
         "unit": result.guarantee.unit,
         "observer": result.guarantee.observer,
     }
-    for name in history.columns:
+    ends = {name: history[name][-runs:] for name in history.columns} | {
+        name: np.array(values, dtype=np.float64) for name, values in result.metrics.items() if name != "test_confusion"
+    }
+    for name, last in ends.items():
         if name not in ("run", "round", "answered") and not name.startswith("epsilon"):
-            last = history[name][-runs:]
             mean = float(last.mean())
             said[name] = int(mean) if name.startswith("bytes") and mean.is_integer() else mean
             with np.errstate(invalid="ignore"):  # a run that went to infinity has no spread
@@ -196,14 +184,14 @@ class Checkpoints:
         history = last.history.first(last.recorded)
         arrays |= {f"history.{name}": np.asarray(column) for name, column in history.columns.items()}
         arrays |= {name: np.asarray(getattr(last, name)) for name in COUNTERS}
-        content = npz_bytes(arrays | {"of": np.asarray(self._of)})
+        content = whole_files.npz_bytes(arrays | {"of": np.asarray(self._of)})
         if (self.path / CHECKPOINT).exists():
-            with disk(self.path):
-                replace_content(self.path / CHECKPOINT, content)
+            with whole_files.disk(self.path):
+                whole_files.replace_content(self.path / CHECKPOINT, content)
             return True
-        with new_folder(self.path) as folder:
-            write_content(folder / CONFIG, to_toml(self._config).encode())
-            write_content(folder / CHECKPOINT, content)
+        with whole_files.new_folder(self.path) as folder:
+            whole_files.write_content(folder / CONFIG, to_toml(self._config).encode())
+            whole_files.write_content(folder / CHECKPOINT, content)
         return True
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData, NoGuarantee
+from sottovoce.core.toml import Json
 from sottovoce.core.toml import to_toml as to_toml
 from sottovoce.experiment.task import Task
 from sottovoce.problems.federation import Federation
@@ -25,7 +25,7 @@ from sottovoce.problems.vertical import VerticalFederation
 
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
 Built = TypeVar("Built")
-Tables = dict[str, dict[str, Any]]
+Tables = dict[str, Json]
 
 
 def describe(task: Task, federation: Federation | VerticalFederation, engine: str) -> Tables:
@@ -36,6 +36,7 @@ def describe(task: Task, federation: Federation | VerticalFederation, engine: st
 def describe_task(task: Task) -> Tables:
     """The tables of a task, [run] left out."""
     objective = task.objective
+    choice = {} if task.chosen is None else {"choice": plain_fields(task.chosen)}
     return {
         "objective": {
             "loss": objective.loss.name,
@@ -47,10 +48,11 @@ def describe_task(task: Task) -> Tables:
         "algorithm": {"name": task.algorithm.name, **plain_fields(task.algorithm)},
         "privacy": {"mode": task.privacy.mode, **plain_fields(task.privacy)},
         "participation": {"name": task.participation.name, **plain_fields(task.participation)},
+        **choice,
     }
 
 
-def plain_fields(thing: Any) -> dict[str, Any]:
+def plain_fields(thing: Any) -> Json:
     """The fields of a dataclass as TOML values; what is None or empty is left out, TOML has no word for it."""
     given = {field.name: getattr(thing, field.name) for field in fields(thing)}
     plain = {name: _plain(value) for name, value in given.items() if value is not None}
@@ -73,44 +75,40 @@ def _plain(value: Any) -> Any:
 def read_tables(path: Path, known: Collection[str]) -> Tables:
     """The tables of a TOML file, not interpreted yet."""
     if path.is_dir():
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{path}: is a folder, not a TOML file. To go on with a run use: sottovoce run --resume {path}"
         )
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
     except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
+        raise check.MissingData(f"{path}: there is no such file") from None
     except OSError as error:
-        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
+        raise check.MissingData(f"{path}: cannot be read ({error.strerror})") from None
     check.require(len(content) <= _LARGEST_FILE, str(path), f"must have at most {_LARGEST_FILE // 2**20} MiB")
     text = check.utf8(str(path), content, "TOML")
     try:
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidInput(f"{path}: must be TOML ({error})") from None
+        raise check.InvalidInput(f"{path}: must be TOML ({error})") from None
     for name, table in tables.items():
         check.one_of(path.name, "table", name, known)
         check.require(isinstance(table, dict), path.name, f"{name} must be a table, [{name}]", table)
     return tables
 
 
-def named(
-    registry: Mapping[str, type[Built]], what: str, table: dict[str, Any], where: str, key: str = "name"
-) -> Built:
+def named(registry: Mapping[str, type[Built]], what: str, table: Json, where: str, key: str = "name") -> Built:
     """The object a table describes: a registered name and the fields of its dataclass."""
     name = choice(registry, what, table, where, key)
     return from_table(registry[name], {k: v for k, v in table.items() if k != key}, where, name, also=(key,))
 
 
-def choice(registry: Collection[str], what: str, table: Mapping[str, Any], where: str, key: str = "name") -> str:
+def choice(registry: Collection[str], what: str, table: Json, where: str, key: str = "name") -> str:
     check.require(key in table, where, f"needs {key} = one of {', '.join(registry)}")
     return check.one_of(where, what, table[key], registry)
 
 
-def from_table(
-    kind: type[Built], table: Mapping[str, Any], where: str, name: str = "", also: Sequence[str] = ()
-) -> Built:
+def from_table(kind: type[Built], table: Json, where: str, name: str = "", also: Sequence[str] = ()) -> Built:
     """`kind` from its fields, with the types it declares; its own checks are told where the values came from."""
     hints, own = get_type_hints(kind), fields(kind)  # type: ignore[arg-type]
     known_keys(table, [*also, *(each.name for each in own)], where)
@@ -129,7 +127,7 @@ def placed_at(where: str) -> Iterator[None]:
     """Put the place in front of what others have to say about its values; a table is not named twice."""
     try:
         yield
-    except (InvalidInput, MissingData, NoGuarantee) as error:
+    except (check.InvalidInput, check.MissingData, check.NoGuarantee) as error:
         table = re.search(r"\[(\w+)\]$", where)
         said = str(error).removeprefix(f"{table[1]}: ") if table else str(error)
         raise type(error)(f"{where}: {said}") from None
@@ -139,7 +137,7 @@ def field_names(kind: Any) -> list[str]:
     return [each.name for each in fields(kind)]
 
 
-def known_keys(table: Mapping[str, Any], known: Collection[str], where: str) -> None:
+def known_keys(table: Json, known: Collection[str], where: str) -> None:
     for key in table:
         check.one_of(where, "key", key, dict.fromkeys(known))  # each once, in the order given
 
@@ -152,7 +150,7 @@ def fit_value(where: str, name: str, value: Any, hint: Any) -> Any:
     try:
         return _as(value, hint)
     except TypeError as error:
-        raise InvalidInput(f"{where}: {name} must be {error}, got {value!r}") from None
+        raise check.InvalidInput(f"{where}: {name} must be {error}, got {value!r}") from None
 
 
 def _as(value: Any, hint: Any) -> Any:
@@ -184,7 +182,7 @@ def _as(value: Any, hint: Any) -> Any:
     return float(value) if hint is float else value
 
 
-def parameters(function: Callable[..., Any], leave_out: Collection[str]) -> dict[str, Any]:
+def parameters(function: Callable[..., Any], leave_out: Collection[str]) -> Json:
     """Names and types of a function's options."""
     parameters = inspect.signature(function).parameters.values()
     return {parameter.name: parameter.annotation for parameter in parameters if parameter.name not in leave_out}

@@ -1,23 +1,28 @@
 """A task: what is trained, how and under which promise, whoever holds the data. It travels as one frozen value."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from sottovoce import rules
+from sottovoce.algorithms import ALGORITHMS, DPADMM, NoisyGD
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
+from sottovoce.core.round import Checkpoint, Outcome, Transport, train
+from sottovoce.core.toml import Json
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.modes import Privacy, PrivacyMode, VerticalPrivacy
+from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
+from sottovoce.rules import AUTO, Chosen, PublicNumbers, Rule
 
+USUAL_ROUNDS = 50  # of a method that is named without constants, where no rule knows better
 Engine = Literal["auto", "numpy", "kernel"]
 _OTHER_LAYOUT = {  # of the data: what an algorithm for the other layout is told
     "rows": "is for columns split between parties; give it a VerticalFederation (in a file: [data] split = [66, 57], "
@@ -44,6 +49,10 @@ class Task:
         The method, what it minimises, what is promised, who takes part, and for how many rounds.
     engine
         What computes gradients: "kernel" (compiled), "numpy", or by problem size ("auto").
+    rule
+        Given: method and rounds are a stand-in, and the rule chooses them from public numbers (`settled`).
+    chosen
+        What a rule chose, and why.
     """
 
     algorithm: Method
@@ -52,12 +61,78 @@ class Task:
     participation: Participation = Everyone()  # noqa: RUF009 (frozen)
     rounds: int = 1
     engine: Engine = "auto"
+    rule: Rule | None = None
+    chosen: Chosen | None = None
+
+    @classmethod
+    def of(cls, algorithm: Method | str, objective: Objective, privacy: PrivacyMode, rounds: int | None) -> "Task":
+        """A method that is given by name, without rounds, gets its constants by rule."""
+        if not isinstance(algorithm, str):
+            check.require(rounds is not None, "train", "needs rounds for a method whose constants are given")
+            return cls(algorithm, objective, privacy, rounds=rounds or 1)
+        name = check.one_of("train", "algorithm", algorithm, rules.METHODS)
+        free = rounds is None or name == AUTO
+        rule = f"a rule chooses the rounds of {name!r} with its constants: leave rounds out, or give an object"
+        check.require(free, "train", rule, rounds)
+        return cls.by_rule(Rule(name, most=rounds or 0), objective, privacy)
+
+    @classmethod
+    def by_rule(cls, rule: Rule, objective: Objective, privacy: PrivacyMode, **more: Any) -> "Task":
+        """A task whose method, rounds and clip norm are settled by rule; until then a stand-in has their place."""
+        stand_in = NoisyGD() if rule.name == AUTO else ALGORITHMS[rule.name]()
+        rounds = rule.most or USUAL_ROUNDS
+        if privacy.mode == "published":
+            return cls(DPADMM() if rule.name == AUTO else stand_in, objective, privacy, rounds=rounds, **more)
+        if privacy.mode == "none" and rule.name != AUTO:
+            return cls(stand_in, objective, privacy, rounds=rounds, **more)
+        return cls(stand_in, objective, privacy, rule=rule, **more)
 
     def settled(self, federation: FederatedData) -> "Task":
-        """The same task with what follows from public numbers written out: weights of records, and the clip norm."""
+        """The same task with what follows from public numbers written out: method, weights of records, clip norm."""
+        if self.rule is not None:
+            width = federation.widths[0]
+            return self.ruled(federation.sizes, width, federation.row_bound).settled(federation)
         objective = self.objective.weighing(federation.record_weight)
         privacy = self.privacy.clipping(objective.loss.slope_at_zero, federation.row_bound)
         return replace(self, objective=objective, privacy=privacy)
+
+    def ruled(self, sizes: np.ndarray, columns: int, row_bound: float | None, epsilon: float | None = None) -> "Task":
+        """What the rule chooses for clients of these sizes; `epsilon`: what is left of the budget for training."""
+        rule, loss, privacy = self.rule, self.objective.loss, self.privacy
+        if rule is None:
+            return self
+        check.require(self.objective.scale in ("mean", "records"), "rules", "are for scale 'records'", self.objective)
+        clip = getattr(privacy, "clip", None)
+        # Without a bound, rows are taken to be as long as the clip norm says, or columns to be about 1.
+        likely = float(np.sqrt(columns)) if clip is None else float(clip) / min(loss.slope_at_zero, 1.0)
+        bound = likely if row_bound is None else row_bound
+        if not isinstance(privacy, Proven):
+            algorithm, rounds = rules.without_noise(loss, bound)
+            return replace(self, algorithm=algorithm, rounds=min(rounds, rule.most or rounds), rule=None)
+        gaussian = privacy.mechanism == "gaussian"
+        hint = "Name a method with its constants and rounds"
+        check.require(gaussian, "rules", "are for Gaussian noise", privacy.mechanism, hint)
+        choice = rules.choose(
+            PublicNumbers(
+                *(int(sizes.sum()), len(sizes), columns, privacy.epsilon if epsilon is None else epsilon),
+                privacy.delta,
+                unit=privacy.unit,
+                relation=privacy.relation,
+                loss=loss,
+                row_bound=bound,
+                clip=clip,
+                largest=int(sizes.max()),
+                smooth=self.objective.penalty.smooth,
+                everyone=isinstance(self.participation, Everyone),
+                base_rate=rule.base_rate,
+                constant=rule.constant,
+            ),
+            rule.name,
+            rule.most,
+        )
+        privacy = replace(privacy, clip=choice.clip)
+        chosen = replace(self, algorithm=choice.algorithm, rounds=choice.rounds, privacy=privacy)
+        return replace(chosen, rule=None, chosen=choice.chosen)
 
     def check(self, layout: Layout) -> None:
         """Refuse parts that do not fit each other, or data that are split in this way."""
@@ -65,7 +140,7 @@ class Task:
         check.of_kind("train", "objective", self.objective, Objective, "Objective(Logistic(), L2(1e-6))")
         check.of_kind("train", "participation", self.participation, Participation, "Everyone()")
         if self.algorithm.layout != layout:
-            raise InvalidInput(f"train: {self.algorithm.name} {_OTHER_LAYOUT[layout]}")
+            raise check.InvalidInput(f"train: {self.algorithm.name} {_OTHER_LAYOUT[layout]}")
         check.of_kind("train", "privacy", self.privacy, *_MODES[layout])
         self.check_method()
 
@@ -73,19 +148,27 @@ class Task:
         """Refuse a mode, a loss, a penalty or a proof that the method does not have."""
         if self.privacy.mode not in self.algorithm.modes:
             known = ", ".join(sorted(self.algorithm.modes))
-            raise NoGuarantee(f"{self.algorithm.name}: has no {self.privacy.mode!r} variant (it has: {known})")
+            raise check.NoGuarantee(f"{self.algorithm.name}: has no {self.privacy.mode!r} variant (it has: {known})")
         one_score = self.algorithm.layout == "rows" or self.objective.loss.outputs == 1
         rule = "a loss of one score per sample is needed where columns are split"
         check.require(one_score, "train", rule, self.objective.loss)
         self.algorithm.check(self.objective.penalty)
         self.privacy.check(self.algorithm.asks(), self.objective.penalty)
 
-    def plan(
+    def play(
         self,
-        sizes: np.ndarray,
-        columns: int,
-        spent: Mapping[Event, int] | None = None,
-        row_bound: float | None = None,
+        transport: Transport,
+        streams: Streams,
+        resume: Checkpoint | None = None,
+        record_every: int = 1,
+        after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    ) -> Outcome:
+        """Train over the clients behind `transport`, from the start or from a checkpoint."""
+        asked = self.rounds, self.objective.penalty, self.participation
+        return train(self.algorithm, transport, *asked, streams, resume, record_every, after_round)
+
+    def plan(
+        self, sizes: np.ndarray, columns: int, spent: Mapping[Event, int] | None = None, row_bound: float | None = None
     ) -> tuple[Event, ...]:
         """What each answer is, one event for each kind of question; nothing where there is no budget.
 
@@ -105,7 +188,7 @@ class Task:
         told = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
         return NoiseKey.of_task(streams, digests, *told, *(events or (None,)), *more)
 
-    def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> dict[str, Any]:
+    def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> Json:
         """The terms of a paper's claim, with what this run is known to do that the claim does not cover."""
         terms = self.algorithm.claim_terms(sizes, rounds)
         if self.algorithm.layout == "columns":

@@ -8,12 +8,11 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core import round as loop
-from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Layout, Method
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.result import Result
@@ -63,7 +62,7 @@ def _open_ledgers(
     """What answers are charged to: files in a folder, ledgers that are open already, or memory."""
     if privacy.budget is None:
         if ledgers is not None:
-            raise InvalidInput(
+            raise check.InvalidInput(
                 f"train: ledgers count what Proven answers cost; privacy={type(privacy).__name__} has no budget"
             )
         return None
@@ -74,18 +73,18 @@ def _open_ledgers(
         check.require(streams.runs is None, "train", "ledgers are for one run at a time, not for runs", streams.runs)
         return OwnerLedgers.open(ledgers, federation.names, federation.data(), budget, run)
     if federation.layout == "columns":
-        raise InvalidInput("train: where columns are split, ledgers must be a folder, got open ones")
+        raise check.InvalidInput("train: where columns are split, ledgers must be a folder, got open ones")
     same = ledgers.budget == budget
     check.require(same, "train", f"open ledgers must have the budget of the run, {budget}", ledgers.budget)
     return ledgers
 
 
 def train(
-    algorithm: Method,
+    algorithm: Method | str,
     federation: Federation | VerticalFederation,
     objective: Objective,
     *,
-    rounds: int,
+    rounds: int | None = None,
     privacy: PrivacyMode,
     participation: Participation = Everyone(),  # noqa: B008 (frozen)
     seed: int | None = None,
@@ -103,11 +102,12 @@ def train(
     Parameters
     ----------
     algorithm
-        One of `sottovoce.algorithms`, e.g. ``DPADMM(rho=0.1)``.
+        One of `sottovoce.algorithms`, e.g. ``DPADMM(rho=0.1)``. Or the name of a method, and a rule gives it constants
+        and rounds from sizes and the budget alone (`sottovoce.rules`); or "auto": the rule chooses the method too.
     federation, objective
         Who holds which rows (or, in a `VerticalFederation`, which columns); what is minimised.
     rounds
-        How many rounds.
+        How many rounds; left out where a rule chooses.
     privacy
         ``Proven(...)`` (where columns are split: ``ProvenColumns(...)``), ``Published(...)`` or ``NoPrivacy()``. There
         is no default: it has to be said.
@@ -152,35 +152,42 @@ def train(
     >>> result.guarantee.short
     '1 (δ=1e-05) per record, server sees all messages, simulated noise'
     """
-    check.whole("train", rounds=rounds, record_every=record_every)
-    task = Task(algorithm, objective, privacy, participation, rounds, engine)
+    check.whole("train", record_every=record_every, **({} if rounds is None else {"rounds": rounds}))
+    task = replace(Task.of(algorithm, objective, privacy, rounds), participation=participation, engine=engine)
+    return run_task(task, federation, seed, runs, test, record_every, measure_training, ledgers, resume, after_round)
+
+
+def run_task(
+    task: Task,
+    federation: Federation | VerticalFederation,
+    seed: int | None = None,
+    runs: int | None = None,
+    test: tuple[Any, ArrayLike] | None = None,
+    record_every: int = 0,
+    measure_training: bool = True,
+    ledgers: "str | Path | MemoryLedger | OwnerLedgers | None" = None,
+    resume: Checkpoint | None = None,
+    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+) -> Result:
+    """`train` for a task as one value; `record_every` = 0: at the end only."""
     lasting = ledgers is not None and not isinstance(ledgers, MemoryLedger)
     if resume is not None:
         check.of_kind("train", "resume", resume, Checkpoint, "load_checkpoint(...)")
-        seed = _seed_to_resume(resume, seed, privacy, lasting)
+        seed = _seed_to_resume(resume, seed, task.privacy, lasting)
     streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
     run = new_run() if resume is None else same_run(resume.clients.get("ledger.run"))
-    clients = local_clients(
-        task, federation, streams, test, Path(ledgers) if isinstance(ledgers, str) else ledgers, run
-    )
+    folder = Path(ledgers) if isinstance(ledgers, str) else ledgers
+    clients = local_clients(task, federation, streams, test, folder, run)
     clients.measure_training = measure_training
+    settled = clients.task
     if resume is not None:
-        clients.restore(algorithm, resume.clients)
+        clients.restore(settled.algorithm, resume.clients)
     try:
-        outcome = loop.train(
-            algorithm,
-            clients,
-            rounds=rounds,
-            penalty=objective.penalty,
-            participation=participation,
-            streams=streams,
-            resume=resume,
-            record_every=record_every,
-            after_round=after_round,
-        )
-        run_table = {"rounds": rounds, "seed": seed, "runs": runs or 0, "record_every": record_every}
-        config = _described(clients, objective, federation, engine, run_table)
-        result = clients.result(outcome, config, lasting)
+        record_every = record_every or settled.rounds
+        outcome = settled.play(clients, streams, resume, record_every, after_round)
+        run_table = {"rounds": settled.rounds, "seed": seed, "runs": runs or 0, "record_every": record_every}
+        config = _described(clients, task.objective, federation, task.engine, run_table)
+        result = replace(clients.result(outcome, config, lasting), objective=task.objective)
         if clients.ledger is not None:
             clients.ledger.finished()  # all rounds are done: kept answers are not needed any more
         return result
@@ -193,7 +200,7 @@ def _described(
     objective: Objective,
     federation: Federation | VerticalFederation,
     engine: str,
-    run: dict[str, Any],
+    run: Json,
 ) -> Tables:
     """The config of a run: what was asked for, with what followed from it. A seed that was drawn is left out."""
     task = replace(clients.task, objective=objective)
@@ -206,7 +213,7 @@ def _seed_to_resume(resume: Checkpoint, seed: int | None, privacy: PrivacyMode, 
     """A resumed run must go on with the noise it had: rounds after the checkpoint may have been answered already."""
     drawn = seed is None and resume.seed is None
     if privacy.budget is not None and (privacy.secret_noise or drawn) and not ledgers:
-        raise NoGuarantee(
+        raise check.NoGuarantee(
             "train: a run with secure noise, or without a stated seed, cannot be resumed from memory: answers given "
             "after the checkpoint would go uncounted. Keep ledgers=FOLDER, where they stay counted, or start anew"
         )

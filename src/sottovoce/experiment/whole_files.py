@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
+from sottovoce.core.toml import Json
 
 _LARGEST = 8 * 2**30  # bytes of arrays that are read from one file
 
 
-class StoreError(SottovoceError):
+class StoreError(check.SottovoceError):
     """Something could not be written or read; what was there before is as it was."""
 
 
@@ -81,7 +81,7 @@ def _must_be_free(path: Path) -> None:
     check.require(free, str(path), "exists and is not an empty folder; choose another one")
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Json) -> None:
     """A JSON file inside a `new_folder`."""
     write_content(path, json_bytes(value))
 
@@ -142,7 +142,7 @@ def disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, SottovoceError):
+        if isinstance(error, check.SottovoceError):
             raise
         advice = {
             errno.ENOSPC: "free some space, or choose another folder",
@@ -159,7 +159,7 @@ def disk(path: Path) -> Iterator[None]:
 # -------------------------------------------------------------------------------------------------- what files contain
 
 
-def json_bytes(value: Mapping[str, Any]) -> bytes:
+def json_bytes(value: Json) -> bytes:
     return (json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
@@ -172,12 +172,12 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Json:
     """The object in a JSON file."""
     try:
         value = json.loads(read_text(path))
     except ValueError as error:
-        raise InvalidInput(f"{path}: must be JSON ({error})") from None
+        raise check.InvalidInput(f"{path}: must be JSON ({error})") from None
     check.require(isinstance(value, dict), str(path), "must hold an object")
     return value
 
@@ -186,9 +186,9 @@ def read_text(path: Path) -> str:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
+        raise check.MissingData(f"{path}: there is no such file") from None
     except OSError as error:
-        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None
+        raise check.MissingData(f"{path}: cannot be read ({error.strerror})") from None
     return check.utf8(str(path), content, "text")
 
 
@@ -214,12 +214,12 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as loaded:
             return {name: loaded[name] for name in loaded.files}
     except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
-    except InvalidInput:
+        raise check.MissingData(f"{path}: there is no such file") from None
+    except check.InvalidInput:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         pass  # what they say may quote the file's content, and would stay in the context of an error raised here
-    raise InvalidInput(f"{path}: must be a whole .npz file of plain arrays")
+    raise check.InvalidInput(f"{path}: must be a whole .npz file of plain arrays")
 
 
 def _check_header(file: Any, size: int, where: str) -> None:

@@ -23,9 +23,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sottovoce.core.check import SottovoceError
+from sottovoce.core.toml import Json
 from sottovoce.ledger.budget import Budget, LedgerError, Receipt, Standing
 from sottovoce.privacy.events import Event, unpack_event
 
@@ -41,7 +42,7 @@ def step(name: str) -> None:
 
 
 Key = tuple[str | None, int | None, int | None]  # run, round, question: the name of an answer
-Details = Mapping[str, Any]  # what a row says, as JSON has it
+Details = Json  # what a row says, as JSON has it
 
 
 class Entry(NamedTuple):
@@ -92,7 +93,7 @@ class Chain:
     sequence: int = -1
     hash: str = ""
     time: float = 0.0
-    opened: Details = field(default_factory=dict[str, Any])
+    opened: Details = field(default_factory=Json)
     budget: Budget | None = None
     version: int = VERSION
     spent: Mapping[Event, int] = field(default_factory=dict[Event, int])
@@ -120,7 +121,7 @@ class Chain:
             raise LedgerError(f"row {entry.sequence} has content that this version cannot read ({error})") from error
         return replace(self, sequence=entry.sequence, hash=entry.hash, time=entry.time, **changes)
 
-    def _changes(self, kind: str, details: Details) -> dict[str, Any]:
+    def _changes(self, kind: str, details: Details) -> Json:
         """The fields that a row of this kind changes."""
         if kind == "charge" and self.sequence >= 0:
             event = unpack_event(details["event"])

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.core.toml import Json
 from sottovoce.ledger.chain import Details
 from sottovoce.ledger.histories import MOST_KINDS, History, Spent, added, known_event, read_history, whole
 from sottovoce.privacy.events import Event, pack_event
@@ -88,7 +88,7 @@ class Charges:
         """The last hash of every chain."""
         return [history.end for history in (*self.histories, *([self.labels] if self.labels else []))]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values, for JSON."""
         planned = [pack_event(event) for event in self.planned]
         return {
@@ -110,8 +110,8 @@ class Charges:
             planned = tuple(map(known_event, packed["events"] if "events" in packed else [packed["event"]]))
             charges = cls(planned, whole(packed["rounds"]), histories, who, str(packed["run"]), labels)
             kinds = max((len(history.spent() or ()) for history in histories), default=0)
-        except (SottovoceError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise InvalidInput(f"charges: cannot be read ({type(error).__name__}: {error})") from None
+        except (check.SottovoceError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise check.InvalidInput(f"charges: cannot be read ({type(error).__name__}: {error})") from None
         places = {place for owners in who for place in owners}
         fits = who and who[0] and len({len(owners) for owners in who}) == 1 and places == set(range(len(histories)))
         check.require(bool(fits), "charges", "every owner must have one history, and every history an owner")

@@ -19,10 +19,10 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.core.toml import Json
 from sottovoce.ledger.chain import Details, Entry, link
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, pack_event, unpack_event
 
@@ -84,7 +84,7 @@ class Counted:
             return "a count is not a whole number above 0"
         return "" if tuple(_chain(self.entries)) == self.hashes else "a charge does not match its hash"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         pairs = zip(self.entries, self.hashes, strict=True)
         return {"charges": [{"event": pack_event(event), "count": n, "hash": hash_} for (event, n), hash_ in pairs]}
 
@@ -147,7 +147,7 @@ class Kept:
                 return f"row {row.sequence} cannot stand there"
         return ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         return {"rows": [{k: v for k, v in row._asdict().items() if k != "event" or v} for row in self.rows]}
 
     def _events(self, run: str | None = None) -> Iterable[Event]:
@@ -173,7 +173,7 @@ class Stated:
     def fault(self) -> str:
         return ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         return {"stated": {"epsilon": self.epsilon if math.isfinite(self.epsilon) else None, "word": self.word}}
 
 
@@ -274,7 +274,7 @@ def unpack_rows(text: str) -> Kept:
         kept = Kept(tuple(rows))
         fault = kept.fault() or ("" if kept.end == packed["end"] else "its last row is not the one it names")
         fault = fault or ("" if len(kept.spent()) <= MOST_KINDS else "it has too many kinds of answers")
-    except (SottovoceError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
-        raise InvalidInput(f"charges: cannot be read ({type(error).__name__})") from None
+    except (check.SottovoceError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
+        raise check.InvalidInput(f"charges: cannot be read ({type(error).__name__})") from None
     check.require(not fault, "charges", fault)
     return kept

@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 from sottovoce.core import check
 from sottovoce.privacy import accounting
-from sottovoce.privacy.events import Event, Relation
+from sottovoce.privacy.discrete_noise import GRID_BOUND
+from sottovoce.privacy.events import Event, Relation, make_event
 
 MECHANISMS = ("gaussian", "discrete-gaussian", "laplace")
 ROUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -41,18 +42,24 @@ def account(
     relation: str = "replace-one",
     batch: int = 0,
     size: int = 0,
+    coordinates: int | None = None,
     milestones: Sequence[int] = ROUNDS,
 ) -> Account:
     """With `epsilon` alone: the noise it needs. With `noise`: what it costs; with both: also how long it lasts.
 
     `noise` is the noise multiplier: standard deviation (Laplace: scale) over sensitivity under `relation`. `batch` of
-    `size` records is drawn record by record for add-remove, with fixed size for replace-one.
+    `size` records is drawn record by record for add-remove, with fixed size for replace-one. With the number of
+    `coordinates` of an answer, discrete Gaussian noise is accounted as runs account it, by Theorem 2; else by zCDP.
     """
     check.whole("account", rounds=rounds, answers_per_round=answers_per_round)
     check.one_of("account", "mechanism", mechanism, MECHANISMS)
     check.one_of("account", "relation", relation, get_args(Relation))
     check.require(noise is not None or epsilon is not None, "account", "give a noise multiplier, an epsilon, or both")
     kind: dict[str, Any] = {"mechanism": mechanism, "relation": relation}
+    if coordinates is not None:
+        rule = "coordinates are for mechanism 'discrete-gaussian'"
+        check.require(mechanism == "discrete-gaussian", "account", rule, mechanism)
+        kind |= {"coordinates": coordinates, "sensitivity": float(GRID_BOUND)}
     if batch:
         rule = "batch needs the number of records, 1 <= batch <= size"
         check.require(0 < batch <= size, "account", rule, (batch, size))
@@ -65,7 +72,7 @@ def account(
     if noise is None:
         assert epsilon is not None
         noise = accounting.calibrate(epsilon, delta, answers, **kind)
-    event = Event(noise_multiplier=noise, **kind)
+    event = make_event(noise_multiplier=noise, **kind)
     listed = sorted({*(number for number in milestones if number < rounds), rounds})
     costs = accounting.table(event, delta, [number * answers_per_round for number in listed])
     table = tuple((number, cost) for number, (_, cost) in zip(listed, costs, strict=True))

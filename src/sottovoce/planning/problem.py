@@ -1,5 +1,6 @@
-"""What a plan starts from and what it is: the problem (public numbers only), settings to try, and the chosen one."""
+"""What a plan starts from and what it is: the problem (public numbers only), settings by rule, and the chosen one."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -7,26 +8,29 @@ from typing import Literal
 
 import numpy as np
 
+from sottovoce import rules
 from sottovoce.core import check
 from sottovoce.core.contract import Method
 from sottovoce.experiment.repetitions import Interval, interval
 from sottovoce.experiment.tables import Tables, plain_fields, to_toml
 from sottovoce.privacy import accounting
+from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
+from sottovoce.rules import Chosen, PublicNumbers
 
 TO_DO = (
     "Before it runs, put your own file and columns in [data] (csv is looked for from the folder of the run file), name "
     "all labels there can be, and add the ranges that everybody knows: ranges = { column = [low, high] }"
 )
-GOAL = Objective(Logistic(), L2(1e-6))
+GOAL = Objective(Logistic(), L2(1e-6), scale="records")
 QUICK = 500_000  # synthetic rows x parameters that take little time ...
 ROWS_PER_PARAMETER = 20  # ... but models of many parameters get enough rows to be learnt ...
 MOST = 6_000_000  # ... up to here
-_NAMED = ("step", "local_steps", "rho", "c_w", "gamma")  # constants that are printed with a method
+_NAMED = ("step", "momentum", "local_steps", "rho", "c_w", "gamma", "share")  # constants that are printed with a method
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Setting:
     algorithm: Method
     rounds: int
     clip: float
+    chosen: Chosen
 
     @property
     def method(self) -> str:
@@ -50,10 +55,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting, and how good the models were that it found: accuracy, or R² for regression."""
+    """A setting, and how good its models were: accuracy, or R² for regression; and AUC for two classes."""
 
     setting: Setting
     qualities: tuple[float, ...]  # one per seed
+    aucs: tuple[float | None, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -62,6 +68,11 @@ class Trial:
     @property
     def spread(self) -> Interval:
         return interval(np.array(self.qualities))
+
+    @property
+    def auc(self) -> float | None:
+        known = [auc for auc in self.aucs if auc is not None]
+        return float(np.mean(known)) if known else None
 
 
 @dataclass(frozen=True)
@@ -75,15 +86,17 @@ class Problem:
     epsilon, delta, unit
         The budget, as in `Proven`.
     objective
-        What will be minimised; scale "mean". For regression labels are taken to have a deviation of about 1.
+        What will be minimised; scale "records". For regression labels are taken to lie in [-1, 1].
     secure
-        Whether noise will be "secure": then only methods that ask for single gradients have a proof.
+        Whether noise will be "secure".
     row_bound
         Rows are taken to be no longer than this, and mostly that long.
     best
         Accuracy (or R²) that the best possible model reaches: how hard the synthetic problem is.
     target
-        Accuracy (or R²) to reach, with the fewest rounds. None: about as good as the best setting.
+        Accuracy (or R²) to reach: whether it is expected to be, and with which epsilon, is said.
+    balance
+        Two classes: the share of the second one. It must be public, such as a prevalence from the literature.
     seed
         Of the synthetic rows and of all noise.
     """
@@ -99,6 +112,7 @@ class Problem:
     best: float = 0.85
     target: float | None = None
     seed: int = 0
+    balance: float | None = None
 
     def __post_init__(self) -> None:
         who, objective, sizes = "plan", self.objective, np.asarray(self.sizes)
@@ -115,7 +129,14 @@ class Problem:
             check.between(who, 0.0, 1.0, target=self.target)
             rule = f"target must be below best, what can be reached without privacy ({self.best:g})"
             check.require(self.target < self.best, who, rule, self.target, "Ask for less, or state a larger best")
-        check.require(objective.scale == "mean", who, "scale must be 'mean'", objective.scale)
+        check.require(objective.scale == "records", who, "scale must be 'records'", objective.scale)
+        if self.balance is not None:
+            two = objective.loss.classification and objective.loss.outputs == 1
+            check.require(two, who, "balance is for two classes and a loss of one score", objective.loss.name)
+            check.between(who, 0.0, 1.0, balance=self.balance)
+            larger = max(self.balance, 1 - self.balance)
+            rule = f"best must exceed {larger:g}, what a constant prediction reaches at this balance"
+            check.require(self.best > larger, who, rule, self.best)
         check.whole(who, at_least=0, seed=self.seed)
         Proven(self.epsilon, self.delta, 1.0, unit=self.unit)  # refuses what is no budget
         object.__setattr__(self, "sizes", tuple(sizes.tolist()))
@@ -128,24 +149,46 @@ class Problem:
         share = min(1.0, most / sum(self.sizes))
         return tuple(max(1, round(share * size)) for size in self.sizes[:most])
 
-    def privacy(self, setting: Setting, epsilon: float | None = None) -> Proven:
+    def setting(self, method: str) -> Setting:
+        """What the rules choose: the constants of a method, or with "auto" the method too."""
+        choice = rules.choose(
+            PublicNumbers(
+                *(int(sum(self.sizes)), len(self.sizes), self.features, self.epsilon, self.delta),
+                unit=self.unit,
+                loss=self.objective.loss,
+                row_bound=self.row_bound,
+                largest=max(self.sizes),
+                smooth=self.objective.penalty.smooth,
+            ),
+            method,
+        )
+        return Setting(choice.algorithm, choice.rounds, choice.clip, choice.chosen)
+
+    def privacy(self, setting: Setting) -> Proven:
         noise = "secure" if self.secure else "seeded"
-        return Proven(epsilon or self.epsilon, self.delta, setting.clip, unit=self.unit, noise=noise)
+        return Proven(self.epsilon, self.delta, setting.clip, unit=self.unit, noise=noise)
 
     def event(self, setting: Setting) -> Event:
         """One noisy answer of the real clients."""
-        return self.privacy(setting).plan(setting.algorithm.asks(), setting.rounds, np.array(self.sizes))[0]
+        return self._events(setting)[-1]
 
-    def simulated_privacy(self, setting: Setting, epsilon: float | None = None) -> Proven:
+    def _events(self, setting: Setting) -> tuple[Event, ...]:
+        loss = self.objective.loss
+        shape = AnswerShape(loss.model_size(self.features), self.features, loss.slope_at_zero)
+        asks, sizes = setting.algorithm.asks(), np.array(self.sizes)
+        return self.privacy(setting).plan(asks, setting.rounds, sizes, row_bound=self.row_bound, shape=shape)
+
+    def simulated_privacy(self, setting: Setting) -> Proven:
         """A budget that gives the simulated clients the very noise that the real ones will have with all their rows."""
-        privacy = replace(self.privacy(setting, epsilon), noise="seeded")  # as much noise, and much quicker
+        privacy = replace(self.privacy(setting), noise="seeded")  # as much noise, and much quicker
         share = sum(self.simulated_sizes) / sum(self.sizes[: len(self.simulated_sizes)])
         if self.unit == "client" or share == 1:
             return privacy
-        asks, spent = setting.algorithm.asks(), {}
-        for part, event in zip(asks.parts, privacy.plan(asks, setting.rounds, np.array(self.sizes)), strict=True):
+        asks, spent = setting.algorithm.asks(), Counter[Event]()
+        planned = replace(self, secure=False)._events(setting)
+        for part, event in zip(asks.parts, planned, strict=True):
             event = replace(event, noise_multiplier=event.noise_multiplier * share)
-            spent[event] = part.rounds(setting.rounds) * privacy.costs(asks, part)
+            spent[event] += part.rounds(setting.rounds) * privacy.costs(asks, part)
         return replace(privacy, epsilon=accounting.epsilon(spent, self.delta))
 
 
@@ -157,8 +200,10 @@ class Plan:
     setting: Setting
     expected: Interval  # of the quality; over seeds, on synthetic rows
     without_privacy: float
+    auc_without_privacy: float | None
+    constant: float  # what a constant prediction reaches
     noise_multiplier: float
-    trials: tuple[Trial, ...]  # of the last stage each setting reached
+    trials: tuple[Trial, ...]  # the chosen setting, and the other methods
     left_out: tuple[str, ...]
     curve: tuple[tuple[float, float], ...] = ()  # (epsilon, quality) of the setting
     independent: tuple[float, float] | None = None  # quality with and without privacy where columns are independent
@@ -205,5 +250,6 @@ class Plan:
             "objective": {**losses, "scale": self.problem.objective.scale},
             "algorithm": {"name": self.algorithm.name, **plain_fields(self.algorithm)},
             "privacy": {"mode": "proven", **plain_fields(self.privacy)},
+            "choice": plain_fields(self.setting.chosen),
             "run": {"rounds": self.rounds},
         }

@@ -5,7 +5,7 @@ as hard to predict as was asked. For each test row the probability of every labe
 computed from that, and not from drawn labels, which would add chance.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +17,7 @@ from sottovoce.problems.rows import Rows
 
 Spectrum = Literal["correlated", "independent"]
 TEST_ROWS = 5000
+_WITHIN = 3.0  # deviations of a label of a regression that its range [-1, 1] holds on each side
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,21 @@ class World:
             return float(np.take_along_axis(self.truth, classes[:, None], axis=1).mean())
         return float(1 - (np.square(predicted - self.truth).mean() + self.noise) / (self.truth.var() + self.noise))
 
+    def auc(self, model: np.ndarray) -> float | None:
+        """Expected area under the ROC curve, for two classes: the chance that the score of a positive is the higher."""
+        loss = self.objective.loss
+        if not loss.classification or self.truth.shape[1] != 2:
+            return None
+        scores = loss.scores(self.test, model)
+        scores = scores if loss.outputs == 1 else scores[:, 1] - scores[:, 0]
+        order = np.argsort(scores)
+        negative, positive = self.truth[order].T
+        return float((positive * (np.cumsum(negative) - negative / 2)).sum() / (positive.sum() * negative.sum()))
+
+    def constant(self) -> float:
+        """What a constant prediction reaches: the share of the larger class; an R² of 0."""
+        return float(self.truth.mean(axis=0).max()) if self.objective.loss.classification else 0.0
+
     def optimum(self) -> np.ndarray:
         """The model that one owner of all rows would find."""
         X, y = self.federation.X, self.objective.loss.check_labels(self.federation.y)
@@ -54,24 +70,30 @@ def world(
     best: float,
     seed: int,
     spectrum: Spectrum = "correlated",
+    balance: float | None = None,
 ) -> World:
-    """`best`: accuracy, or R², of the best possible model. Correlated: the variance of direction j falls like 1/j."""
+    """`best`: accuracy, or R², of the best possible model. Correlated: the variance of direction j falls like 1/j.
+
+    `balance`: the share of the second of two classes. The last column is then constant, for an intercept to be learnt.
+    """
     loss, rows = objective.loss, int(sum(sizes))
     for_model, for_rows = (np.random.default_rng([seed, purpose]) for purpose in (0, 1))
     X = for_rows.normal(size=(rows + TEST_ROWS, features))
     if spectrum == "correlated":
         X /= np.sqrt(np.arange(1, features + 1))
+    if balance is not None:
+        X[:, -1] = 1.0
     X *= row_bound * (1 - 1e-9) / np.linalg.norm(X, axis=1, keepdims=True)
     scores = X @ for_model.normal(size=(features, loss.outputs))
     scores /= scores.std()
     if loss.classification:
         logits = scores if loss.outputs > 1 else np.concatenate([np.zeros_like(scores), scores], axis=1)
-        truth, noise = _probabilities(logits * _sharpness(logits[rows:], best)), 0.0
+        truth, noise = _probabilities(_as_hard(logits, logits[rows:], best, balance)), 0.0
         classes = (for_rows.random((len(X), 1)) > np.cumsum(truth, axis=1)[:, :-1]).sum(axis=1)
         y = classes.astype(np.float64) if loss.outputs > 1 else 2.0 * classes - 1.0
     else:
-        truth, noise = np.sqrt(best) * scores[:, 0], 1 - best
-        y = truth + np.sqrt(noise) * for_rows.normal(size=len(X))
+        truth, noise = np.sqrt(best) * scores[:, 0] / _WITHIN, (1 - best) / _WITHIN**2
+        y = np.clip(truth + np.sqrt(noise) * for_rows.normal(size=len(X)), -1.0, 1.0)
     owners = np.repeat(np.arange(len(sizes)), sizes)
     federation = Federation.from_arrays(X[:rows], y[:rows], owners, row_bound=row_bound)
     return World(federation, objective, X[rows:], truth[rows:], noise)
@@ -82,11 +104,33 @@ def _probabilities(logits: np.ndarray) -> np.ndarray:
     return odds / odds.sum(axis=1, keepdims=True)
 
 
-def _sharpness(logits: np.ndarray, best: float) -> float:
-    """The factor for the logits at which the best possible accuracy, which grows with it, is `best`."""
-    low, high = 1e-3, 1e6
-    for _ in range(80):
-        middle = np.sqrt(low * high)
-        reached = _probabilities(middle * logits).max(axis=1).mean()
-        low, high = (middle, high) if reached < best else (low, middle)
-    return float(np.sqrt(low * high))
+def _as_hard(logits: np.ndarray, test: np.ndarray, best: float, balance: float | None) -> np.ndarray:
+    """Logits times a factor, with the last shifted: the best accuracy is then `best`, and classes are balanced."""
+
+    def shift(factor: float) -> float:
+        if balance is None:
+            return 0.0
+        return _bisected(lambda b: float(_shifted(factor * test, b)[:, 1].mean()), balance, -1e3, 1e3)
+
+    def reached(log_factor: float) -> float:
+        factor = float(np.exp(log_factor))
+        return float(_shifted(factor * test, shift(factor)).max(axis=1).mean())
+
+    factor = float(np.exp(_bisected(reached, best, np.log(1e-3), np.log(1e6))))
+    moved = factor * logits
+    moved[:, -1] += shift(factor)
+    return moved
+
+
+def _shifted(logits: np.ndarray, by: float) -> np.ndarray:
+    moved = logits.copy()
+    moved[:, -1] += by
+    return _probabilities(moved)
+
+
+def _bisected(rising: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+    """Where a rising function has a value."""
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
+    return (low + high) / 2

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.experiment.tables import plain_fields
-from sottovoce.planning.forecast import LEFT_AFTER, REPEATS
+from sottovoce.planning.forecast import REPEATS
 from sottovoce.planning.problem import Plan, Setting
 from sottovoce.problems.objective import Objective
 
@@ -28,31 +28,27 @@ def reasons(plan: Plan) -> list[str]:
 
 
 def _choice(plan: Plan) -> list[str]:
-    setting, target, mean = plan.setting, plan.problem.target, float(plan.expected.mean)
-    methods = sorted({trial.setting.algorithm.name for trial in plan.trials})
-    best = max((trial for trial in plan.trials if len(trial.qualities) == REPEATS), key=lambda trial: trial.mean)
-    if target is not None and mean >= target:
-        chosen = f"{setting} reaches the target of {target:.1%} with the fewest rounds."
-    elif best.setting == setting:
-        chosen = f"{setting} was the best, or as good as the best and with fewer rounds."
-    else:
-        chosen = f"{setting} has fewer rounds than the best, {best.setting}, and is at most half a point behind it."
-    return [
-        f"Tried {len(plan.trials)} settings of {', '.join(methods)} on synthetic rows of this shape; the last "
-        f"{LEFT_AFTER[1]} with {REPEATS} seeds each.",
-        chosen,
-    ]
+    setting, others = plan.setting, plan.trials[1:]
+    sentences = [f"Chosen by rule, from sizes and the budget: {setting}. {_capital(setting.chosen.why)}."]
+    if setting.chosen.warning:
+        sentences.append(setting.chosen.warning)
+    if others:
+        best = max(others, key=lambda trial: trial.mean)
+        sentences.append(
+            f"Tried on synthetic rows of this shape with {REPEATS} seeds; {len(others)} other methods by their own "
+            f"rules with one seed each, of which {best.setting.method} was best, {best.mean:.1%}."
+        )
+    return sentences
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _noise(plan: Plan) -> list[str]:
-    clips: dict[float, float] = {}
-    for trial in plan.trials:
-        clips[trial.setting.clip] = max(trial.mean, clips.get(trial.setting.clip, -np.inf))
-    listed = ", ".join(f"{clip:.3g}: {quality:.1%}" for clip, quality in sorted(clips.items()))
     clients, message = len(plan.problem.sizes), "upload" if plan.problem.unit == "client" else "answer"
     return [
-        f"Clip: noise grows with it and bias shrinks. The best {measure(plan.problem.objective)} that any setting "
-        f"reached by clip: {listed}.",
+        f"Clip: {plan.setting.clip:.3g}, by the loss and the bound on rows.",
         f"Noise: {plan.noise_multiplier:.4g} times the sensitivity, a deviation of {plan.noise_std:.3g} on each "
         f"coordinate of a client's {message} and of {plan.noise_std / np.sqrt(clients):.2g} on the mean over {clients} "
         "clients.",
@@ -63,8 +59,11 @@ def _expectation(plan: Plan) -> list[str]:
     target, mean = plan.problem.target, float(plan.expected.mean)
     sentences = [
         f"Expected {measure(plan.problem.objective)}: {mean:.1%}, against {plan.without_privacy:.1%} without privacy; "
-        f"privacy costs {100 * plan.loss:.1f} points."
+        f"privacy costs {100 * plan.loss:.1f} points. A constant prediction reaches {plan.constant:.1%}."
     ]
+    auc = plan.trials[0].auc
+    if auc is not None and plan.auc_without_privacy is not None:
+        sentences.append(f"Expected AUC: {auc:.3f}, against {plan.auc_without_privacy:.3f} without privacy.")
     if plan.losses:
         low, high = (100 * loss for loss in (min(plan.losses), max(plan.losses)))
         sentences.append(
@@ -122,6 +121,12 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "noise_std": plan.noise_std,
         "expected": plan.expected.plain(),
         "without_privacy": plan.without_privacy,
+        "constant": plan.constant,
+        "balance": problem.balance,
+        "auc": plan.trials[0].auc,
+        "auc_without_privacy": plan.auc_without_privacy,
+        "why": plan.setting.chosen.why,
+        "warning": plan.setting.chosen.warning,
         "expected_loss": plan.loss,
         "losses_in_other_worlds": list(plan.losses),
         "independent_columns": None if independent is None else dict(zip(keys, independent, strict=True)),
@@ -133,6 +138,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
                 "rounds": trial.setting.rounds,
                 "clip": trial.setting.clip,
                 "mean": trial.mean,
+                "auc": trial.auc,
                 "seeds": len(trial.qualities),
             }
             for trial in plan.trials

@@ -12,7 +12,7 @@ from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Asks, Part
 from sottovoce.privacy import accounting
 from sottovoce.privacy.batches import batch_rates
-from sottovoce.privacy.discrete_noise import GRID_BOUND, GRID_STEPS
+from sottovoce.privacy.discrete_noise import GRID_BOUND, GRID_STEPS, difference_steps
 from sottovoce.privacy.events import Event, GridEvent
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ def grid_numbers(privacy: "Proven", part: Part, shape: AnswerShape) -> dict[str,
     reach = 2 if privacy.relation == "replace-one" else 1
     if part.kind == "moments":
         return {"sensitivity": moments_steps(part, shape, reach == 2, width), "coordinates": width}
+    if part.kind in ("prox-steps", "argmin"):
+        return {"sensitivity": difference_steps(shape.dim), "coordinates": shape.dim}
     return {"sensitivity": float(reach * GRID_BOUND), "coordinates": shape.dim}
 
 

@@ -12,7 +12,7 @@ drawn (at each node): then all noise of the operating system is OpenDP's. Nothin
 there is nor what it costs. A value that is not "own" or "opendp" is refused.
 
 Where each of two vectors is bounded, truncated vectors are within the same bound. Where only their *difference* is
-bounded, truncation moves it by less than one step in each coordinate: √d steps in all.
+bounded, truncation moves it by less than one step in each coordinate: √d steps in all (`difference_to_grid`).
 """
 
 import os
@@ -28,6 +28,7 @@ from sottovoce.privacy.discrete_gaussian import LARGEST_SCALE, REACH, draw, draw
 
 GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
 GRID_BOUND = GRID_STEPS + 1  # on the norm of grid integers: one step more, so that a check in floating point is enough
+LARGEST_INTEGER = 2.0**52  # up to here a quotient is rounded by at most half a step
 VARIABLE = "SOTTOVOCE_SAMPLER"
 Sampler = Literal["own", "opendp"]
 LEAST_CLIP = 1e-200  # below, rounding errors and grid steps would be no normal numbers
@@ -69,6 +70,23 @@ def _truncated(vectors: np.ndarray, clip: float, norm: int) -> np.ndarray:
             sizes, most = np.vecdot(numbers, numbers)[..., None], GRID_STEPS**2 * (1 + 2.0**-24)
         np.copyto(numbers, 0.0, where=~(sizes <= most))  # also where a size is NaN
     return numbers
+
+
+def difference_to_grid(vectors: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """Vectors of which a neighbour's are at most `change` (..., 1) away, as integers: `change` has GRID_STEPS steps.
+
+    Integers of neighbours differ by at most `difference_steps`: numbers beyond LARGEST_INTEGER are cut to it, which
+    brings no two of them further apart; each quotient is rounded by at most half a step, and truncated by less than
+    one. So every coordinate of the difference grows by less than two steps.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = np.clip(vectors / (change / GRID_STEPS), -LARGEST_INTEGER, LARGEST_INTEGER)
+    return np.trunc(np.nan_to_num(numbers)).astype(np.int64)
+
+
+def difference_steps(length: int, norm: int = 2) -> float:
+    """How far one record moves the integers of `difference_to_grid`, in the L1 or the L2 norm."""
+    return GRID_STEPS + 2.0 * (length if norm == 1 else float(np.sqrt(length)))
 
 
 def noised(

@@ -198,7 +198,10 @@ def stable_text(value: Any) -> str:
         return f"({', '.join(map(stable_text, cast(Sequence[Any], value)))})"
     if is_dataclass(value) and not isinstance(value, type):
         parts = ", ".join(f"{each.name}={stable_text(getattr(value, each.name))}" for each in fields(value))
-        return f"{type(value).__module__}.{type(value).__qualname__}({parts})"
+        # A class of ours is the same wherever it is kept in this library; one of somebody else's is named in full.
+        home = type(value).__module__.removeprefix("sottovoce.")
+        own = home != type(value).__module__
+        return f"{'sottovoce' if own else home}.{type(value).__qualname__}({parts})"
     if type(value).__repr__ is object.__repr__:
         raise InvalidInput(
             f"train: {type(value).__name__} has no text of its own, so a run with it could not be repeated; make it a "

@@ -16,7 +16,6 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Matrix
-from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.contract import Layout
 from sottovoce.core.lazy import untyped
 from sottovoce.problems.penalties import Penalty
@@ -169,7 +168,7 @@ class Party:
 
     def check_size(self) -> None:
         if min(self.width, self.samples) > MOST:
-            raise InvalidInput(
+            raise check.InvalidInput(
                 f"Columns: a party has {self.samples} samples and {self.width} columns; the smaller of the two must be "
                 f"at most {MOST}. Split its columns over several parties, or use fdml"
             )
@@ -212,7 +211,7 @@ class Party:
                     ahead, x, momentum = better, better, 1.0
         if not certified:
             return x
-        raise SottovoceError(
+        raise check.SottovoceError(
             f"Columns.fit: a party with {self.width} columns did not reach its certificate ({TOLERANCE:g} of the data) "
             f"in {_MOST_STEPS} steps. Standardise its columns, or add an l2 penalty"
         )

@@ -4,7 +4,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,7 @@ from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers
 from sottovoce.core.check import InvalidInput, Positive
 from sottovoce.core.contract import Layout
+from sottovoce.core.toml import Json
 from sottovoce.problems.losses import Loss
 
 _AT_ONCE = 1 << 16  # rows that are rounded together
@@ -76,19 +77,19 @@ class FederatedData(ABC):
         """Everything that a fingerprint of all the data must depend on."""
 
     @abstractmethod
-    def to_table(self) -> dict[str, Any]:
+    def to_table(self) -> Json:
         """What is public about it, for the [data] table of a saved run."""
 
-    def model_parts(self) -> dict[str, Any]:
+    def model_parts(self) -> Json:
         """How a model is divided between the owners; empty if it is not."""
         return {}
 
     @abstractmethod
-    def clients_table(self) -> dict[str, Any]:
+    def clients_table(self) -> Json:
         """[clients] of a deployment over these owners: what a server has to know about them."""
 
     @abstractmethod
-    def node_table(self) -> dict[str, Any]:
+    def node_table(self) -> Json:
         """What [data] of a node says about its rows besides where they are."""
 
     @abstractmethod
@@ -243,7 +244,7 @@ class Federation(FederatedData):
     def fingerprint_arrays(self) -> list[AnyArray]:
         return [self.X, self.y, self.offsets]
 
-    def to_table(self) -> dict[str, Any]:
+    def to_table(self) -> Json:
         rows, columns = self.X.shape
         table = {
             "source": "arrays",
@@ -255,10 +256,10 @@ class Federation(FederatedData):
         }
         return table | ({"stored": "float32"} if self.X.dtype == np.float32 else {}) | self.node_table()
 
-    def clients_table(self) -> dict[str, Any]:
+    def clients_table(self) -> Json:
         return {"names": list(self.names), "columns": int(self.X.shape[1])} | self.node_table()
 
-    def node_table(self) -> dict[str, Any]:
+    def node_table(self) -> Json:
         return {} if self.row_bound is None else {"row_bound": float(self.row_bound)}
 
     def as_rows(self, who: str, rule: str) -> "Federation":

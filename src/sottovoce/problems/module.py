@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, field
 from importlib import import_module
 from types import CodeType, NoneType
 from typing import Annotated, Any, ClassVar, Literal, NoReturn, cast
@@ -38,7 +38,6 @@ BLOCK = 2**22  # numbers in the gradients of the examples that are held at once 
 
 
 @vouch
-@dataclass(frozen=True)
 class Module(Loss):
     """The loss of a network's outputs, as a function of *how far its parameters are from where they start*.
 
@@ -76,6 +75,8 @@ class Module(Loss):
     name = "module"
     code = -1  # the compiled kernel knows linear models only
     strong = -math.inf
+    outputs = derived(lambda self: self.output_loss.outputs)
+    classification = derived(lambda self: self.output_loss.classification)
     _net: ClassVar[Network]  # of each instance, like the next; ClassVar, because fields describe the model
     _origin: ClassVar[Floats]
 
@@ -171,14 +172,6 @@ class Module(Loss):
 
         with _without_its_text():
             return func.grad(along_all)(*self._at(X, y, w)).double().numpy()
-
-    @derived
-    def outputs(self) -> int:
-        return self.output_loss.outputs
-
-    @derived
-    def classification(self) -> bool:
-        return self.output_loss.classification
 
     def model_size(self, columns: int) -> int:
         return self.dim

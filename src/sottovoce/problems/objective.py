@@ -17,7 +17,6 @@ from typing import Annotated, Literal
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.check import Example, Positive
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.module import Module, ModuleRows
 from sottovoce.problems.penalties import NoPenalty, Penalty
@@ -35,9 +34,9 @@ class Objective:
     Objective(loss=Logistic(), penalty=L1(lam=0.001), scale='sum')
     """
 
-    loss: Annotated[Loss, Example("Logistic()")]
-    penalty: Annotated[Penalty, Example("L2(1e-6)")] = field(default_factory=NoPenalty)
-    scale: Literal["mean", "sum", "records"] | Positive = "mean"
+    loss: Annotated[Loss, check.Example("Logistic()")]
+    penalty: Annotated[Penalty, check.Example("L2(1e-6)")] = field(default_factory=NoPenalty)
+    scale: Literal["mean", "sum", "records"] | check.Positive = "mean"
 
     def __post_init__(self) -> None:
         check.fields(self)

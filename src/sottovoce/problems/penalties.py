@@ -5,7 +5,6 @@ Every function acts on the last axis and takes any number of leading axes.
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -100,7 +99,6 @@ class Penalty(ABC):
 
 
 @vouch
-@dataclass(frozen=True)
 class NoPenalty(Penalty):
     """Zero.
 
@@ -130,7 +128,6 @@ class NoPenalty(Penalty):
 
 
 @vouch
-@dataclass(frozen=True)
 class L1(Penalty):
     """lam |w|_1.
 
@@ -144,10 +141,7 @@ class L1(Penalty):
 
     lam: Positive
     name = "l1"
-
-    @derived
-    def steepest(self) -> float:
-        return self.lam
+    steepest = derived(lambda self: self.lam)
 
     def value(self, w: Floats) -> Floats:
         return self.lam * np.abs(w).sum(axis=-1)
@@ -167,7 +161,6 @@ class L1(Penalty):
 
 
 @vouch
-@dataclass(frozen=True)
 class L2(Penalty):
     """lam/2 |w|_2^2.
 
@@ -181,14 +174,7 @@ class L2(Penalty):
 
     lam: Positive
     name = "l2"
-
-    @derived
-    def strong(self) -> float:
-        return float(self.lam)
-
-    @derived
-    def curvature(self) -> float:
-        return float(self.lam)
+    strong = curvature = derived(lambda self: float(self.lam))
 
     def value(self, w: Floats) -> Floats:
         return 0.5 * self.lam * np.square(w).sum(axis=-1)
@@ -202,7 +188,6 @@ class L2(Penalty):
 
 
 @vouch
-@dataclass(frozen=True)
 class ElasticNet(Penalty):
     """l1 |w|_1 + l2/2 |w|_2^2.
 
@@ -224,9 +209,7 @@ class ElasticNet(Penalty):
         require(self.l1 != 0 and self.l2 != 0, "ElasticNet", f"l1 and l2 must be > 0, {given}", hint=alone)
         super().__post_init__()
 
-    @derived
-    def strong(self) -> float:
-        return float(self.l2)
+    strong = derived(lambda self: float(self.l2))
 
     def value(self, w: Floats) -> Floats:
         return self.l1 * np.abs(w).sum(axis=-1) + 0.5 * self.l2 * np.square(w).sum(axis=-1)
@@ -266,7 +249,6 @@ class _Indicator(Penalty):
 
 
 @vouch
-@dataclass(frozen=True)
 class Box(_Indicator):
     """0 where low <= w_j <= high for every coordinate, inf elsewhere; a bound may be infinite.
 
@@ -302,7 +284,6 @@ class Box(_Indicator):
 
 
 @vouch
-@dataclass(frozen=True)
 class Ball(_Indicator):
     """0 where |w|_2 <= radius, inf elsewhere.
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats
+from sottovoce.core.toml import Json
 
 _FORMS = "Give (low, high), a list with one such pair per column, or {column name: pair}"
 
@@ -23,7 +24,7 @@ def stated_ranges(who: str, ranges: Any, columns: int, names: Sequence[str] | No
     """
     check.require(ranges is not None, who, "ranges must be stated", hint=_FORMS)
     if isinstance(ranges, Mapping):
-        by_name = cast(Mapping[str, Any], ranges)
+        by_name = cast(Json, ranges)
         check.require(names is not None, who, "ranges by name need named columns", hint=_FORMS)
         missing = [name for name in names or () if name not in by_name]
         rule = f"ranges must name every column; there is none for {', '.join(map(repr, missing))}"

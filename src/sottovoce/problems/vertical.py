@@ -19,6 +19,7 @@ from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
 from sottovoce.core.check import InvalidInput, WholeOrZero
 from sottovoce.core.contract import Layout
 from sottovoce.core.lazy import untyped
+from sottovoce.core.toml import Json
 from sottovoce.problems.federation import FederatedData, Federation, refuse_huge
 from sottovoce.problems.losses import Loss
 
@@ -205,17 +206,17 @@ class VerticalFederation(FederatedData):
     def fingerprint_arrays(self) -> list[AnyArray]:
         return [array for of_party in self.data() for array in of_party]
 
-    def to_table(self) -> dict[str, Any]:
+    def to_table(self) -> Json:
         return {"source": "arrays", "rows": self.samples, "split": list(self.widths), "holder": self.holder}
 
-    def model_parts(self) -> dict[str, Any]:
+    def model_parts(self) -> Json:
         return {"widths": self.widths}
 
-    def clients_table(self) -> dict[str, Any]:
+    def clients_table(self) -> Json:
         split = {"split": list(self.widths), "samples": self.samples}
         return {"names": list(self.names)} | split | {"holder": self.names[self.holder]}
 
-    def node_table(self) -> dict[str, Any]:
+    def node_table(self) -> Json:
         return {"same_order": True}
 
     def as_rows(self, who: str, rule: str) -> Federation:

@@ -1,12 +1,14 @@
 """What audits look like: tables on a terminal, the page `docs/audit.md` with its figure, and a membership curve."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sottovoce.core.toml import Json
 from sottovoce.report import style
+from sottovoce.report.html import asset
 from sottovoce.report.style import ON_WHITE, REFERENCE, styles
 from sottovoce.report.tables import emphasised, print_table
 
@@ -23,58 +25,6 @@ _HOW = {
     "ratio": "true likelihood ratios of sampled runs, 95 % confidence",
     "score": "a learnt score of sampled runs, 95 % confidence",
 }
-
-_PAGE = """\
-# What messages give away
-
-An accountant says *at most*; an audit says *at least*. Where *at least* exceeds a claimed ε, the claim is
-false. Every row was found by this library's own algorithm files, on two neighbouring data sets (linear
-worst-case canaries: what differential privacy promises for), by `sottovoce audit --papers`.
-
-![Found against claimed ε](audit.png)
-
-| method | claim | claimed ε | found ε | how | verdict |
-|---|---|---:|---:|---|---|
-{rows}
-{how}
-
-*Refuted* settles a claim: a pair of data sets was found that messages tell apart better than it allows. It
-says nothing about the damage on typical data. *Not refuted* proves nothing: what holds is what is proven.
-In `proven` rows the observer sees every noisy answer, which is more than the server does; an ε that is met
-exactly means that no noise is wasted.
-
-## What else is checked
-
-An ε that is met says little if noise is used twice or an answer is not charged. So `sottovoce audit METHOD` also runs
-the true code with its own noise, listens at the oracle, and compares what it hears with its own numbers: sensitivities
-from the proofs, noise from closed formulas, ε from a second accountant. Nothing is taken from the code under audit.
-
-| what | seen in |
-|---|---|
-| noise has the promised size, mean and law | answer − exact answer, per client, coordinate and question |
-| noise is new every time | no vectors alike; no correlation of runs, rounds, questions, clients, coordinates |
-| noise does not depend on the answer | signs of noise against the exact answer |
-| one record changes no more than promised | exact answers of two neighbours, with rows up to 1e20 long |
-| batches are drawn as promised | exact gradients of records that have a coordinate each: rate, size, drawn anew |
-| every answer is charged, as what it was | answers heard against the ledger, after asking for twice the rounds |
-| noise is bound to rows, answer, settings and engine | path `seeds`: one seed, two data sets, settings or engines |
-| the printed ε is not too small | the second accountant, on the noise that was seen |
-| low bits of secure answers reveal nothing | they lie on a public grid; the last 8 bits are fair coins |
-
-`--path NAME` takes another way through the code, `--all-paths` every one that the method has: `variants`, `float32`,
-`kernel`, `secure`, `client`, `add-remove`, `laplace`, `fixed-size` and `poisson` (secret batches), `columns`,
-`ledgers`, `resume`, `seeds`. Some tests depend on chance; all of them together accuse an honest library in fewer than
-one of a million audits.
-
-Do these checks catch anything? [Planted bugs](mutants.md) lists a hundred one-line privacy bugs, and what catches each.
-
-The verdict is one of three, and the exit code says which: *not refuted* (0); *refuted* (7), also for a paper's claim
-that this page says is false; *suspicious* (8): nothing breaks the claim, but an honest mechanism looks different, for
-example an exact ε below half of the claim on a data set made to show all of it, or more noise than the promise needs.
-
-What this cannot see: what an answer depends on besides its question (the game above sees that); noise that a published
-method adds inside its local steps; a generator that is weak in ways these tests do not look for.
-"""
 
 
 def print_rows(rows: Sequence["Row"]) -> None:
@@ -106,7 +56,9 @@ def markdown(rows: Sequence["Row"]) -> str:
         f"{'**refuted**' if row.refuted else row.verdict} |\n"
         for row in rows
     )
-    return _PAGE.format(rows=lines, how="\n".join(f"* **{name}**: {words}." for name, words in _HOW.items()))
+    return asset("audit.md").format(
+        rows=lines, how="\n".join(f"* **{name}**: {words}." for name, words in _HOW.items())
+    )
 
 
 def figure(rows: Sequence["Row"]) -> bytes:
@@ -128,7 +80,7 @@ def figure(rows: Sequence["Row"]) -> bytes:
         return style.image(drawn)
 
 
-def membership_figure(curve: "Curve", summary: Mapping[str, Any]) -> bytes:
+def membership_figure(curve: "Curve", summary: Json) -> bytes:
     """The curve on logarithmic axes, with the diagonal and what (ε, δ) allows, as PNG."""
     method = summary["method"]
     with style.new_figure(4.6, 4.4) as drawn:

@@ -7,25 +7,23 @@ stops once all seeds would.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.experiment import run_file, store, whole_files
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import LEVEL, Repetitions, interval, paired
 from sottovoce.experiment.run_file import Experiment
 from sottovoce.report import figures
 from sottovoce.report import page as report
-from sottovoce.report.numbers import MEASURES
+from sottovoce.report.numbers import MEASURES, METRICS
 
 FIGURE, PAGE, NUMBERS = "comparison.png", "report.html", "comparison.json"
 _SUMMARY = ("method", "rounds", "stopped", "privacy", "epsilon", "delta", "unit", "observer", "bytes_up", "bytes_down")
 
 
-def run(
-    files: Sequence[Path], path: Path, seeds: int, seed: int, progress: Callable[[str, int, int], None]
-) -> dict[str, Any]:
+def run(files: Sequence[Path], path: Path, seeds: int, seed: int, progress: Callable[[str, int, int], None]) -> Json:
     """Train, compare, and save everything under `path`, all of it or nothing; what `comparison.json` holds."""
     check.require(len(files) >= 2, "compare", "needs at least two run files", len(files))
     check.require(seeds >= 2, "compare", "seeds must be >= 2: one value has no spread", seeds)
@@ -52,7 +50,7 @@ def run(
     return comparison
 
 
-def compared(groups: Sequence[Repetitions]) -> dict[str, Any]:
+def compared(groups: Sequence[Repetitions]) -> Json:
     """Means with intervals at the end of training, and differences to the first, paired by seed; plain values."""
     first, runs = groups[0], []
     for group in groups:
@@ -66,7 +64,9 @@ def compared(groups: Sequence[Repetitions]) -> dict[str, Any]:
                 "values": values.tolist(),
                 "difference": difference.plain() if difference is not None else None,
             }
-        runs.append({"name": group.name} | {key: summary.get(key) for key in _SUMMARY} | {"measures": measures})
+        found = {each.column: summary[each.column] for each in METRICS if each.column in summary}
+        kept = {key: summary.get(key) for key in _SUMMARY}
+        runs.append({"name": group.name} | kept | {"measures": measures, "metrics": found})
     return {
         "seeds": len(first.keys),
         "seed": first.first.config["run"]["seed"],

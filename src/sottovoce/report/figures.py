@@ -1,12 +1,13 @@
 """Three figures, each as a PNG file in memory: how runs went, where they ended, and what a plan expects."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.round import History
+from sottovoce.core.toml import Json
 from sottovoce.experiment import store
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import Interval, Repetitions, interval, paired
@@ -114,7 +115,10 @@ def _whiskers(
     axes.grid(visible=False, axis="y")
 
 
-def plan(numbers: Mapping[str, Any]) -> bytes:
+_SHOWN_METHODS = 6  # of a plan: the chosen one and the best others
+
+
+def plan(numbers: Json) -> bytes:
     """What a plan expects to lose to privacy, by budget, and what each method reached, by rounds.
 
     `numbers` is what `planning.words.to_dict` gives.
@@ -132,7 +136,7 @@ def plan(numbers: Mapping[str, Any]) -> bytes:
         return style.image(figure)
 
 
-def _by_budget(axes: "Axes", numbers: Mapping[str, Any]) -> None:
+def _by_budget(axes: "Axes", numbers: Json) -> None:
     (look,), best = styles([numbers["algorithm"]["name"]]), numbers["without_privacy"]
     budgets = [point["epsilon"] for point in numbers["curve"]]
     losses = [100 * (best - point["expected"]) for point in numbers["curve"]]
@@ -148,18 +152,16 @@ def _by_budget(axes: "Axes", numbers: Mapping[str, Any]) -> None:
     axes.set(xlabel="total ε", ylabel=f"expected loss of {numbers['measure']}, points")
 
 
-def _by_rounds(axes: "Axes", numbers: Mapping[str, Any]) -> None:
-    tried = numbers["tried"]
-    methods = sorted({trial["algorithm"]["name"] for trial in tried})
-    for method, look in zip(methods, styles(methods), strict=True):
-        trials = [trial for trial in tried if trial["algorithm"]["name"] == method]
-        rounds = sorted({trial["rounds"] for trial in trials})
-        best = [max(trial["mean"] for trial in trials if trial["rounds"] == k) for k in rounds]
-        axes.plot(rounds, best, label=method, **look.line())
+def _by_rounds(axes: "Axes", numbers: Json) -> None:
+    tried = numbers["tried"][:_SHOWN_METHODS]
+    methods = [trial["algorithm"]["name"] for trial in tried]
+    for trial, look in zip(tried, styles(methods), strict=True):
+        axes.plot([trial["rounds"]], [trial["mean"]], label=trial["algorithm"]["name"], **look.line())
     axes.axhline(numbers["without_privacy"], label="without privacy", **REFERENCE)
+    axes.axhline(numbers["constant"], label="a constant prediction", **{**REFERENCE, "linestyle": ":"})
     axes.set_xscale("log")
     ticks = sorted({trial["rounds"] for trial in tried})
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     style.percent(axes.yaxis)
-    axes.set(xlabel="rounds (best step and clip of those tried)")
+    axes.set(xlabel="rounds (constants by rule)")
     axes.set_ylabel(f"expected {numbers['measure']} at ε = {numbers['privacy']['epsilon']:g}")

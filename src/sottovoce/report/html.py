@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 from collections.abc import Iterable, Sequence
+from importlib import resources
 
 _EMPTY = ("meta", "br")  # elements without an end
 
@@ -68,3 +69,8 @@ def data(name: str, value: object) -> Markup:
 def allowed(code: str) -> str:
     """How a content security policy names this script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
+
+
+def asset(name: str) -> str:
+    """The text of a file beside this one: a script, a style sheet, the text of a page."""
+    return resources.files("sottovoce.report").joinpath(name).read_text(encoding="utf-8")

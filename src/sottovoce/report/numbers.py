@@ -37,6 +37,24 @@ MEASURES = (
     Measure("objective", "training objective"),
 )
 
+LARGER = Measure("test_larger_class", "larger class", percent=True)  # what every accuracy is shown beside
+METRICS = (  # of the finished model, on test rows
+    LARGER,
+    Measure("test_balanced_accuracy", "balanced accuracy", percent=True),
+    Measure("test_auc", "AUC"),
+    Measure("test_log_loss", "log loss"),
+    Measure("test_calibration_error", "calibration error"),
+    Measure("test_r2", "R²"),
+    Measure("test_mae", "mean absolute error"),
+)
+
+
+def quality(ends: Mapping[str, float | None]) -> str:
+    """How good a finished model is, in one line; "" where nothing was measured. `ends` is a run's summary."""
+    known = [(each, ends.get(each.column)) for each in (MEASURES[0], *METRICS)]
+    there = ((each, value) for each, value in known if value is not None and math.isfinite(value))
+    return ", ".join(f"{each.words} {each.text(value)}" for each, value in there)
+
 
 def count(number: int) -> str:
     """45 222"""

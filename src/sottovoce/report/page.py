@@ -6,7 +6,6 @@ content security policy allows our own two scripts, by their hashes, and no conn
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from importlib import resources
 from pathlib import Path
 
 import sottovoce
@@ -19,8 +18,8 @@ from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.report import charts, numbers, words
 from sottovoce.report.charts import Chart
-from sottovoce.report.html import Markup, allowed, data, element, joined, script, table
-from sottovoce.report.numbers import MEASURES, Measure
+from sottovoce.report.html import Markup, allowed, asset, data, element, joined, script, table
+from sottovoce.report.numbers import LARGER, MEASURES, METRICS, Measure
 from sottovoce.report.runs import read, run_folders
 
 _MOST_GROUPS = 12
@@ -52,7 +51,7 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
     from plotly.offline import get_plotlyjs
 
     check.require(len(groups) <= _MOST_GROUPS, "report", f"shows at most {_MOST_GROUPS} different runs", len(groups))
-    library, code = get_plotlyjs(), _asset("page.js")
+    library, code = get_plotlyjs(), asset("page.js")
     kind = "Report on" if len(groups) == 1 else "Comparison of"
     heading = title or f"{kind} {_listed(group.name for group in groups)}"
     progress, traffic = charts.progress_charts(groups), charts.bytes_charts(groups)
@@ -60,6 +59,7 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
     sections = (
         ("short", "In short", _short(groups)),
         ("privacy", "Privacy", joined(_promises(groups), _panels(spending, _spending_note(groups, spending)))),
+        ("quality", "How good the model is", _quality(groups)),
         ("training", "How training went", _panels(progress, _training_notes(groups))),
         ("traffic", "What was sent", _panels(traffic, element("p", _traffic(groups)))),
         ("repeat", "How to repeat it", joined(_repeat(group) for group in groups)),
@@ -97,12 +97,8 @@ def _head(heading: str, library: str, code: str) -> Markup:
         element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="generator", content=f"sottovoce {sottovoce.__version__}"),
         element("title", heading),
-        Markup(f"<style>{_asset('page.css')}</style>"),
+        Markup(f"<style>{asset('page.css')}</style>"),
     )
-
-
-def _asset(name: str) -> str:
-    return resources.files("sottovoce.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -158,6 +154,8 @@ def _cards(group: Repetitions) -> Markup:
                 f"95 % interval over {len(group.keys)} seeds: {limits.rstrip(')')}" if limits else "on public test rows"
             )
             private = measure.column in private_columns(group.first)
+            if measure is MEASURES[0] and group.has(LARGER.column):
+                note = f"{note}; the larger class has {_end(group, LARGER)} of them"
             cards.append((measure.words, mean, words.PRIVATE if private else note))
     repeated = f", repeated {len(group.keys)} times" if len(group.keys) > 1 else ""
     cards.append(("rounds", _rounds(group), f"{group.first.config['algorithm']['name']}{repeated}"))
@@ -212,7 +210,30 @@ def _repeated(groups: Sequence[Repetitions]) -> bool:
 
 def _stopped(groups: Sequence[Repetitions]) -> Markup:
     reasons = {group.name: result.stopped for group in groups for result in group.results if result.stopped}
-    return joined(element("p", f"{name} stopped early, {why}.") for name, why in reasons.items())
+    remarks = [f"{group.name}: {each}" for group in groups for each in group.first.remarks]
+    return joined(element("p", f"{name} stopped early, {why}.") for name, why in reasons.items()) + joined(
+        element("p", each) for each in remarks
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- quality
+
+
+def _quality(groups: Sequence[Repetitions]) -> Markup:
+    """The finished models on test rows: several numbers, since accuracy alone says little of unequal classes."""
+    measures = [each for each in (MEASURES[0], *METRICS) if any(group.has(each.column) for group in groups)]
+    if not measures:
+        return element("p", "Nothing was measured on test rows.", class_="quiet")
+    rows = [[group.name, *(_end(group, measure) for measure in measures)] for group in groups]
+    parts = [table(["run", *(_marked(measure, groups) for measure in measures)], rows, "On test rows, at the end")]
+    for group in groups:
+        if len(group.keys) == 1 and group.has("test_confusion"):
+            counts = group.first.metrics["test_confusion"][0]
+            names = [f"class {number + 1}" for number in range(len(counts))]
+            own = [[name, *(str(int(each)) for each in row)] for name, row in zip(names, counts, strict=True)]
+            headings = ["label", *(f"predicted {name}" for name in names)]
+            parts.append(table(headings, own, f"{group.name}: test rows by label and prediction"))
+    return joined(parts)
 
 
 # -------------------------------------------------------------------------------------------------------------- privacy

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.experiment import saved, store
 from sottovoce.experiment.result import Result
 
@@ -18,7 +17,7 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
     run_paths: list[Path] = []
     for folder in folders:
         if not folder.is_dir():
-            raise MissingData(f"{folder}: there is no such run folder")
+            raise check.MissingData(f"{folder}: there is no such run folder")
         inside = [folder] if (folder / store.CONFIG).exists() else sorted(folder.glob(f"*/{store.CONFIG}"))
         check.require(bool(inside), str(folder), f"is no run folder and holds none: there is no {store.CONFIG}")
         run_paths += [each if each == folder else each.parent for each in inside]
@@ -45,7 +44,7 @@ def _check_history(result: Result, where: str) -> None:
         for column in columns.values():
             np.asarray(column, dtype=np.float64)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"{where}: must hold numbers, with a round and a run in every row ({error})") from None
+        raise check.InvalidInput(f"{where}: must hold numbers, with a round and a run in every row ({error})") from None
     check.require(len(rounds) > 0, where, "holds no round; there is nothing to show")
     runs = 1 + int(run.max(initial=0))
     in_order = len(run) % runs == 0 and np.array_equal(run, np.tile(np.arange(runs), len(run) // runs))

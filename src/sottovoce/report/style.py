@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from sottovoce.core.toml import Json
+
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
@@ -29,7 +31,7 @@ _METHODS = (
 )
 _OTHER_NAMES = {"noisy GD": "dp-sgd", "noisy gradient descent": "dp-sgd", "SGD": "fdml"}  # in figures of papers
 
-REFERENCE: dict[str, Any] = {"color": "0.35", "linewidth": 1.2, "linestyle": ":"}  # a level to compare lines with
+REFERENCE: Json = {"color": "0.35", "linewidth": 1.2, "linestyle": ":"}  # a level to compare lines with
 PARAMETERS: dict[Any, Any] = {  # of matplotlib
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -58,7 +60,7 @@ class Style:
         """The colour, as "#rrggbb"."""
         return ON_WHITE[self.colour]
 
-    def line(self, markers: bool = True) -> dict[str, Any]:
+    def line(self, markers: bool = True) -> Json:
         """Options for matplotlib's `plot`."""
         drawn = {"color": self.on_white, "linestyle": DASHES[self.dashes]}
         return drawn | ({"marker": MARKERS[self.marker], "markersize": 4.5} if markers else {})

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
+
+from sottovoce.core.toml import Json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,9 +75,9 @@ def emphasised(text: str, alarming: bool = False) -> "Text":
     return Text(text, style="bold red" if alarming else "bold")
 
 
-def print_summaries(title: str, summaries: Sequence[Mapping[str, Any]]) -> None:
+def print_summaries(title: str, summaries: Sequence[Json]) -> None:
     """One line for each finished run; it fits 80 columns."""
-    from sottovoce.report.numbers import MEASURES, MISSING, size
+    from sottovoce.report.numbers import LARGER, MEASURES, MISSING, quality, size
 
     accuracy, *losses = MEASURES
     measured = [accuracy] if any(summary.get(accuracy.column) is not None for summary in summaries) else []
@@ -88,6 +90,11 @@ def print_summaries(title: str, summaries: Sequence[Mapping[str, Any]]) -> None:
             summary["method"],
             *(
                 "\n± ".join(measure.text(value) for value in _mean_and_spread(summary, measure.column))
+                + (
+                    f"\n{LARGER.words}\n{LARGER.text(summary[LARGER.column])}"
+                    if measure is accuracy and summary.get(LARGER.column) is not None
+                    else ""
+                )
                 for measure in measured
             ),
             MISSING if summary["rounds"] is None else str(summary["rounds"]),
@@ -100,14 +107,17 @@ def print_summaries(title: str, summaries: Sequence[Mapping[str, Any]]) -> None:
     ]
     headings = ["method", *names, "rounds", "sent\nup", "sent\ndown", "ε, per what,\nagainst whom", "seconds"]
     print_table(headings, rows, words, title)
+    for summary in summaries:
+        if LARGER.column in summary or "test_r2" in summary:
+            note(f"{summary['method']}: {quality(summary)}")
 
 
-def _mean_and_spread(summary: Mapping[str, Any], column: str) -> list[float | None]:
+def _mean_and_spread(summary: Json, column: str) -> list[float | None]:
     spread = summary.get(f"{column}_std")
     return [summary.get(column), spread] if spread else [summary.get(column)]
 
 
-def _privacy(summary: Mapping[str, Any]) -> str:
+def _privacy(summary: Json) -> str:
     if summary.get("epsilon") is None:
         return summary["privacy"]
     from sottovoce.privacy.guarantee import short_unit

@@ -11,20 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 import sottovoce
 from sottovoce.core import check
-from sottovoce.core.check import MissingData
 from sottovoce.experiment import store, whole_files
 from sottovoce.experiment.publishable import released
 from sottovoce.experiment.result import Result
 from sottovoce.report import figures
-
-if TYPE_CHECKING:
-    pass
 
 TRACKERS = ("mlflow",)
 EXPERIMENT = "sottovoce"  # unless MLFLOW_EXPERIMENT_NAME says otherwise
@@ -38,7 +33,7 @@ class Tracker:
     def __init__(self, name: str) -> None:
         check.one_of("run", "tracker", name, TRACKERS)
         if find_spec("mlflow") is None:
-            raise MissingData("run: --track mlflow needs MLflow. Get it with: pip install 'sottovoce[mlflow]'")
+            raise check.MissingData("run: --track mlflow needs MLflow. Get it with: pip install 'sottovoce[mlflow]'")
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no data to a third machine that nobody asked for
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")

@@ -27,7 +27,8 @@ BEST_STEP = tuned("test_loss", "step", "method")
 
 @lru_cache(maxsize=1)
 def load(data: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    loaded = datasets.load(data, download=False)
+    zeros_and_ones = {"encoding": "binary"} if data == "a9a" else {}
+    loaded = datasets.load(data, download=False, **zeros_and_ones)
     assert loaded.test is not None
     X, test = loaded.X, loaded.test[0]
     if data != "a9a":
@@ -83,7 +84,6 @@ def _convergence(data: str, figure: str, claims: tuple[Claim, ...], note: str = 
     sizes = {"data": data, "epochs": 40}
     return Experiment(
         f"admm-sharing-{data}",
-        "ADMM sharing",
         f"{figure}(a): objective and test loss over epochs on {data}",
         Sweep(trained, [ours, *theirs], [ours, theirs[1]], sizes, {**sizes, "epochs": 2}),
         claims,
@@ -190,7 +190,6 @@ def _noise(data: str, figure: str, claims: tuple[Claim, ...]) -> Experiment:
     full, quick = {"data": data, "epochs": 20, "runs": 5}, {"data": data, "epochs": 2, "runs": 1}
     return Experiment(
         f"admm-sharing-noise-{data}",
-        "ADMM sharing",
         f"{figure}: test loss on {data} under noise, and of models in one place",
         Sweep(noisy, _levels(*EPSILONS), _levels(EPSILONS[-1]), full, quick),
         claims,

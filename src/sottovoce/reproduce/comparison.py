@@ -14,7 +14,6 @@ With proven noise PVP is ADMM; DVP has no proof; DP-FedAvg protects whole client
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ import sottovoce as sv
 from sottovoce import algorithms
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Method
+from sottovoce.core.toml import Json
 from sottovoce.experiment.optimum import optimum
 from sottovoce.experiment.result import Result
 from sottovoce.problems import partition
@@ -33,7 +33,7 @@ from sottovoce.reproduce.verdicts import CLEAR, mean, means
 CLIENTS, DELTA, STEPS = 100, 1e-5, 5
 LENGTHS, EPSILONS = (0.25, 1.0, 4.0, 16.0, 64.0), (0.1, 0.3, 1.0, 3.0, 10.0)
 GOAL = sv.Objective(sv.Logistic(), penalty=sv.L2(1e-6))
-SPLITS: Mapping[str, dict[str, Any]] = {"iid": {}, "dirichlet": {"kind": "dirichlet", "alpha": 0.1, "at_least": 100}}
+SPLITS: Mapping[str, Json] = {"iid": {}, "dirichlet": {"kind": "dirichlet", "alpha": 0.1, "at_least": 100}}
 QUALITIES = ("test_accuracy", "test_loss")
 NOISY_GD, NON_PRIVATE = "noisy GD", "optimum, no privacy"
 MAKE: Mapping[str, Callable[[float], Method]] = {
@@ -187,7 +187,6 @@ def numbers(table: Table) -> str:
 
 COMPARISON = Experiment(
     "comparison",
-    "Proven comparison",
     "all methods with rows at clients at the same true total (eps, delta) per record",
     Sweep(
         compare,

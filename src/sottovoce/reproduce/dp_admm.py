@@ -15,6 +15,7 @@ import sottovoce as sv
 from sottovoce.algorithms import ADMM, DPSGD, DVP, PVP
 from sottovoce.core.contract import Method
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.problems.rows import Rows
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Value, every
 from sottovoce.reproduce.trials import Watch, federation, trained
@@ -72,7 +73,7 @@ def trial(
     return trained(methods[method], GOALS[norm], privacy, rounds, trials, data={"clients": clients}, **options)
 
 
-def _sizes(quick_rounds: int, **common: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _sizes(quick_rounds: int, **common: Any) -> tuple[Json, Json]:
     """What full and quick cells have in common."""
     return common, {**common, "rounds": quick_rounds, "every": quick_rounds, "trials": 4}
 
@@ -84,7 +85,6 @@ def _sources(norm: str) -> Experiment:
     numbers, few = every(clients=(1, 10, 50, 100, 200, 400)), every(clients=(10, 400))
     return Experiment(
         f"dp-admm-figure-{FIGURES[norm][0]}",
-        "DP-ADMM",
         f"Figure {FIGURES[norm][0]}: accuracy and number of data sources ({norm})",
         Sweep(trial, numbers, few, *_sizes(20, norm=norm)),
         [
@@ -111,7 +111,6 @@ def _convergence(norm: str) -> Experiment:
     few = {name: each[::3] for name, each in values.items()}
     return Experiment(
         f"dp-admm-figure-{FIGURES[norm][1]}",
-        "DP-ADMM",
         f"Figure {FIGURES[norm][1]}: convergence over eps and delta ({norm})",
         Sweep(trial, _varied(values), _varied(few), *_sizes(20, norm=norm, watch=Averages, columns=("objective",))),
         [
@@ -145,7 +144,6 @@ def _accuracy(norm: str) -> Experiment:
     shown = {"where": {"epsilon": [0.0, 0.1]}, "title": "eps = 0.1"}
     return Experiment(
         f"dp-admm-figure-{FIGURES[norm][2]}",
-        "DP-ADMM",
         f"Figure {FIGURES[norm][2]}: loss and error against other methods ({norm})",
         Sweep(
             trial,
@@ -203,7 +201,6 @@ def seconds(epsilon: float, rounds: int) -> Columns:
 
 TABLE_II = Experiment(
     "dp-admm-table-2",
-    "DP-ADMM",
     "Table II: time of ADMM, PVP and DVP as multiples of DP-ADMM's",
     Sweep(seconds, every(epsilon=(0.01, 0.05, 0.1)), every(epsilon=(0.1,)), {"rounds": 20}, {"rounds": 2}, alone=True),
     [

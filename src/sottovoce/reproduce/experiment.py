@@ -16,9 +16,10 @@ import numpy as np
 
 import sottovoce
 from sottovoce.core import check
+from sottovoce.core.toml import Json
 from sottovoce.privacy.noise_key import stable_text
 
-Columns = Mapping[str, Any]  # name -> one value per row; a single value stands for all rows
+Columns = Json  # name -> one value per row; a single value stands for all rows
 Value = str | int | float
 Setting = Mapping[str, Value]
 
@@ -81,7 +82,7 @@ class Cell:
 
     setting: Setting
     work: Callable[..., Columns]
-    sizes: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Json = field(default_factory=dict)
     alone: bool = False  # it is timed: nothing else may run meanwhile
 
     def run(self) -> Table:
@@ -109,8 +110,8 @@ class Sweep:
     work: Callable[..., Columns]
     settings: Sequence[Setting]
     quick: Sequence[Setting]
-    sizes: Mapping[str, Any] = field(default_factory=dict)
-    quick_sizes: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Json = field(default_factory=dict)
+    quick_sizes: Json = field(default_factory=dict)
     alone: bool = False
 
     def __call__(self, quick: bool) -> list[Cell]:
@@ -175,8 +176,8 @@ class Experiment:
     ----------
     name
         On the command line, and of the files.
-    paper, shows
-        Which paper, which table or figure and what is in it.
+    shows
+        Which table or figure, and what is in it.
     cells
         From "is it quick?" to what to run: mostly a `Sweep`.
     claims, panels
@@ -187,10 +188,11 @@ class Experiment:
         Data sets that do not come with the package.
     summary
         More numbers for the page, as Markdown.
+    paper
+        Which paper: set by `registry.py`.
     """
 
     name: str
-    paper: str
     shows: str
     cells: Callable[[bool], Sequence[Cell]]
     claims: Sequence[Claim]
@@ -198,3 +200,4 @@ class Experiment:
     notes: str = ""
     needs: Sequence[str] = ()
     summary: Callable[[Table], str] | None = None
+    paper: str = ""

@@ -21,6 +21,7 @@ from sottovoce.algorithms.fed_plt_rates import DoesNotContract
 from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, KOfN, Participation
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Setting, Sweep, Table, every
 from sottovoce.reproduce.trials import Enough, watch
 from sottovoce.reproduce.verdicts import alike, falls, least_at, lowest, meets, rises, rises_both_ways, tuned
@@ -92,7 +93,7 @@ def errors(
             if (distances[-1] <= until * distances[0]).all():
                 raise Enough
 
-    options: dict[str, Any] = {"participation": participation, "engine": "kernel" if runs > 1 else "numpy"}
+    options: Json = {"participation": participation, "engine": "kernel" if runs > 1 else "numpy"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DoesNotContract)
         watch(
@@ -145,7 +146,7 @@ VALUES = {"gradient": GRADIENT, "accelerated": GRADIENT | dict.fromkeys(("FedLin
 
 def _method(name: str, value: float, solver: str, strong: float, smooth: float, steps: int) -> Method:
     """`value` is the tuned number; where it scales with the smoothness, as a multiple of 1/λ̄."""
-    options: dict[str, Any] = {"solver": solver, "local_steps": steps}
+    options: Json = {"solver": solver, "local_steps": steps}
     step, beta = value / smooth, 0.13 if solver == "gradient" else None
     methods: dict[str, Callable[[], Method]] = {
         "Fed-PLT": lambda: FedPLT(rho=value, strong=strong, smooth=smooth, **options),
@@ -220,7 +221,6 @@ def _table_2(tried: slice) -> list[Setting]:
 
 TABLE_II = Experiment(
     "fed-plt-table-2",
-    "Fed-PLT",
     "Table II: rate of convergence of six methods, two solvers, all or half of the agents active",
     Sweep(rates, _table_2(slice(None)), _table_2(slice(1, 2)), FULL | {"rounds": 600}, QUICK | {"rounds": 600}),
     [
@@ -263,7 +263,6 @@ TABLE_3: dict[float, float] = dict(
 )
 TABLE_III = Experiment(
     "fed-plt-table-3",
-    "Fed-PLT",
     "Table III: rate of convergence of Fed-PLT by number of active agents",
     Sweep(rates, every(active=map(int, TABLE_3)), every(active=(2, 5, 10)), FULL, QUICK),
     [
@@ -303,7 +302,6 @@ def asymptotic(variance: float, datasets: int, runs: int, rounds: int = 200) -> 
 TABLE_4 = {1e-6: 0.1357, 1e-5: 0.1359, 1e-4: 0.1380, 1e-3: 0.1569, 1e-2: 0.2957, 0.1: 0.8478, 1.0: 2.7529, 10.0: 9.8387}
 TABLE_IV = Experiment(
     "fed-plt-table-4",
-    "Fed-PLT",
     "Table IV: error that noise in the local steps leaves",
     Sweep(asymptotic, every(variance=TABLE_4), every(variance=(1e-6, 1e-2, 1.0)), FULL, QUICK | {"rounds": 80}),
     [
@@ -344,7 +342,6 @@ def rates_by_steps(steps: int, **sizes: Any) -> Columns:
 
 FIGURE_2 = Experiment(
     "fed-plt-figure-2",
-    "Fed-PLT",
     "Figure 2: rate of convergence over rho, N_e = 10",
     Sweep(rates_by_rho, every(rho=RHOS), every(rho=(0.1, 0.3, 1.0)), FULL | ONE_RUN, QUICK | ONE_RUN),
     [
@@ -361,7 +358,6 @@ FIGURE_2 = Experiment(
 )
 FIGURE_3 = Experiment(
     "fed-plt-figure-3",
-    "Fed-PLT",
     "Figure 3: rate of convergence over N_e, rho = 0.3",
     Sweep(rates_by_steps, every(steps=STEPS), every(steps=(2, 10, 20)), FULL | ONE_RUN, QUICK | ONE_RUN),
     [

@@ -18,6 +18,7 @@ from sottovoce.algorithms import FedEPM, SFedAvg, SFedProx
 from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.problems import partition
 from sottovoce.reproduce.experiment import Cell, Claim, Columns, Experiment, Panel, Sweep, Table, every
 from sottovoce.reproduce.trials import Enough, encoded, watch
@@ -118,7 +119,7 @@ def run(
     for seed in range(partitions):
         rows = _rows(m, seed)
         trials = _Trials(rows, _method(method, m, share, k0), runs, most, stop=not trace)
-        options: dict[str, Any] = {"rounds": most, "seed": seed, "runs": runs, "engine": "kernel"}
+        options: Json = {"rounds": most, "seed": seed, "runs": runs, "engine": "kernel"}
         options["participation"] = Everyone() if share == 1 else KOfN(round(share * m))
         watch(trials.algorithm, rows, _goal(rows), sv.Published(epsilon), trials, **options)
         if trace:
@@ -137,7 +138,6 @@ PLAIN = {"share": (0.5,), "epsilon": (0.1,)}
 TRACE = {"runs": 1, "trace": True}
 FIGURE_2 = Experiment(
     "fedepm-figure-2",
-    "FedEPM",
     "Figure 2: objective over communication rounds",
     Sweep(
         run,
@@ -197,7 +197,6 @@ STOPS = (
 M_50: Which = {"where": {"method": "FedEPM", "m": 50}, "draw": _partition}
 FIGURE_3 = Experiment(
     "fedepm-figure-3",
-    "FedEPM",
     "Figure 3: rounds and time over k0",
     lambda quick: _over(quick, "k0", (4, 8) if quick else (4, 8, 12, 16, 20), (50,) if quick else (50, 128)),
     [
@@ -225,7 +224,6 @@ FIGURE_3 = Experiment(
 )
 FIGURE_4 = Experiment(
     "fedepm-figure-4",
-    "FedEPM",
     "Figure 4: rounds and time over the share of clients in a round",
     lambda quick: _over(quick, "share", (0.2, 0.4, 0.6, 0.8, 1.0)),
     [
@@ -253,7 +251,6 @@ FIGURE_4 = Experiment(
 )
 FIGURE_5 = Experiment(
     "fedepm-figure-5",
-    "FedEPM",
     "Figure 5: rounds, time and signal-to-noise ratio over eps",
     lambda quick: _over(quick, "epsilon", (0.1, 0.3, 0.5, 0.7, 0.9)),
     [
@@ -304,7 +301,7 @@ TABLE_1 = {  # (m, k0) -> seconds of SFedAvg, SFedProx, FedEPM
 def local_time(m: int, k0: int, rounds: int) -> Columns:
     """Median CPU time of a round of each method, as multiples of FedEPM's."""
     rows, taken = _rows(m, seed=0), {}
-    options: dict[str, Any] = {"rounds": rounds, "seed": 0, "engine": "kernel", "participation": KOfN(m // 2)}
+    options: Json = {"rounds": rounds, "seed": 0, "engine": "kernel", "participation": KOfN(m // 2)}
     for method in METHODS:
         ends = [time.process_time()]
         algorithm, privacy = _method(method, m, 0.5, k0), sv.Published(0.1)
@@ -324,7 +321,6 @@ def _longer(method: str, number: int) -> Claim:
 
 TABLE_I = Experiment(
     "fedepm-table-1",
-    "FedEPM",
     "Table I: local computation time as multiples of FedEPM's",
     Sweep(
         local_time,

@@ -6,7 +6,6 @@ the four values in each figure, nor how many trials: 10 here.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ import sottovoce as sv
 from sottovoce.algorithms import DPSGD, DPFedAvg, FedSPDDP
 from sottovoce.core.participation import KOfN
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.privacy import accounting, paper_noise
 from sottovoce.privacy.events import Event
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Value, every
@@ -22,7 +22,7 @@ from sottovoce.reproduce.verdicts import declines, falls, highest, rises
 
 CLIENTS, ROUNDS, DELTA, BATCH = 100, 100, 1e-4, 10
 GOAL = sv.Objective(sv.Softmax(2), penalty=sv.L1(0.01 / CLIENTS))  # (34) has the sum over clients, here it is the mean
-DATA: dict[str, Any] = {"clients": CLIENTS, "encoding": "classes", "official": True}
+DATA: Json = {"clients": CLIENTS, "encoding": "classes", "official": True}
 OFFICIAL_SIZE = 326  # the paper's 32 561 rows over 100 clients
 FULL, QUICK = {"rounds": ROUNDS, "trials": 10}, {"rounds": 10, "trials": 2}
 
@@ -49,7 +49,7 @@ def trial(rounds: int, trials: int, total: float = 1.0, K: int = 20, Q: int = 5)
     """Trials in the paper's setting, with `total` as the total privacy loss that it claims."""
     method, sizes = fedspd(K, Q), federation(**DATA)[0].sizes
     privacy = sv.Published(method.sampling.epsilon(total, ROUNDS, sizes), DELTA, clip=1.0)  # (36)
-    options: dict[str, Any] = {"participation": KOfN(K), "watch": Lagrangian}
+    options: Json = {"participation": KOfN(K), "watch": Lagrangian}
     return trained(method, GOAL, privacy, rounds, trials, data=DATA, at_once=1, **options)
 
 
@@ -70,7 +70,6 @@ def _figure(
 ) -> Experiment:
     return Experiment(
         f"fedspd-dp-figure-{number}",
-        "FedSPD-DP",
         f"Figure {number}: accuracy and ALFV for four {shows}",
         Sweep(trial, every(**{by: values}), every(**{by: few}), FULL | fixed, QUICK | fixed),
         stated,
@@ -176,7 +175,6 @@ SLOWEST = (
 OBJECTIVES = {0.1: ("0.6929", "0.52", "0.62"), 1.0: ("0.6905", "0.52", "0.58")}
 FIGURE_5 = Experiment(
     "fedspd-dp-figure-5",
-    "FedSPD-DP",
     "Figure 5: against DP-SGD, DP-FedAvg and DP-ADMM at eps = 0.1 and 1 a round",
     Sweep(against, every(epsilon=(0.1, 1.0), method=METHODS), every(epsilon=(1.0,), method=METHODS), FULL, QUICK),
     [
@@ -224,7 +222,6 @@ CLAIMED = [
 ]
 FIGURE_6 = Experiment(
     "fedspd-dp-figure-6",
-    "FedSPD-DP",
     "Figure 6: total privacy loss that is claimed, all or 20 of 100 clients a round",
     Sweep(claimed, CLAIMED, CLAIMED),
     [

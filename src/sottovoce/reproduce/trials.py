@@ -10,6 +10,7 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.core.contract import Method
 from sottovoce.core.round import Checkpoint
+from sottovoce.core.toml import Json
 from sottovoce.privacy.modes import Privacy
 from sottovoce.problems import data as datasets
 from sottovoce.problems import partition
@@ -53,7 +54,7 @@ def watch(
     **options: Any,
 ) -> None:
     """Train, and leave all recording to `after_round`, which may raise `Enough`; `options` are those of `train`."""
-    record: dict[str, Any] = {"record_every": 10**9, "measure_training": False, "after_round": after_round}
+    record: Json = {"record_every": 10**9, "measure_training": False, "after_round": after_round}
     with suppress(Enough):
         sv.train(algorithm, rows, objective, privacy=privacy, **record, **options)
 
@@ -79,7 +80,7 @@ def trained(
     rounds: int,
     trials: int,
     *,
-    data: dict[str, Any],
+    data: Json,
     every: int = 5,
     at_once: int = 10,
     watch: type[Watch] = Watch,

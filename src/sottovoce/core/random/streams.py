@@ -21,7 +21,6 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Words
-from sottovoce.core.check import Whole, WholeOrZero
 from sottovoce.core.compiling import compiled_pays, threads_pay
 from sottovoce.core.random.normal import normal
 from sottovoce.core.random.philox import joined, philox
@@ -48,8 +47,8 @@ class Purpose(IntEnum):
 class Streams:
     """The random numbers of one training run, or of `runs` independent ones at once (a leading axis on every draw)."""
 
-    seed: WholeOrZero = field(repr=False)  # whoever knows it knows the noise
-    runs: Whole | None = None
+    seed: check.WholeOrZero = field(repr=False)  # whoever knows it knows the noise
+    runs: check.Whole | None = None
     drawn: bool = field(default=False, kw_only=True)  # by the operating system: then it must never be stored
 
     def __post_init__(self) -> None:

@@ -24,7 +24,6 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from sottovoce.core import check
-from sottovoce.core.check import SottovoceError
 from sottovoce.deploy import wire
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.gate import GateClient
@@ -73,7 +72,7 @@ def _reply(message: Message, work: Callable[[], Status | Reply]) -> Message:
     try:
         said = work()
     except Exception as error:
-        readable = isinstance(error, SottovoceError)
+        readable = isinstance(error, check.SottovoceError)
         words = str(error) if readable else "not told, for it may quote rows"  # only ours are known not to
         log.error("%s: %s", type(error).__name__, wire.printable(words, 1000))
         said = Reply(wire.FAILED, "its own file or the question cannot be read" if readable else "it could not answer")
@@ -102,7 +101,7 @@ def server_app(run_file: str | Path) -> ServerApp:
                 folder,
                 lambda done: log.info("round %d of %d done (%.1f s in all)", done.k, rounds, done.seconds),
             )
-        except SottovoceError as error:
+        except check.SottovoceError as error:
             log.error("stopped: %s", error)
             raise
         log.info(
@@ -171,7 +170,7 @@ class FlowerPost:
                 other = self._node_of.get(client)
                 alone = other in (None, node) or other not in set(self._grid.get_node_ids())
                 check.require(alone, "app", "two nodes have the same name", status.name)
-            except SottovoceError as error:
+            except check.SottovoceError as error:
                 log.warning("a node was left out: %s", wire.printable(str(error), 300))
                 self._silent[node] += 1 if isinstance(error, _Silent) else _TRIES
                 continue
@@ -212,7 +211,7 @@ class FlowerPost:
         return {name: node for name, node in zip(ids, nodes, strict=False) if name}
 
 
-class _Silent(SottovoceError):
+class _Silent(check.SottovoceError):
     """A node that did not say who it is; it may do so another time."""
 
 
@@ -238,7 +237,7 @@ def _to_reply(message: Message) -> Reply:
         return Reply(wire.UNREACHABLE, f"Flower's error {message.error.code}")
     try:
         return _build(Reply, message.content, up=_packed(message.content))
-    except SottovoceError as error:
+    except check.SottovoceError as error:
         return Reply(wire.BAD_ANSWER, str(error)[:300])
 
 
@@ -251,15 +250,14 @@ def _to_status(message: Message) -> Status:
     return _build(Status, message.content)
 
 
-def _build(kind: type, records: RecordDict, **more: Any) -> Any:
+def _build(kind: type[wire.Message], records: RecordDict, **more: wire.Packed) -> wire.Message:
     """`kind` from the values in `records`, each of the type it declares."""
     said = records.get(_SAID)
     check.require(isinstance(said, ConfigRecord), kind.__name__, f"needs a record {_SAID!r} of values")
     values = {str(name): value for name, value in dict(said).items() if name not in more}  # type: ignore[arg-type]
-    wire.must_be_known(kind.__name__, values.get("format", 1))
     length = sum(len(value) for value in values.values() if isinstance(value, str | bytes | list))
     check.require(length <= wire.LONGEST_TEXT, kind.__name__, "holds texts that are too long")
-    return replace(tables.from_table(kind, values, kind.__name__), **more)
+    return replace(wire.read(kind, values), **more)
 
 
 def _packed(records: RecordDict) -> wire.Packed:

@@ -13,13 +13,13 @@ import gc
 import ipaddress
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from itertools import count
 from typing import Any
 
 from sottovoce.core import check
-from sottovoce.core.check import MissingData
+from sottovoce.core.toml import Json
 
 FLEET = frozenset(
     f"/v1/fleet/{name}"
@@ -35,14 +35,16 @@ PIECES = 8  # that are read at a time; others wait
 SECONDS = 60.0  # for a request to come in
 CONNECTIONS = 1000  # beyond it requests get a 503; a service may usually have 1024 files open
 
-Application = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
+Receive = Callable[[], Awaitable[Json]]
+Send = Callable[[Json], Awaitable[None]]
+Application = Callable[[Json, Receive, Send], Awaitable[None]]
 
 
 def fleet_only(app: Application, port: int) -> Application:
     """The ASGI application `app`; what comes in by `port` reaches the nodes' part of it alone, whole and not large."""
     places, pieces = asyncio.Semaphore(PIECES), count(1)
 
-    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+    async def guarded(scope: Json, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or scope["server"][1] != port:
             await app(scope, receive, send)
             return
@@ -66,7 +68,7 @@ def fleet_only(app: Application, port: int) -> Application:
     return guarded
 
 
-def _refusal(scope: Any) -> int:
+def _refusal(scope: Json) -> int:
     """An HTTP status if this is nothing a node asks, else 0."""
     if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in FLEET:
         return 404
@@ -77,7 +79,7 @@ def _refusal(scope: Any) -> int:
     return 413 if int(lengths[0]) > (LARGEST_PIECE if scope["path"] == _PIECE else LARGEST) else 0
 
 
-async def _whole(receive: Any) -> bytes | None:
+async def _whole(receive: Receive) -> bytes | None:
     """The body of a request; None if it does not come in time, or its sender hangs up."""
     parts = []
     with suppress(TimeoutError):
@@ -89,11 +91,11 @@ async def _whole(receive: Any) -> bytes | None:
     return None
 
 
-def _read_before(body: bytes, receive: Any) -> Any:
+def _read_before(body: bytes, receive: Receive) -> Receive:
     """What an application receives of a request whose body is here already."""
     first = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def again() -> Any:
+    async def again() -> Json:
         return first.pop() if first else await receive()
 
     return again
@@ -106,7 +108,7 @@ def start(arguments: list[str]) -> None:
     fleet, rest = _without_fleet(arguments)
     found = entry_points(group="console_scripts", name="flower-superlink")
     if not found:
-        raise MissingData("flower-superlink is not installed. Install it with: pip install 'sottovoce[flower]'")
+        raise check.MissingData("flower-superlink is not installed. Install it with: pip install 'sottovoce[flower]'")
     import uvicorn
 
     def run(app: Any, host: str, port: int, **settings: Any) -> None:

@@ -16,7 +16,7 @@ def losses_epsilon(items: Items, delta: float) -> float:
     width = full / 2 + 9 * math.sqrt(full) + sum(_loss_width(event, count) for event, count in sampled)
     # The rounding of the Fourier transforms is absolute, about 1e-15 per composition (measured): delta pays for it.
     delta -= 5e-15 * sum(count for _, count in sampled)
-    if delta <= 0 or width > 2e6 * step:
+    if delta <= 0 or width > 2e6 * step or step > 1:
         return math.inf
     import dp_accounting  # pyright: ignore[reportMissingTypeStubs]
     from dp_accounting import pld  # pyright: ignore[reportMissingTypeStubs]

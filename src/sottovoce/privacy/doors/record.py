@@ -22,6 +22,7 @@ from sottovoce.privacy.modes import Proven
 
 PROMISE_SLACK = 1 + 2.0**-30  # the square of a row's length is checked against its promised bound to 12 digits
 _COARSEST = 2.0**32  # public numbers beside what one record changes
+_COARSEST_ON_GRID = mechanisms.LARGEST_INTEGER / mechanisms.GRID_STEPS  # the same
 _AT_ONCE = 1 << 21  # numbers of single gradients that are held at a time
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
 
@@ -42,6 +43,10 @@ class RecordDoor(ProvenDoor):
     ridge) more. The tolerance is public, and that it is reached is proved of public numbers first (`_sure_tolerance`).
 
     Runs of local steps: see `local_runs.py`.
+
+    Noise on a grid: each record's clipped gradient (or moments) is truncated, and integers are summed. Of an arg-min
+    and of the end of local steps only the difference between neighbours is bounded, so that is what the grid is made
+    for: `discrete_noise.difference_to_grid`.
     """
 
     privacy: Proven  # type: ignore[assignment]
@@ -61,10 +66,8 @@ class RecordDoor(ProvenDoor):
                 f"Proven: nobody vouches for the constants of {type(loss).__name__}, which is not a loss of this "
                 "library; use one that is, such as Logistic() or Huber(), or unit='client', or Published or NoPrivacy"
             )
-        if kind not in ("gradient", "moments") and self.privacy.on_grid:
-            raise NoGuarantee(
-                f"Proven: secure noise is offered for gradients and moments, not for {kind!r}; use the default variant"
-            )
+        if kind == "descent" and self.privacy.on_grid:  # noise is in every step, and steps leave the grid
+            raise NoGuarantee(f"Proven: no secure or discrete noise for {kind!r}; use the method's default variant")
         if kind in ("argmin", "descent", "moments") and self.privacy.mechanism != "gaussian":
             raise NoGuarantee(f"Proven: no {self.privacy.mechanism} noise for {kind!r}; use mechanism='gaussian'")
         if kind == "argmin" and not loss.convex:
@@ -109,13 +112,14 @@ class RecordDoor(ProvenDoor):
         terms = self._argmin_terms(centre, np.asarray(rho), np.asarray(linear), ridge, question.local, cap)
         tol = _sure_tolerance(terms, one)
         change = (one + 2 * (tol + terms.rounding)) / terms.pull
-        _refuse_coarse(change, centre, np.max(np.abs(linear)) / (np.min(rho) + ridge))
+        self._refuse_coarse(change, centre, np.abs(linear) / (np.asarray(rho) + ridge))
         tols = np.broadcast_to(tol, (*np.broadcast_shapes(tol.shape, one.shape)[:-1], 1))[..., 0]
-        steps, scale = sensitivity.LAST_STEPS, self.event_of(question.part).noise_multiplier * change
         return self.answered(
             question,
-            lambda: self.exact.argmin(centre, rho, linear, ridge, question.local, start, tols, cap, steps),
-            lambda exact: self.noisy(exact, scale, Purpose.NOISE, question),
+            lambda: self.exact.argmin(
+                centre, rho, linear, ridge, question.local, start, tols, cap, sensitivity.LAST_STEPS
+            ),
+            lambda exact: self._noisy_within(change, exact, question),
         )
 
     def _argmin_terms(
@@ -129,18 +133,26 @@ class RecordDoor(ProvenDoor):
         )
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
-        change, event = self._prox_steps_sensitivity(spec, question), self.event_of(question.part)
-        steps, pushed = len(spec.weights[0]), np.max(np.abs(spec.push)) / spec.weights[1].min()
-        change = _with_rounding(change, steps, start - spec.centre, pushed)
+        steps, pushed = len(spec.weights[0]), np.abs(spec.push) / spec.weights[1].min(axis=0)
+        change = self._prox_steps_sensitivity(spec, question)
+        change = self._with_rounding(change, steps, start - spec.centre, pushed)
         gradients = self.gradients(question, self.privacy.clip, self._norm)
-        scale = event.noise_multiplier * change
         # The centre may be large, and rounding to its digits would show through noise that is added later.
         away = self.answered(
             question,
             lambda: local_runs.take_prox_steps(gradients, start, spec),
-            lambda away: self.noisy(away, scale, Purpose.NOISE, question, event.mechanism),
+            lambda away: self._noisy_within(change, away, question),
         )
         return spec.centre + away
+
+    def _noisy_within(self, change: np.ndarray, exact: np.ndarray, question: Question) -> np.ndarray:
+        """Numbers that one record moves by at most `change`, with noise for that."""
+        event = self.event_of(question.part)
+        if not self.privacy.on_grid:
+            return self.noisy(exact, event.noise_multiplier * change, Purpose.NOISE, question, event.mechanism)
+        integers = mechanisms.difference_to_grid(exact, change)
+        scale = self.grid_scale(question.part, mechanisms.difference_steps(exact.shape[-1], self._norm))
+        return self.on_grid(integers, change / mechanisms.GRID_STEPS, scale, Purpose.NOISE, question)
 
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
         c = local_runs.contraction(spec, self.smoothness(question.local) * PROMISE_SLACK)
@@ -150,7 +162,7 @@ class RecordDoor(ProvenDoor):
                 "take a step below 2 / (smoothness + ridge + pull)"
             )
         multiplier, one = self.event_of(question.part).noise_multiplier, self._sensitivity(question)
-        one = _with_rounding(np.asarray(spec.step) * one, spec.count, start, spec.centre) / spec.step
+        one = self._with_rounding(np.asarray(spec.step) * one, spec.count, start, spec.centre) / spec.step
         noise = multiplier * local_runs.chain_gain(c, spec.count) * one
 
         def noisy(x: np.ndarray, j: int) -> np.ndarray:
@@ -221,6 +233,29 @@ class RecordDoor(ProvenDoor):
         bounded = 2 * self.privacy.clip * self.exact.weights[local] * self.exact.sizes[local][:, None]
         bounded = bounded * self._rounding[local]
         return local_runs.prox_steps_sensitivity(spec, one, bounded)
+
+    def _refuse_coarse(self, change: np.ndarray, *public: Numbers) -> np.ndarray:
+        """Refuse to answer near numbers so large that rounding there is no longer small beside what one record changes.
+
+        Returns each client's largest beside its change: nothing that is made of it depends on other clients. On a grid,
+        larger numbers would be cut off.
+        """
+        largest = sum(np.abs(np.atleast_2d(part)).max(axis=-1, keepdims=True) for part in public)
+        most = _COARSEST_ON_GRID if self.privacy.on_grid else _COARSEST
+        rule = f"rounding would show through noise beyond {most * np.min(change):.3g}"
+        hint = "Numbers of that size come of training that diverges: take shorter steps, or a larger rho"
+        check.require(bool(np.all(largest <= most * change)), "Proven", rule, float(np.max(largest)), hint)
+        return largest / change
+
+    def _with_rounding(self, change: np.ndarray, steps: int, *public: Numbers) -> np.ndarray:
+        """What one record changes in a run of local steps, with what rounding adds to it.
+
+        Each step rounds a few times (at most 16 operations a coordinate, each within 2^-53 of numbers no larger than
+        the public ones and what the steps moved), on both of two neighbours. Steps do not stretch distances, so these
+        errors add up at most.
+        """
+        ratio = 1.0 + self._refuse_coarse(change, *public)
+        return change * (1 + 2 * 16 * steps * 2.0**-53 * (ratio + steps))
 
     def noise_std(self, local: np.ndarray, part: Part) -> np.ndarray:
         event = self.event_of(part) if part in self.asks.parts else self.events[0]
@@ -331,27 +366,3 @@ def _sure_tolerance(terms: sensitivity.ArgminTerms, one: np.ndarray) -> np.ndarr
     rule = "an arg-min needs rho + ridge > 0, and a condition number and inputs small enough to be found for sure"
     check.require(bool(np.all(sure)), "Proven", rule, hint=hint)
     return tol
-
-
-def _refuse_coarse(change: np.ndarray, *public: np.ndarray | float) -> float:
-    """Refuse to answer near numbers so large that rounding there is no longer small beside what one record changes.
-
-    Returns the largest of these numbers beside the smallest change.
-    """
-    largest = max(float(max(np.max(part, initial=0.0), -np.min(part, initial=0.0))) for part in public)
-    smallest = float(np.min(change))
-    hint = "Numbers of that size come of training that diverges: take shorter steps, or a larger rho"
-    rule = f"rounding would show through noise beyond {_COARSEST * smallest:.3g}"
-    check.require(largest <= _COARSEST * smallest, "Proven", rule, largest, hint)
-    return largest / smallest
-
-
-def _with_rounding(change: np.ndarray, steps: int, *public: np.ndarray | float) -> np.ndarray:
-    """What one record changes in a run of local steps, with what rounding adds to it.
-
-    Each step rounds a few times (at most 16 operations a coordinate, each within 2^-53 of numbers no larger than the
-    public ones and what the steps moved), on both of two neighbours. Steps do not stretch distances, so these errors
-    add up at most.
-    """
-    ratio = 1.0 + _refuse_coarse(change, *public)
-    return change * (1 + 2 * 16 * steps * 2.0**-53 * (ratio + steps))

@@ -44,12 +44,14 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
 def load(name: str, **options: Any) -> Dataset:
     """The data set called `name`; options are those of the function of that name in this package.
 
+    Sets that come with a public schema are encoded by it, unless `encoding` asks for another preparation.
+
     Examples
     --------
     >>> from sottovoce.problems import data
     >>> heart = data.load("heart")
     >>> heart.X.shape, sorted(set(heart.groups.tolist()))
-    ((740, 10), ['cleveland', 'hungarian', 'switzerland', 'va'])
+    ((740, 66), ['cleveland', 'hungarian', 'switzerland', 'va'])
     """
     loader = LOADERS[check.one_of("data", "data set", name, LOADERS)]
     check.options(name, options, list(inspect.signature(loader).parameters))

@@ -6,6 +6,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Integers, Matrix
+from sottovoce.problems.schema import Schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,7 +15,8 @@ class Dataset:
 
     `y` holds -1.0 / +1.0, or whole class numbers 0, 1 where `notes` says so. `test` is the official test part (X, y) of
     sets that have one, `groups` the natural owner of each row, and `row_bound` an l2 norm that no row exceeds, whatever
-    the data: a public constant, to be relied on for sensitivity.
+    the data: a public constant, to be relied on for sensitivity. `schema` is the public schema that encoded the rows,
+    by which new rows of the same table can be encoded; None if something else prepared them.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Dataset:
     test: tuple[Matrix, AnyArray] | None = field(default=None, repr=False)
     groups: AnyArray | None = field(default=None, repr=False)
     row_bound: float | None = None
+    schema: Schema | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

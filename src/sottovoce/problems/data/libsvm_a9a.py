@@ -24,22 +24,24 @@ SOURCE = Source(
 _MOST_ONES = 14  # at most one feature for each attribute of Adult
 
 
-def a9a(dense: bool = True, download: bool = True, encoding: str = "binary") -> Dataset:
-    """a9a: Adult in 123 binary features, 32 561 rows and 16 281 to test; `dense=False` gives CSR arrays.
+def a9a(dense: bool = True, download: bool = True, encoding: str = "schema") -> Dataset:
+    """a9a: Adult in 123 binary features, 32 561 rows and 16 281 to test.
 
-    `encoding` is "binary" (zeros and ones) or "schema" (by the public schema that comes with the package; dense).
+    `encoding` is "schema" (by the public schema that comes with the package) or "binary" (zeros and ones; with
+    `dense=False` as CSR arrays).
     """
-    check.one_of("a9a", "encoding", encoding, ("binary", "schema"))
+    check.one_of("a9a", "encoding", encoding, ("schema", "binary"))
     parts = parts_of(SOURCE, _read, download)
     for X, _ in parts:  # the row bound rests on it
         indicators = bool(((X == 0) | (X == 1)).all() and X.sum(axis=1).max() <= _MOST_ONES)
         check.require(indicators, "a9a", f"rows must hold zeros and at most {_MOST_ONES} ones")
     if encoding == "schema":
-        check.require(dense, "a9a", "rows that a schema encodes are dense. Leave dense out")
+        rule = "rows that a schema encodes are dense"
+        check.require(dense, "a9a", rule, hint="Leave dense out, or give encoding='binary'")
         parts = [(encoded("a9a", X)[0], y) for X, y in parts]
         notes = "Labels -1, +1. Encoded by Schema.bundled('a9a'): every row has norm 1, the bias included."
-        names = encoded("a9a", np.zeros((1, SOURCE.features)))[1]
-        return replace(with_test_part(SOURCE, parts, notes, row_bound=1.0), feature_names=names)
+        _, names, schema = encoded("a9a", np.zeros((1, SOURCE.features)))
+        return replace(with_test_part(SOURCE, parts, notes, row_bound=1.0), feature_names=names, schema=schema)
     if not dense:
         parts = [(untyped("scipy.sparse").csr_array(X), y) for X, y in parts]
     notes = "Labels -1, +1. Rows are those of adult.data and adult.test, in order, '?' included (as no feature)."

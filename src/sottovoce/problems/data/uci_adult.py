@@ -9,13 +9,13 @@ from sottovoce.problems.data.dataset import Dataset
 from sottovoce.problems.data.encoded import encoded
 from sottovoce.problems.data.sources import Part, Source, bundled
 
-ENCODINGS = ("one-hot", "ranks", "classes", "schema")
+ENCODINGS = ("schema", "one-hot", "ranks", "classes")
 SOURCE = Source(
     "adult",
     "Becker and Kohavi (1996), Adult, UCI Machine Learning Repository, doi:10.24432/C5XW20, CC BY 4.0",
     "comes with the package",
     ("adult.data", "adult.test", "adult.names"),
-    104,
+    14,
     (Part(45222, 11208, 0),),
     {
         "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
@@ -54,20 +54,22 @@ _NOTES = {
 }
 
 
-def adult(encoding: str = "one-hot") -> Dataset:
+def adult(encoding: str = "schema") -> Dataset:
     """Adult (census income), 45 222 complete rows: does a person earn more than 50 000 dollars a year?
 
-    `encoding` is "schema" (148 columns, by a public schema), "one-hot" (104 columns, DP-ADMM), "ranks" (14 columns,
-    FedEPM) or "classes" (104 columns and labels 0, 1, FedSPD-DP); the `notes` of the result say what was done.
+    `encoding` is "schema" (148 columns, by a public schema), or the preparation of a paper, which reads numbers off
+    the rows: "one-hot" (104 columns, DP-ADMM), "ranks" (14 columns, FedEPM) or "classes" (104 columns and labels 0, 1,
+    FedSPD-DP). The `notes` of the result say what was done.
     """
     check.one_of("adult", "encoding", encoding, ENCODINGS)
     files = ("adult.test", "adult.data") if encoding == "ranks" else ("adult.data", "adult.test")
     *columns, incomes = zip(*(row for file in files for row in complete_rows(file)), strict=True)
     rich = np.array([income.startswith(">") for income in incomes])
+    schema = None
     if encoding == "ranks":
         X, names = _ranks(columns), COLUMNS
     elif encoding == "schema":
-        X, names = encoded("adult", dict(zip(COLUMNS, columns, strict=True)))
+        X, names, schema = encoded("adult", dict(zip(COLUMNS, columns, strict=True)))
     else:
         X, names = _one_hot(columns)
     return Dataset(
@@ -78,6 +80,7 @@ def adult(encoding: str = "one-hot") -> Dataset:
         source=SOURCE.citation,
         notes=_NOTES[encoding],
         row_bound=None if encoding == "ranks" else 1.0,
+        schema=schema,
     )
 
 

@@ -37,12 +37,12 @@ _NOTES = {
 }
 
 
-def heart(encoding: str = "raw") -> Dataset:
+def heart(encoding: str = "schema") -> Dataset:
     """Heart disease in four hospitals, 740 complete rows of 10 attributes; `groups` names the hospital.
 
-    `encoding` is "raw" (numbers and codes as they are) or "schema" (by the public schema that comes with the package).
+    `encoding` is "schema" (by the public schema that comes with the package) or "raw" (numbers and codes as they are).
     """
-    check.one_of("heart", "encoding", encoding, ("raw", "schema"))
+    check.one_of("heart", "encoding", encoding, ("schema", "raw"))
     rows: list[list[float]] = []
     labels: list[float] = []
     hospitals: list[str] = []
@@ -54,9 +54,9 @@ def heart(encoding: str = "raw") -> Dataset:
                 rows.append([float(value) for value in kept])
                 labels.append(1.0 if int(fields[-1]) > 0 else -1.0)
                 hospitals.append(file.split(".")[1])
-    X, names, row_bound = np.array(rows), _COLUMNS, None
+    X, names, row_bound, schema = np.array(rows), _COLUMNS, None, None
     if encoding == "schema":
-        X, names = encoded("heart", dict(zip(_COLUMNS, X.T, strict=True)))
+        X, names, schema = encoded("heart", dict(zip(_COLUMNS, X.T, strict=True)))
         row_bound = 1.0
     return Dataset(
         name="heart",
@@ -67,4 +67,5 @@ def heart(encoding: str = "raw") -> Dataset:
         notes=_NOTES[encoding],
         groups=np.array(hospitals),
         row_bound=row_bound,
+        schema=schema,
     )

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Numbers
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.derived import derived
 
 EPS = float(np.finfo(np.float64).eps)
@@ -88,7 +87,7 @@ class Loss(ABC):
         """Refuse labels of a single class: the loss then has no minimiser worth training for."""
         if self.classification and (len(y) == 0 or bool(np.all(y == y[0]))):
             reason = f"all {len(y)} labels are the same" if len(y) else "there are no labels"
-            raise InvalidInput(
+            raise check.InvalidInput(
                 f"{type(self).__name__}: labels hold one class only, {reason}. Add rows of another class, or shuffle "
                 "before taking a subset"
             )
@@ -128,7 +127,7 @@ class SignedLoss(Loss):
         labels = super().check_labels(y)
         others = labels[np.abs(labels) != 1.0]
         if others.size:
-            raise InvalidInput(
+            raise check.InvalidInput(
                 f"{type(self).__name__}: labels must be -1 or +1, and {others.size} of {labels.size} are neither. Code "
                 "one class as -1 and the other as +1, such as 2*y-1 for labels 0 and 1"
             )

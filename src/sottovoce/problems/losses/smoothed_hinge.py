@@ -1,7 +1,5 @@
 """The hinge loss of a support vector machine, with its kink rounded off."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sottovoce.core.arrays import Floats, Numbers
@@ -12,7 +10,6 @@ from sottovoce.problems.losses.base import SignedLoss
 
 
 @vouch
-@dataclass(frozen=True)
 class SmoothedHinge(SignedLoss):
     """0 for t >= 1, (1-t)^2/(2 width) for 1-width < t < 1 and 1 - t - width/2 below, t = y * margin.
 
@@ -27,14 +24,8 @@ class SmoothedHinge(SignedLoss):
     width: Positive = 1.0
     name = "smoothed-hinge"
     code = 4
-
-    @derived
-    def parameter(self) -> float:
-        return float(self.width)
-
-    @derived
-    def curvature(self) -> float:
-        return 1.0 / self.width
+    parameter = derived(lambda self: float(self.width))
+    curvature = derived(lambda self: 1.0 / self.width)
 
     def value(self, margin: Floats, y: Floats) -> Floats:
         gap = 1.0 - y * margin

@@ -1,7 +1,6 @@
 """The softmax loss, for more than two classes."""
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -16,7 +15,6 @@ from sottovoce.problems.losses.base import EPS, Loss
 
 
 @vouch
-@dataclass(frozen=True)
 class Softmax(Loss):
     """logsumexp(margin) - margin[y] over `classes` margins of each row, labels 0 .. classes-1.
 
@@ -34,14 +32,9 @@ class Softmax(Loss):
     classification = True
     curvature = 0.5  # of diag(p) - p p', attained when two classes share all the probability
     lipschitz = math.sqrt(2.0)  # of p - e_y, approached when all the probability is on one wrong class
-
-    @derived
-    def outputs(self) -> int:
-        return self.classes
-
-    @derived
-    def slope_at_zero(self) -> float:
-        return math.sqrt(1 - 1 / self.classes)  # |p − e_y| where all classes are equally likely
+    outputs = derived(lambda self: self.classes)
+    # |p − e_y| where all classes are equally likely:
+    slope_at_zero = derived(lambda self: math.sqrt(1 - 1 / self.classes))
 
     def check_labels(self, y: ArrayLike) -> Floats:
         labels = super().check_labels(y)

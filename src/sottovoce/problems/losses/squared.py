@@ -1,7 +1,5 @@
 """The squared loss, and Huber's loss, whose slope is bounded."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sottovoce.core.arrays import Floats, Numbers
@@ -12,7 +10,6 @@ from sottovoce.problems.losses.base import Loss
 
 
 @vouch
-@dataclass(frozen=True)
 class Squared(Loss):
     """(margin - y)^2 / 2.
 
@@ -44,7 +41,6 @@ class Squared(Loss):
 
 
 @vouch
-@dataclass(frozen=True)
 class Huber(Loss):
     """r^2/2 for |r| <= width and width |r| - width^2/2 beyond, r = margin - y: the squared loss with a clipped slope.
 
@@ -61,14 +57,7 @@ class Huber(Loss):
     code = 3
     classification = False
     curvature = 1.0
-
-    @derived
-    def parameter(self) -> float:
-        return float(self.width)
-
-    @derived
-    def lipschitz(self) -> float:
-        return float(self.width)
+    parameter = lipschitz = derived(lambda self: float(self.width))
 
     def value(self, margin: Floats, y: Floats) -> Floats:
         clipped = self.slope(margin, y)

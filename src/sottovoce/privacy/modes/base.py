@@ -1,0 +1,136 @@
+"""What every privacy mode answers for itself, and the two modes that promise nothing of their own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
+from sottovoce.privacy.events import Event
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.calibration import AnswerShape
+
+
+class PrivacyMode:
+    """What all modes answer for themselves, so that nobody has to ask which mode it is."""
+
+    mode: ClassVar[Mode]
+    layouts: ClassVar[frozenset[Layout]] = frozenset({"rows", "columns"})  # how the data may be split between owners
+
+    @property
+    def promise(self) -> str:
+        """Which door keeps it, and which statement is made about it (`doors/__init__.py`, `guarantee.py`)."""
+        return self.mode
+
+    @property
+    def budget(self) -> tuple[float, float] | None:
+        """The (epsilon, delta) that each owner may spend on the run; None where nothing is counted."""
+        return None
+
+    @property
+    def secret_noise(self) -> bool:
+        """Whether noise comes from the operating system, so that nobody can draw it again."""
+        return getattr(self, "noise", "") == "secure"
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether noise is integers on a grid."""
+        return getattr(self, "noise", "") in ("secure", "discrete")
+
+    @property
+    def cut(self) -> tuple[str, float]:
+        """To what length answers, or what they are made of, are cut: the name of the parameter, and its value."""
+        return "clip", float("inf")
+
+    @property
+    def predicts(self) -> bool:
+        """Whether there will be a model that new rows can be scored with."""
+        return True
+
+    def clipping(self, slope: float, row_bound: float | None) -> "PrivacyMode":
+        """The same with a clip norm, where none was given: `slope` is the loss's at 0, `row_bound` a promise."""
+        return self
+
+    def check(self, asks: Asks, penalty: Penalty) -> None:
+        """Refuse what no proof covers, before any work starts."""
+
+    def plan(
+        self,
+        asks: Asks,
+        rounds: int,
+        sizes: np.ndarray,
+        spent: Mapping[Event, int] | None = None,
+        row_bound: float | None = None,
+        most: int | None = None,
+        shape: "AnswerShape | None" = None,
+    ) -> tuple[Event, ...]:
+        """What an answer of each part of `asks` is, with the least noise that the budget allows.
+
+        Nothing where there is no budget. `sizes`: records of each client. `spent`: what each client has answered
+        before, out of the same budget. `row_bound`: what no row is longer than. `most`: rounds that one client takes
+        part in, if fewer than all. `shape`: how long answers are, for noise on a grid.
+        """
+        return ()
+
+    def parts(self, asks: Asks) -> tuple[Part, ...]:
+        """The kinds of answer that are charged: one event of `plan` for each."""
+        return asks.parts
+
+    def kind_of_answer(
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+    ) -> dict[str, Any]:
+        """What an answer to this part's questions is, whatever its noise: the other fields of its event."""
+        return {}
+
+    def costs(self, asks: Asks, part: Part) -> int:
+        """Events charged to a client for one round of this part."""
+        return 0
+
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
+        """Whether a client of so many records makes answers that are this event, whatever their noise."""
+        return False
+
+
+@dataclass(frozen=True)
+class NoPrivacy(PrivacyMode):
+    """Exact answers, plain uploads, and a result that says "no privacy".
+
+    Examples
+    --------
+    >>> from sottovoce import NoPrivacy
+    >>> NoPrivacy().mode
+    'none'
+    """
+
+    mode: ClassVar[Mode] = "none"
+
+
+@dataclass(frozen=True)
+class Published(PrivacyMode):
+    """The noise a paper states, per round, to reproduce its figures. Printed with the paper's claim and our verdict.
+
+    Parameters
+    ----------
+    epsilon, delta
+        What the paper's mechanism is asked to promise *per round* (Fed-PLT's: for the whole run).
+    clip
+        Bound on one record's gradient, enforced by clipping. None: the bound the loss and the rows have by
+        themselves (as the papers assume).
+
+    Examples
+    --------
+    >>> from sottovoce import Published
+    >>> Published(epsilon=0.1, delta=1e-4)
+    Published(epsilon=0.1, delta=0.0001, clip=None)
+    """
+
+    epsilon: check.Positive
+    delta: Annotated[float, check.Interval(0, 1, closed=("low",))] = 0.0
+    clip: check.Positive | None = None
+    mode: ClassVar[Mode] = "published"
+
+    def __post_init__(self) -> None:
+        check.fields(self)

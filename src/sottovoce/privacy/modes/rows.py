@@ -1,0 +1,151 @@
+"""`Proven`: a promise to the records or the clients of a federation whose rows are split."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.contract import Asks, Layout, Mode, Part
+from sottovoce.privacy.events import Event, Relation
+from sottovoce.privacy.modes.base import PrivacyMode
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.calibration import AnswerShape
+
+LEAST_CLIP, LARGEST_CLIP = 1e-60, 1e60
+
+
+@dataclass(frozen=True)
+class Proven(PrivacyMode):
+    """A total (epsilon, delta) per unit that a proof supports, for an observer who sees every message.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The whole budget of each client for the whole run. The noise follows from it.
+    clip
+        Bound on one record's gradient (unit "record") or on one upload's distance from a public centre
+        (unit "client"), enforced by clipping. Left out: for unit "record", the longest gradient that a record can have
+        at a model of zeros, by the loss and the promised bound on rows (1/2 for a logistic loss and rows of length 1).
+    unit
+        "record": one row of one client. "client": everything a client has.
+    relation
+        "replace-one": neighbours differ in the content of one record. "add-remove": one record is there or is a
+        blank that contributes nothing; how many records there are is public in both. Random batches are drawn with
+        fixed size for the first and record by record (Poisson) for the second.
+    mechanism
+        "gaussian", or "laplace" for pure epsilon (delta = 0; gradients are then clipped in the L1 norm).
+    noise
+        "seeded": reproducible, for simulation and tests; the guarantee says so. "discrete": the same, but integers on
+        a grid: exactly what "secure" would add if its bits were these. "secure": discrete noise from the
+        operating system's generator.
+    participations
+        The most rounds one client answers in; afterwards it stays silent. None: as many as it can be asked in.
+
+    Examples
+    --------
+    >>> from sottovoce import Proven
+    >>> Proven(epsilon=1.0, delta=1e-5, clip=1.0).unit
+    'record'
+    >>> Proven(epsilon=1.0, delta=1e-5, clip=0.0)
+    Traceback (most recent call last):
+        ...
+    sottovoce.core.check.InvalidInput: Proven: clip must be > 0, got 0.0
+    """
+
+    epsilon: check.Positive
+    delta: float
+    clip: float = cast(Any, None)  # settled by `clipping`
+    unit: Literal["record", "client"] = "record"
+    relation: Literal["replace-one", "add-remove"] = "replace-one"
+    mechanism: Literal["gaussian", "laplace"] = "gaussian"
+    noise: Literal["seeded", "secure", "discrete"] = "seeded"
+    participations: check.Whole | None = None
+    mode: ClassVar[Mode] = "proven"
+    layouts: ClassVar[frozenset[Layout]] = frozenset({"rows"})
+
+    def __post_init__(self) -> None:
+        check.fields(self)
+        if self.has_clip:
+            check.positive("Proven", clip=self.clip)
+            usable = LEAST_CLIP <= self.clip <= LARGEST_CLIP
+            range_ = f"from {LEAST_CLIP:g} to {LARGEST_CLIP:g}"
+            rule = f"clip must be {range_}, so that no noise is rounded to 0 or overflows"
+            check.require(usable, "Proven", rule, self.clip)
+        whole = self.unit == "record" or self.relation == "replace-one"
+        check.require(whole, "Proven", "relation must be 'replace-one' for unit 'client'", self.relation)
+        if self.mechanism == "laplace":
+            rule = "delta must be 0 with Laplace noise (it is pure epsilon)"
+            check.require(self.delta == 0, "Proven", rule, self.delta)
+            check.require(self.unit == "record", "Proven", "Laplace noise is offered for unit 'record' only", self.unit)
+        else:
+            check.between("Proven", 0, 1, delta=self.delta)
+
+    @property
+    def has_clip(self) -> bool:
+        """Whether a clip norm was given, or has followed from the loss and the rows."""
+        return cast(float | None, self.clip) is not None
+
+    @property
+    def promise(self) -> str:
+        return self.unit
+
+    @property
+    def budget(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
+
+    @property
+    def cut(self) -> tuple[str, float]:
+        return "clip", self.clip
+
+    def clipping(self, slope: float, row_bound: float | None) -> "Proven":
+        if self.has_clip:
+            return self
+        known = self.unit == "record" and self.mechanism == "gaussian" and row_bound is not None and slope < np.inf
+        rule = "needs clip, unless it follows from the loss and a bound on rows (unit 'record', Gaussian noise)"
+        check.require(known, "Proven", rule, hint="Give clip=..., or promise a row_bound")
+        assert row_bound is not None
+        return replace(self, clip=slope * row_bound)
+
+    @property
+    def counted_relation(self) -> Relation:
+        """The neighbouring relation that the budget is counted for."""
+        return "replace-client" if self.unit == "client" else self.relation
+
+    def plan(
+        self,
+        asks: Asks,
+        rounds: int,
+        sizes: np.ndarray,
+        spent: Mapping[Event, int] | None = None,
+        row_bound: float | None = None,
+        most: int | None = None,
+        shape: "AnswerShape | None" = None,
+    ) -> tuple[Event, ...]:
+        from sottovoce.privacy import calibration
+
+        return calibration.plan_rows(self, asks, rounds, sizes, spent, row_bound, most, shape)
+
+    def parts(self, asks: Asks) -> tuple[Part, ...]:
+        """Where whole clients are hidden, all uploads are alike."""
+        if self.unit == "record":
+            return asks.parts
+        return (replace(asks.parts[0], answers=asks.releases, batch=0, last=asks.parts[-1].last, share=1.0),)
+
+    def kind_of_answer(
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+    ) -> dict[str, Any]:
+        from sottovoce.privacy import calibration
+
+        bound = calibration.bound_in_force(self, part, row_bound)
+        return calibration.kind_of_answer(self, part, sizes, shape) | {"row_bound": bound}
+
+    def costs(self, asks: Asks, part: Part) -> int:
+        return asks.releases if self.unit == "client" else part.answers
+
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
+        from sottovoce.privacy import calibration
+
+        return calibration.is_answer_of_rows(self, event, part, size, row_bound, shape)

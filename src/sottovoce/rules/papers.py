@@ -1,0 +1,104 @@
+"""Constants of the methods of papers, by which they go as far as noisy gradient descent does.
+
+They go as far, τ in all, where records weigh the same (scale
+"records": an average client's loss then has a curvature of up to L = cR², however many rows it has, so that constants
+do not depend on rows per client). Averaged over clients, one round of each is one step of gradient descent:
+
+    dp-sgd      step η
+    FedEPM      with λ = 0, α = 1, c = 0, k_0 = 1: step 1/(η' + μ') (η', μ' are its own)
+    DP-ADMM     step 1/(ρ + 1/η_k), and 1/η_k is about L for a large c_w
+    FedSPD-DP   with Q = 1: step 1/(ρ + γ)
+    Fed-PLT     with K local steps of length γ: 2ρ (1 − a^K)/(1 + a^K), a = 1 − γ/ρ
+
+In the last three each client asks at a model of its own, which its own noise has moved away from the others'. With
+local steps of length h and noise of deviation e on each of them, margins are off by e √(2/(r(4 + r))), r = ρh: r is
+chosen such that this is at most 1, as far as `MOST_PLAIN_ROUNDS` allow.
+
+Tried on Adult with 40, 400 and 4000 rows per client and on unequal clients: see `docs/choose.md`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+from sottovoce.algorithms import ALGORITHMS, DPADMM, FedEPM, FedPLT, FedSPDDP
+from sottovoce.core.contract import Method
+from sottovoce.rules.numbers import LONGEST_STEP, Descent, PublicNumbers, descent
+
+MOST_PLAIN_ROUNDS = 300  # of methods without momentum
+Recipe = tuple[Method, int, Descent]
+
+
+def by_step(public: PublicNumbers, method: str) -> Recipe:
+    """Any other method: gradient descent, as far as its `step` (and `local_steps`) can say so; else its defaults."""
+    kind = ALGORITHMS[method]
+    names = {each.name for each in fields(kind)}
+    rule = _without_momentum(public)
+    given: dict[str, float] = {"step": rule.step} if "step" in names else {}
+    if "local_steps" in names:
+        given["local_steps"] = 1
+    return kind(**given), rule.rounds, rule
+
+
+def _without_momentum(public: PublicNumbers) -> Descent:
+    rule = descent(public, MOST_PLAIN_ROUNDS)
+    return replace(rule, momentum=0.0, time=min(rule.time, rule.rounds * rule.step / public.step_unit))
+
+
+def _fedepm(public: PublicNumbers) -> Recipe:
+    rule = _without_momentum(public)
+    return FedEPM(eta=0.02 / rule.step, mu=0.98 / rule.step, lam=0.0, alpha=1.0, c=0.0, k0=1), rule.rounds, rule
+
+
+def _pulled(public: PublicNumbers, length: float) -> tuple[float, int, Descent]:
+    """ρ, rounds and the rule for local steps of a `length`, which a pull of ρ shortens to 1/(ρ + 1/length)."""
+    rule, unit = descent(public), public.step_unit
+    size = length / unit
+    needed = rule.time / size  # rounds without a pull
+    drift = size * rule.noise**2 * public.clients * rule.time  # e² of so many rounds
+    r = _pull_for(drift)
+    r = max(0.05, min(r, MOST_PLAIN_ROUNDS / needed - 1))
+    rounds = max(1, min(MOST_PLAIN_ROUNDS, math.ceil(needed * (1 + r))))
+    return r / length, rounds, replace(rule, rounds=rounds, step=length / (1 + r), momentum=0.0)
+
+
+def _pull_for(drift: float) -> float:
+    """The r at which drift (1 + r) · 2/(r (4 + r)) = 1."""
+    half = 2 - drift
+    return -half + math.sqrt(half**2 + 2 * drift)
+
+
+def _dp_admm(public: PublicNumbers) -> Recipe:
+    length = 4 * public.step_unit * public.bend / public.loss.curvature  # 1/L
+    rho, rounds, rule = _pulled(public, length)
+    noise = rule.noise * math.sqrt(rounds * public.clients) * 2 * public.slope * public.row_bound
+    dim = public.loss.model_size(public.columns)
+    c_w = 100 * noise * math.sqrt(2 * dim * rounds) * length  # noise lengthens 1/η_k by at most a hundredth
+    return DPADMM(rho=rho, c_w=c_w, penalty_at="server"), rounds, rule
+
+
+def _fedspd_dp(public: PublicNumbers) -> Recipe:
+    length = LONGEST_STEP * public.step_unit * public.bend / public.loss.curvature / public.spread
+    rho, rounds, rule = _pulled(public, length)
+    return FedSPDDP(rho=rho, gamma=1 / length, local_steps=1), rounds, rule
+
+
+def _fed_plt(public: PublicNumbers, local_steps: int = 2) -> Recipe:
+    smooth, rule = public.loss.curvature * public.row_bound**2, descent(public)
+    r = _pull_for(4 * rule.noise**2 * public.clients * rule.time)
+    least = 0.6 * rule.time * public.step_unit / MOST_PLAIN_ROUNDS  # a round goes about 1.6 ρ far
+    rho = max(min(5.0, 1 / r) / smooth, least)
+    step = 2 / (smooth * public.spread + 2 / rho)
+    kept = (1 - step / rho) ** local_steps
+    each = 2 * rho * (1 - kept) / (1 + kept) / public.step_unit
+    rounds = max(1, min(MOST_PLAIN_ROUNDS, math.ceil(rule.time / each)))
+    algorithm = FedPLT(rho=rho, step=step, local_steps=local_steps, strong=0.0, smooth=smooth * public.spread)
+    return algorithm, rounds, replace(rule, rounds=rounds, momentum=0.0)
+
+
+RECIPES: dict[str, Callable[[PublicNumbers], Recipe]] = {
+    FedEPM.name: _fedepm,
+    DPADMM.name: _dp_admm,
+    FedSPDDP.name: _fedspd_dp,
+    FedPLT.name: _fed_plt,
+}

@@ -1,0 +1,183 @@
+"""Rules: from public numbers to constants. Closed forms, one unit for all losses, and methods that agree."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sottovoce as sv
+from sottovoce import rules
+from sottovoce.algorithms import DPSGD, FedEPM, MomentsThenGradients, NoisyGD
+from sottovoce.core.check import InvalidInput
+from sottovoce.privacy import accounting
+from sottovoce.problems.losses import Huber, Logistic, Loss, Softmax, Squared
+from sottovoce.rules import METHODS, PublicNumbers, choose, descent
+
+ADULT = PublicNumbers(40_000, 100, 148, 1.0, 1e-5)
+
+
+def with_noise(s: float, columns: int = 148) -> PublicNumbers:
+    """Numbers of one client whose one mean gradient has this noise."""
+    mu = accounting.gaussian_mu(1.0, 1e-5)
+    return PublicNumbers(round(1 / (mu * s)), 1, columns, 1.0, 1e-5)
+
+
+@pytest.mark.parametrize("s", [0.5, 0.05, 0.02, 0.004, 0.0009, 0.0001])
+def test_the_constants_of_descent_are_those_of_the_formula(s: float) -> None:
+    rule = descent(with_noise(s))
+    s = rule.noise
+    time = min(min(15 / math.sqrt(148), 1.5) / s, max(0.008 / s**2, min(8, 0.04 / s**2)))
+    assert rule.time == pytest.approx(time)
+    if time <= 480:
+        assert (rule.rounds, rule.momentum) == (max(1, math.ceil(time / 8)), 0.0)
+        assert rule.rounds * rule.step == pytest.approx(time)
+    else:
+        assert (rule.rounds, rule.step) == (60, 8.0)
+        assert rule.momentum == pytest.approx(min(0.9, 1 - 480 / time))
+    assert rule.shrink == pytest.approx(1 / math.sqrt(1 + math.pi * (time * s) ** 2 / 8))
+    assert rule.drowned == (0.04 / s**2 < 8)
+
+
+def test_the_stated_noise_is_the_noise_of_one_mean_gradient() -> None:
+    """Beside the plan of a real run: N answers of deviation multiplier times sensitivity, averaged."""
+    for unit, relation in (("record", "replace-one"), ("record", "add-remove"), ("client", "replace-one")):
+        public = replace(ADULT, unit=unit, relation=relation, loss=Softmax(3), row_bound=2.0)  # type: ignore[arg-type]
+        privacy = sv.Proven(1.0, 1e-5, public.clip_norm, unit=unit, relation=relation)  # type: ignore[arg-type]
+        event = privacy.plan(NoisyGD().asks(), 1, np.full(100, 400))[0]
+        reach = 1 if relation == "add-remove" else 2
+        weight = 1 / 400 if unit == "record" else 1.0
+        deviation = event.noise_multiplier * reach * privacy.clip * weight / math.sqrt(100)
+        assert public.noise * 2 * public.slope * public.row_bound == pytest.approx(deviation, rel=1e-9)
+
+
+def test_longer_rows_take_shorter_steps_to_the_same_margins() -> None:
+    """Rows of length R: s is the same, models are R times shorter and gradients R times longer."""
+    plain, long = descent(ADULT), descent(replace(ADULT, row_bound=10.0))
+    assert (plain.noise, plain.rounds, plain.momentum) == (long.noise, long.rounds, long.momentum)
+    assert long.step == pytest.approx(plain.step / 100)
+
+
+def test_two_classes_of_softmax_go_as_far_as_logistic() -> None:
+    """Their margins differ by twice a step, for gradients that are as long."""
+    soft = descent(replace(ADULT, loss=Softmax(2), columns=74))
+    assert soft.step == pytest.approx(descent(ADULT).step / 2)
+
+
+@pytest.mark.parametrize("columns", [20, 120, 400])
+def test_moments_come_first_where_there_is_little_noise(columns: int) -> None:
+    below, above = (choose(with_noise(share * 0.03 / columns, columns)) for share in (0.9, 1.1))
+    assert isinstance(below.algorithm, MomentsThenGradients)
+    assert isinstance(above.algorithm, NoisyGD)
+    assert "below 0.03" in below.words()
+    assert "so the steps add up to" in above.words()
+
+
+@pytest.mark.parametrize("against", [{"unit": "client", "clients": 10**6, "records": 10**6}, {"smooth": False},
+                                     {"everyone": False}, {"columns": 501}])  # fmt: skip
+def test_moments_are_for_records_smooth_penalties_and_everyone(against: dict[str, Any]) -> None:
+    public = replace(with_noise(1e-8), **against)
+    assert isinstance(choose(public).algorithm, NoisyGD)
+
+
+def test_moments_cost_no_more_than_a_gradient_and_their_ridge_is_that_of_the_formula() -> None:
+    public = with_noise(1e-4)
+    algorithm = choose(public).algorithm
+    assert isinstance(algorithm, MomentsThenGradients)
+    assert algorithm.kappa**2 == pytest.approx(1 / 8)
+    noise = public.noise / algorithm.kappa / math.sqrt(algorithm.share)
+    assert algorithm.ridge == pytest.approx(0.3 * math.sqrt(2 * 148) * noise)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(4), Squared(), Huber(0.5)], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_for_rows_gets_constants_that_it_accepts(method: str, loss: Loss) -> None:
+    choice = choose(replace(ADULT, loss=loss, largest=2000), method)
+    assert choice.rounds <= 300
+    assert method in ("auto", choice.algorithm.name)
+    assert choice.chosen.rule == method
+    assert choice.words().startswith(choice.algorithm.name)
+
+
+def path(algorithm: Any, rounds: int) -> np.ndarray:
+    """The models of rounds without noise, on rows of two unequal clients."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    X /= np.linalg.norm(X, axis=1, keepdims=True) * (1 + 1e-9)
+    federation = sv.Federation.from_arrays(X, np.sign(X[:, 0]), np.arange(60) % 2, row_bound=1.0)
+    goal = sv.Objective(sv.Logistic(), scale="records")
+    seen: list[np.ndarray] = []
+    options: dict[str, Any] = {"rounds": rounds, "privacy": sv.NoPrivacy(), "seed": 0, "engine": "numpy"}
+    sv.train(algorithm, federation, goal, **options, after_round=lambda at: seen.append(algorithm.model(at.server)))
+    return np.array(seen)
+
+
+def test_fedepm_by_rule_is_gradient_descent() -> None:
+    ours, theirs = choose(ADULT, "dp-sgd"), choose(ADULT, "fedepm")
+    assert isinstance(theirs.algorithm, FedEPM)
+    assert ours.rounds == theirs.rounds
+    np.testing.assert_allclose(path(theirs.algorithm, 12), path(ours.algorithm, 12), rtol=1e-9)
+
+
+def test_dp_admm_and_fedspd_dp_by_rule_move_like_gradient_descent_where_clients_are_alike() -> None:
+    """With one gradient for all clients, a round moves the mean of their models by 1/(rho + inverse step)."""
+    public = PublicNumbers(60, 2, 3, 1.0, 1e-5)
+    for method in ("dp-admm", "fedspd-dp"):
+        algorithm: Any = choose(public, method).algorithm
+        inverse = 0.25 if method == "dp-admm" else algorithm.gamma
+        step = 1 / (algorithm.rho + inverse)
+        rng = np.random.default_rng(1)
+        one = rng.normal(size=(30, 3))
+        one /= np.linalg.norm(one, axis=1, keepdims=True) * (1 + 1e-9)
+        both, y = np.vstack([one, one]), np.tile(np.sign(one[:, 0]), 2)
+        federation = sv.Federation.from_arrays(both, y, np.repeat([0, 1], 30), row_bound=1.0)
+        goal = sv.Objective(sv.Logistic(), scale="records")
+        options: dict[str, Any] = {"privacy": sv.NoPrivacy(), "seed": 0, "engine": "numpy"}
+        model = sv.train(algorithm, federation, goal, rounds=1, **options).model
+        expected = sv.train(DPSGD(step=step), federation, goal, rounds=1, **options).model
+        # FedSPD-DP's x_0 is the extrapolated 2 x' − x
+        np.testing.assert_allclose(model, expected * (2 if method == "fedspd-dp" else 1), rtol=1e-9)
+
+
+def test_a_wider_spread_of_sizes_takes_shorter_steps() -> None:
+    """gamma must exceed half the smoothness of the largest client."""
+    algorithm: Any = choose(replace(ADULT, largest=2000), "fedspd-dp").algorithm
+    assert algorithm.gamma == pytest.approx(0.25 * 2000 / 400 / 2)
+
+
+def test_at_most_the_rounds_that_are_allowed() -> None:
+    assert choose(ADULT, most=7).rounds == 7
+    assert isinstance(choose(with_noise(1e-6), most=20).algorithm, NoisyGD)
+    assert isinstance(choose(with_noise(1e-6), most=21).algorithm, MomentsThenGradients)
+
+
+def test_what_no_rule_is_for_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="unknown method"):
+        choose(ADULT, "admm-sharing")
+    with pytest.raises(InvalidInput, match="two classes"):
+        replace(ADULT, loss=Softmax(3), base_rate=0.2)
+    with pytest.raises(InvalidInput, match=r"base_rate must lie in \(0, 1\)"):
+        replace(ADULT, base_rate=1.0)
+
+
+@pytest.mark.parametrize("loss", [Softmax(3), Squared()], ids=lambda loss: loss.name)
+def test_other_losses_are_learnt_by_rule(loss: Loss) -> None:
+    """Near what is possible without noise, where the budget is large."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 5))
+    X /= np.linalg.norm(X, axis=1, keepdims=True) * (1 + 1e-9)
+    scores = X @ rng.normal(size=(5, loss.outputs))
+    y = scores.argmax(axis=1) if loss.classification else scores[:, 0] / np.abs(scores).max()
+    federation = sv.Federation.from_arrays(X, y, np.arange(6000) % 3, row_bound=1.0)
+    goal = sv.Objective(loss, sv.L2(1e-6), scale="records")
+    result = sv.train("auto", federation, goal, privacy=sv.Proven(3.0, 1e-5), seed=0)
+    predicted = result.predict(X)
+    quality = (predicted == y).mean() if loss.classification else 1 - np.var(predicted - y) / np.var(y)
+    assert quality > 0.9
+    assert result.config["choice"]["rule"] == "auto"
+    assert result.guarantee.epsilon == pytest.approx(3.0, rel=1e-6)
+
+
+def test_the_library_has_the_rules_as_a_name() -> None:
+    assert sv.rules is rules
