@@ -5,9 +5,16 @@ starts inherit them. Threads that wait for each other while all cores are busy t
 tests of threads of our own say themselves how many they want (`numba.set_num_threads`).
 """
 
+import gc
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays to the end: the collector of garbage need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
