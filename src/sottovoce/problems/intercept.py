@@ -49,7 +49,7 @@ class WithIntercept(Penalty):
         require(once, "WithIntercept", "penalty must be one without an intercept, which would be named twice")
 
     @derived
-    def name(self) -> str:  # by which a table names it
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # by which a table names it
         return self.penalty.name
 
     @derived
