@@ -221,7 +221,7 @@ def test_the_example_is_the_face_of_the_library() -> None:
     example = load(ROOT / "examples" / "adult.toml")
     assert isinstance(example.task.algorithm, sv.DPADMM)
     assert example.task.privacy == sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0)
-    assert example.task.objective == sv.Objective(sv.Logistic(), penalty=sv.L2(1e-6), scale="mean")
+    assert example.task.objective == sv.Objective(sv.Logistic(), sv.L2(1e-6), scale="mean", fit_intercept=True)
     assert example.settings.name == "adult"
     federation, test = rows_of(example.data()), example.data().test
     assert (federation.n, federation.X.shape, set(federation.sizes)) == (100, (40_000, 148), {400})

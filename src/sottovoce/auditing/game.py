@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -19,12 +19,12 @@ from sottovoce.core import round as loop
 from sottovoce.core.contract import Asks, Method
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.toml import Json
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import local_clients
-from sottovoce.privacy.modes import Proven, ProvenColumns, Published
+from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
@@ -125,7 +125,7 @@ class Game:
 
 
 def worst_case(
-    method: Method, privacy: Any, rounds: int, clients: int = 10, records: int = 10, features: int = 5
+    method: Method, privacy: Promise, rounds: int, clients: int = 10, records: int = 10, features: int = 5
 ) -> Game:
     """The game of a method on the data set that reveals most: one record differs, or all records of a client.
 
@@ -143,21 +143,21 @@ def worst_case(
     if method.layout == "columns":
         if privacy.budget is None:
             return Game(method, columns(), Objective(Logistic(), L2(1.0)), privacy, rounds)
-        return Game(method, worst_columns(privacy, mu=1.0), RIDGE, privacy, rounds)
+        return Game(method, worst_columns(cast(ProvenColumns, privacy), mu=1.0), RIDGE, privacy, rounds)
     whole = privacy.promise == "client"
     length = max(1.0, getattr(privacy, "clip", None) or 1.0) * (LONG if whole else 1.0)
     neighbours = canary(clients, records, features, relation_of(privacy), whole, length)
     return Game(method, neighbours, Objective(Linear(bend=1 / length**2), L2(0.1)), privacy, rounds)
 
 
-def relation_of(privacy: Any) -> Literal["replace-one", "add-remove"]:
+def relation_of(privacy: PrivacyMode) -> Literal["replace-one", "add-remove"]:
     """How neighbours differ. A published method is held to the relation of its paper, which replaces a record."""
     return getattr(privacy, "relation", "replace-one")
 
 
 def columns_promise(epsilon: float, delta: float, unit: Literal["party", "column", "record"]) -> ProvenColumns:
     """The ridge variant for this unit, with bounds that `worst_columns` nearly reaches."""
-    bounds: Json = {"column": {"column_bound": 2.0}, "record": {"row_bound": 0.1, "score_bound": 0.045}}
+    bounds: dict[str, Json] = {"column": {"column_bound": 2.0}, "record": {"row_bound": 0.1, "score_bound": 0.045}}
     return ProvenColumns(epsilon, delta, unit, bound=1.0, **bounds.get(unit, {}))
 
 
@@ -236,9 +236,8 @@ class Player:
         after_round: Callable[[loop.Checkpoint], None] = lambda checkpoint: None,
     ) -> None:
         """Play once as it stands: with the noise of the true code, unless `play` replaced it."""
-        game = self.game
+        game, place = self.game, self.place
         rounds = rounds if rounds and game.evaluate is None else game.rounds  # counts come right after the last round
-        place: Any = self.place
         place.door.intercept = tape or (lambda answer, *made_of: answer)
         if resume is not None:
             place.restore(game.algorithm, resume.clients)
@@ -246,8 +245,8 @@ class Player:
             warnings.simplefilter("ignore", DoesNotContract)  # convergence does not matter here
             played = replace(self.task, rounds=rounds)
             outcome = played.play(place, streams or self.streams, resume, rounds, after_round)
-        if place.layout == "columns" and place.ledger is not None:
-            place.models(outcome.rounds)  # for prediction: one more answer
+        if place.ledger is not None:
+            place.models(outcome.rounds)  # for prediction, where columns are split: one more answer
         if game.evaluate is not None:
             place.evaluate(outcome.model)
 

@@ -13,13 +13,13 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from sottovoce.auditing import verify_charges
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.experiment import run_file, saved, store, whole_files
 from sottovoce.experiment.evaluation import deviation_of
 from sottovoce.experiment.result import Result
@@ -150,7 +150,7 @@ def _why(error: BaseException) -> str:
 
 def _files(path: Path) -> str:
     manifest = whole_files.read_json(path / store.MANIFEST)
-    files: Any = manifest.get("files")
+    files: Json = manifest.get("files") or {}
     fits = manifest.keys() == {"format", "files"} and isinstance(files, dict) and set(_NEEDED) <= files.keys()
     check.require(fits, store.MANIFEST, f"must hold format, and files with at least {', '.join(_NEEDED)}")
     for name, digest in files.items():

@@ -10,7 +10,7 @@ import numpy as np
 from sottovoce.auditing.second_accountant import agree, second_epsilon, tolerance
 from sottovoce.core import check
 from sottovoce.core.contract import Part
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.experiment import run_file
 from sottovoce.experiment.publishable import tested_on_owners
 from sottovoce.experiment.result import Result

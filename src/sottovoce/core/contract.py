@@ -19,11 +19,11 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.participation import Participation
+from sottovoce.core.plain import Json
 from sottovoce.core.questions import Array, Asks, Descent, Penalty, ProxSteps
 from sottovoce.core.questions import Kind as Kind
 from sottovoce.core.questions import Part as Part
 from sottovoce.core.random.streams import Draw
-from sottovoce.core.toml import Json
 
 Mode = Literal["none", "published", "proven"]
 Layout = Literal["rows", "columns"]  # how data are split between their owners

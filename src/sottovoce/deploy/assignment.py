@@ -37,7 +37,7 @@ class Assignment:
 
     @classmethod
     def read(cls, ask: Ask) -> "Assignment":
-        """From a question. Its errors are about the server's own words, so they may be told."""
+        """Read a question. Errors are about what the server wrote, so they may be sent back."""
         try:
             deep = len(ask.task) > LONGEST_TASK or _DEEP.search(ask.task)  # reading such keys takes time without bound
             check.require(not deep, "task", f"must have at most {LONGEST_TASK} characters, and keys of few parts")
@@ -70,7 +70,7 @@ class Assignment:
         return Streams.unpredictable() if self.task.privacy.secret_noise else self.coins
 
     def hold_events(self, size: int, columns: int) -> None:
-        """What the server says an answer is, must be what this client's door makes it; only the noise is its choice."""
+        """Refuse events that are not what this client's door makes of an answer: a server chooses the noise alone."""
         shape = self.task.shape(columns, size)
         size = int(self.task.training_sizes(np.array([size]))[0])
         for part, event in zip(self.task.asks().parts, self.events, strict=False):

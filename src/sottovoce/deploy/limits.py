@@ -17,7 +17,7 @@ from sottovoce.problems.losses import LOSSES
 
 
 class Refused(check.SottovoceError):
-    """Why a client does not answer, in words that may leave it."""
+    """Why a client does not answer, in a text without data that may be sent."""
 
     def __init__(self, code: str, why: str) -> None:
         self.code = code
@@ -157,7 +157,7 @@ class Limits:
 
 
 def _numbers(part: Any) -> Iterator[tuple[str, float]]:
-    """The numbers among the fields of a dataclass, those in lists too; without defaults, which no server chose."""
+    """The numbers in the fields of a dataclass, also those in lists; defaults are left out: no server chose them."""
     for field in fields(part):
         value = getattr(part, field.name)
         if value == field.default:

@@ -41,9 +41,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sottovoce.core import check, codec
+from sottovoce.core.plain import Json
 from sottovoce.core.round import State
 from sottovoce.core.shapes import declared
-from sottovoce.core.toml import Json
 from sottovoce.deploy import held_out, label_holder, wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Limits, Refused
@@ -100,9 +100,9 @@ class Node:
         labels = tables["data"].get("labels")
         if isinstance(labels, list):
             tables["data"]["labels"] = [label_text(label) for label in labels]
-        self._schema, self._schema_digest = schema_of(tables, self.path)
+        self._schema, self._schema_digest, split = schema_of(tables, self.path)
         if self._schema is not None:
-            tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]")
+            tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]", split)
         parts: Json = {
             name: from_table(kind, tables[name], f"{self.path.name}, [{name}]") for name, kind in kinds.items()
         }
@@ -139,7 +139,7 @@ class Node:
         return self._guarded("status", self._status)
 
     def inspect(self) -> Status:
-        """The same for its owner's eyes: what is wrong is raised as it is."""
+        """The same for its owner: errors are raised as they are."""
         self._home()
         with self._locked():
             return self._status()
@@ -160,7 +160,7 @@ class Node:
         check.require(mode & 0o077 == 0, str(self.folder), rule, f"mode {mode:o}", hint)
 
     def _guarded(self, what: str, work: Callable[[], Done]) -> Done | Reply:
-        """Do it under the lock. Of an error nothing leaves but a code and a fixed sentence."""
+        """Do the work under the lock. Of an error only a code and a fixed sentence are sent."""
         try:
             self._home()
             with self._locked():
@@ -197,7 +197,7 @@ class Node:
         return self._new_answer(ask, run, memory, answers)
 
     def _new_answer(self, ask: Ask, run: _Run, memory: Memory, answers: Memory) -> wire.Packed:
-        """Compute, charge, add noise, write down; what is in memory never runs ahead of what is on disk."""
+        """Compute, charge, add noise, write to disk; the state in memory is never newer than the one on disk."""
         down = self._broadcast(ask, run.assignment) if ask.what == wire.ROUND else None
         ledger = self._ledger()
         owners = self._affordable(ask, run.assignment, memory, ledger)
@@ -241,7 +241,7 @@ class Node:
         return self._runs[identity]
 
     def _hold_layout(self, assignment: Assignment) -> None:
-        """Refuse the other kind of federation, and labels that would be shown more than they may be."""
+        """Refuse the other kind of federation, and experiments that show more of the labels than allowed."""
         split, labelled = assignment.split_columns, bool(self._rows.labels)
         why = "its file does not say how its samples are in order with the other parties' (id or same_order)"
         self.limits.allow(not split or self._own.columns, why)
@@ -312,7 +312,7 @@ class Node:
             raise check.BudgetSpent("")
         return exchange.up
 
-    def _last_answer(self, ask: Ask, memory: Memory, clients: Any) -> label_holder.Values:
+    def _last_answer(self, ask: Ask, memory: Memory, clients: LocalClients) -> label_holder.Values:
         """Counts of held-out records, or a party's model for prediction: one more answer, given once."""
         if ask.what == wire.HISTOGRAM:
             return held_out.counted(ask, clients, self.limits)
@@ -360,7 +360,7 @@ class Node:
             yield
 
     def note(self, *lines: str) -> None:
-        """For the owner's eyes, who may look at it in a terminal; a log that cannot be written stops nothing."""
+        """Write to the owner's log, without control characters; a log that cannot be written stops nothing."""
         with suppress(OSError):
             path = self.folder / "node.log"
             if path.exists() and path.stat().st_size > _LARGEST_LOG:
@@ -372,7 +372,7 @@ class Node:
 
 
 def _content(file: Path) -> bytes:
-    """Nothing if it cannot be read: what is wrong with it is said by who reads its tables."""
+    """Its bytes; none if it cannot be read: `read_tables` then says why."""
     try:
         return file.read_bytes()
     except OSError:

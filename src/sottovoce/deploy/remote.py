@@ -35,7 +35,7 @@ class TooFewAnswers(SottovoceError):
 
 
 class Post(Protocol):
-    """Carries questions and brings back what came before the deadline; whoever is missing in it was silent."""
+    """Carries questions and returns the replies that came before the deadline; missing clients were silent."""
 
     def ask(self, asks: Mapping[int, Ask], deadline: float) -> Mapping[int, Reply]: ...
     def statuses(self, wait: float) -> Mapping[int, Status]: ...
@@ -71,12 +71,12 @@ class Remote:
         self._spent = np.zeros(self.n, dtype=bool)
         self.limits = np.full(self.n, np.inf)  # of clients, as they said it last
         self.heard = np.zeros(self.n, dtype=bool)  # who has answered in any round
-        told = {table: columns for table, columns in deployment.tables.items() if table != "clients"}
+        tables = {table: columns for table, columns in deployment.tables.items() if table != "clients"}
         self.engine = engine_for(engine, rows, self.dim)
-        told["run"] = told["run"] | {"engine": self.engine}
+        tables["run"] = tables["run"] | {"engine": self.engine}
         if deployment.schema is not None:
-            told["schema"] = {"digest": deployment.schema.digest()}
-        self._task = to_toml(told)
+            tables["schema"] = {"digest": deployment.schema.digest()}
+        self._task = to_toml(tables)
         self._events = json.dumps([pack_event(event) for event in self.events]) if self.events else ""
 
     def start(self, algorithm: Method) -> None:

@@ -1,12 +1,12 @@
 """The rows of a run file shared out to folders, one for each client, each with a file of its own.
 
-For a try of a deployment on one machine (Flower's simulation), where nobody's data are at stake but one's own.
+To try a deployment on one machine (Flower's simulation), with data of one's own.
 """
 
 from pathlib import Path
 from typing import Any
 
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.run_file import Experiment
 from sottovoce.experiment.tables import Tables, to_toml

@@ -14,8 +14,8 @@ import numpy as np
 
 from sottovoce.core import check, codec, shapes
 from sottovoce.core.codec import Message
+from sottovoce.core.plain import Json
 from sottovoce.core.round import State
-from sottovoce.core.toml import Json
 from sottovoce.experiment.tables import from_table
 from sottovoce.ledger.histories import MOST_CHARACTERS
 
@@ -142,7 +142,7 @@ class Status:
 
 
 def must_be_known(kind: str, format_: object) -> None:
-    """Refuse a message of another format than this library speaks. The first format did not say which it was."""
+    """Refuse a message of a format that this library does not use. Messages of the first format name none."""
     hint = "Install the same version of sottovoce on both sides"
     check.require(format_ == FORMAT, kind, f"must be a message of format {FORMAT}", format_, hint)
 

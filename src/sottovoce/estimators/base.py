@@ -29,6 +29,7 @@ from sottovoce.privacy.guarantee import LABELS_FOUND, Guarantee
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss, Softmax, WeightedLogistic, WeightedSoftmax
+from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2, Penalty
 from sottovoce.problems.schema import Label
 from sottovoce.problems.vertical import VerticalFederation
@@ -68,6 +69,7 @@ class PrivateEstimator(_Declared):
     penalty: Penalty | None = None
     rounds: int | None = None
     fit_intercept: bool = True
+    penalise_intercept: bool = False
     earlier_steps: Literal["unknown", "public"] = "unknown"
     ledgers: str | Path | None = None
     random_state: RandomState = None
@@ -118,6 +120,10 @@ class PrivateEstimator(_Declared):
         penalty = L2(1e-4) if self.penalty is None else self.penalty
         check.of_kind(self._name, "penalty", penalty, Penalty, "L2(1e-4)")
         return penalty
+
+    def _objective(self, loss: Loss) -> Objective:
+        counted = self.fit_intercept and self.penalise_intercept
+        return Objective(loss, self._penalty(), "records", self.fit_intercept, counted)
 
     def _loss(self, classes: int = 2) -> Loss:
         """The loss as an object."""

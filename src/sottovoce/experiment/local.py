@@ -12,13 +12,13 @@ import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, Outcome, State
-from sottovoce.core.toml import Json
 from sottovoce.experiment.evaluation import PrivateEvaluation, evaluations_of
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.charges import Charges, charges_of
+from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.doors import open_door
@@ -134,8 +134,7 @@ class LocalClients:
             return None
         check.require(isinstance(test, tuple) and len(test) == 2, "train", "test must be a pair (X, y)",
                       type(test).__name__)  # fmt: skip
-        X, columns = check.finite_array("test", "X", test[0], ndim=2), federation.X.shape[1]
-        check.require(X.shape[1] == columns, "test", f"X must have the federation's {columns} columns", X.shape[1])
+        X = federation.rows_like_these("test", test[0])
         labels = task.objective.loss.check_labels(test[1])
         check.require(len(labels) == len(X), "test", f"y must have one entry per row of X ({len(X)})", len(labels))
         return X, labels
@@ -163,8 +162,8 @@ class LocalClients:
             return Exchange(None, active)
         everyone = len(asked) == self.n
         takes = active if everyone else active[..., asked]
-        before, told = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
-        after, up = self.door.take_part(self._visit(algorithm, before, told, asked, takes, k))
+        before, broadcast = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
+        after, up = self.door.take_part(self._visit(algorithm, before, broadcast, asked, takes, k))
         if everyone and takes.all():
             self._states = after
             return Exchange(up, active)
@@ -221,9 +220,16 @@ class LocalClients:
         epsilons = self.ledger.epsilons().reshape(-1, self.n).max(axis=0)
         return epsilons, accounting.accountant_name(self.ledger.spent(int(np.argmax(epsilons))), self.delta)
 
+    def models(self, k: int) -> np.ndarray:
+        """The parties' models for prediction after round k, where columns are split; else there are none."""
+        return np.zeros(0)
+
     def charges(self, rounds: int) -> Charges | None:
         """What the ledgers were charged; None where there are none."""
-        return None if self.ledger is None else charges_of(self.ledger, self.door.events, rounds)
+        if self.ledger is None:
+            return None
+        labels = getattr(self, "label_charges", None)
+        return Charges(self.door.events, rounds, *self.ledger.histories(), self.ledger.run, labels)
 
     def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
         """The finished run. Held-out records are counted, and charged, here."""
@@ -275,8 +281,8 @@ class LocalClients:
     def digest(self) -> str:
         """Changes with anything that answers depend on: the task, the noise, the engine and the rows."""
         task, bound = replace(self.task, engine="auto"), self.federation.row_bound
-        told = (task, getattr(self.door, "events", ()), getattr(self.exact, "engine", ""), bound)
-        return hashlib.sha256(stable_text(told).encode() + self.door.key.rows.tobytes()).hexdigest()
+        parts = (task, getattr(self.door, "events", ()), getattr(self.exact, "engine", ""), bound)
+        return hashlib.sha256(stable_text(parts).encode() + self.door.key.rows.tobytes()).hexdigest()
 
     @property
     def delta(self) -> float | None:
@@ -307,12 +313,12 @@ class LocalClients:
             self.ledger.restore(codec.under("ledger.", arrays))
 
     def _visit(
-        self, algorithm: Algorithm, before: State, told: State, local: np.ndarray, active: np.ndarray, k: int
+        self, algorithm: Algorithm, before: State, broadcast: State, local: np.ndarray, active: np.ndarray, k: int
     ) -> Visit:
-        """One round of some clients. What the server said is not theirs to change, so it is sealed."""
-        zeros, arrays = self._sealed_zeros(len(local)), codec.to_arrays(told)
+        """One round of some clients. They must not change the broadcast, so it is sealed."""
+        zeros, arrays = self._sealed_zeros(len(local)), codec.to_arrays(broadcast)
         sealed = {name: Sealed(array) for name, array in arrays.items()}
-        told = type(told)(**{name: part.given for name, part in sealed.items()})
+        broadcast = type(broadcast)(**{name: part.given for name, part in sealed.items()})
         oracle, releases = self.door.open(local, active, k, [zeros, *sealed.values()])
         return Visit(
             before=before,
@@ -321,11 +327,11 @@ class LocalClients:
             oracle=oracle,
             releases=releases,
             zeros=zeros.given,
-            play=lambda states, f, release: algorithm.client(states, told, self._site(local, k, f, release)),
+            play=lambda states, f, release: algorithm.client(states, broadcast, self._site(local, k, f, release)),
             alone=lambda place: self._visit(
                 algorithm,
                 codec.rows(before, np.array([place])),
-                codec.rows(told, np.array([place])),
+                codec.rows(broadcast, np.array([place])),
                 local[place : place + 1],
                 active[..., place : place + 1],
                 k,

@@ -12,9 +12,9 @@ from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, Asks, Layout, Method
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome, Transport, train
-from sottovoce.core.toml import Json
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, VerticalPrivacy
@@ -27,9 +27,10 @@ from sottovoce.rules import AUTO, Chosen, PublicNumbers, Rule
 
 USUAL_ROUNDS = 50  # of a method that is named without constants, where no rule knows better
 Engine = Literal["auto", "numpy", "kernel"]
+MOST_ROUNDS = 10**9
 _OTHER_LAYOUT = {  # of the data: what an algorithm for the other layout is told
     "rows": "is for columns split between parties; give it a VerticalFederation (in a file: [data] split = [66, 57], "
-    "the columns of each party)",
+    "the columns of each party, or [schema.parties])",
     "columns": "is for rows; columns are split here: use ADMMSharing() or FDML()",
 }
 _MODES: dict[Layout, tuple[Any, str]] = {
@@ -110,6 +111,10 @@ class Task:
             return cls(stand_in, objective, privacy, rounds=rounds, **more)
         return cls(stand_in, objective, privacy, rule=rule, **more)
 
+    def __post_init__(self) -> None:
+        check.whole("train", rounds=self.rounds)
+        check.require(self.rounds <= MOST_ROUNDS, "train", f"rounds must be at most {MOST_ROUNDS:,}", self.rounds)
+
     def settled(self, federation: FederatedData) -> "Task":
         """The same task with what follows from public numbers written out: method, weights of records, clip norm."""
         if self.rule is not None:
@@ -184,6 +189,10 @@ class Task:
         weighted = "moments" in self.algorithm.asks().kinds and hasattr(self.objective.loss, "class_weight")
         rule = "makes a quadratic of a loss that bends alike for all classes: no class_weight"
         check.require(not weighted, self.algorithm.name, rule, hint="Use a method that asks for gradients")
+        penalty: Any = self.objective.penalty
+        counted = self.algorithm.layout == "rows" or not self.objective.intercept or penalty.penalised
+        rule = "where columns are split the penalty counts the intercept too: the sensitivity of a fit rests on it"
+        check.require(counted, "train", rule, hint="Give penalise_intercept=True")
         self.algorithm.check(self.objective.penalty)
         self.privacy.check(self.algorithm.asks(), self.objective.penalty)
         if self.evaluate is not None:

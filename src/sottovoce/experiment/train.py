@@ -1,4 +1,4 @@
-"""Training on this machine: `train`, the library's face."""
+"""Training on this machine: `train`, the main function of the library."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,9 +11,9 @@ from sottovoce.core import check
 from sottovoce.core.contract import Layout, Method
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.toml import Json
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.result import Result
@@ -42,11 +42,14 @@ def local_clients(
     check.of_kind("train", "federation", federation, Federation | VerticalFederation,
                   "Federation.from_arrays(X, y, groups)")  # fmt: skip
     task.check(federation.layout)
-    task = task.settled(federation)
+    data = task.objective.on(federation)
+    if data is not federation and isinstance(test, tuple) and len(test) == 2:
+        test = federation.with_ones(federation.rows_like_these("test", test[0])), test[1]
+    task = task.settled(data)
     folder = ledgers if isinstance(ledgers, Path) else None
     ledger = _open_ledgers(task.privacy, federation, streams, ledgers, run)
     try:
-        return CLIENTS[federation.layout].simulated(task, federation, ledger, streams, test, folder)
+        return CLIENTS[federation.layout].simulated(task, data, ledger, streams, test, folder)
     except Exception:
         if ledger is not None:
             ledger.close()

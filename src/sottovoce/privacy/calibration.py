@@ -226,5 +226,7 @@ def column_kind(privacy: "ProvenColumns", shape: AnswerShape | None = None) -> d
     mechanism = "discrete-gaussian" if privacy.on_grid else "gaussian"
     kind: dict[str, Any] = {"mechanism": mechanism, "relation": privacy.counted_relation}
     if privacy.on_grid and shape is not None:
-        kind |= {"sensitivity": 2.0 * GRID_BOUND, "coordinates": max(shape.dim, shape.columns)}
+        longest = max(shape.dim, shape.columns)
+        moved = 2.0 * GRID_BOUND if privacy.variant == "clip" else difference_steps(longest)
+        kind |= {"sensitivity": moved, "coordinates": longest}
     return kind
