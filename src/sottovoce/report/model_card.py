@@ -1,12 +1,13 @@
 """A model card: what a model is for, what it was trained on, what is promised, how good it is, and where it ends."""
 
+import math
 from typing import Any
 
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.result import Result
 from sottovoce.problems.schema import Schema
 from sottovoce.report import words
-from sottovoce.report.numbers import MEASURES
+from sottovoce.report.numbers import MEASURES, METRICS
 from sottovoce.report.tables import markdown_table
 
 _NOT_STATED = "Not stated. Whoever gives this model to others should say what it is for, and what it is not for."
@@ -96,9 +97,14 @@ def _privacy(result: Result) -> list[str]:
 
 
 def _quality(result: Result) -> list[str]:
-    private, history = private_columns(result), result.history
+    private, history, said = private_columns(result), result.history, list[str]()
+    for found in result.evaluations[:1]:  # noisy counts within the budget, so they may be published
+        said += [f"{found.about}:", markdown_table(["measure", "estimate", "95 % interval"], found.lines()).strip()]
     shown = [each for each in MEASURES if each.column in history.columns and each.column not in private]
     if not shown:
-        return ["Nothing that may be published was measured: there were no public test rows."]
-    rows = [[each.words, each.text(float(history[each.column][-1]))] for each in shown]
-    return ["Measured on public test rows:", markdown_table(["measure", "value"], rows).strip()]
+        return said or ["Nothing that may be published was measured: there were no public test rows."]
+    ends = {each: float(history[each.column][-1]) for each in shown}
+    if "test_loss" not in private:
+        ends |= {each: float(result.metrics[each.column][-1]) for each in METRICS if each.column in result.metrics}
+    rows = [[each.words, each.text(value)] for each, value in ends.items() if math.isfinite(value)]
+    return [*said, "Measured on public test rows:", markdown_table(["measure", "value"], rows).strip()]
