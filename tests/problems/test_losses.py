@@ -286,7 +286,12 @@ def test_huge_margins_neither_overflow_nor_warn(loss):
     y = draw_labels(loss, rng, 40)
     margin = 1e4 * np.sign(draw_margins(loss, rng, 40))
     with np.errstate(over="raise", invalid="raise", divide="raise"):
-        results = [loss.value(margin, y), loss.slope(margin, y), loss.second(margin, y), loss.prox(margin, y, 1e-3)]
+        results: list[Any] = [
+            loss.value(margin, y),
+            loss.slope(margin, y),
+            loss.second(margin, y),
+            loss.prox(margin, y, 1e-3),
+        ]
     assert all(np.isfinite(result).all() for result in results)
     weights = loss._of(y) if isinstance(loss, WeightedLogistic | WeightedSoftmax) else 1.0
     if isinstance(loss, Softmax):
