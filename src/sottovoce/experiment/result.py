@@ -125,7 +125,7 @@ class Result:
         `threshold`: the second of two classes where its probability is at least this. None: what the model was
         evaluated with (`Evaluation.threshold`), else 1/2.
         """
-        kept = self.config.get("evaluate", {}).get("threshold", 0.5) if threshold is None else threshold
+        kept = self.threshold if threshold is None else threshold
         loss = self.objective.loss
         if kept == 0.5:
             return loss.predict(scores)
@@ -133,7 +133,7 @@ class Result:
         two = loss.outputs == 1 and has_probabilities(loss)
         rule = "a threshold is a probability of the second of two classes, by a logistic loss"
         check.require(two, "predict", rule, kept, "Leave it out")
-        return np.where(self._calibration * scores >= np.log(kept / (1 - kept)), 1.0, -1.0)
+        return np.where(self.calibration * scores >= np.log(kept / (1 - kept)), 1.0, -1.0)
 
     def predict_proba(self, X: object) -> np.ndarray:
         """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them.
@@ -143,14 +143,19 @@ class Result:
         loss = self.objective.loss
         if not has_probabilities(loss):
             raise InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
-        chances = probabilities(loss, self._calibration * self.scores(X))
+        chances = probabilities(loss, self.calibration * self.scores(X))
         assert chances is not None
         return chances
 
     @property
-    def _calibration(self) -> float:
+    def calibration(self) -> float:
         """The factor for logits with which probabilities are calibrated."""
         return float(self.config.get("choice", {}).get("calibration", 1.0))
+
+    @property
+    def threshold(self) -> float:
+        """From which probability on the second of two classes is predicted: what the model was evaluated with."""
+        return float(self.config.get("evaluate", {}).get("threshold", 0.5))
 
     def effects(self) -> "dict[str, list[Effect]]":
         """By how much a score changes for each column and level, before a row is divided by its length.

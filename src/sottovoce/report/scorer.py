@@ -149,7 +149,7 @@ def predict(rows: Rows) -> dict[str, list[Any]]:
         low, high = MODEL["range"]
         return {"prediction": (low + (found[:, 0] + 1.0) * ((high - low) / 2.0)).tolist()}
     if found.shape[1] == 1:
-        place = (found[:, 0] > 0).astype(int)
+        place = (found[:, 0] >= MODEL["cut"]).astype(int)
         sure = 1.0 / (1.0 + np.exp(-np.abs(found[:, 0])))
         second = np.where(found[:, 0] >= 0, sure, np.exp(-np.abs(found[:, 0])) * sure)
         first = np.where(found[:, 0] >= 0, np.exp(-np.abs(found[:, 0])) * sure, sure)
