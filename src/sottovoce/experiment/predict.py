@@ -3,13 +3,15 @@
 import csv
 import io
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sottovoce.core import check
-from sottovoce.experiment.result import Result
+
+if TYPE_CHECKING:
+    from sottovoce.experiment.result import Result
 
 
-def predictions(result: Result, data: Any) -> dict[str, list[Any]]:
+def predictions(result: "Result", data: Any) -> dict[str, list[Any]]:
     """The label of each new row, and the probabilities of the classes where the loss has them."""
     schema = result.schema
     hint = "Train with a [schema], or use load_result(FOLDER).predict(X) on rows that you have prepared yourself"
@@ -26,7 +28,7 @@ def predictions(result: Result, data: Any) -> dict[str, list[Any]]:
     return columns
 
 
-def coefficients(result: Result) -> dict[str, list[Any]]:
+def coefficients(result: "Result") -> dict[str, list[Any]]:
     """The model by column and level, as columns of a table: see `Result.effects`."""
     listed = [(name, *effect) for name, own in result.effects().items() for effect in own]
     headings = ("score of", "column", "for", "change before a row is divided by its length")

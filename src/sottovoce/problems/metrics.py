@@ -51,7 +51,7 @@ def _of_classes(loss: Loss, scores: Floats, y: Floats) -> Metrics:
         "accuracy": hits.sum(axis=-1) / max(len(y), 1) if len(y) else missing,
         "larger_class": np.broadcast_to(sizes.max() / len(y) if len(y) else np.nan, missing.shape),
         "balanced_accuracy": np.nanmean(recalls, axis=-1) if several else missing,
-        "auc": _auc(scores, labels, classes),
+        "auc": _auc(scores[..., 1] - scores[..., 0] if loss.outputs == 2 else scores, labels, classes),
         "log_loss": missing if chances is None else _mean(loss.value(scores, y)),
         "calibration_error": missing if chances is None else calibration_error(chances, labels),
         "confusion": table.astype(np.float64),
