@@ -17,7 +17,7 @@ from sottovoce.auditing.neighbours import FAR, Neighbours
 from sottovoce.auditing.score import CONFIDENCE
 from sottovoce.core import check
 from sottovoce.experiment.run_file import Experiment
-from sottovoce.experiment.train import train
+from sottovoce.experiment.train import run_task
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
 
@@ -77,15 +77,14 @@ def one_run(
     check.require(per_record, "audit", "canaries are records: use unit = 'record'", privacy.promise)
     begun, loss = time.perf_counter(), task.objective.loss
     planted = plant(federation, loss, canaries, relation_of(privacy) == "add-remove", seed)
-    result = train(
-        **vars(task),
-        federation=planted.federation,
+    result = run_task(
+        task,
+        planted.federation,
         seed=seed,
-        record_every=settings.rounds,
         measure_training=False,
         after_round=lambda checkpoint: progress("training", checkpoint.k, settings.rounds),
     )
-    weights = result.model.reshape(loss.outputs, -1)[:, planted.first :]
+    weights = result.model.reshape(loss.outputs, -1)[:, planted.first : planted.first + canaries]
     order = np.argsort(weights[1] - weights[0] if loss.outputs > 1 else weights[0])
 
     def bound(_: slice, delta: float) -> float:
