@@ -21,7 +21,7 @@ from tests.experiment.test_schema_runs import RUN, SCHEMA, table
 
 WARDS = ("north", "south", "west")
 OF_THE_RUN = RUN.replace("test = 0.25\n", "").replace("delta = 1e-5", 'delta = 1e-5\nnoise = "seeded"')
-OF_THE_RUN = OF_THE_RUN.replace("lam = 0.001", 'lam = 0.001\nscale = "mean"')  # as deployments weigh clients
+OF_THE_RUN = OF_THE_RUN.replace("[objective]\n", '[objective]\nscale = "mean"\n')  # a server does not know all sizes
 OF_THE_RUN = OF_THE_RUN.replace("seed = 3", 'seed = 3\nengine = "numpy"')
 CLIENTS = '[clients]\nnames = ["north", "south", "west"]\nleast = 3\ndeadline = 60\nwait = 60\n'
 

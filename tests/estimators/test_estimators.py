@@ -806,3 +806,30 @@ def test_wrong_parameters_of_split_columns(options: dict[str, Any], message: str
     with pytest.raises(InvalidInput) as error:
         sv.VerticalClassifier(**({"privacy": "none", "rounds": 5} | options)).fit(X, Y)
     assert message in str(error.value)
+
+
+# --------------------------------------------------------------------------------------------- quality on private rows
+
+
+def test_score_privately_says_how_good_the_model_is_on_held_out_records() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, size=(3000, 2))
+    y = np.where(X[:, 0] > X[:, 1], "sick", "well")
+    made = sv.FederatedClassifier(
+        "noisy-gd", epsilon=4.0, delta=1e-5, prepare=sv.PublicScaler((0, 1)), classes=["sick", "well"],
+        earlier_steps="public", evaluate=sv.Evaluation(share=0.2), random_state=0,
+    )  # fmt: skip
+    model = made.fit(X, y, groups=np.arange(3000) % 3)
+    found = model.score_privately()
+    assert found is model.score_privately()  # asked once, at the fit
+    assert found.records == 600
+    accuracy = found.estimates["accuracy"]
+    assert accuracy.low <= model.score(X, y) + 0.05
+    assert accuracy.high - accuracy.low < 0.1
+    assert model.guarantee_.epsilon == pytest.approx(4.0)
+    assert "noisy counts of held-out records" in str(model.guarantee_)
+
+
+def test_score_privately_without_held_out_records_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="Fit again with evaluate=True"):
+        sv.FederatedClassifier().score_privately()

@@ -110,7 +110,13 @@ CASES = [
         "privacy": {"mode": "published", "epsilon": 1.0},
     },
     {"data": SPLIT, "algorithm": {"name": "fdml", "step": 0.2, "batch": 8}, "privacy": {"mode": "none"}},
-    *[{"objective": {"loss": name, **with_options(kind), "scale": "sum"}} for name, kind in LOSSES.items()],
+    *[
+        {"objective": {"loss": name, **with_options(kind), "scale": "sum"}}
+        for name, kind in LOSSES.items()
+        if not name.startswith("weighted")
+    ],
+    {"objective": {"loss": "weighted-logistic", "class_weight": [1.0, 5.0]}},
+    {"objective": {"loss": "weighted-softmax", "classes": 3, "class_weight": [1.0, 5.0, 0.5]}},
     *[{"objective": {"loss": "logistic", "penalty": name, **with_options(kind)}} for name, kind in PENALTIES.items()],
     *[{"participation": {"name": name, **with_options(kind)}} for name, kind in PARTICIPATION.items()],
     *[{"privacy": {"mode": name, **with_options(kind)}} for name, kind in MODES["rows"].items()],

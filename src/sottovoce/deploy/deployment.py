@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.toml import Json
 from sottovoce.deploy.label_holder import blank_labels
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.local import LocalClients
@@ -129,9 +129,9 @@ class Deployment:
         has = task.privacy.mode in algorithm.modes
         check.require(has, file, f"{algorithm.name} has no {task.privacy.mode!r} variant (it has: {known})")
         task.check_method()
-        told = {"clients": plain_fields(clients), **describe_task(task), "run": plain_fields(settings)}
-        told |= {} if schema is None else {"schema": schema.to_tables()}
-        made = cls(clients, task, settings, told, _test_set(clients, task, schema), schema)
+        written = {"clients": plain_fields(clients), **describe_task(task), "run": plain_fields(settings)}
+        written |= {} if schema is None else {"schema": schema.to_tables()}
+        made = cls(clients, task, settings, written, _test_set(clients, task, schema), schema)
         made.stand_in(made.plan(np.full(len(clients.names), 2)))
         return made
 
@@ -144,7 +144,7 @@ class Deployment:
         return self.task.plan(sizes, columns, row_bound=clients.row_bound)
 
     def blank(self) -> Federation | VerticalFederation:
-        """Stands for the federation where only its shape matters: rows, or columns, of zeros."""
+        """A federation of zeros with the same shape, for code that needs only the shape."""
         clients, n = self.clients, len(self.clients.names)
         if clients.split:
             from scipy.sparse import csr_array
@@ -157,7 +157,7 @@ class Deployment:
         return Federation(np.zeros((n, columns)), np.zeros(n), np.arange(n + 1), clients.names, clients.row_bound)
 
     def stand_in(self, events: tuple[Event, ...]) -> LocalClients:
-        """A client without data behind its real door: errors that every client would meet are met here."""
+        """A client without data behind its real door, so that errors of every client show up before the first round."""
         federation: Any = self.blank()
         if federation.layout == "rows":
             labels = blank_labels(self.task.objective.loss, 2)
@@ -175,7 +175,7 @@ class Deployment:
 
 
 def _with_coins(task: Task, settings: Settings, file: str) -> Settings:
-    """Settings with a seed: of the coins that everyone may see. Noise must not follow from one that nobody stated."""
+    """Settings with a seed for the random numbers that everyone may see. Noise may follow from a stated seed only."""
     if settings.seed is not None:
         return settings
     secret = task.privacy.secret_noise or task.privacy.mode == "none"

@@ -10,7 +10,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.clipping import shorten_rows
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.experiment import whole_files
@@ -80,12 +80,12 @@ class Own:
 
     def in_order(self, ids: list[str]) -> tuple[list[int], str]:
         """The rows in the order of their ids' salted hashes, and a digest of all of these, which names the order."""
-        found = hashed("data", ids, len(ids), self.salt)
-        order = sorted(found)
-        return [found[digest] for digest in order], hashlib.sha256(b"".join(order)).hexdigest()
+        row_of = hashed("data", ids, len(ids), self.salt)
+        order = sorted(row_of)
+        return [row_of[digest] for digest in order], hashlib.sha256(b"".join(order)).hexdigest()
 
     def rows(self, folder: Path, name: str, limits: Limits, schema: Schema | None = None) -> OwnRows:
-        """The rows, checked against what their owner says of them: here alone, whatever is asked later."""
+        """The rows, checked once against what their owner says about them."""
         if schema is not None:
             return self._encoded(folder, schema, limits)
         X, texts, ids = self._read(folder)

@@ -1,7 +1,7 @@
 """Linear models over rows of many owners, as scikit-learn estimators."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -15,12 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
 from sottovoce.core.contract import Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.estimators.base import LinearClassifier, PrivateEstimator
 from sottovoce.estimators.preparation import Steps
 from sottovoce.estimators.scalers import Preparation, seed_of
 from sottovoce.estimators.validation import Table, validated, validated_rows
 from sottovoce.experiment.task import Engine, Task
+from sottovoce.experiment.train import evaluation
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
@@ -30,7 +32,7 @@ from sottovoce.problems.federation import Federation, dense
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.schema import Label, Schema
+from sottovoce.problems.schema import Schema
 from sottovoce.rules import AUTO, METHODS, Rule, constant_entry
 
 
@@ -117,7 +119,8 @@ class FederatedLinear(PrivateEstimator):
     def _task(self, federation: Federation, objective: Objective) -> Task:
         """What to train: as given, or as a rule chooses it, from sizes and the budget alone and so at no cost."""
         mode, participation = self._mode(), Everyone() if self.participation is None else self.participation
-        more: dict[str, Any] = {"participation": participation, "engine": self.engine}
+        held = evaluation(getattr(self, "evaluate", None))
+        more: dict[str, Any] = {"participation": participation, "engine": self.engine, "evaluate": held}
         columns = federation.X.shape[1]
         bound, name = self._bound(columns), self.algorithm
         by_rule = isinstance(name, str) and (name == AUTO or (self.rounds is None and name in METHODS))
@@ -254,6 +257,10 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
         each of them warns, on the stderr of the worker.
     engine
         "auto", "numpy" or "kernel".
+    class_weight
+        How much records of each class weigh, before the clip: public numbers, by label or in the order of `classes_`.
+    evaluate
+        Whether, and how (`Evaluation(...)`), owners hold out records to measure the model on: see `score_privately`.
     random_state
         Seed of the noise. The same rows and settings get the same noise; others (such as the folds of a
         cross-validation) get different noise. None: a fresh seed that is not kept. Once the model or a copy of it was
@@ -298,9 +305,11 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     '1 (δ=1e-05) per record, server sees all messages, simulated noise'
     """
 
+    class_weight: Mapping[Any, float] | Sequence[float] | None = None
+    evaluate: Evaluation | bool = False
     base_rate: float | None = None
 
-    _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge")
+    _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge", "weighted-logistic", "weighted-softmax")
 
     def _rule(self, name: str) -> Rule:
         if self.base_rate is None:
@@ -327,14 +336,6 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
             self.coef_ = self.coef_[1:] - self.coef_[:1]
             self.intercept_ = self.intercept_[1:] - self.intercept_[:1]
         return self
-
-    def _stated_classes(self, label: Label | None) -> np.ndarray:
-        """The classes of a schema, in its order."""
-        fits = label is not None and label.range is None and self.classes is None
-        rule = "a schema must state the classes, Label(column, [...]), and classes must be left out"
-        check.require(fits, self._name, rule)
-        assert label is not None
-        return np.array(label.classes)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

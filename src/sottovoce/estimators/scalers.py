@@ -22,7 +22,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.validation import Table, validated_rows
 from sottovoce.ledger.budget import Budget
-from sottovoce.ledger.charges import charges_of
+from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.doors.proven import Ledger
@@ -248,7 +248,7 @@ class PrivateScaler(Counted, _Scaler):
 
     def _guarantee(self, privacy: Proven, ledger: MemoryLedger) -> Guarantee:
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
-        charged = charges_of(ledger, (self._event(privacy),), rounds=1)
+        charged = Charges((self._event(privacy),), 1, *ledger.histories(), ledger.run)
         known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
         return state_guarantee(privacy, "ranges", 1, known)
 

@@ -11,6 +11,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.clipping import shorten_rows
+from sottovoce.core.plain import Json
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.tables import choice, field_names, fit_value, from_table, known_keys, parameters
 from sottovoce.problems import data as datasets
@@ -94,7 +95,7 @@ class Data:
     schema: Schema | None = None
 
 
-def read_schema(tables: Mapping[str, Any], file: str, folder: Path) -> Schema | None:
+def read_schema(tables: Json, file: str, folder: Path) -> Schema | None:
     """[schema]: the schema itself, or file = a TOML file that holds it. Paths start from `folder`."""
     table = tables.get("schema")
     if table is None:
@@ -105,17 +106,15 @@ def read_schema(tables: Mapping[str, Any], file: str, folder: Path) -> Schema | 
     return Schema.from_toml(folder / Path(path).expanduser())
 
 
-def read_source(
-    table: dict[str, Any], where: str, folder: Path, schema: Schema | None = None
-) -> tuple[Source, dict[str, Any], dict[str, Any]]:
+def read_source(table: Json, where: str, folder: Path, schema: Schema | None = None) -> tuple[Source, Json, Json]:
     """[data]: its own keys, the loader's options and the partition's."""
     if table.get("source") == "arrays":
         raise InvalidInput(f"{where}: this run was trained on arrays given in Python; train it again from there")
-    loader: dict[str, Any] = {}
+    loader: Json = {}
     if "name" in table:
         name = choice([info.name for info in datasets.available()], "data set", table, where)
         loader = parameters(getattr(datasets, name), leave_out=(_NOT_DENSE,))
-    sharing: dict[str, Any] = {}
+    sharing: Json = {}
     if "partition" in table:
         kind = choice([*PARTITIONS, OWNER], "partition", table, where, "partition")
         sharing = parameters(PARTITIONS[kind], leave_out=("y", "clients", "seed")) if kind != OWNER else {}
@@ -135,13 +134,13 @@ def read_source(
     return from_table(Source, given, where), split[0], split[1]
 
 
-def _stated_by(schema: Schema, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _stated_by(schema: Schema, given: Json, where: str) -> Json:
     """What a schema says of [data]. Nothing else may be said there: a run that was saved says the same again."""
     check.require("csv" in given, where, "a [schema] goes with csv = a file")
     label = schema.label
     check.require(label is not None, where, "the [schema] must say which column is the label", hint="[schema.label]")
     assert label is not None
-    stated: dict[str, Any] = {"label": label.column, "owner": schema.owner, "labels": list(class_texts(label))}
+    stated: Json = {"label": label.column, "owner": schema.owner, "labels": list(class_texts(label))}
     for key in ("ranges", "row_bound", "shorten", "split"):
         check.require(not given.get(key), where, f"{key} does not go with a [schema], which prepares the rows")
     for key, value in stated.items():
@@ -158,8 +157,8 @@ def class_texts(label: Label) -> tuple[str, ...]:
 def read_rows(
     source: Source,
     loss: Loss,
-    loader_options: Mapping[str, Any],
-    partition_options: Mapping[str, Any],
+    loader_options: Json,
+    partition_options: Json,
     proven: bool,
     file: str,
     schema: Schema | None = None,
@@ -223,7 +222,7 @@ def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
     return Data(replace(parties, bias=schema.bias), test, class_texts(label), schema)
 
 
-def _loaded(source: Source, loss: Loss, options: Mapping[str, Any], schema: Schema | None) -> datasets.Dataset:
+def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) -> datasets.Dataset:
     """A named data set. The config of a run that was saved names its schema: it must be the same one again."""
     loaded = datasets.load(source.name, **options)
     if schema is not None and schema != loaded.schema:
@@ -291,9 +290,7 @@ def _everyone_keeps_rows(owners: np.ndarray, train_rows: np.ndarray) -> None:
         )
 
 
-def _groups(
-    source: Source, partition_options: Mapping[str, Any], y: np.ndarray, owners: np.ndarray | None
-) -> np.ndarray:
+def _groups(source: Source, partition_options: Json, y: np.ndarray, owners: np.ndarray | None) -> np.ndarray:
     if _by_owner(source):
         if owners is None:
             what = f"{source.name or Path(source.csv).name}: rows have no owner of their own"

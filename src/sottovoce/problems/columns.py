@@ -76,7 +76,7 @@ class Columns:
     def check_sizes(self, clients: Integers) -> None:
         """Refuse parties that are too large to fit, by their shapes."""
         for client in clients:
-            self.parties[client].check_size()
+            self.parties[int(client)].check_size()
 
     def predict(self, x: Floats, clients: Integers, rows: Integers | None = None) -> Floats:
         """D_m x_m, (runs?, parties, samples): of all samples, or of those numbered `rows`, (runs?, 1, count)."""

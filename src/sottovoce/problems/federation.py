@@ -4,7 +4,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,7 @@ from sottovoce.core.arrays import AnyArray, Floats, Integers
 from sottovoce.core.check import InvalidInput, Positive
 from sottovoce.core.contract import Layout
 from sottovoce.core.lazy import untyped
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.problems.losses import Loss
 
 _AT_ONCE = 1 << 16  # rows that are rounded together
@@ -373,8 +373,8 @@ def one_kind(column: AnyArray) -> bool:
 
 def _is_itself(entry: object) -> bool:
     """NaN does not equal itself, and comparing pandas' NA with itself gives neither True nor False."""
-    same: object = entry == entry
-    return isinstance(same, bool | np.bool_) and bool(same)
+    same = cast(object, entry == entry)
+    return isinstance(same, bool | np.bool_) and bool(cast(bool, same))
 
 
 def _renumber(present: AnyArray, owner: AnyArray, owners: list[object]) -> AnyArray:

@@ -19,7 +19,7 @@ from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
 from sottovoce.core.check import InvalidInput, WholeOrZero
 from sottovoce.core.contract import Layout
 from sottovoce.core.lazy import untyped
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.problems.federation import FederatedData, Federation, check_names, refuse_huge, with_ones
 from sottovoce.problems.losses import Loss
 
@@ -123,9 +123,8 @@ class VerticalFederation(FederatedData):
             A text that the parties agreed to put in front of identifiers before they hash them.
         """
         who = "VerticalFederation"
-        check.require(
-            isinstance(parts, Sequence) and len(parts) > 0, who, "parts must be a list with one array per party"
-        )
+        listed = _is_list(parts) and len(parts) > 0
+        check.require(listed, who, "parts must be a list with one array per party")
         names = [f"party {m}" for m in range(1, len(parts) + 1)] if names is None else list(names)
         check.require(len(names) == len(parts), who, f"needs one name per party ({len(parts)})", len(names))
         check.whole(who, at_least=0, holder=holder)
@@ -245,11 +244,15 @@ class VerticalFederation(FederatedData):
 
 def cut(X: Matrix, split: Sequence[int]) -> list[Matrix]:
     """Neighbouring columns of X, split[0] of them, then split[1], ..."""
-    whole = isinstance(split, Sequence) and all(map(check.is_whole, split))
+    whole = _is_list(split) and all(map(check.is_whole, split))
     check.require(whole, "split", "must be whole numbers >= 1, one per party")
     check.require(sum(split) == X.shape[1], "split", f"must add up to the {X.shape[1]} columns of X")
     ends = list(itertools.accumulate(split, initial=0))
     return [X[:, a:b] for a, b in itertools.pairwise(ends)]
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence)
 
 
 def joined(parts: Sequence[Matrix]) -> Matrix:
@@ -261,8 +264,8 @@ def joined(parts: Sequence[Matrix]) -> Matrix:
 
 def matrices(who: str, parts: Sequence[Any], widths: Sequence[int]) -> list[Matrix]:
     """One array per party, with rows of the same columns as before: checked."""
-    listed = isinstance(parts, Sequence) and len(parts) == len(widths)
-    got = len(parts) if isinstance(parts, Sequence) else type(parts).__name__
+    listed = _is_list(parts) and len(parts) == len(widths)
+    got = len(parts) if _is_list(parts) else type(parts).__name__
     check.require(listed, who, f"needs a list of {len(widths)} arrays, one per party", got)
     checked = [_matrix(f"party {m + 1}", part) for m, part in enumerate(parts)]
     for m, (part, width) in enumerate(zip(checked, widths, strict=True)):

@@ -7,6 +7,7 @@ from typing import Any
 from sottovoce.core import check
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.whole_files import finite
+from sottovoce.problems.metrics import has_probabilities
 
 _PLACE = 'json.loads("{}")'
 _LINE = 88  # characters of the model's text on one line of the Python file
@@ -32,7 +33,9 @@ def plain_model(result: Result) -> dict[str, Any]:
         "weights": result.model.reshape(loss.outputs, -1).tolist(),
         "classes": list(label.classes),
         "range": None if label.range is None else list(label.range),
-        "probabilities": loss.name in ("logistic", "softmax"),
+        "probabilities": has_probabilities(loss),
+        "calibration": result.calibration,
+        "threshold": result.threshold,
     }
 
 

@@ -60,7 +60,7 @@ class ProvenColumns(PrivacyMode):
         Each label is flipped with probability 1/(1 + exp(label_epsilon)) before training. None: labels are NOT
         protected, and the broadcast shows every one of them.
     noise
-        As in `Proven`; "secure" for variant "clip".
+        As in `Proven`.
 
     Examples
     --------
@@ -104,8 +104,6 @@ class ProvenColumns(PrivacyMode):
             check.require(not needed or value is not None, who, f"{given} needs {name}, {_BOUNDS[name]}")
             rule = f"{given} has no {name}, got {check.shown(value)}"
             check.require(needed or value is None, who, rule, hint="Leave it out")
-        proved = not self.on_grid or self.variant == "clip"
-        check.require(proved, who, "secure noise is offered for variant 'clip'", self.variant)
 
     @property
     def promise(self) -> str:

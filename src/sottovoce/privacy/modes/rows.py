@@ -81,6 +81,8 @@ class Proven(PrivacyMode):
             rule = "delta must be 0 with Laplace noise (it is pure epsilon)"
             check.require(self.delta == 0, "Proven", rule, self.delta)
             check.require(self.unit == "record", "Proven", "Laplace noise is offered for unit 'record' only", self.unit)
+            rule = "Laplace noise is 'seeded' or 'secure'; discrete noise from a seed is Gaussian"
+            check.require(self.noise != "discrete", "Proven", rule, self.noise)
         else:
             check.between("Proven", 0, 1, delta=self.delta)
 
