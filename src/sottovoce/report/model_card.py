@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from sottovoce.experiment.publishable import private_columns
+from sottovoce.experiment.publishable import released
 from sottovoce.experiment.result import Result
 from sottovoce.problems.schema import Schema
 from sottovoce.report import words
-from sottovoce.report.numbers import MEASURES
+from sottovoce.report.numbers import MEASURES, METRICS
 from sottovoce.report.tables import markdown_table
 
 _NOT_STATED = "Not stated. Whoever gives this model to others should say what it is for, and what it is not for."
@@ -96,9 +96,11 @@ def _privacy(result: Result) -> list[str]:
 
 
 def _quality(result: Result) -> list[str]:
-    private, history = private_columns(result), result.history
-    shown = [each for each in MEASURES if each.column in history.columns and each.column not in private]
-    if not shown:
-        return ["Nothing that may be published was measured: there were no public test rows."]
-    rows = [[each.words, each.text(float(history[each.column][-1]))] for each in shown]
-    return ["Measured on public test rows:", markdown_table(["measure", "value"], rows).strip()]
+    public = released(result)
+    ends = {name: values[-1] for name, values in {**public.history.columns, **public.metrics}.items() if len(values)}
+    shown = [[each.words, each.text(float(ends[each.column]))] for each in (*MEASURES, *METRICS) if each.column in ends]
+    said = ["Measured on public test rows:", markdown_table(["measure", "value"], shown).strip()] if shown else []
+    for evaluation in result.evaluations[:1]:
+        rows = [list(line) for line in evaluation.lines()]
+        said += [f"{evaluation.about}.", markdown_table(["measure", "estimate", "95 % interval"], rows).strip()]
+    return said or ["Nothing that may be published was measured: there were no public test rows, and no [evaluate]."]
