@@ -278,7 +278,7 @@ def test_files_and_folders_that_do_not_fit(here: Path) -> None:
     (here / "full" / "x").write_text("x")
     assert_refused(call("run", tiny(here), "--out", "full"), terminal.BAD_INPUT, "not an empty folder")
     assert_refused(call("demo", "--out", "full"), terminal.BAD_INPUT, "not an empty folder")
-    assert_refused(call("run", tiny(here), "--checkpoint-every", "0"), terminal.BAD_INPUT, "seconds must be > 0")
+    assert_refused(call("run", tiny(here), "--checkpoint-every", "0"), terminal.BAD_INPUT, "every must be > 0")
     assert_refused(call("run", tiny(here), "--rounds", "0"), terminal.BAD_INPUT, "rounds must be a whole number >= 1")
     assert {path.name for path in here.iterdir()} == {"file", "full"}
 

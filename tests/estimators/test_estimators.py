@@ -320,7 +320,7 @@ def test_probabilities_are_less_sure_for_the_noise_in_the_model() -> None:
     assert 0 < model.chosen_.calibration < 1
     log_odds = np.log(model.predict_proba(X)[:, 1] / model.predict_proba(X)[:, 0])
     np.testing.assert_allclose(log_odds, model.chosen_.calibration * model.decision_function(X), rtol=1e-9)
-    prepared = np.column_stack([model._steps.apply(X), np.ones(len(X))])
+    prepared = model._steps.apply(X)
     np.testing.assert_allclose(model.result_.predict_proba(prepared), model.predict_proba(X), rtol=1e-12)
 
 

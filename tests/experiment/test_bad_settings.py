@@ -45,8 +45,7 @@ WRONG: dict[str, tuple[Any, str]] = {
         lambda: sv.VerticalFederation.from_columns(X, Y, [1, 1], names=["a\0", "b"]),
         "without control characters",
     ),
-    "owner and clients": (lambda: Source(csv="x.csv", label="y", owner="o", clients=3), "owner says whose each row is"),
-    "owner and partition": (lambda: Source(csv="x.csv", label="y", owner="o", partition="iid"), "Give one of the two"),
+    "owner and clients": (lambda: Source(csv="x.csv", label="y", owner="o", clients=3), "clients follows from the own"),
 }
 
 

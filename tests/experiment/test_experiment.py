@@ -565,7 +565,7 @@ def test_what_a_csv_may_not_hold(tmp_path: Path, bad: dict[int, str], table: dic
 
 ROWS_FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "test too large": ({**DATA, "test": 60}, "split: test must leave at least one of 60 rows on either side, got 60"),
-    "too many clients": ({**DATA, "clients": 46}, "iid: clients must be <= rows = 45"),
+    "too many clients": ({**DATA, "clients": 46, "partition": "iid"}, "iid: clients must be <= rows = 45"),
     "no clients": ({**DATA, "partition": "iid"}, "partition 'iid' needs clients"),
     "encoding": ({"name": "adult", "encoding": "one-hit", "clients": 2}, "adult: unknown encoding 'one-hit'. Did you"),
 }
@@ -606,7 +606,7 @@ def test_an_owner_without_training_rows_is_not_dropped_in_silence(tmp_path: Path
     words = f"tiny.toml, [data]: test takes all rows of owner 'lonely', who would have none to train on. {way_out}"
     with pytest.raises(InvalidInput, match=re.escape(words)):
         load(write_toml(tmp_path)).data()
-    assert load(write_toml(tmp_path, data={**DATA, "clients": 2})).data().federation.n == 2
+    assert load(write_toml(tmp_path, data={**DATA, "clients": 2, "partition": "iid"})).data().federation.n == 2
     kept = load(write_toml(tmp_path, data={**DATA, "seed": _seed_that_keeps(int(aside[0]))})).data()
     assert "lonely" in kept.federation.names
 
@@ -770,8 +770,8 @@ def test_rows_prepared_otherwise_get_other_noise(folder: Path) -> None:
         {"ranges": wide, "labels": ["no", "yes"], "row_bound": 1.4, "shorten": True},
         {"ranges": wide, "labels": ["no", "yes"], "row_bound": 1.5},
         {"ranges": wide, "labels": ["no", "yes"], "row_bound": 1.5000001},
-        {"ranges": wide, "labels": ["no", "yes"], "clients": 3},
-        {"ranges": wide, "labels": ["no", "yes"], "clients": 3, "seed": 1},
+        {"ranges": wide, "labels": ["no", "yes"], "clients": 3, "partition": "iid"},
+        {"ranges": wide, "labels": ["no", "yes"], "clients": 3, "partition": "iid", "seed": 1},
         {"ranges": wide, "labels": ["no", "yes"], "test": 0.1},
     )
     runs = [load(write_toml(folder, data={**plain, **each}), rounds=1).train().model for each in told]

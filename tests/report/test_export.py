@@ -98,6 +98,18 @@ def test_the_python_file_predicts_what_the_run_predicts(tmp_path: Path, loss: An
         assert len(set(expected["prediction"])) == 2
 
 
+def test_a_threshold_and_a_calibration_go_along(tmp_path: Path) -> None:
+    result, path = result_of(EVERY_KIND), tmp_path / "new.csv"
+    pd.DataFrame(ODD).to_csv(path, index=False)
+    more = {"evaluate": {"threshold": 0.9}, "choice": {"calibration": 0.25}}
+    moved = replace(result, config=result.config | more)
+    expected, found = predictions(moved, path), scored(tmp_path, moved, path)
+    assert expected != predictions(result, path)
+    assert found["prediction"] == expected["prediction"]
+    chances = np.array(found["probability of yes"], dtype=float)
+    np.testing.assert_allclose(chances, expected["probability of yes"], rtol=0, atol=1e-12)
+
+
 def test_a_whole_data_set_is_scored_alike(tmp_path: Path) -> None:
     raw = datasets.heart("raw")
     pd.DataFrame(raw.X, columns=list(raw.feature_names)).to_csv(tmp_path / "new.csv", index=False)

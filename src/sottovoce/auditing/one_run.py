@@ -84,7 +84,7 @@ def one_run(
         measure_training=False,
         after_round=lambda checkpoint: progress("training", checkpoint.k, settings.rounds),
     )
-    weights = result.model.reshape(loss.outputs, -1)[:, planted.first :]
+    weights = result.model.reshape(loss.outputs, -1)[:, planted.first : planted.first + canaries]
     order = np.argsort(weights[1] - weights[0] if loss.outputs > 1 else weights[0])
 
     def bound(_: slice, delta: float) -> float:

@@ -65,10 +65,9 @@ class Source:
         check.whole("data", at_least=0, seed=self.seed)
         if self.clients is not None:
             check.whole("data", clients=self.clients)
-        if self.owner and not self.split:
-            drawn = self.clients is not None or self.partition not in ("", OWNER)
-            rule = "owner says whose each row is, and clients (or partition) would share them out again"
-            check.require(not drawn, "data", rule, hint="Give one of the two")
+        if self.owner and not self.partition:
+            rule = "clients follows from the owners; leave it out, or name a partition that shares the rows out again"
+            check.require(self.clients is None, "data", rule, self.clients)
         if self.partition == OWNER:
             check.require(self.clients is None, "data", "clients follows from the owners; leave it out", self.clients)
         if self.row_bound is not None:

@@ -41,34 +41,17 @@ class WithIntercept(Penalty):
     penalised: bool = False
     rests_on: ClassVar[tuple[str, ...]] = ("penalty",)
 
+    name = derived(lambda self: self.penalty.name)  # by which a table names it
+    separable = derived(lambda self: self.penalty.separable)
+    finite = derived(lambda self: self.penalty.finite)
+    strong = derived(lambda self: self.penalty.strong if self.penalised else 0.0)
+    curvature = derived(lambda self: self.penalty.curvature)
+    steepest = derived(lambda self: self.penalty.steepest)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         once = not isinstance(self.penalty, WithIntercept)
         require(once, "WithIntercept", "penalty must be one without an intercept, which would be named twice")
-
-    @derived
-    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # by which a table names it
-        return self.penalty.name
-
-    @derived
-    def separable(self) -> bool:
-        return self.penalty.separable
-
-    @derived
-    def finite(self) -> bool:
-        return self.penalty.finite
-
-    @derived
-    def strong(self) -> float:
-        return self.penalty.strong if self.penalised else 0.0
-
-    @derived
-    def curvature(self) -> float:
-        return self.penalty.curvature
-
-    @derived
-    def steepest(self) -> float:
-        return self.penalty.steepest
 
     def value(self, w: Floats) -> Floats:
         return self.penalty.value(w[..., self._paying(w)])

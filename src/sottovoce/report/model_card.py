@@ -1,9 +1,8 @@
 """A model card: what a model is for, what it was trained on, what is promised, how good it is, and where it ends."""
 
-import math
 from typing import Any
 
-from sottovoce.experiment.publishable import private_columns
+from sottovoce.experiment.publishable import released
 from sottovoce.experiment.result import Result
 from sottovoce.problems.schema import Schema
 from sottovoce.report import words
@@ -97,14 +96,11 @@ def _privacy(result: Result) -> list[str]:
 
 
 def _quality(result: Result) -> list[str]:
-    private, history, said = private_columns(result), result.history, list[str]()
-    for found in result.evaluations[:1]:  # noisy counts within the budget, so they may be published
-        said += [f"{found.about}:", markdown_table(["measure", "estimate", "95 % interval"], found.lines()).strip()]
-    shown = [each for each in MEASURES if each.column in history.columns and each.column not in private]
-    if not shown:
-        return said or ["Nothing that may be published was measured: there were no public test rows."]
-    ends = {each: float(history[each.column][-1]) for each in shown}
-    if "test_loss" not in private:
-        ends |= {each: float(result.metrics[each.column][-1]) for each in METRICS if each.column in result.metrics}
-    rows = [[each.words, each.text(value)] for each, value in ends.items() if math.isfinite(value)]
-    return [*said, "Measured on public test rows:", markdown_table(["measure", "value"], rows).strip()]
+    public = released(result)
+    ends = {name: values[-1] for name, values in {**public.history.columns, **public.metrics}.items() if len(values)}
+    shown = [[each.words, each.text(float(ends[each.column]))] for each in (*MEASURES, *METRICS) if each.column in ends]
+    said = ["Measured on public test rows:", markdown_table(["measure", "value"], shown).strip()] if shown else []
+    for evaluation in result.evaluations[:1]:
+        rows = [list(line) for line in evaluation.lines()]
+        said += [f"{evaluation.about}.", markdown_table(["measure", "estimate", "95 % interval"], rows).strip()]
+    return said or ["Nothing that may be published was measured: there were no public test rows, and no [evaluate]."]
