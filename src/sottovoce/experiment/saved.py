@@ -85,6 +85,7 @@ def load_parts(path: Path) -> dict[str, Any]:
     check.require(fits, str(path / MODEL), "must hold float64 numbers, (dim,) or (runs, dim)", weights.shape)
     return {
         "model": weights,
+        "standard_errors": arrays.get("standard_errors"),
         "history": _read_history(path / HISTORY),
         "guarantee": guarantee,
         "rounds": rounds,
