@@ -23,7 +23,7 @@ def classifier(**options: object) -> sv.FederatedClassifier:
 
 
 def test_a_table_as_it_is(tmp_path: Path) -> None:
-    frame, new = table(), table(100, seed=1)
+    frame, new = table(), table(2000, seed=1)
     model = classifier().fit(frame)
     assert model.classes_.tolist() == ["healthy", "sick"]
     assert model.score(new, new["ill"]) > 0.8

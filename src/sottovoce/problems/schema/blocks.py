@@ -27,8 +27,7 @@ def scaled_block(entries: np.ndarray, low: float, high: float, knots: int, missi
         hats = np.maximum(0.0, 1.0 - np.abs(place[:, None] - np.arange(knots)))
         blocks.append((hats - 1.0 / knots) * _WEIGHT_OF_HATS)
     if missing:
-        # 0 where the value is there: most are, and a column of -1 would make every row longer and its signal weaker.
-        blocks.append(np.where(gaps, 1.0, 0.0)[:, None])
+        blocks.append(np.where(gaps, 1.0, -1.0)[:, None])
     return np.hstack(blocks)
 
 

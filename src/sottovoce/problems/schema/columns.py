@@ -6,7 +6,7 @@ Every kind turns the entries of its own column into a block of numbers, entry by
 - `knots` = k adds k hat functions on the range, less 1/k, at half weight: with them a model can bend;
 - a category with k levels becomes k columns, 1 in the column of its level and 0 in the others, less 1/k. A level that
   is not in the list becomes zeros;
-- a missing number becomes the middle of the range, and has a column of its own (1 where missing, else 0) if `missing`
+- a missing number becomes the middle of the range, and has a column of its own (+1 where missing, else -1) if `missing`
   is stated; a missing category is a level of its own if `missing` is stated, and zeros if not.
 """
 
@@ -113,8 +113,8 @@ class Number(Column):
     >>> import sottovoce as sv
     >>> schema = sv.Schema(age=sv.Number(0, 100, missing=True))
     >>> (2 * schema.transform({"age": [100, 25, None]})).round(2)  # scaled, whether missing, bias
-    array([[ 1.41,  0.  ,  1.41],
-           [-0.89,  0.  ,  1.79],
+    array([[ 1.15, -1.15,  1.15],
+           [-0.67, -1.33,  1.33],
            [ 0.  ,  1.41,  1.41]])
     """
 

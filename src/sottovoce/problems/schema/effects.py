@@ -47,7 +47,7 @@ def _of_column(column: Column, weights: np.ndarray, names: list[str], name: str)
     knots = weights[1 : 1 + column.knots]
     bends = list(zip(whats[1:], (knots - knots.mean()) / 2.0 if column.knots else knots, strict=False))
     place = 1 + column.knots
-    gap = [("missing, next to known", weights[place])] if column.missing else []
+    gap = [("missing, next to known", 2.0 * weights[place])] if column.missing else []
     place += len(gap)
     rest = []
     for count in _lengths(column):

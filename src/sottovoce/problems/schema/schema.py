@@ -22,7 +22,7 @@ from sottovoce.problems.schema.values import canonical, to_arrow
 
 BIAS = "(bias)"
 BUNDLED = ("adult", "heart", "a9a")
-_ENCODING = "sottovoce encoding 2"  # part of the digest: another encoding of the same columns is another schema
+_ENCODING = "sottovoce encoding 1"  # part of the digest: another encoding of the same columns is another schema
 _ALWAYS_MISSING = frozenset(("", "nan", "NaN", "NAN"))
 _CHUNK = 2048  # rows that are encoded at a time, so that the numbers stay in cache
 
