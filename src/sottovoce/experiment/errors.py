@@ -20,6 +20,7 @@ def standard_errors(
     They are known for Gaussian noise on all records, everyone in every round, and one kind of question.
     """
     privacy, parts, loss = task.privacy, task.algorithm.asks().parts, task.objective.loss
+    sizes = task.training_sizes(sizes)
     plain = isinstance(privacy, Proven) and privacy.mechanism == "gaussian" and isinstance(task.participation, Everyone)
     if not plain or len(parts) != 1 or parts[0].batch or not events or row_bound is None:
         return None
