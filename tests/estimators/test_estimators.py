@@ -294,7 +294,8 @@ def test_auto_is_the_default_and_asks_for_at_most_the_stated_rounds() -> None:
 
 def test_a_method_that_is_named_alone_gets_its_constants_by_rule() -> None:
     options: dict[str, Any] = QUICK | {"prepare": RowClipper(2.0)}
-    ruled = sv.FederatedClassifier("dp-sgd", **(options | {"rounds": None})).fit(X, Y, groups=OWNER)
+    free: dict[str, Any] = options | {"rounds": None}
+    ruled = sv.FederatedClassifier("dp-sgd", **free).fit(X, Y, groups=OWNER)
     assert ruled.chosen_ is not None
     assert ruled.algorithm_ == choose(PublicNumbers(400, 3, 4, 1.0, 1e-4, row_bound=np.sqrt(5)), "dp-sgd").algorithm
     stated = sv.FederatedClassifier("dp-sgd", **options).fit(X, Y, groups=OWNER)
@@ -320,8 +321,8 @@ def test_probabilities_are_less_sure_for_the_noise_in_the_model() -> None:
     assert 0 < model.chosen_.calibration < 1
     log_odds = np.log(model.predict_proba(X)[:, 1] / model.predict_proba(X)[:, 0])
     np.testing.assert_allclose(log_odds, model.chosen_.calibration * model.decision_function(X), rtol=1e-9)
-    prepared = np.column_stack([model._steps.apply(X), np.ones(len(X))])
-    np.testing.assert_allclose(model.result_.predict_proba(prepared), model.predict_proba(X), rtol=1e-12)
+    by_result = model.result_.predict_proba(model._steps.apply(X))
+    np.testing.assert_allclose(by_result, model.predict_proba(X), rtol=1e-12)
 
 
 def test_the_intercept_leans_on_a_public_base_rate_where_noise_exceeds_signal() -> None:
