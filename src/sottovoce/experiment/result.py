@@ -63,6 +63,7 @@ class Result:
     charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
     metrics: Columns = field(default_factory=Columns)  # on test rows: one entry per run
     evaluations: "tuple[PrivateEvaluation, ...]" = ()  # on held-out records: one per run, where that was asked for
+    standard_errors: np.ndarray | None = field(default=None, kw_only=True)  # of the model: see `interval`
     layout: ClassVar[Layout] = "rows"
 
     @property
@@ -94,6 +95,23 @@ class Result:
         """How tables are encoded before the model sees them; None if it was trained without a schema."""
         table = self.config.get("schema")
         return None if table is None else Schema.from_tables(table, "config, [schema]")
+
+    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """For each parameter a range that holds, at this rate, what the same rounds would have given without noise.
+
+        For moments and noisy gradient descent, whose noise has a known law. The range is about noise alone. It does
+        not cover the optimum (early stopping, clipping and the ridge are biased towards zero), nor what other records
+        would have given. For noisy gradient descent it is an upper bound, and so holds more often than stated.
+        """
+        from scipy.stats import norm
+
+        check.between("interval", 0, 1, level=level)
+        errors = self.standard_errors
+        rule = "standard errors are known for moments and noisy-gd, proven Gaussian noise and everyone in every round"
+        check.require(errors is not None, "interval", rule)
+        assert errors is not None
+        reach = float(norm.ppf((1 + level) / 2)) * errors
+        return self.model - reach, self.model + reach
 
     def scores(self, X: object) -> np.ndarray:
         """Margins of new rows: (runs?, rows), or with one column per class for softmax."""
