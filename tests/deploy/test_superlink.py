@@ -108,7 +108,7 @@ def test_large_requests_are_read_a_few_at_a_time() -> None:
     async def all_at_once(path: str) -> None:
         guarded = fleet_only(app, FLEET)
         scope = {"type": "http", "server": ("", FLEET), "path": path, "method": "POST", "headers": [LENGTH]}
-        await asyncio.gather(*(guarded(scope, receive, None) for _ in range(50)))
+        await asyncio.gather(*(guarded(scope, receive, None) for _ in range(50)))  # type: ignore[arg-type]
 
     asyncio.run(all_at_once("/v1/fleet/push-object"))
     assert (most, answered) == (superlink.PIECES, 50)
