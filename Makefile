@@ -23,10 +23,11 @@ test: $(VENV)/.test-ready $(if $(TORCH),$(VENV)/.torch-ready) $(if $(MACHINES),$
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	SOTTOVOCE_MACHINES=$(MACHINES) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	SOTTOVOCE_MACHINES=$(MACHINES) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 # Resumes where it stopped; the table is docs/speed.md. Peers get environments of their own (about 6 GB).
-bench: $(VENV)/.demo-ready
+bench: $(VENV)/.test-ready
+	$(BIN)/python -m pytest -m clock
 	$(BIN)/python -m benchmarks
 
 # Plants a hundred privacy bugs, one at a time: which test and which audit catch each? The table is docs/mutants.md.

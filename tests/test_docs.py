@@ -151,7 +151,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.xdist_group("docs")
 def test_every_page_is_there(site: Path) -> None:
     for page in PAGES[1:]:
         assert (site / f"{page.stem}.html").is_file(), page.name
@@ -164,7 +163,6 @@ def test_every_page_is_there(site: Path) -> None:
         assert (site / "gallery" / figure).read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.xdist_group("docs")
 def test_the_papers_equations_lead_to_lines(site: Path) -> None:
     shown = html.unescape(re.sub(r"<[^>]*>", "", (site / "papers.html").read_text(encoding="utf-8")))
     for name in ("dp_admm", "fedspd_dp", "fed_plt", "fedepm", "admm_sharing"):
@@ -174,7 +172,6 @@ def test_the_papers_equations_lead_to_lines(site: Path) -> None:
         assert all(re.search(r"  # .*(\(\d+[a-e]?\)|line|Prop|Theorem|Lemma)", lines[n - 1]) for n in numbers)
 
 
-@pytest.mark.xdist_group("docs")
 def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
     loads = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=[\"']?(?:https?:)?//[^\"'\s>]*")
     for page in site.rglob("*.html"):

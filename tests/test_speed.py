@@ -1,11 +1,10 @@
-"""A tenfold slip is caught here. Ratios of CPU times only, of tasks in turn, with wide margins; see docs/speed.md.
+"""Ratios of CPU times, of tasks in turn, with wide margins; see docs/speed.md. `make bench` begins with them.
 
+`make test` leaves them out, because no test of it may depend on a clock: it counts work instead (`test_work.py`).
 Each ratio is of the quickest turns: other work on the machine only ever lengthens a turn. A ratio that is too large is
 measured again with more turns before it counts.
 """
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.problems.rows import Rows
 from tests.local import assemble
 
-pytestmark = pytest.mark.xdist_group("speed")
+pytestmark = pytest.mark.clock
 
 
 def slip(task: Callable[[], Any], against: Callable[[], Any], most: float) -> float:
@@ -115,9 +114,3 @@ def test_many_runs_at_once_beat_a_loop_over_seeds() -> None:
         slip(lambda: play(0, many), lambda: [play(seed) for seed in range(some)], many / some / gain)
         < many / some / gain
     )
-
-
-def test_import_loads_numpy_alone() -> None:
-    heavy = ("scipy", "numba", "sklearn", "matplotlib", "dp_accounting", "opendp", "pyarrow", "rich", "flwr", "torch")
-    check = f"import sys, sottovoce; print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.check_output([sys.executable, "-c", check], text=True).strip() == "[]"

@@ -11,14 +11,14 @@ from hypothesis.extra.numpy import arrays
 
 from sottovoce.core import clipping
 from sottovoce.privacy import discrete_noise as mechanisms
+from tests.exact import exact_size
 
 SMALLEST = 5e-324
 
 
 def within(vector: np.ndarray, bound: float | Fraction, norm: int) -> bool:
     """Whether the exact norm of these floating-point numbers is at most `bound`."""
-    exact = [abs(Fraction(float(entry))) for entry in vector]
-    return sum(exact) <= bound if norm == 1 else sum(entry * entry for entry in exact) <= Fraction(bound) ** 2
+    return exact_size(vector, norm) <= Fraction(bound) ** norm
 
 
 def adversarial(count: int) -> list[np.ndarray]:

@@ -59,7 +59,6 @@ from tests.deployments import (
     write_parties,
 )
 
-pytestmark = pytest.mark.xdist_group("flower")  # one worker: the processes are shared
 SOTTOVOCE = [str(Path(sys.executable).with_name("sottovoce"))]
 LONG = 600.0  # seconds after which something hangs, on a busy machine too
 

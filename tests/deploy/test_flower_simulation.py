@@ -16,7 +16,6 @@ from tests.deploy.test_flower import LONG, SOTTOVOCE, answers, end_all, free_por
 from tests.deploy.test_superlink_process import listening
 from tests.deployments import charged
 
-pytestmark = pytest.mark.xdist_group("flower")
 RUN = """
 [data]
 name = "adult"

@@ -15,7 +15,6 @@ pytest.importorskip("flwr", reason="needs the extra 'flower'")
 from sottovoce.deploy.flower import superlink
 from tests.deploy.test_flower import Machines, processes_of, talk
 
-pytestmark = pytest.mark.xdist_group("flower")
 NEVER = {"FLWR_INTERNAL_GRPC_CONTROL_API": "1", "FLWR_INTERNAL_GRPC_FLEET_API": "1"}
 
 

@@ -62,7 +62,7 @@ def labelled(loss: Loss, sign: int, number: float) -> float:
 @pytest.mark.parametrize(
     "loss", [Logistic(), Softmax(2), Squared(), Huber(0.5), SmoothedHinge(0.3)], ids=lambda l: l.name
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_no_neighbour_moves_a_gradient_further_than_stated(
     loss: Loss, mechanism: Any, relation: Any, data: st.DataObject

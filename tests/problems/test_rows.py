@@ -16,6 +16,7 @@ from sottovoce.privacy import sensitivity
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.rows import Rows
+from tests.exact import exact_size
 
 LOSSES = [Logistic(), Softmax(4), Squared(), Huber(0.5), SmoothedHinge(0.7)]
 SIZES = [3, 1, 1300, 2, 512, 513, 30, 1]  # clients of one row, of an odd number of rows, and of several chunks
@@ -521,12 +522,6 @@ def test_clip_holds_where_a_reordered_product_overflows(engine: str, features: i
 # ------------------------------------------------------------------------------ bounds of the floating-point result
 
 BAD_POINTS = [0.0, 1.0, -1e-300, 1e150, 1.7e308, np.nan, np.inf]
-
-
-def exact_size(vector: np.ndarray, norm: int) -> Fraction:
-    """The norm (1), or the square of the norm (2), of these floating-point numbers as they are."""
-    entries = [abs(Fraction(float(entry))) for entry in vector]
-    return sum(entries, Fraction()) if norm == 1 else sum((entry * entry for entry in entries), Fraction())
 
 
 def bad_rows(stored: str, features: int) -> np.ndarray:

@@ -368,7 +368,6 @@ LINES = "[...document.querySelectorAll('.scatterlayer .js-line')].map(line => li
 WIDE, PHONE = (1280, 900), (390, 844)
 
 
-@pytest.mark.xdist_group("browser")
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_browser_draws_it(screen: Page, place: Path, size: tuple[int, int], dark: bool) -> None:
@@ -394,7 +393,6 @@ def test_a_browser_draws_it(screen: Page, place: Path, size: tuple[int, int], da
     assert picture.stat().st_size > 20_000  # an empty page of this size has a tenth of that
 
 
-@pytest.mark.xdist_group("browser")
 def test_charts_follow_the_theme(screen: Page, place: Path) -> None:
     path = report.write([place / "one"], place / "theme.html")
     screen.show(path, *WIDE, dark=False)
@@ -405,7 +403,6 @@ def test_charts_follow_the_theme(screen: Page, place: Path) -> None:
     assert (before, after) == ("rgb(0, 114, 178)", "rgb(86, 180, 233)")
 
 
-@pytest.mark.xdist_group("browser")
 def test_hostile_text_does_nothing_in_a_browser(screen: Page, hostile: Path) -> None:
     screen.complaints.clear()
     screen.requests.clear()
@@ -417,7 +414,6 @@ def test_hostile_text_does_nothing_in_a_browser(screen: Page, hostile: Path) -> 
     assert "</script>" in screen.ask("document.querySelector('.legendtext').textContent")
 
 
-@pytest.mark.xdist_group("browser")
 def test_the_browser_would_have_told(screen: Page, tmp_path: Path) -> None:
     """What the tests above rely on: a page that errs, asks or fetches is noticed."""
     path = tmp_path / "bad.html"

@@ -17,7 +17,6 @@ from tests.experiment.test_experiment import tiny_tables, write_csv, write_toml
 
 RUN = tiny_tables()["run"]
 PUBLIC = {"name": "heart", "test": 0.25}  # a data set that everybody has
-pytestmark = pytest.mark.xdist_group("mlflow")
 
 
 @pytest.fixture

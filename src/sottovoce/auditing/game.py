@@ -17,6 +17,7 @@ from sottovoce.auditing.tape import Tape
 from sottovoce.core import check, codec
 from sottovoce.core import round as loop
 from sottovoce.core.contract import Asks, Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
@@ -68,6 +69,8 @@ class Game:
         The (epsilon, delta) that is claimed for the whole run, if not the one that follows from `privacy`.
     batches_known
         Whether the observer knows which records were drawn. No guarantee with random batches covers that case.
+    evaluate
+        How the finished model is measured on held-out records, if it is. The loss must then be for classes.
     tamper
         Called with the clients before they play: how tests put a broken mechanism in place.
     """
@@ -80,24 +83,30 @@ class Game:
     claim: tuple[float, float] | None = None
     batches_known: bool = False
     engine: Engine = "auto"
+    evaluate: Evaluation | None = None
     tamper: Callable[[LocalClients], None] = lambda clients: None
 
     def __post_init__(self) -> None:
         check.whole("audit", rounds=self.rounds)
         promises = self.privacy.mode != "none"
         check.require(promises, "audit", "needs a mode that promises something: published or proven", self.privacy)
-        settled = Task(self.algorithm, self.objective, self.privacy).settled(self.neighbours.first)
+        settled = self.task("auto").settled(self.neighbours.first)
         object.__setattr__(self, "objective", settled.objective)
         object.__setattr__(self, "privacy", settled.privacy)
 
+    def task(self, engine: Engine) -> Task:
+        """What is run, as a task."""
+        whole = (self.algorithm, self.objective, self.privacy, Everyone(), self.rounds)
+        return Task(*whole, engine, self.evaluate)
+
     @property
     def asks(self) -> Asks:
-        return self.algorithm.asks()
+        return self.task("auto").asks()
 
     @property
     def questions(self) -> int:
         """Number of questions to each client in one run."""
-        return sum(part.rounds(self.rounds) * part.answers for part in self.asks.parts)
+        return sum(part.given(self.rounds, self.rounds) for part in self.asks.parts)
 
     @property
     def width(self) -> int:
@@ -184,7 +193,7 @@ class Player:
         engine: Engine = "kernel" if game.engine == "auto" and answers >= KERNEL_PAYS_FROM else game.engine
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", check.PrivacyWarning)  # about a delta that is large for so few records
-            self.task = Task(game.algorithm, game.objective, game.privacy, Everyone(), game.rounds, engine)
+            self.task = game.task(engine)
             self.place = local_clients(self.task, game.neighbours.side(side), self.streams, ledgers=ledgers)
         game.tamper(self.place)
         self.place.measure_training = False
@@ -208,7 +217,14 @@ class Player:
                 hear(codec.to_arrays(down), codec.to_arrays(exchange.up))
             return exchange
 
+        def counting(model: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+            said = type(place).evaluate(place, model)
+            if said is not None:
+                hear({"w": model}, {"counts": said[0]})
+            return said
+
         place.exchange = listening  # pyright: ignore[reportAttributeAccessIssue] (an audit listens in)
+        place.evaluate = counting
         self.run(streams, tape)
 
     def run(
@@ -220,8 +236,8 @@ class Player:
         after_round: Callable[[loop.Checkpoint], None] = lambda checkpoint: None,
     ) -> None:
         """Play once as it stands: with the noise of the true code, unless `play` replaced it."""
-        game, rounds = self.game, rounds or self.game.rounds
-        place = self.place
+        game, place = self.game, self.place
+        rounds = rounds if rounds and game.evaluate is None else game.rounds  # counts come right after the last round
         place.door.intercept = tape or (lambda answer, *made_of: answer)
         if resume is not None:
             place.restore(game.algorithm, resume.clients)
@@ -231,6 +247,8 @@ class Player:
             outcome = played.play(place, streams or self.streams, resume, rounds, after_round)
         if place.ledger is not None:
             place.models(outcome.rounds)  # for prediction, where columns are split: one more answer
+        if game.evaluate is not None:
+            place.evaluate(outcome.model)
 
 
 def in_turns(play: Callable[[int, int], bool], at_once: int, runs: int, progress: Progress) -> tuple[int, bool]:

@@ -54,7 +54,8 @@ def plant(federation: Federation, loss: Loss, canaries: int, blank: bool, seed: 
     X = np.concatenate([np.pad(federation.X, ((0, 0), (0, canaries))), rows])
     groups = np.concatenate([owner, np.arange(canaries) % federation.n])
     planted = Federation.from_arrays(X, np.concatenate([y, labels]), groups)
-    return Planted(replace(planted, names=federation.names, row_bound=federation.row_bound), heads, features)
+    known = {"names": federation.names, "row_bound": federation.row_bound, "bias": federation.bias}
+    return Planted(replace(planted, **known), heads, features)
 
 
 def one_run(

@@ -13,6 +13,7 @@ from sottovoce.auditing import noise as tests
 from sottovoce.auditing.expected import World
 from sottovoce.auditing.finding import Check
 from sottovoce.auditing.game import Game, Player, Progress, columns_promise, silent
+from sottovoce.auditing.held_out import held_out, held_out_game
 from sottovoce.auditing.neighbours import Neighbours
 from sottovoce.auditing.tape import Answer
 from sottovoce.core import check
@@ -36,6 +37,7 @@ PATHS = {
     "ledgers": "owners' ledger files, in a temporary folder",
     "resume": "resuming from a checkpoint",
     "seeds": "the same seed with other settings, and with other rows",
+    "held-out": "counts of held-out records ([evaluate])",
 }
 USUAL = ("plain", "fixed-size")  # the paths that an audit checks by default
 FEW_ROUNDS = 4  # where files are written
@@ -64,7 +66,7 @@ def examine(
         check.one_of("audit", "path", name, PATHS)
         progress("checks", done, len(paths))
         if name in _SPECIAL:
-            checks += _SPECIAL[name](game, seed) if game.privacy.budget is not None else []
+            checks += _SPECIAL[name](game, seed) if _has_path(game, name) else []
             continue
         for label, place in _places(game, name):
             checks += _all_checks(place, label, seed, own_data and name == "plain")
@@ -78,7 +80,7 @@ def paths_of(game: Game) -> list[str]:
 
 def _has_path(game: Game, name: str) -> bool:
     if name in _SPECIAL:
-        return game.privacy.budget is not None
+        return game.privacy.budget is not None and (name != "held-out" or _may_hold_out(game))
     try:
         return bool(_places(game, name))
     except (check.InvalidInput, check.NoGuarantee):
@@ -177,7 +179,8 @@ def _columns(game: Game) -> list[Place]:
     return [
         *((f"columns, {one.unit}", replace(game, privacy=one)) for one in ridge),
         ("columns, clipped", replace(game, privacy=clipped)),
-        ("columns, secure", replace(game, privacy=replace(clipped, noise="secure"))),
+        *((f"columns, {one.unit}, secure", replace(game, privacy=replace(one, noise="secure"))) for one in ridge),
+        ("columns, clipped, secure", replace(game, privacy=replace(clipped, noise="secure"))),
     ]
 
 
@@ -313,4 +316,18 @@ def _uncorrelated(path: str, name: str, one: np.ndarray, other: np.ndarray) -> C
     return basic.judged([replace(outcome, name=name)], path)[0]
 
 
-_SPECIAL: dict[str, Callable[[Game, int], list[Check]]] = {"ledgers": _ledgers, "resume": _resume, "seeds": _seeds}
+def _may_hold_out(game: Game) -> bool:
+    """Whether the method and its promise go with counts of held-out records."""
+    try:
+        held_out_game(game, 0).task("auto").check("rows")
+    except (check.InvalidInput, check.NoGuarantee):
+        return False
+    return not game.privacy.secret_noise
+
+
+_SPECIAL: dict[str, Callable[[Game, int], list[Check]]] = {
+    "ledgers": _ledgers,
+    "resume": _resume,
+    "seeds": _seeds,
+    "held-out": held_out,
+}

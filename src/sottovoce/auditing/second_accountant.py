@@ -249,7 +249,8 @@ def _directed(answers: list[tuple[float, float, int]], delta: float, there: bool
     spreads = [rate * math.sqrt(math.expm1(min(noise**-2, 500))) for rate, noise, _ in answers]
     farthest = [float(_loss(1 + 10 * noise, rate, noise)) for rate, noise, _ in answers]
     deviation = math.sqrt(sum(count * spread**2 for (_, _, count), spread in zip(answers, spreads, strict=True)))
-    reach = 2 * max(farthest) + 15 * deviation + deviation**2
+    certain = sum(count * one for (_, _, count), one in zip(answers, farthest, strict=True))  # no sum is beyond it
+    reach = 2 * max(farthest) + min(15 * deviation + deviation**2, certain)
     size = 2 ** max(12, min(20, math.ceil(math.log2(2 * reach / min(*spreads, 0.08) * 8))))
     step = 2 * reach / size
     transform = np.ones(size // 2 + 1, dtype=complex)

@@ -78,6 +78,7 @@ _ARGUMENTS = {  # kind of answer: names of what is asked, as in `core/contract.p
     "prox-steps": ("start", "spec"),
     "descent": ("start", "spec"),
     "moments": ("kappa", "slope_bound"),
+    "histogram": ("w",),
     "fit": ("target", "rho", "noise"),
     RELEASE: ("u", "noise", "centre"),
     MODEL: ("kept", "local", "k"),

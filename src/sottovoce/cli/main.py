@@ -23,7 +23,7 @@ _EXIT_CODES = """\
 9    verify: what a run folder states does not hold
 130  interrupted"""
 _COMMANDS = (  # modules of this package, in the order of the help
-    *("demo", "run", "report", "verify", "show", "predict", "schema", "compare", "plan", "catalogue", "data"),
+    *("demo", "run", "report", "verify", "show", "predict", "export", "schema", "compare", "plan", "catalogue", "data"),
     *("account", "audit", "app", "certificates", "node", "flower", "reproduce"),
 )
 _EXAMPLES = resources.files("sottovoce.cli").joinpath("examples.txt").read_text(encoding="utf-8")

@@ -99,6 +99,7 @@ class Oracle:
     prox_steps: Callable[[Array, ProxSteps], Array]  # from a public start: noise on the end, not on each gradient
     descent: Callable[[Array, Descent], Array]  # from a public start: full gradients, noise in every step
     moments: Callable[..., Array]  # moments(kappa, slope_bound=inf): first and second moments, see `core/moments.py`
+    histogram: Callable[[Array], Array]  # counts of held-out records at the model w: see `core/histogram.py`
     size: Array  # number of records
     weight: Array  # what one record's loss counts for in f: 1/size (scale "mean") or 1 ("sum")
     noise_std: Array  # standard deviation of the noise on each coordinate of `grad`; 0 where it is exact

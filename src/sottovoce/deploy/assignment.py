@@ -8,6 +8,8 @@ import re
 import tomllib
 from dataclasses import dataclass
 
+import numpy as np
+
 from sottovoce.core import check
 from sottovoce.core.random.streams import Streams
 from sottovoce.deploy import wire
@@ -70,7 +72,8 @@ class Assignment:
     def hold_events(self, size: int, columns: int) -> None:
         """Refuse events that are not what this client's door makes of an answer: a server chooses the noise alone."""
         shape = self.task.shape(columns, size)
-        for part, event in zip(self.task.algorithm.asks().parts, self.events, strict=False):
+        size = int(self.task.training_sizes(np.array([size]))[0])
+        for part, event in zip(self.task.asks().parts, self.events, strict=False):
             if not self.task.privacy.is_answer(event, part, size, self.row_bound, shape):
                 raise Refused(wire.BAD_ASK, "the event is not what an answer in this experiment is")
 
@@ -81,7 +84,7 @@ def _events(text: str, task: Task) -> tuple[Event, ...]:
     if not proven:
         return ()
     listed = json.loads(text)
-    needed = len(task.algorithm.asks().parts) if task.privacy.promise != "client" else 1
+    needed = len(task.asks().parts) if task.privacy.promise != "client" else 1
     fits = isinstance(listed, list) and len(listed) == needed <= _MOST_PARTS
     check.require(fits, "task", f"needs one event for each kind of question ({needed})")
     return tuple(from_table(event_class(one), one, "event") for one in listed)

@@ -111,10 +111,14 @@ class Deployment:
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
         objective = {"scale": "mean"} | tables.get("objective", {})  # how many records there are is not known yet
         given_tables = tables | {"objective": objective, "privacy": privacy | tables.get("privacy", {})}
-        task, settings = build_task(given_tables, file)
+        bias = schema is not None
+        task, settings = build_task(given_tables, file, bias)
         hint = "Take them from the run file that `sottovoce plan` writes"
         concrete = task.rule is None
         check.require(concrete, f"{file}, [algorithm]", "a deployment must state constants and [run] rounds", hint=hint)
+        hint = "Give a [schema], which has one, or give rows a column of ones and leave fit_intercept out"
+        rule = "fit_intercept needs rows with a column for it"
+        check.require(bias or not task.objective.intercept, f"{file}, [objective]", rule, hint=hint)
         one_run = settings.runs == 0 and not settings.ledgers
         check.require(one_run, f"{file}, [run]", "runs and ledgers are for simulations: leave them out")
         settings = _with_coins(task, settings, file)
@@ -182,10 +186,15 @@ def _with_coins(task: Task, settings: Settings, file: str) -> Settings:
 
 def _stated_by(schema: Schema, given: Json, where: str) -> Json:
     """What a schema says of [clients]. Nothing else may be said there."""
-    check.require(not given.get("split"), where, "split does not go with a [schema], which prepares whole rows")
     check.require(schema.label is not None, where, "the [schema] must say which column is the label")
     assert schema.label is not None
     stated: Json = {"columns": schema.width, "row_bound": schema.row_bound}
+    if schema.parties:
+        names = list(schema.parties)
+        stated = {"names": names, "split": [schema.part(name).width for name in names], "holder": names[0]}
+    else:
+        rule = "split does not go with a [schema] without parties, which prepares whole rows"
+        check.require(not given.get("split"), where, rule)
     if given.get("test"):
         stated |= {"label": schema.label.column, "labels": list(class_texts(schema.label))}
     for key, value in stated.items():

@@ -45,9 +45,9 @@ class Memory:
             raise Refused(wire.LATE, f"round {ask.k} is over for this client, which answered round {self.last}")
         return None
 
-    def of_the_model(self) -> "Memory":
-        """Where a party's model for prediction is kept: there is one for an experiment."""
-        return Memory(self._folder / "model", self._identity)
+    def beside(self, what: str) -> "Memory":
+        """Where a party's model for prediction, or counts of held-out records, are kept: once for an experiment."""
+        return Memory(self._folder / what, self._identity)
 
     def begin(self) -> None:
         """Make the folder before the first charge, so that a lost first answer is not taken for a lost memory."""

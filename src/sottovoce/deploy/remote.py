@@ -20,6 +20,7 @@ from sottovoce.core.round import Exchange, State
 from sottovoce.core.shapes import declared, empty
 from sottovoce.deploy import wire
 from sottovoce.deploy.deployment import Deployment
+from sottovoce.deploy.held_out import Finished
 from sottovoce.deploy.label_holder import Prox, Slope, SlopeAt, Values
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.tables import to_toml
@@ -139,6 +140,21 @@ class Remote:
     def metrics(self, model: np.ndarray) -> dict[str, list[Any]]:
         """How good the finished model is on the public test set."""
         return self._blank.metrics(model)
+
+    def evaluate(self, model: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Noisy counts of held-out records at a model (1, dim), and who answered; None if nobody did."""
+        k, width = self._deployment.task.rounds + 1, self._blank.door.held.width
+        asks = {client: self._ask(client, Finished(model), k, wire.HISTOGRAM) for client in range(self.n)}
+        replies = self._post.ask(asks, self._deployment.clients.deadline)
+        counts, answered = np.zeros((self.n, width)), np.zeros(self.n, dtype=bool)
+        for client in asks:
+            reply, values = self._read(replies.get(client), width)
+            if reply.code:
+                log.warning("held-out records: %s: %s", self._deployment.clients.names[client], reply.told())
+            else:
+                counts[client], answered[client] = values[0], True
+        self.heard |= answered
+        return (counts, answered) if answered.any() else None
 
     def models(self, k: int) -> np.ndarray:
         """The parties' models after round k, end to end; of length 0 where one cannot be had for its budget."""

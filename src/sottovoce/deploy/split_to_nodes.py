@@ -36,12 +36,17 @@ def _limits(task: Task) -> Json:
     if task.algorithm.layout == "columns":
         epsilon = getattr(privacy, "label_epsilon", None)
         labels = {"open_labels": True} if epsilon is None else {"label_epsilon": epsilon}
-    return labels | {
-        "epsilon": float(getattr(privacy, "epsilon", 1.0)),
-        "delta": float(getattr(privacy, "delta", 0.0)),
-        "algorithms": [task.algorithm.name],
-        "losses": [task.objective.loss.name],
-        "modes": [privacy.mode],
-        "relations": [relation],
-        "seeded": getattr(privacy, "noise", "") == "seeded",
-    }
+    held = {} if task.evaluate is None else {"held_out": task.evaluate.held_out}
+    return (
+        labels
+        | held
+        | {
+            "epsilon": float(getattr(privacy, "epsilon", 1.0)),
+            "delta": float(getattr(privacy, "delta", 0.0)),
+            "algorithms": [task.algorithm.name],
+            "losses": [task.objective.loss.name],
+            "modes": [privacy.mode],
+            "relations": [relation],
+            "seeded": getattr(privacy, "noise", "") == "seeded",
+        }
+    )

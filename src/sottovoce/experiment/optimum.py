@@ -18,7 +18,8 @@ def optimum(data: FederatedData, objective: Objective, test: tuple[np.ndarray, n
     from scipy.sparse import csr_array
 
     begun = time.perf_counter()
-    federation, loss, penalty = data.as_rows(NAME, "is for rows, not columns"), objective.loss, objective.penalty
+    rows, loss, penalty = data.as_rows(NAME, "is for rows, not columns"), objective.loss, objective.penalty
+    federation = objective.on(rows)
     X, y = csr_array(federation.X), loss.check_labels(federation.y)  # one-hot rows are mostly zeros
     weight = np.repeat(1 / (federation.n * federation.sizes), federation.sizes)  # every client counts the same
 
@@ -31,7 +32,7 @@ def optimum(data: FederatedData, objective: Objective, test: tuple[np.ndarray, n
     solution = minimize(
         value_and_gradient, np.zeros(federation.X.shape[1]), jac=True, method="L-BFGS-B", options=options
     )
-    test_X, test_y = test
+    test_X, test_y = test[0] if federation is rows else rows.with_ones(test[0]), test[1]
     margin = test_X @ solution.x
     return solution.x, {
         "method": NAME,

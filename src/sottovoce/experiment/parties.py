@@ -24,7 +24,7 @@ from sottovoce.privacy.labels import label_event, label_key, label_oracle, rando
 from sottovoce.privacy.noise_key import NoiseKey, parts_digests
 from sottovoce.problems.columns import Columns
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.vertical import Matrix, VerticalFederation, matrices
+from sottovoce.problems.vertical import Matrix, VerticalFederation
 
 if TYPE_CHECKING:
     from sottovoce.experiment.label_flips import LabelFlips
@@ -64,7 +64,7 @@ class LocalParties(LocalClients):
         exact = Columns(bounded(federation.parts, task.privacy), task.objective.penalty)
         key = column_key(task, federation.parts, noise or streams, events)
         who = np.arange(federation.n) if clients is None else clients
-        door = open_door(task.privacy, events, ledger, exact, task.algorithm.asks(), key=key, clients=who)
+        door = open_door(task.privacy, events, ledger, exact, task.asks(), key=key, clients=who)
         made = cls(task, federation, exact, door, streams, ledger, **more)
         made.labels = made.labels or cls.labels_of(federation, task.objective)
         return made
@@ -106,7 +106,7 @@ class LocalParties(LocalClients):
             return None
         pair = isinstance(test, tuple) and len(test) == 2
         check.require(pair, "train", "test must be a pair ([X_1, ..., X_M], y)", type(test).__name__)
-        parts, labels = matrices("test", test[0], federation.widths), task.objective.loss.check_labels(test[1])
+        parts, labels = federation.rows_like_these("test", test[0]), task.objective.loss.check_labels(test[1])
         rows = parts[0].shape[0]
         check.require(len(labels) == rows, "test", f"y must have one entry per row ({rows})", len(labels))
         return parts, labels

@@ -5,7 +5,8 @@
                      ranges = {column = [low, high], ...} for csv;
                      or split = [66, 57], the columns of each party
     [schema]         what is known of a CSV file's columns, or file = "schema.toml": see `problems/schema/toml.py`
-    [objective]      loss (and its options), penalty (and its options), scale ("records" unless stated)
+    [objective]      loss (and its options), penalty (and its options), scale ("records" unless stated),
+                     fit_intercept (true with a schema, else false), penalise_intercept
     [algorithm]      name, and the algorithm's fields; or a name alone, and no rounds in [run]: a rule gives constants
                      and rounds (`rules`). Left out: name = "auto", the method that the rule chooses, for at most as
                      many rounds as are stated; base_rate goes with "auto" and a [schema]
@@ -31,6 +32,7 @@ from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Layout, Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
@@ -43,6 +45,7 @@ from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import run_task
 from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, ProvenColumns, Published
+from sottovoce.problems import data as datasets
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import PENALTIES
@@ -53,7 +56,18 @@ MODES: dict[Layout, dict[str, type[PrivacyMode]]] = {
     "rows": {mode.mode: mode for mode in (Proven, Published, NoPrivacy)},
     "columns": {mode.mode: mode for mode in (ProvenColumns, Published, NoPrivacy)},
 }
-TABLES = ("data", "clients", "schema", "objective", "algorithm", "privacy", "participation", "choice", "run")
+TABLES = (
+    "data",
+    "clients",
+    "schema",
+    "objective",
+    "algorithm",
+    "privacy",
+    "participation",
+    "evaluate",
+    "choice",
+    "run",
+)
 
 
 @dataclass(frozen=True)
@@ -138,8 +152,11 @@ class Experiment:
         prepared = {} if schema is None else {"schema": schema.to_tables()}
         run = toml.plain_fields(self.settings)
         federation = self.data().federation
-        task = replace(self.task.settled(federation), objective=self.task.objective)
-        return toml.describe(task, federation, run["engine"]) | {"data": data, **prepared, "run": run}
+        task = replace(self.task.settled(self.task.objective.on(federation)), objective=self.task.objective)
+        told = toml.describe(task, federation, run["engine"]) | {"data": data, **prepared, "run": run}
+        if schema is not None:  # what is usual differs with a schema
+            told["objective"] = {"fit_intercept": False} | told["objective"]
+        return told
 
     def train(
         self,
@@ -186,7 +203,8 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     check.require("data" in tables, file, "needs a table [data]")
     schema = read_schema(tables, file, folder)
     source = read_source(tables["data"], f"{file}, [data]", folder, schema)
-    task, settings = build_task(tables, file)
+    bias = schema is not None or datasets.has_schema(source[0].name, source[1])
+    task, settings = build_task(tables, file, bias)
     if task.rule is not None and task.rule.base_rate is not None:
         where, hint = f"{file}, [algorithm]", "Give a [schema], whose rows have one"
         check.require(schema is not None, where, "a base_rate needs rows with a constant column", hint=hint)
@@ -195,8 +213,11 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     return Experiment(task, settings, *source, schema, file)
 
 
-def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
-    """What `tables` ask for, whoever holds the rows. `file` is named in errors."""
+def build_task(tables: Tables, file: str, bias: bool = False) -> tuple[Task, Settings]:
+    """What `tables` ask for, whoever holds the rows. `file` is named in errors.
+
+    `bias`: whether rows have a column for the intercept, which is then fitted unless the tables say otherwise.
+    """
     for name in ("objective", "privacy"):
         check.require(name in tables, file, f"needs a table [{name}]")
     where, run = f"{file}, [algorithm]", tables.get("run", {})
@@ -210,10 +231,13 @@ def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
     settings = toml.from_table(Settings, run, f"{file}, [run]")
     stated = settings.rounds > 0 or "rounds" not in run
     check.require(stated, f"{file}, [run]", "rounds must be a whole number >= 1", settings.rounds)
-    objective = build_objective(tables["objective"], f"{file}, [objective]")
+    counted = {"penalise_intercept": True} if layout == "columns" else {}
+    usual = {"fit_intercept": True, **counted} if bias and "fit_intercept" not in tables["objective"] else {}
+    objective = build_objective(usual | tables["objective"], f"{file}, [objective]")
+    evaluate = toml.from_table(Evaluation, tables["evaluate"], f"{file}, [evaluate]") if "evaluate" in tables else None
     if algorithm is None:
         assert rule is not None
-        options: Json = {"participation": participation, "engine": settings.engine}
+        options: Json = {"participation": participation, "engine": settings.engine, "evaluate": evaluate}
         return Task.by_rule(rule, objective, privacy, **options), settings
     check.require(
         settings.rounds > 0, f"{file}, [run]", f"needs rounds, as the constants of {algorithm.name} are given"
@@ -221,8 +245,8 @@ def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
     asks_someone = participation.most(settings.rounds) > 0
     check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
     chosen = toml.from_table(Chosen, tables["choice"], f"{file}, [choice]") if "choice" in tables else None
-    task = Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine, chosen=chosen)
-    return task, settings
+    more: Json = {"chosen": chosen, "evaluate": evaluate}
+    return Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine, **more), settings
 
 
 def _rule(table: Json, run: Json, where: str) -> Rule | None:
@@ -244,7 +268,9 @@ def build_objective(table: Json, where: str) -> Objective:
         )
     loss = LOSSES[toml.choice(LOSSES, "loss", table, where, "loss")]
     penalty = PENALTIES[toml.choice(PENALTIES, "penalty", {"penalty": "none"} | dict(table), where, "penalty")]
-    toml.known_keys(table, ["loss", "penalty", "scale", *toml.field_names(loss), *toml.field_names(penalty)], where)
+    intercept = ("fit_intercept", "penalise_intercept")
+    own_fields = toml.field_names(loss) + toml.field_names(penalty)
+    toml.known_keys(table, ["loss", "penalty", "scale", *intercept, *own_fields], where)
 
     def part(kind: type[Built], name: str) -> Built:
         own = toml.field_names(kind)
@@ -253,7 +279,8 @@ def build_objective(table: Json, where: str) -> Objective:
     scale = toml.fit_value(where, "scale", table.get("scale", "records"), str | float)
     made = part(loss, loss.name), part(penalty, penalty.name)
     with toml.placed_at(where):
-        return Objective(*made, scale)
+        flags = {name: toml.fit_value(where, name, table[name], bool) for name in intercept if name in table}
+        return Objective(*made, scale, **flags)
 
 
 def _must_suit(participation: Participation, n: int, rounds: int) -> None:

@@ -11,6 +11,7 @@ from sottovoce.core.plain import Columns, Json
 from sottovoce.core.random.streams import SERVER, Draw, Streams
 from sottovoce.core.round import Checkpoint, History
 from sottovoce.experiment import store
+from sottovoce.experiment.evaluation import PrivateEvaluation
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.run_file import TABLES, build_objective
 from sottovoce.experiment.tables import Tables, read_tables
@@ -20,6 +21,8 @@ from sottovoce.experiment.whole_files import read_arrays, read_json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import VerticalFederation
 
 
@@ -45,14 +48,25 @@ def load_result(path: str | Path) -> Result:
     parts = load_parts(path)
     config, weights = parts["config"], parts["model"]
     objective = build_objective(config.get("objective", {}), f"{path / store.CONFIG}, [objective]")
-    widths = config.get("data", {}).get("split")
+    widths = _widths(config, objective, str(path / store.CONFIG))
     if not widths:
         return Result(objective=objective, **parts)
-    fits = isinstance(widths, list) and all(isinstance(width, int) and width > 0 for width in widths)
-    check.require(fits, str(path / store.CONFIG), "[data] split must be the numbers of columns of the parties", widths)
     rule = f"must hold {sum(widths)} numbers (or none, if none were released)"
     check.require(weights.shape[-1] in (0, sum(widths)), str(path / store.MODEL), rule, weights.shape)
     return VerticalResult(objective=objective, **parts, widths=tuple(widths))
+
+
+def _widths(config: Tables, objective: Objective, where: str) -> list[int]:
+    """How many columns each party's model has; none where rows are split."""
+    schema = Schema.from_tables(config["schema"], f"{where}, [schema]") if "schema" in config else None
+    if schema is not None:
+        return [schema.part(party).width for party in schema.parties]
+    data = config.get("data", {})
+    widths = data.get("split") or []
+    fits = isinstance(widths, list) and all(isinstance(width, int) and width > 0 for width in widths)
+    check.require(fits, where, "[data] split must be the numbers of columns of the parties", widths)
+    holder = data.get("holder", 0)
+    return [width + (objective.intercept and m == holder) for m, width in enumerate(widths)]
 
 
 def load_parts(path: Path) -> Json:
@@ -78,6 +92,7 @@ def load_parts(path: Path) -> Json:
         "config": config,
         "charges": load_charges(path)[0] if form > 1 else None,
         "metrics": _read_metrics(path / store.METRICS) if (path / store.METRICS).exists() else {},
+        "evaluations": _read_evaluations(path / store.EVALUATION) if (path / store.EVALUATION).exists() else (),
     }
 
 
@@ -165,6 +180,14 @@ def _read_metrics(path: Path) -> Columns:
     return tables
 
 
+def _read_evaluations(path: Path) -> tuple[PrivateEvaluation, ...]:
+    """The private estimates, one for each run."""
+    runs = read_json(path).get("runs")
+    fits = isinstance(runs, list) and all(isinstance(each, dict) for each in runs)
+    check.require(fits, str(path), "must hold a list of runs")
+    return tuple(PrivateEvaluation.from_dict(each, str(path)) for each in runs or ())
+
+
 def _read_history(path: Path) -> History:
     import pyarrow as pa
     from pyarrow import parquet
@@ -190,6 +213,7 @@ def _hub(federation: Federation | VerticalFederation, task: Task, config: Tables
     lead = () if runs is None else (runs,)
     rng = Draw(Streams(config["run"].get("seed", 0), runs), np.array([SERVER], dtype=np.uint64), 0)
     kind, objective = CLIENTS[federation.layout], task.objective
+    federation = objective.on(federation)
     nobody = np.zeros((*lead, federation.n, 1), dtype=bool)
     zeros = np.zeros((*lead, 1, federation.message_size(objective.loss)))
     return Hub(federation.n, objective.penalty, rng, 0, nobody, zeros, kind.labels_of(federation, objective))

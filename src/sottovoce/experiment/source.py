@@ -65,6 +65,10 @@ class Source:
         check.whole("data", at_least=0, seed=self.seed)
         if self.clients is not None:
             check.whole("data", clients=self.clients)
+        if self.owner and not self.split:
+            drawn = self.clients is not None or self.partition not in ("", OWNER)
+            rule = "owner says whose each row is, and clients (or partition) would share them out again"
+            check.require(not drawn, "data", rule, hint="Give one of the two")
         if self.partition == OWNER:
             check.require(self.clients is None, "data", "clients follows from the owners; leave it out", self.clients)
         if self.row_bound is not None:
@@ -162,6 +166,8 @@ def read_rows(
 ) -> Data:
     """Read the rows and share them out. `proven`: whether gradients will be clipped; `file` is named in warnings."""
     labels: tuple[str, ...] = ()
+    if schema is not None and source.csv and schema.parties:
+        return _split_rows(source, schema, loss)
     if schema is not None and source.csv:
         X, y, groups, labels = encoded_rows(schema, Path(source.csv), loss)
         test, row_bound = None, schema.row_bound
@@ -194,11 +200,27 @@ def read_rows(
     federation = Federation.from_arrays(X, y, groups)
     if row_bound is not None:
         try:
-            federation = replace(federation, row_bound=row_bound)
+            federation = replace(federation, row_bound=row_bound, bias=schema is not None)
         except InvalidInput as error:
             way_out = f"To have them scaled down: [data] row_bound = {row_bound:g}, shorten = true"
             raise InvalidInput(f"{error}. {way_out}") from None
     return Data(federation, test, labels, schema)
+
+
+def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
+    """The rows of a table whose columns are split between the parties of a schema."""
+    for key in ("clients", "partition"):
+        check.require(not getattr(source, key), "data", f"the [schema] has parties: leave {key}, for rows, out")
+    parts, codes = schema.encode_parts(Path(source.csv))
+    assert schema.label is not None
+    assert codes is not None
+    y, test, label = for_loss(schema.label, codes, loss), None, schema.label
+    if source.test is not None:
+        train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
+        test = [part[test_rows] for part in parts], y[test_rows]
+        parts, y = [part[train_rows] for part in parts], y[train_rows]
+    parties = VerticalFederation.from_arrays(parts, y, names=list(schema.parties))
+    return Data(replace(parties, bias=schema.bias), test, class_texts(label), schema)
 
 
 def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) -> datasets.Dataset:
@@ -211,7 +233,7 @@ def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) ->
         )
     if loaded.schema is None:
         return loaded
-    hint = "Give encoding = another preparation, or parties = who has which columns of the table"
+    hint = "Give encoding = another preparation"
     check.require(not source.split, source.name, "split counts columns, and a schema encoded the rows", hint=hint)
     assert loaded.schema.label is not None
     label, test = loaded.schema.label, loaded.test

@@ -27,6 +27,7 @@ from sottovoce.core import check, codec
 from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint, History
 from sottovoce.experiment import whole_files
+from sottovoce.experiment.predict import coefficients, to_csv
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.tables import Tables, to_toml
 from sottovoce.ledger.chain import link
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
 GUARANTEE, GUARANTEE_TEXT, SUMMARY, VERSIONS = "guarantee.json", "guarantee.txt", "summary.json", "versions.json"
-CHARGES, MANIFEST, METRICS = "charges.json", "manifest.json", "metrics.json"
+CHARGES, MANIFEST, METRICS, EVALUATION = "charges.json", "manifest.json", "metrics.json", "evaluation.json"
+COEFFICIENTS = "coefficients.csv"
 FORMAT = 2
 FIGURE = "convergence.png"
 COUNTERS = ("k", "bytes_up", "bytes_down", "seconds")
@@ -99,8 +101,12 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
         VERSIONS: whole_files.json_bytes(versions()),
         **more,
     }
+    if result.schema is not None and result.model.ndim == 1 and result.model.size:
+        contents[COEFFICIENTS] = to_csv(coefficients(result)).encode()
     if result.metrics:
         contents[METRICS] = whole_files.json_bytes(dict(result.metrics))
+    if result.evaluations:
+        contents[EVALUATION] = whole_files.json_bytes({"runs": [each.to_dict() for each in result.evaluations]})
     charged = None if result.charges is None else result.charges.to_dict()
     seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
     contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal})

@@ -21,6 +21,8 @@ from sottovoce.core.plain import Json
 from sottovoce.core.toml import to_toml as to_toml
 from sottovoce.experiment.task import Task
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.intercept import WithIntercept
+from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import VerticalFederation
 
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
@@ -35,21 +37,25 @@ def describe(task: Task, federation: Federation | VerticalFederation, engine: st
 
 def describe_task(task: Task) -> Tables:
     """The tables of a task, [run] left out."""
-    objective = task.objective
     choice = {} if task.chosen is None else {"choice": plain_fields(task.chosen)}
     return {
-        "objective": {
-            "loss": objective.loss.name,
-            **plain_fields(objective.loss),
-            "penalty": objective.penalty.name,
-            **plain_fields(objective.penalty),
-            "scale": objective.scale,
-        },
+        "objective": describe_objective(task.objective),
         "algorithm": {"name": task.algorithm.name, **plain_fields(task.algorithm)},
         "privacy": {"mode": task.privacy.mode, **plain_fields(task.privacy)},
         "participation": {"name": task.participation.name, **plain_fields(task.participation)},
+        **({} if task.evaluate is None else {"evaluate": plain_fields(task.evaluate)}),
         **choice,
     }
+
+
+def describe_objective(objective: Objective) -> Json:
+    """The table [objective], in which the options of the loss and of the penalty stand side by side."""
+    loss, penalty, intercept = objective.loss, objective.penalty, {}
+    if isinstance(penalty, WithIntercept):
+        intercept = {"fit_intercept": True, "penalise_intercept": penalty.penalised}
+        penalty = penalty.penalty
+    parts = {"loss": loss.name, **plain_fields(loss), "penalty": penalty.name, **plain_fields(penalty)}
+    return {**parts, "scale": objective.scale, **intercept}
 
 
 def plain_fields(thing: Any) -> Json:

@@ -125,8 +125,7 @@ class Party:
         check.positive("Columns.fit", rho=rho)
         asked = (rho, v.tobytes(), certified)
         if self._last is None or self._last[0] != asked:
-            ridge = self.penalty.smooth and self.penalty.curvature == self.penalty.strong
-            x = self._ridge(v, self.penalty.strong / rho) if ridge else self._by_steps(v, rho, certified)
+            x = self._ridge(v, self.penalty.strong / rho) if self.penalty.ridge else self._by_steps(v, rho, certified)
             self._last = (asked, x)
         return self._last[1]
 

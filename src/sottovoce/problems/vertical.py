@@ -8,7 +8,7 @@ lists learns which samples are in both. A private set intersection would hide th
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from sottovoce.core.check import InvalidInput, WholeOrZero
 from sottovoce.core.contract import Layout
 from sottovoce.core.lazy import untyped
 from sottovoce.core.plain import Json
-from sottovoce.problems.federation import FederatedData, Federation, refuse_huge
+from sottovoce.problems.federation import FederatedData, Federation, check_names, refuse_huge, with_ones
 from sottovoce.problems.losses import Loss
 
 _REVEALS = (
@@ -70,6 +70,8 @@ class VerticalFederation(FederatedData):
         The number of the party that has the labels.
     report
         Which samples the parties have in common.
+    bias
+        Whether the last column of the holder's part is there for the intercept.
 
     Examples
     --------
@@ -89,6 +91,7 @@ class VerticalFederation(FederatedData):
     names: tuple[str, ...]
     holder: WholeOrZero = 0
     report: Alignment | None = None
+    bias: bool = False
     layout: ClassVar[Layout] = "columns"
 
     @classmethod
@@ -160,6 +163,7 @@ class VerticalFederation(FederatedData):
 
     def __post_init__(self) -> None:
         check.fields(self)
+        check_names("VerticalFederation", self.names)
         samples = len(self.y)
         check.require(samples > 0, "VerticalFederation", "needs at least one sample")
         for name, part in zip(self.names, self.parts, strict=True):
@@ -183,6 +187,15 @@ class VerticalFederation(FederatedData):
 
     def message_size(self, loss: Loss) -> int:
         return self.samples
+
+    def rows_like_these(self, who: str, X: Any) -> list[Matrix]:
+        return matrices(who, X, self.widths)
+
+    def with_ones(self, X: Any) -> list[Any]:
+        return [with_ones(part) if m == self.holder else part for m, part in enumerate(X)]
+
+    def with_bias(self) -> "VerticalFederation":
+        return self if self.bias else replace(self, parts=tuple(self.with_ones(self.parts)), bias=True)
 
     def pooled(self) -> "VerticalFederation":
         """All columns at one party: the best that the parties could do if they shared everything."""

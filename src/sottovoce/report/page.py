@@ -60,6 +60,7 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
         ("privacy", "Privacy", joined(_promises(groups), _panels(spending, _spending_note(groups, spending)))),
         ("quality", "How good the model is", _quality(groups)),
         ("training", "How training went", _panels(progress, _training_notes(groups))),
+        *(("model", "The model", shown) for shown in [_models(groups)] if shown),
         ("traffic", "What was sent", _panels(traffic, element("p", _traffic(groups)))),
         ("repeat", "How to repeat it", joined(_repeat(group) for group in groups)),
     )
@@ -202,8 +203,9 @@ def _stopped(groups: Sequence[Repetitions]) -> Markup:
 def _quality(groups: Sequence[Repetitions]) -> Markup:
     """The finished models on test rows: several numbers, since accuracy alone says little of unequal classes."""
     measures = [each for each in (MEASURES[0], *METRICS) if any(group.has(each.column) for group in groups)]
+    private = joined(_private_estimates(group) for group in groups)
     if not measures:
-        return element("p", "Nothing was measured on test rows.", class_="quiet")
+        return private or element("p", "Nothing was measured on test rows or on held-out records.", class_="quiet")
     rows = [[group.name, *(_end(group, measure) for measure in measures)] for group in groups]
     parts = [table(["run", *(_marked(measure, groups) for measure in measures)], rows, "On test rows, at the end")]
     for group in groups:
@@ -213,7 +215,17 @@ def _quality(groups: Sequence[Repetitions]) -> Markup:
             own = [[name, *(str(int(each)) for each in row)] for name, row in zip(names, counts, strict=True)]
             headings = ["label", *(f"predicted {name}" for name in names)]
             parts.append(table(headings, own, f"{group.name}: test rows by label and prediction"))
-    return joined(parts)
+    return joined(private, parts)
+
+
+def _private_estimates(group: Repetitions) -> Markup:
+    """What noisy counts of held-out records say of the first model: within the budget, so it may be shown."""
+    if not group.first.evaluations:
+        return Markup("")
+    found = group.first.evaluations[0]
+    caption = f"{group.name}: on held-out records, by noisy counts"
+    rows = table(["measure", "estimate", "95 % interval"], [list(line) for line in found.lines()], caption)
+    return joined(rows, element("p", f"{found.about}.", class_="quiet"))
 
 
 # -------------------------------------------------------------------------------------------------------------- privacy
@@ -310,6 +322,21 @@ def _training_notes(groups: Sequence[Repetitions]) -> Markup:
             "covers it. --released-only leaves it out."
         )
     return joined(element("p", each, class_="quiet") for each in notes)
+
+
+def _models(groups: Sequence[Repetitions]) -> Markup:
+    """By how much each column and level changes a score, of runs that keep a schema."""
+    known = [group for group in groups if group.first.schema is not None and group.first.model.ndim == 1]
+    tables = [
+        table(["column", "for", "change"], [[each.column, each.what, f"{each.change:+.4g}"] for each in own],
+              f"{group.name}: score of {name}")
+        for group in known if group.first.model.size for name, own in group.first.effects().items()
+    ]  # fmt: skip
+    note = (
+        "By how much a score changes: for one unit of a number, or for a level next to the mean of all levels. Changes "
+        "belong to a row before it is divided by its length, and are as noisy as the model."
+    )
+    return joined(element("p", note), tables) if tables else joined()
 
 
 def _traffic(groups: Sequence[Repetitions]) -> str:
