@@ -43,7 +43,7 @@ def test_the_constants_of_descent_are_those_of_the_formula(s: float) -> None:
 def test_the_stated_noise_is_the_noise_of_one_mean_gradient() -> None:
     """Beside the plan of a real run: N answers of deviation multiplier times sensitivity, averaged."""
     for unit, relation in (("record", "replace-one"), ("record", "add-remove"), ("client", "replace-one")):
-        public = replace(ADULT, unit=unit, relation=relation, loss=Softmax(3), row_bound=2.0)  # type: ignore[arg-type]
+        public = replace(ADULT, unit=unit, relation=relation, loss=Softmax(3), row_bound=2.0)
         privacy = sv.Proven(1.0, 1e-5, public.clip_norm, unit=unit, relation=relation)  # type: ignore[arg-type]
         event = privacy.plan(NoisyGD().asks(), 1, np.full(100, 400))[0]
         reach = 1 if relation == "add-remove" else 2

@@ -65,6 +65,7 @@ def test_the_bias_of_encoded_rows_is_the_intercept() -> None:
     schema = sv.Schema(columns, label=sv.Label("ill", ["no", "yes"]), owner="ward")
     X, y, owners = schema.encode(table | {"ill": ill})
     assert y is not None
+    assert owners is not None
     federation = replace(sv.Federation.from_arrays(X, 2 * y - 1, owners, row_bound=1.0), bias=True)
     lam, far = 0.05, 1e4
     objective = sv.Objective(sv.Logistic(), sv.L2(lam), "records", fit_intercept=True)

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import sys
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -41,7 +41,7 @@ def status(
         sent.append(message)
 
     scope = {"type": kind, "server": ("192.0.2.1", port), "path": path, "method": method, "headers": list(headers)}
-    asyncio.run(fleet_only(app, FLEET)(scope, receive, send))
+    asyncio.run(cast(Any, fleet_only(app, FLEET)(scope, receive, send)))
     return sent[0]["status"] if sent else 0
 
 
@@ -108,7 +108,7 @@ def test_large_requests_are_read_a_few_at_a_time() -> None:
     async def all_at_once(path: str) -> None:
         guarded = fleet_only(app, FLEET)
         scope = {"type": "http", "server": ("", FLEET), "path": path, "method": "POST", "headers": [LENGTH]}
-        await asyncio.gather(*(guarded(scope, receive, None) for _ in range(50)))  # type: ignore[arg-type]
+        await asyncio.gather(*(guarded(scope, receive, cast(Any, None)) for _ in range(50)))
 
     asyncio.run(all_at_once("/v1/fleet/push-object"))
     assert (most, answered) == (superlink.PIECES, 50)

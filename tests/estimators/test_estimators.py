@@ -294,7 +294,7 @@ def test_auto_is_the_default_and_asks_for_at_most_the_stated_rounds() -> None:
 
 def test_a_method_that_is_named_alone_gets_its_constants_by_rule() -> None:
     options: dict[str, Any] = QUICK | {"prepare": RowClipper(2.0)}
-    ruled = sv.FederatedClassifier("dp-sgd", **(options | {"rounds": None})).fit(X, Y, groups=OWNER)
+    ruled = sv.FederatedClassifier("dp-sgd", **{**options, "rounds": None}).fit(X, Y, groups=OWNER)
     assert ruled.chosen_ is not None
     assert ruled.algorithm_ == choose(PublicNumbers(400, 3, 4, 1.0, 1e-4, row_bound=np.sqrt(5)), "dp-sgd").algorithm
     stated = sv.FederatedClassifier("dp-sgd", **options).fit(X, Y, groups=OWNER)
@@ -626,7 +626,8 @@ def test_sparse_rows_give_the_same_model(prepare: Any) -> None:
         np.testing.assert_array_equal(sparse.decision_function(kind(thin)), dense.decision_function(thin))
     numbers = sv.FederatedRegressor(**QUICK, y_range=(-1, 1)).fit(csr_array(thin), thin[:, 0], groups=OWNER)
     assert numbers.predict(csr_array(thin)).shape == (400,)
-    fed = sv.Federation.from_arrays(csr_array(thin), np.ones(400), OWNER)
+    table: Any = csr_array(thin)
+    fed = sv.Federation.from_arrays(table, np.ones(400), OWNER)
     np.testing.assert_array_equal(fed.X, sv.Federation.from_arrays(thin, np.ones(400), OWNER).X)
 
 
@@ -637,7 +638,7 @@ def test_a_fit_without_groups_warns_once() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         warnings.filterwarnings("error", "fit was given")
-        clone(model).fit(X, Y)
+        sv.FederatedClassifier(**model.get_params()).fit(X, Y)
         sv.FederatedClassifier(**QUICK).fit(X, Y, groups=OWNER)
         sv.FederatedClassifier(**EXACT).fit(X, Y)
 

@@ -28,9 +28,9 @@ def fed(names: Any = ("a", "a", "b", "b")) -> sv.Federation:
 
 WRONG: dict[str, tuple[Any, str]] = {
     "pair": (lambda: sv.train(sv.DPADMM(), (X, Y), GOAL, **RUN), "got tuple of length 2"),  # type: ignore[arg-type]
-    "rows": (lambda: sv.train(sv.DPADMM(), X.tolist(), GOAL, **RUN), "got list of length 4"),  # type: ignore[arg-type]
-    "rounds": (lambda: sv.train(sv.DPADMM(), fed(), GOAL, **RUN | {"rounds": 1e20}), "whole number >= 1, got 1e"),
-    "rounds, whole": (lambda: sv.train(sv.DPADMM(), fed(), GOAL, **RUN | {"rounds": 10**20}), "must be at most 1,000"),
+    "rows": (lambda: sv.train(sv.DPADMM(), X.tolist(), GOAL, **RUN), "got list of length 4"),
+    "rounds": (lambda: sv.train(sv.DPADMM(), fed(), GOAL, **{**RUN, "rounds": 1e20}), "whole number >= 1, got 1e"),
+    "rounds, whole": (lambda: sv.train(sv.DPADMM(), fed(), GOAL, **{**RUN, "rounds": 10**20}), "must be at most 1,000"),
     "columns": (lambda: sv.train(sv.ADMMSharing(), fed(), GOAL, **RUN), "admm-sharing is for columns split between"),
     "inf": (lambda: sv.Proven(float("inf"), 1e-5, clip=1.0), "epsilon = inf promises nothing.*NoPrivacy"),
     "inf, published": (lambda: sv.Published(float("inf"), 1e-5), "epsilon = inf promises nothing"),

@@ -144,11 +144,11 @@ def test_noise_has_the_deviation_that_is_stated() -> None:
 def test_the_whole_run_costs_the_budget(method: Any, share: float) -> None:
     result = sv.train(method, rows(), GOAL, rounds=3, privacy=PRIVACY, seed=0, evaluate=Evaluation(share=share))
     assert result.charges is not None
-    assert result.guarantee.epsilon == pytest.approx(2.0, rel=1e-3)
-    assert result.guarantee.epsilon <= 2.0
+    assert result.guarantee.epsilon is not None
+    assert 2.0 * (1 - 1e-3) <= result.guarantee.epsilon <= 2.0
     *_, counts = result.charges.planned
     assert 1 / counts.noise_multiplier**2 == pytest.approx(share / one_answer() ** 2, rel=1e-6)  # of mu²
-    assert sum(result.charges.histories[0].spent().values()) == 4
+    assert sum((result.charges.histories[0].spent() or {}).values()) == 4
     assert "noisy counts of held-out records" in result.guarantee.theorem
 
 

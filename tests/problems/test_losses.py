@@ -286,11 +286,17 @@ def test_huge_margins_neither_overflow_nor_warn(loss):
     y = draw_labels(loss, rng, 40)
     margin = 1e4 * np.sign(draw_margins(loss, rng, 40))
     with np.errstate(over="raise", invalid="raise", divide="raise"):
-        results = [loss.value(margin, y), loss.slope(margin, y), loss.second(margin, y), loss.prox(margin, y, 1e-3)]
+        results: list[Any] = [
+            loss.value(margin, y),
+            loss.slope(margin, y),
+            loss.second(margin, y),
+            loss.prox(margin, y, 1e-3),
+        ]
     assert all(np.isfinite(result).all() for result in results)
     weights = loss._of(y) if isinstance(loss, WeightedLogistic | WeightedSoftmax) else 1.0
     if isinstance(loss, Softmax):
-        plain = special.logsumexp(margin, axis=-1) - margin[np.arange(40), y.astype(int)]
+        sums: Any = special.logsumexp(margin, axis=-1)
+        plain = sums - margin[np.arange(40), y.astype(int)]
         assert_allclose(results[0], weights * plain)
     elif isinstance(loss, Logistic):
         assert_array_equal(results[0], weights * np.maximum(0.0, -y * margin))

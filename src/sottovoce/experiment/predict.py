@@ -3,14 +3,17 @@
 import csv
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sottovoce.core import check
 from sottovoce.core.plain import Columns
-from sottovoce.experiment.result import Result
 from sottovoce.problems.metrics import has_probabilities
 
+if TYPE_CHECKING:
+    from sottovoce.experiment.result import Result
 
-def predictions(result: Result, data: object, threshold: float | None = None) -> Columns:
+
+def predictions(result: "Result", data: object, threshold: float | None = None) -> Columns:
     """The label of each new row, and the probabilities of the classes where the loss has them."""
     schema = result.schema
     hint = "Train with a [schema], or use load_result(FOLDER).predict(X) on rows that you have prepared yourself"
@@ -27,7 +30,7 @@ def predictions(result: Result, data: object, threshold: float | None = None) ->
     return columns
 
 
-def coefficients(result: Result) -> Columns:
+def coefficients(result: "Result") -> Columns:
     """The model by column and level, as columns of a table: see `Result.effects`."""
     listed = [(name, *effect) for name, own in result.effects().items() for effect in own]
     headings = ("score of", "column", "for", "change before a row is divided by its length")
