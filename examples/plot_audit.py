@@ -17,9 +17,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.algorithms.dp_sgd import Client, Down, Up
+from sottovoce.algorithms.dp_sgd import Down, Up
 from sottovoce.auditing.audit import audit, worst_case
-from sottovoce.core.contract import Noise, Site
+from sottovoce.core.contract import Noise, Nothing, Site
 
 CLAIM, DELTA = 1.0, 1e-5
 
@@ -31,7 +31,7 @@ class Hurried(sv.DPSGD):
     name: ClassVar[str] = "hurried"
     modes: ClassVar = frozenset({"published"})
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         change = site.f.gradient_bound * site.f.weight  # one record, once
         scale = change * np.sqrt(2 * np.log(1.25 / DELTA)) / CLAIM
         return state, Up(site.release(site.f.grad(down.w), Noise("gaussian", scale), centre=site.zeros))

@@ -1,9 +1,12 @@
 """Optima found by other people's code: scikit-learn, SciPy and closed forms. Nothing of the library's own solvers."""
 
+from typing import Any
+
 import numpy as np
-from sklearn.linear_model import Lasso, LogisticRegression
+from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.objective import Objective
 
 
@@ -13,6 +16,8 @@ def optimum(federation: Federation, objective: Objective) -> np.ndarray:
     share = 1 / (n * sizes) if objective.scale == "mean" else np.full(n, 1 / n)
     weight = np.repeat(share, sizes)
     X, y, penalty = federation.X, federation.y.astype(float), objective.penalty
+    if isinstance(penalty, WithIntercept):
+        return _with_intercept(X, y, weight, penalty.penalty, objective.loss.name)
     lam = penalty.lam  # type: ignore[attr-defined]
     match objective.loss.name, penalty.name:
         case "logistic", "l2":
@@ -29,6 +34,21 @@ def optimum(federation: Federation, objective: Objective) -> np.ndarray:
             fit = Lasso(alpha=lam / weight.sum(), fit_intercept=False, tol=1e-15, max_iter=1_000_000)
             return fit.fit(X, y, sample_weight=weight).coef_
     raise AssertionError(f"no reference for {objective}")
+
+
+def _with_intercept(X: np.ndarray, y: np.ndarray, weight: np.ndarray, penalty: Any, loss: str) -> np.ndarray:
+    """The coefficients, and last an intercept that no penalty counts."""
+    match loss, penalty.name:
+        case "logistic", "l2":
+            fit: Any = LogisticRegression(C=1 / penalty.lam, tol=1e-13, max_iter=10_000, solver="newton-cholesky")
+        case "squared", "l2":
+            fit = Ridge(alpha=penalty.lam, solver="cholesky")
+        case "squared", "l1":
+            fit = Lasso(alpha=penalty.lam / weight.sum(), tol=1e-15, max_iter=1_000_000)
+        case _:
+            raise AssertionError(f"no reference for {loss} and {penalty}")
+    fit.fit(X, y, sample_weight=weight)
+    return np.append(fit.coef_, fit.intercept_)
 
 
 def _l1_logistic(X: np.ndarray, y: np.ndarray, weight: np.ndarray, lam: float) -> np.ndarray:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from sottovoce.auditing.finding import Finding
     from sottovoce.auditing.verify import verify as verify
     from sottovoce.core.contract import Method
+    from sottovoce.core.histogram import Evaluation as Evaluation
     from sottovoce.core.participation import Bernoulli as Bernoulli, Covering as Covering, Everyone as Everyone
     from sottovoce.core.participation import KOfN as KOfN, Schedule as Schedule
     from sottovoce.estimators.columns import VerticalClassifier as VerticalClassifier
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from sottovoce.problems.federation import Federation as Federation
     from sottovoce.problems.losses import Huber as Huber, Logistic as Logistic, SmoothedHinge as SmoothedHinge
     from sottovoce.problems.losses import Softmax as Softmax, Squared as Squared
+    from sottovoce.problems.losses import WeightedLogistic as WeightedLogistic, WeightedSoftmax as WeightedSoftmax
     from sottovoce.problems.module import Module as Module
     from sottovoce.problems.objective import Objective as Objective
     from sottovoce.problems.penalties import L1 as L1, L2 as L2, Ball as Ball, Box as Box, ElasticNet as ElasticNet
@@ -58,10 +60,11 @@ _NAMES = {  # the public names of each module; the everyday ones first
     "estimators.scalers": "PublicScaler PrivateScaler RowClipper",
     "experiment.saved": "load_result",
     "auditing.verify": "verify",
-    "problems.losses": "Logistic Softmax Squared Huber SmoothedHinge",
+    "problems.losses": "Logistic Softmax Squared Huber SmoothedHinge WeightedLogistic WeightedSoftmax",
     "problems.module": "Module",
     "problems.schema": "Schema Number Category Date OneHot Label",
     "problems.penalties": "L1 L2 ElasticNet NoPenalty Box Ball",
+    "core.histogram": "Evaluation",
     "core.participation": "Everyone KOfN Bernoulli Covering Schedule",
 }
 _MODULE_OF = {name: f"sottovoce.{module}" for module, names in _NAMES.items() for name in names.split()}

@@ -35,6 +35,7 @@ UNITS: dict[str, Any] = {
     "client": Proven(epsilon=5.0, delta=1e-3, clip=1.0, unit="client"),
     **COLUMN_UNITS,
     "proven, secure": replace(COLUMN_UNITS["proven, clip"], noise="secure"),
+    "proven, record, secure": replace(COLUMN_UNITS["proven, record"], noise="secure"),
     "proven, private labels": replace(COLUMN_UNITS["proven, record"], label_epsilon=1.0),
 }
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from sottovoce.algorithms import DPSGD
-from sottovoce.algorithms.dp_sgd import Client, Down, Up
+from sottovoce.algorithms.dp_sgd import Down, Up
 from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Array, Site
+from sottovoce.core.contract import Array, Nothing, Site
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.privacy.modes import Proven
@@ -89,7 +89,7 @@ class Cheat(DPSGD):
     trick: str = "overwrite"
     given: list[bytes] = field(default_factory=list, compare=False, repr=False)  # what `release` gave back
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         centre = {"centre": down.w if down.w.shape == site.zeros.shape else site.zeros}
         released = site.release(site.f.grad(np.broadcast_to(down.w, site.zeros.shape)), **centre)
         self.given.append(released.tobytes())
@@ -126,7 +126,7 @@ class Late(DPSGD):
 
     kept: list[Array] = field(default_factory=list, compare=False, repr=False)
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         released = site.release(site.f.grad(np.broadcast_to(down.w, site.zeros.shape)))
         self.kept.append(released)
         return state, Up(released)
@@ -148,7 +148,7 @@ class Recentred(DPSGD):
 
     way: str = "broadcast"
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         centre = down.w if self.way == "broadcast" else site.zeros
         exact = site.f.grad(np.zeros(site.zeros.shape))  # behind unit "client" an exact gradient
         target = centre

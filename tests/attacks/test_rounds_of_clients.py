@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from sottovoce.algorithms import ADMM, FedPD
-from sottovoce.algorithms.dp_sgd import DPSGD, Client, Down
+from sottovoce.algorithms.dp_sgd import DPSGD, Down
 from sottovoce.auditing.tape import Tape
 from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Array, Asks, Site
+from sottovoce.core.contract import Array, Asks, Nothing, Site
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.local import LocalClients
@@ -99,7 +99,7 @@ class Picks(DPSGD):
     def asks(self) -> Asks:
         return Asks.every_round(releases=2)
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Any]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Any]:
         exact = site.f.grad(np.broadcast_to(down.w, site.zeros.shape))
         first, second = (site.release(exact, centre=site.zeros) for _ in range(2))
         return state, Two(first, first if exact.sum() > 0 else second)
@@ -127,7 +127,7 @@ class Swapped:
 class Swaps(DPSGD):
     """Its message changes its own fields when it is made."""
 
-    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Any]:
+    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Any]:
         return state, Swapped(site.release(site.f.grad(np.broadcast_to(down.w, site.zeros.shape)), centre=site.zeros))
 
 

@@ -12,7 +12,7 @@ from sottovoce.core.check import NoGuarantee
 from sottovoce.core.vouched import vouched
 from sottovoce.experiment.train import train
 from sottovoce.privacy.modes import NoPrivacy, Proven, Published
-from sottovoce.problems.losses import LOSSES, Huber, Logistic, Softmax, Squared
+from sottovoce.problems.losses import LOSSES, Huber, Logistic, Softmax, Squared, WeightedLogistic, WeightedSoftmax
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L1, L2, PENALTIES, Ball, Box, ElasticNet, NoPenalty
 from sottovoce.problems.rows import Rows
@@ -45,6 +45,7 @@ def run(loss: Any, privacy: Any, algorithm: Any = None, penalty: Any = None) -> 
 
 def test_the_library_vouches_for_its_own_and_for_nothing_else() -> None:
     ours = [Logistic(), Softmax(3), Squared(), Huber(), *(LOSSES[name]() for name in ("smoothed-hinge",)), Linear()]
+    ours += [WeightedLogistic((1.0, 2.0)), WeightedSoftmax(3, (1.0, 2.0, 3.0))]
     assert {type(loss) for loss in ours} == {*LOSSES.values(), Linear}
     penalties = [NoPenalty(), L1(1.0), L2(1.0), ElasticNet(1.0, 1.0), Box(0.0, 1.0), Ball(1.0)]
     assert {type(penalty) for penalty in penalties} == set(PENALTIES.values())

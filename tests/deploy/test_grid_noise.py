@@ -18,6 +18,7 @@ from sottovoce.privacy import accounting, noise_key
 from tests.cases import CASES
 from tests.deploy.test_node import asks
 from tests.deployments import (
+    COLUMNS,
     NAME,
     SECURE,
     SECURE_COLUMNS,
@@ -72,8 +73,9 @@ def test_hidden_local_steps_are_the_same_in_the_simulator_and_at_nodes(algorithm
     assert np.array_equal(result.model, simulated(made).model)
 
 
-def test_parties_and_the_simulator_give_the_same_integers(tmp_path: Path) -> None:
-    made = column_deployment("admm-sharing", replace(SECURE_COLUMNS, noise="discrete"))
+@pytest.mark.parametrize("privacy", [SECURE_COLUMNS, COLUMNS], ids=["clip", "ridge"])
+def test_parties_and_the_simulator_give_the_same_integers(privacy: Any, tmp_path: Path) -> None:
+    made = column_deployment("admm-sharing", replace(privacy, noise="discrete"))
     result = serve(made, NAME, LocalPost(write_parties(tmp_path)), tmp_path / "run")
     expected = simulated(made)
     assert np.array_equal(result.model, expected.model)

@@ -382,9 +382,8 @@ def test_a_run_file_needs_the_kind_of_clients_its_method_is_for() -> None:
     with pytest.raises(InvalidInput, match="admm-sharing is for columns that are split: give split"):
         Deployment.build(tables, "run.toml")
     tables = column_tables()
-    del tables["privacy"]["noise"]  # secure, unless the file says otherwise
-    with pytest.raises(InvalidInput, match="secure noise is offered for variant 'clip'"):
-        Deployment.build(tables, "run.toml")
+    del tables["privacy"]["noise"]
+    assert Deployment.build(tables, "run.toml").task.privacy.secret_noise, "unless the file says otherwise"
 
 
 def test_sizes_must_agree(tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ from sottovoce.experiment import run_file
 from sottovoce.experiment.saved import load_result
 from sottovoce.experiment.tables import read_tables
 from tests.deployments import LIMITS, NAME, LocalPost
+from tests.experiment.test_schema_parties import PARTIES, SPLIT
 from tests.experiment.test_schema_runs import RUN, SCHEMA, table
 
 WARDS = ("north", "south", "west")
 OF_THE_RUN = RUN.replace("test = 0.25\n", "").replace("delta = 1e-5", 'delta = 1e-5\nnoise = "seeded"')
+OF_THE_RUN = OF_THE_RUN.replace("[objective]\n", '[objective]\nscale = "mean"\n')  # a server does not know all sizes
 OF_THE_RUN = OF_THE_RUN.replace("seed = 3", 'seed = 3\nengine = "numpy"')
 CLIENTS = '[clients]\nnames = ["north", "south", "west"]\nleast = 3\ndeadline = 60\nwait = 60\n'
 
@@ -140,3 +142,45 @@ def test_a_digest_is_64_hex_digits(folder: Path, digest: Any) -> None:
     write_node(folder / "north", f"[schema]\ndigest = {digest}\n", 'npz = "rows.npz"\nlabels = ["0", "1"]')
     with pytest.raises(InvalidInput, match="64 hex digits"):
         Node(folder / "north" / "node.toml")
+
+
+# ------------------------------------------------------------------------------------------------------ split columns
+
+
+def test_parties_with_their_parts_of_a_schema_train_what_the_simulator_trains(tmp_path: Path) -> None:
+    frame = table(80).drop(columns=["ward"])
+    schema = SPLIT
+    privacy = {"mode": "proven", "epsilon": 50.0, "delta": 1e-4, "noise": "seeded", "unit": "record", "bound": 50.0}
+    tables: Any = {
+        "data": {"csv": "rows.csv"},
+        "objective": {"loss": "logistic", "penalty": "l2", "lam": 1.0},
+        "algorithm": {"name": "admm-sharing"},
+        "privacy": privacy | {"row_bound": 1.0, "score_bound": 5.0, "model": True},
+        "run": {"rounds": 3, "seed": 3, "name": "parties"},
+        "schema": schema.to_tables(),
+    }
+    places = []
+    salted = 'id = "id"\nsalt = "agreed"'
+    for number, (party, own) in enumerate(PARTIES.items()):
+        (tmp_path / party).mkdir()
+        part = frame[["id", *own, *(["ill"] if number == 0 else [])]].sample(frac=1, random_state=number)
+        part.to_csv(tmp_path / party / "rows.csv", index=False)
+        limits = to_toml({"limits": LIMITS | {"delta": 1e-4, "epsilon": 60.0, "algorithms": ["admm-sharing"],
+                                              "open_labels": True}})  # fmt: skip
+        data = f'[data]\ncsv = "rows.csv"\n{salted}\n'
+        (tmp_path / party / "node.toml").write_text(f'[node]\nname = "{party}"\n{data}{limits}\n{schema.to_toml()}')
+        places.append(tmp_path / party / "node.toml")
+    clients = {"samples": 80, "deadline": 60.0, "wait": 60.0, "names": list(PARTIES), "least": 2}
+    made = Deployment.build({name: t for name, t in tables.items() if name != "data"} | {"clients": clients}, "s.toml")
+    assert made.clients.split == tuple(schema.part(party).width for party in PARTIES)
+    result = serve(made, NAME, LocalPost(places), tmp_path / "out")
+    order = Node(places[0])._own.in_order(frame["id"].tolist())[0]
+    frame.iloc[order].to_csv(tmp_path / "rows.csv", index=False)
+    simulated = run_file.build(tables, "run.toml", tmp_path).train()
+    np.testing.assert_array_equal(result.model, simulated.model)
+    new = table(30, seed=1)
+    np.testing.assert_array_equal(load_result(tmp_path / "out").predict(new), simulated.predict(new))
+    (tmp_path / "north").mkdir()
+    (tmp_path / "north" / "node.toml").write_text(places[0].read_text().replace('"clinic"\n[data]', '"north"\n[data]'))
+    with pytest.raises(InvalidInput, match="unknown party 'north'"):
+        Node(tmp_path / "north" / "node.toml")

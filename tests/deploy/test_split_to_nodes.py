@@ -46,7 +46,10 @@ COLUMNS = (
 )
 
 
-@pytest.mark.parametrize("text", [ROWS, COLUMNS], ids=["rows", "columns"])
+BY_RULE = ROWS.replace('[algorithm]\nname = "dp-admm"\n', "").replace("rounds = 2\n", "").replace("clip = 1.0\n", "")
+
+
+@pytest.mark.parametrize("text", [ROWS, COLUMNS, BY_RULE], ids=["rows", "columns", "by rule"])
 def test_clients_of_their_own_train_what_the_file_says(tmp_path: Path, text: str, monkeypatch: Any) -> None:
     write_csv(tmp_path)
     (tmp_path / "run.toml").write_text(text)

@@ -117,16 +117,24 @@ def test_every_parameter_is_explained(kind: Any, positional: list[str]) -> None:
 @pytest.mark.parametrize("intercept", [False, True])
 def test_without_noise_it_is_logistic_regression(y: np.ndarray, intercept: bool) -> None:
     model = sv.FederatedClassifier(**EXACT, penalty=sv.L2(0.01), fit_intercept=intercept).fit(X, y)
-    # the intercept is a column of ones, penalised like the others
-    wide = np.column_stack([X, np.ones(len(X))]) if intercept else X
-    other = LogisticRegression(C=1 / (0.01 * len(X)), fit_intercept=False, tol=1e-10, max_iter=10_000).fit(wide, y)
+    other = LogisticRegression(C=1 / (0.01 * len(X)), fit_intercept=intercept, tol=1e-10, max_iter=10_000).fit(X, y)
     assert np.array_equal(model.classes_, other.classes_)
     assert model.coef_.shape == (1 if len(other.classes_) == 2 else 3, 3)
-    found = np.column_stack([model.coef_, model.intercept_]) if intercept else model.coef_
-    assert np.allclose(found, other.coef_, atol=2e-5)
-    assert np.allclose(model.predict_proba(X), other.predict_proba(wide), atol=1e-5)
-    assert np.array_equal(model.predict(X), other.predict(wide))
-    assert np.allclose(model.decision_function(X), other.decision_function(wide), atol=1e-4)
+    assert np.allclose(model.coef_, other.coef_, atol=2e-5)
+    if len(other.classes_) == 2:  # of several classes the intercepts are known up to a common number
+        assert np.allclose(model.intercept_, other.intercept_, atol=2e-5)
+        assert np.allclose(model.decision_function(X), other.decision_function(X), atol=1e-4)
+    assert np.allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-5)
+    assert np.array_equal(model.predict(X), other.predict(X))
+
+
+def test_the_intercept_is_penalised_if_asked() -> None:
+    model = sv.FederatedClassifier(**EXACT, penalty=sv.L2(0.01), penalise_intercept=True).fit(X, Y)
+    wide = np.column_stack([X, np.ones(len(X))])
+    other = LogisticRegression(C=1 / (0.01 * len(X)), fit_intercept=False, tol=1e-10, max_iter=10_000).fit(wide, Y)
+    assert np.allclose(np.append(model.coef_, model.intercept_), other.coef_[0], atol=2e-5)
+    saved = model.result_  # predicts rows that need no column of ones
+    assert np.allclose(saved.scores(X), model.decision_function(X), rtol=1e-12)
 
 
 def test_every_record_counts_the_same() -> None:
@@ -139,11 +147,10 @@ def test_every_record_counts_the_same() -> None:
 def test_without_noise_it_is_ridge_regression() -> None:
     y = 500 + 100 * SCORE
     model = sv.FederatedRegressor(**EXACT, penalty=sv.L2(0.01), y_range=(0, 1000)).fit(X, y)
-    wide = np.column_stack([X, np.ones(len(X))])
-    other = Ridge(alpha=0.01 * len(X), fit_intercept=False).fit(wide, (y - 500) / 500)
-    assert np.allclose(model.coef_, 500 * other.coef_[:3], atol=1e-3)
-    assert model.intercept_ == pytest.approx(500 + 500 * other.coef_[3], abs=1e-3)
-    assert np.allclose(model.predict(X), 500 + 500 * other.predict(wide), atol=1e-2)
+    other = Ridge(alpha=0.01 * len(X)).fit(X, (y - 500) / 500)
+    assert np.allclose(model.coef_, 500 * other.coef_, atol=1e-3)
+    assert model.intercept_ == pytest.approx(500 + 500 * other.intercept_, abs=1e-3)
+    assert np.allclose(model.predict(X), 500 + 500 * other.predict(X), atol=1e-2)
     assert model.score(X, y) > 0.99
 
 
@@ -606,6 +613,35 @@ def test_wrong_parameters(options: dict[str, Any], message: str) -> None:
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("prepare", [None, sv.PublicScaler((-1, 1)), sv.RowClipper(1.0)], ids=repr)
+def test_sparse_rows_give_the_same_model(prepare: Any) -> None:
+    from scipy.sparse import csr_array, csr_matrix
+
+    thin = np.where(np.abs(X) < 0.4, 0.0, X)
+    options: dict[str, Any] = QUICK | {"prepare": prepare}
+    dense = sv.FederatedClassifier(**options).fit(thin, Y, groups=OWNER)
+    for kind in (csr_array, csr_matrix):
+        sparse = sv.FederatedClassifier(**options).fit(kind(thin), Y, groups=OWNER)
+        np.testing.assert_array_equal(sparse.coef_, dense.coef_)
+        np.testing.assert_array_equal(sparse.decision_function(kind(thin)), dense.decision_function(thin))
+    numbers = sv.FederatedRegressor(**QUICK, y_range=(-1, 1)).fit(csr_array(thin), thin[:, 0], groups=OWNER)
+    assert numbers.predict(csr_array(thin)).shape == (400,)
+    fed = sv.Federation.from_arrays(csr_array(thin), np.ones(400), OWNER)
+    np.testing.assert_array_equal(fed.X, sv.Federation.from_arrays(thin, np.ones(400), OWNER).X)
+
+
+def test_a_fit_without_groups_warns_once() -> None:
+    model = sv.FederatedClassifier(**QUICK)
+    with pytest.warns(UserWarning, match="fit was given no groups"):
+        model.fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        warnings.filterwarnings("error", "fit was given")
+        clone(model).fit(X, Y)
+        sv.FederatedClassifier(**QUICK).fit(X, Y, groups=OWNER)
+        sv.FederatedClassifier(**EXACT).fit(X, Y)
+
+
 def test_wrong_data() -> None:
     from scipy.sparse import csr_array
 
@@ -615,8 +651,9 @@ def test_wrong_data() -> None:
     model.fit(X, Y, sample_weight=None)
     with pytest.raises(TypeError, match="unexpected keyword argument 'group'"):
         model.fit(X, Y, group=OWNER)
-    with pytest.raises(TypeError, match="toarray"):
-        model.fit(csr_array(X), Y)
+    small = csr_array((10, 2**27))
+    with pytest.raises(InvalidInput, match="sparse rows are trained on as dense ones, of at most 268,435,456 entries"):
+        model.fit(small, Y[:10])
     with pytest.raises(InvalidInput, match=r"got text\. .*groups=frame\['owner'\]"):
         model.fit(X, Y, groups="hospital")
     with pytest.raises(InvalidInput, match="groups must have one entry per row"):
@@ -682,6 +719,7 @@ def test_gaps_are_named_and_not_to_be_imputed() -> None:
             model(**QUICK).fit(X, y)
 
 
+@pytest.mark.filterwarnings("ignore:.*fit was given no groups")
 @pytest.mark.filterwarnings("error")
 def test_what_is_not_stated_of_sizes_is_said_whatever_the_rows_hold() -> None:
     """A warning that came with large numbers alone would tell of private rows."""
@@ -768,3 +806,30 @@ def test_wrong_parameters_of_split_columns(options: dict[str, Any], message: str
     with pytest.raises(InvalidInput) as error:
         sv.VerticalClassifier(**({"privacy": "none", "rounds": 5} | options)).fit(X, Y)
     assert message in str(error.value)
+
+
+# --------------------------------------------------------------------------------------------- quality on private rows
+
+
+def test_score_privately_says_how_good_the_model_is_on_held_out_records() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, size=(3000, 2))
+    y = np.where(X[:, 0] > X[:, 1], "sick", "well")
+    made = sv.FederatedClassifier(
+        "noisy-gd", epsilon=4.0, delta=1e-5, prepare=sv.PublicScaler((0, 1)), classes=["sick", "well"],
+        earlier_steps="public", evaluate=sv.Evaluation(share=0.2), random_state=0,
+    )  # fmt: skip
+    model = made.fit(X, y, groups=np.arange(3000) % 3)
+    found = model.score_privately()
+    assert found is model.score_privately()  # asked once, at the fit
+    assert found.records == 600
+    accuracy = found.estimates["accuracy"]
+    assert accuracy.low <= model.score(X, y) + 0.05
+    assert accuracy.high - accuracy.low < 0.1
+    assert model.guarantee_.epsilon == pytest.approx(4.0)
+    assert "noisy counts of held-out records" in str(model.guarantee_)
+
+
+def test_score_privately_without_held_out_records_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="Fit again with evaluate=True"):
+        sv.FederatedClassifier().score_privately()

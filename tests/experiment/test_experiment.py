@@ -110,7 +110,13 @@ CASES = [
         "privacy": {"mode": "published", "epsilon": 1.0},
     },
     {"data": SPLIT, "algorithm": {"name": "fdml", "step": 0.2, "batch": 8}, "privacy": {"mode": "none"}},
-    *[{"objective": {"loss": name, **with_options(kind), "scale": "sum"}} for name, kind in LOSSES.items()],
+    *[
+        {"objective": {"loss": name, **with_options(kind), "scale": "sum"}}
+        for name, kind in LOSSES.items()
+        if not name.startswith("weighted")
+    ],
+    {"objective": {"loss": "weighted-logistic", "class_weight": [1.0, 5.0]}},
+    {"objective": {"loss": "weighted-softmax", "classes": 3, "class_weight": [1.0, 5.0, 0.5]}},
     *[{"objective": {"loss": "logistic", "penalty": name, **with_options(kind)}} for name, kind in PENALTIES.items()],
     *[{"participation": {"name": name, **with_options(kind)}} for name, kind in PARTICIPATION.items()],
     *[{"privacy": {"mode": name, **with_options(kind)}} for name, kind in MODES["rows"].items()],
@@ -215,7 +221,7 @@ def test_the_example_is_the_face_of_the_library() -> None:
     example = load(ROOT / "examples" / "adult.toml")
     assert isinstance(example.task.algorithm, sv.DPADMM)
     assert example.task.privacy == sv.Proven(epsilon=1.0, delta=1e-5, clip=1.0)
-    assert example.task.objective == sv.Objective(sv.Logistic(), penalty=sv.L2(1e-6), scale="mean")
+    assert example.task.objective == sv.Objective(sv.Logistic(), sv.L2(1e-6), scale="mean", fit_intercept=True)
     assert example.settings.name == "adult"
     federation, test = rows_of(example.data()), example.data().test
     assert (federation.n, federation.X.shape, set(federation.sizes)) == (100, (40_000, 148), {400})

@@ -63,6 +63,8 @@ SPENT: list[tuple[dict[Event, int], float]] = [
     ({Event("gaussian", 0.5, rate=0.05, **POISSON): 20}, 1e-5),  # type: ignore[arg-type]
     ({Event("gaussian", 30.0, rate=0.9, **POISSON): 300}, 1e-5),  # type: ignore[arg-type]
     ({Event("gaussian", 0.3, rate=0.25, **POISSON): 3}, 1e-3),  # type: ignore[arg-type]
+    ({Event("gaussian", 0.15, rate=0.03, **POISSON): 5}, 1e-6),  # type: ignore[arg-type]
+    ({Event("gaussian", 0.1, rate=0.01, **POISSON): 3}, 1e-5),  # type: ignore[arg-type]
     (
         {
             Event("gaussian", 3.0, rate=0.1, **POISSON): 30,  # type: ignore[arg-type]

@@ -217,4 +217,22 @@ MUTANTS = (
         near("privacy/test_door", "stated_law", "per_client"),
         ("dp-sgd",),
     ),
+    Mutant(
+        "counts-half-sensitivity",
+        "Noise on counts of held-out records is for one of the two histograms.",
+        "core/histogram.py",
+        "return 2.0 if replaced else math.sqrt(2.0)",
+        "return math.sqrt(2.0) if replaced else 1.0",
+        near("experiment/test_evaluation", "one_record_moves"),
+        ("noisy-gd", "--path", "held-out"),
+    ),
+    Mutant(
+        "held-out-by-content",
+        "Which records are held out depends on what they contain, so a replaced record changes who else is.",
+        _SIMULATE,
+        "for key, size in zip(keys, federation.sizes, strict=True)]",
+        "for key, size in zip([key + federation.X.tobytes() for key in keys], federation.sizes, strict=True)]",
+        near("experiment/test_evaluation", "one_record_moves"),
+        ("noisy-gd", "--path", "held-out"),
+    ),
 )

@@ -429,7 +429,7 @@ def test_ledgers_keep_the_grid(tmp_path: Path) -> None:
     with FileLedger.open(tmp_path / "ledger") as ledger:
         assert ledger.spent() == kept.spent() == {new: 2, old: 1}
         assert ledger.remaining(new) > accounting.affordable(old, 2.0, 1e-5) / 2
-    charges = Charges.on_disk((new,), 1, [kept, Counted.of({new: 2})], "2f" * 16)
+    charges = Charges((new,), 1, (kept, Counted.of({new: 2})), ((0, 1),), "2f" * 16)
     again = Charges.from_dict(json.loads(json.dumps(charges.to_dict())))
     assert again == charges
     assert [history.fault() for history in again.histories] == ["", ""]

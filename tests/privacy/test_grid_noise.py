@@ -204,15 +204,92 @@ def test_bounded_differences_on_the_grid_are_the_exact_answers_plus_noise(name: 
     assert np.abs(loud - exact).max() > 1
 
 
-def test_numbers_too_large_for_the_grid_are_refused_before_anything_is_charged() -> None:
-    federation = sv.Federation.from_arrays(np.eye(3), np.array([1, 1, -1.0]), np.zeros(3, int), row_bound=1.0)
-    privacy = sv.Proven(1.0, 1e-3, 1.0, noise="secure")
-    place = assemble(FedEPM(variant="P"), federation, goal(), privacy, Everyone(), 3, Streams(0), None, "numpy")
-    oracle = place.site(np.arange(1), np.ones(1, dtype=bool), 1).f
-    with pytest.raises(InvalidInput, match="rounding would show through noise beyond"):
-        oracle.prox_steps(np.full((1, 3), 1e9), ProxSteps([1.0], [2.0], 0.0, 0.0, sv.NoPenalty()))
+def oracle_of(method: Any, privacy: sv.Proven, rows: list[int], scale: Any = "mean") -> tuple[Any, Any]:
+    """The clients of a federation with so many rows each, and the oracle of the first."""
+    rng, total = np.random.default_rng(1), sum(rows)
+    X, y = rng.uniform(-0.5, 0.5, (total, 3)), rng.choice([-1.0, 1.0], total)
+    federation = sv.Federation.from_arrays(X, y, np.repeat(np.arange(len(rows)), rows), row_bound=1.0)
+    objective = sv.Objective(sv.Logistic(), sv.L2(0.01), scale=scale)
+    place = assemble(method, federation, objective, privacy, Everyone(), 3, Streams(0), None, "numpy")
+    return place, place.site(np.array([0]), np.ones(1, dtype=bool), 1).f
+
+
+FAR = "times as large as what one record changes"
+STRANGE: dict[str, tuple[ProxSteps, float, str]] = {
+    "far away": (ProxSteps([1.0], [2.0], 0.0, 0.0, sv.NoPenalty()), 1e11, FAR),
+    "far away, in many steps": (ProxSteps([1.0] * 9, [1.0001] * 9, 0.0, 2.0**53, sv.NoPenalty()), 2.0**53, FAR),
+    "steps that stretch": (
+        ProxSteps([1.5 * 2**50], [1.0], 0.0, 0.0, sv.L1(1.5 * 2**50 - 1), fresh=False, at=np.zeros((1, 3))),
+        1.0,
+        "needs keep <= total in every step",
+    ),
+}
+
+
+@pytest.mark.parametrize("noise", ["seeded", "secure"])
+@pytest.mark.parametrize("name", STRANGE)
+def test_local_steps_in_which_rounding_shows_are_refused_before_anything_is_charged(name: str, noise: Any) -> None:
+    """Start, centre and weights are the algorithm's. Each of these moved answers further than was stated."""
+    steps, start, words = STRANGE[name]
+    place, oracle = oracle_of(FedEPM(variant="P"), sv.Proven(1.0, 1e-3, 1.0, noise=noise), [3])
+    with pytest.raises(InvalidInput, match=words):
+        oracle.prox_steps(np.full((1, 3), start), steps)
     assert place.ledger is not None
     assert not place.ledger.spent(0)
+
+
+def stated(place: Any) -> list[np.ndarray]:
+    """What the door says of its noise, once it answers: the answer, and the scale."""
+    seen: list[np.ndarray] = []
+
+    def listen(answer: np.ndarray, exact: np.ndarray, scale: np.ndarray, kind: str) -> np.ndarray:
+        seen.extend((answer, np.asarray(scale)))
+        return answer
+
+    place.door.intercept = listen
+    return seen
+
+
+@pytest.mark.parametrize("noise", ["seeded", "discrete"])
+def test_a_client_s_noise_does_not_depend_on_other_clients(noise: Any) -> None:
+    """A client of 5 rows keeps enough of each step, one of 200 does not; neither changes the other's answer."""
+    privacy, steps = sv.Proven(1.0, 1e-3, 1.0, noise=noise), ProxSteps([2.0] * 4, [3.0] * 4, 0.0, 0.0, sv.L1(0.1))
+    scales = []
+    for rows in ([5], [5, 200], [5, 7]):
+        place, oracle = oracle_of(FedEPM(variant="P"), privacy, rows, "sum")
+        seen = stated(place)
+        oracle.prox_steps(np.zeros((1, 3)), steps)
+        scales.append(seen[1])
+    assert np.array_equal(scales[0], scales[1])
+    assert np.array_equal(scales[0], scales[2])
+
+
+def test_almost_no_change_has_noise_of_normal_numbers() -> None:
+    """A pull of 1e305 leaves a change below the smallest normal number, and its sign would be given away."""
+    signs = []
+    for _ in range(40):
+        _, oracle = oracle_of(ADMM(), sv.Proven(1.0, 1e-3, 1e-8, noise="secure"), [4])
+        signs.append(np.copysign(1.0, oracle.argmin(np.zeros((1, 3)), 1e305, 0.0)))
+    assert np.abs(np.mean(signs, axis=0)).max() < 0.9  # of fair coins 38 of 40 are alike with a chance of 1e-8
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_noise_on_the_ends_of_local_steps_has_the_stated_scale(mechanism: Any) -> None:
+    """In the L1 norm truncation adds 2 d steps, not 2 √d. And the answer lies on the grid."""
+    privacy = sv.Proven(1.0, 1e-3 if mechanism == "gaussian" else 0.0, 1.0, mechanism=mechanism, noise="secure")
+    place, oracle = oracle_of(FedEPM(variant="P"), privacy, [4])
+    seen = stated(place)
+    oracle.prox_steps(np.zeros((1, 3)), ProxSteps([1.0], [2.0], 0.0, 0.0, sv.NoPenalty()))
+    (event,), change = place.door.events, 2 / 4 / 2  # one of four records is replaced; the step is divided by total
+    longer = 2 * (3 if mechanism == "laplace" else math.sqrt(3)) / 2**24
+    assert float(seen[1][0, 0]) == pytest.approx(event.noise_multiplier * change * (1 + longer), rel=1e-12)
+    steps = seen[0] / (change / 2**24)
+    np.testing.assert_allclose(steps, np.rint(steps), atol=1e-2)
+
+
+def test_discrete_laplace_noise_from_a_seed_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="Laplace noise is 'seeded' or 'secure'"):
+        sv.Proven(1.0, 0.0, 1.0, mechanism="laplace", noise="discrete")
 
 
 vectors = arrays(np.float64, st.tuples(st.integers(0, 6), st.integers(1, 5)), elements=st.floats())

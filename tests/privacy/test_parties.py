@@ -425,7 +425,6 @@ def test_losses_of_models_that_were_never_given_out_do_not_leave() -> None:
         ({"unit": "record", "bound": 1.0, "row_bound": 1.0}, "needs score_bound"),
         ({"unit": "party", "bound": 1.0, "row_bound": 1.0}, "has no row_bound"),
         ({"unit": "party", "bound": 1.0, "variant": "clip"}, "needs model_bound"),
-        ({"unit": "party", "bound": 1.0, "noise": "secure"}, "secure noise is offered for variant 'clip'"),
         ({"unit": "person", "bound": 1.0}, "unknown unit"),
     ],
 )

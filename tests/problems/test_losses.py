@@ -10,11 +10,21 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize, special
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.problems.losses import LOSSES, Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
+from sottovoce.problems.losses import (
+    LOSSES,
+    Huber,
+    Logistic,
+    Loss,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+    WeightedLogistic,
+    WeightedSoftmax,
+)
 
-SIGNED = [Logistic(), SmoothedHinge(), SmoothedHinge(0.3)]
+SIGNED = [Logistic(), SmoothedHinge(), SmoothedHinge(0.3), WeightedLogistic((0.5, 3.0))]
 SCALAR = [*SIGNED, Squared(), Huber(), Huber(0.7)]
-SEVERAL = [Softmax(2), Softmax(5)]
+SEVERAL = [Softmax(2), Softmax(5), WeightedSoftmax(3, (1.0, 4.0, 0.2))]
 ALL = [*SCALAR, *SEVERAL]
 every = pytest.mark.parametrize("loss", ALL, ids=str)
 every_scalar = pytest.mark.parametrize("loss", SCALAR, ids=str)
@@ -71,15 +81,15 @@ def assert_prox_is_stationary(loss: Loss, v, y, rho):
 
 
 def test_names_codes_and_table():
-    expected = ["logistic", "softmax", "squared", "huber", "smoothed-hinge"]
+    expected = ["logistic", "softmax", "squared", "huber", "smoothed-hinge", "weighted-logistic", "weighted-softmax"]
     assert list(LOSSES) == expected
     assert [LOSSES[name].name for name in expected] == expected
-    assert [LOSSES[name].code for name in expected] == [0, 1, 2, 3, 4]
-    assert [LOSSES[name].classification for name in expected] == [True, True, False, False, True]
+    assert [LOSSES[name].code for name in expected] == [0, 1, 2, 3, 4, -1, -1]
+    assert [LOSSES[name].classification for name in expected] == [True, True, False, False, True, True, True]
 
 
 def test_outputs_and_parameter():
-    assert [loss.outputs for loss in (*SCALAR, *SEVERAL)] == [1] * len(SCALAR) + [2, 5]
+    assert [loss.outputs for loss in (*SCALAR, *SEVERAL)] == [1] * len(SCALAR) + [2, 5, 3]
     assert [Logistic().parameter, Squared().parameter, Softmax(3).parameter] == [0.0, 0.0, 0.0]
     assert Huber(0.7).parameter == 0.7
     assert SmoothedHinge(2).parameter == 2.0
@@ -241,15 +251,15 @@ def test_constants_are_bounds(loss):
 
 @every
 def test_constants_are_attained(loss):
-    y = np.array([1.0])
+    y, weight = np.array([1.0]), max(getattr(loss, "class_weight", (1.0,)))
     if isinstance(loss, Softmax):
         tie = np.full((1, loss.classes), -50.0)
         tie[0, :2] = 0.0
         wrong = 50.0 * np.eye(loss.classes)[:1]
         assert_allclose(np.linalg.norm(loss.slope(wrong, y)), loss.lipschitz, rtol=1e-12)
-        assert_allclose(np.linalg.norm(loss.slope(wrong, y)), math.sqrt(2), rtol=1e-12)
-        assert_allclose(sizes_of_second(loss, tie, y)[1], 0.5, rtol=1e-12)
-        assert loss.curvature == 0.5
+        assert_allclose(np.linalg.norm(loss.slope(wrong, y)), weight * math.sqrt(2), rtol=1e-12)
+        assert_allclose(sizes_of_second(loss, tie, y)[1], weight * 0.5, rtol=1e-12)
+        assert loss.curvature == weight * 0.5
         return
     centre = np.array([0.0]) if isinstance(loss, Logistic) else np.array([1.0])
     assert_allclose(loss.second(centre, y), loss.curvature, rtol=1e-15)
@@ -278,10 +288,12 @@ def test_huge_margins_neither_overflow_nor_warn(loss):
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         results = [loss.value(margin, y), loss.slope(margin, y), loss.second(margin, y), loss.prox(margin, y, 1e-3)]
     assert all(np.isfinite(result).all() for result in results)
+    weights = loss._of(y) if isinstance(loss, WeightedLogistic | WeightedSoftmax) else 1.0
     if isinstance(loss, Softmax):
-        assert_allclose(results[0], special.logsumexp(margin, axis=-1) - margin[np.arange(40), y.astype(int)])
+        plain = special.logsumexp(margin, axis=-1) - margin[np.arange(40), y.astype(int)]
+        assert_allclose(results[0], weights * plain)
     elif isinstance(loss, Logistic):
-        assert_array_equal(results[0], np.maximum(0.0, -y * margin))
+        assert_array_equal(results[0], weights * np.maximum(0.0, -y * margin))
 
 
 def test_tiny_losses_keep_their_digits():

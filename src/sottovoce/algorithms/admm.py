@@ -91,14 +91,14 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
 
     def at_client(self, penalty: Penalty) -> bool:
         """Whether the regulariser is part of the clients' arg-min (6)."""
-        return penalty.smooth
+        return penalty.ridge
 
     def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
         """argmin f_i(w) + (λ/n) R(w) − ⟨γ_i, w⟩ + ρ/2 |w − centre|² (6), and the noise that a paper adds to it."""
         return self.argmin(w, centre, gamma, site), None
 
     def argmin(self, start: Array, centre: Array, gamma: Array, site: Site) -> Array:
-        ridge = site.penalty.curvature if site.penalty.smooth else 0.0
+        ridge = site.penalty.strong if self.at_client(site.penalty) else 0.0
         return site.f.argmin(centre, self.rho, linear=-gamma, ridge=ridge, start=start)
 
 
@@ -115,7 +115,7 @@ class PVP(ADMM):
         w = self.argmin(w, centre, gamma, site)  # line 4
         if site.claim is None:
             return w, None
-        strong = self.rho + (site.penalty.strong if site.penalty.smooth else 0.0)
+        strong = self.rho + (site.penalty.strong if self.at_client(site.penalty) else 0.0)
         change = gradient_change(site) / strong  # Lemma 4
         return w, Noise("gaussian", gaussian_std(change, site.claim))  # line 5
 

@@ -130,7 +130,7 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         kind, in_f = type(penalty).__name__, self.split(penalty)[0]
         if not in_f.smooth:
             raise InvalidInput(f"FedPLT: {kind} has no gradient to train with; use penalty_at='server', its prox")
-        if self.variant == "B" and in_f.strong != in_f.curvature:
+        if self.variant == "B" and not in_f.ridge:
             raise InvalidInput(f"FedPLT: variant 'B' needs a ridge such as L2, got {kind}; use penalty_at='server'")
 
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, object]:
@@ -178,7 +178,8 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
 
     def split(self, penalty: Penalty) -> tuple[Penalty, Penalty]:
         """The regulariser as part of the f_i, and as h: it is one of the two, the other is zero."""
-        at_client = penalty.smooth if self.penalty_at == "auto" else self.penalty_at == "client"
+        by_steps = penalty.ridge if self.variant == "B" else penalty.smooth
+        at_client = by_steps if self.penalty_at == "auto" else self.penalty_at == "client"
         return (penalty, NoPenalty()) if at_client else (NoPenalty(), penalty)
 
     def local_problem(self, site: Site) -> LocalProblem:

@@ -119,8 +119,9 @@ def minimiser(curve: Array, first: Array, penalty: Penalty, outputs: int) -> Arr
     """argmin over w of ½ w' curve w − first·w + r(w), for each of the `outputs` blocks of w."""
     columns = curve.shape[-1]
     b = first.reshape(*first.shape[:-1], outputs, columns)
-    if penalty.smooth and penalty.curvature == penalty.strong:  # a ridge, or nothing
-        whole = curve + penalty.strong * np.eye(columns)
+    curvatures = penalty.curvatures(columns)
+    if curvatures is not None:  # quadratic, or nothing
+        whole = curve + np.diag(curvatures)
         return np.swapaxes(np.linalg.solve(whole, np.swapaxes(b, -1, -2)), -1, -2).reshape(first.shape)
     largest = np.linalg.eigvalsh(curve)[..., -1:]
     step = 1 / np.maximum(largest, np.finfo(float).tiny)

@@ -108,7 +108,9 @@ class MomentsThenGradients(Moments):
         if up.m.shape[-1]:
             first, gram = moments.split(hub.mean(up.m), hub.zeros.shape[-1], self.kappa)
             curve = self.curvature * (positive_part(gram) + self.ridge * np.eye(columns))
-            P = np.linalg.inv(curve + hub.penalty.curvature * np.eye(columns))  # (2)
+            curvatures = hub.penalty.curvatures(columns)
+            bend = np.full(columns, hub.penalty.curvature) if curvatures is None else curvatures
+            P = np.linalg.inv(curve + np.diag(bend))  # (2)
             moved = self._applied(P, first)
         else:
             moved = -self._applied(P, hub.mean(up.g) + hub.penalty.subgradient(server.w))  # (4)

@@ -8,7 +8,6 @@ honest library.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -61,11 +60,11 @@ def judged(outcomes: Sequence[tests.Outcome], path: str) -> list[Check]:
 
 def crowd_of(game: Game, dtype: type = np.float64) -> Game:
     """The same promise on rows of very different lengths, one of which differs as much as the relation allows."""
-    privacy: Any = game.privacy
+    privacy = game.privacy
     if game.algorithm.layout == "columns":
         if privacy.budget is None:
             return game
-        return replace(game, neighbours=random_columns(privacy.unit), objective=RIDGE)
+        return replace(game, neighbours=random_columns(getattr(privacy, "unit", "")), objective=RIDGE)
     length = _longest(game)
     bound = length * (1 + 1e-6)  # rows are rounded where they are stored in single precision
     features = game.width // game.objective.loss.outputs

@@ -118,9 +118,11 @@ class World:
         rate = self.rate(answer.local, self.part_of(answer).batch)
         return promise.gradient_sensitivity(self.privacy, self.weight(answer.local), rate)
 
-    def on_grid(self, answer: Answer, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def in_steps(self, answer: Answer, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How far one record moves an answer of which only the difference is bounded, and the length of GRID steps."""
         steps = self.promises[self.number_of(answer)].steps
+        if not steps and self.privacy.on_grid:  # Laplace noise: the norm is that of sums
+            steps = promise.GRID + 2 * answer.given.shape[-1]
         return (moved * steps / promise.GRID if steps else moved), moved
 
     def smoothness(self, local: np.ndarray) -> np.ndarray:
@@ -181,7 +183,7 @@ def _gradient(world: World, answer: Answer) -> Expected | None:
 def _argmin(world: World, answer: Answer) -> Expected | None:
     asked = {"linear": 0.0, "ridge": 0.0} | answer.asked
     rho, ridge = np.asarray(asked["rho"], dtype=np.float64), asked["ridge"]
-    moved, grid = world.on_grid(answer, promise.argmin_sensitivity(world.one_gradient(answer), rho, ridge))
+    moved, grid = world.in_steps(answer, promise.argmin_sensitivity(world.one_gradient(answer), rho, ridge))
     if not isinstance(world.objective.loss, Linear):
         return _as_stated(answer, 0.0, moved, cut=grid)
     slope = world.clipped_gradient(asked["centre"], answer.local, cap_rows=True)  # the same at every point
@@ -192,10 +194,10 @@ def _argmin(world: World, answer: Answer) -> Expected | None:
 def _prox_steps(world: World, answer: Answer) -> Expected | None:
     start, spec, local = answer.asked["start"], answer.asked["spec"], answer.local
     one, loss = world.one_gradient(answer), world.objective.loss
-    kept = all(np.all(world.smoothness(local) <= 2 * np.asarray(keep)) for keep in spec.keep)
-    absorbed = not spec.fresh or (world.norm == 2 and loss.convex and loss.outputs == 1 and kept)
+    kept = np.all([world.smoothness(local) <= 2 * np.asarray(keep) for keep in spec.keep], axis=0)  # for each client
+    absorbed = kept & (world.norm == 2 and loss.convex and loss.outputs == 1) | (not spec.fresh)
     most = 2 * world.privacy.clip * world.weight(local) * world.federation.sizes[local][:, None]
-    moved, grid = world.on_grid(answer, promise.prox_sensitivity(spec, one, most, absorbed))
+    moved, grid = world.in_steps(answer, promise.prox_sensitivity(spec, one, np.where(absorbed, one, most)))
     if world.part_of(answer).batch or loss.outputs > 1:
         return _as_stated(answer, spec.centre, moved, world.kind, grid)
     x, ends = start - spec.centre, []
@@ -287,8 +289,10 @@ def _columns(world: World, answer: Answer) -> Expected:
         exact = shortened(exact, cut)
     elif privacy.unit == "record" and not model:
         exact = np.clip(exact, -float(privacy.score_bound or 0), float(privacy.score_bound or 0))
-    sensitivity = promise.model_sensitivity if model else promise.scores_sensitivity
-    return Expected(0.0, exact, sensitivity(privacy, u, mu), cut=cut)
+    moved = (promise.model_sensitivity if model else promise.scores_sensitivity)(privacy, u, mu)
+    if privacy.variant == "ridge":
+        moved, cut = world.in_steps(answer, moved)
+    return Expected(0.0, exact, moved, cut=cut)
 
 
 def _bounded(part: Any, privacy: ProvenColumns) -> np.ndarray:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from sottovoce.auditing.game import Game
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.privacy import claims
 
 FAR_BELOW = 0.5  # of the claim: in a game that shows everything, no honest method stays below this

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -17,13 +17,14 @@ from sottovoce.auditing.tape import Tape
 from sottovoce.core import check, codec
 from sottovoce.core import round as loop
 from sottovoce.core.contract import Asks, Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.toml import Json
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import local_clients
-from sottovoce.privacy.modes import Proven, ProvenColumns, Published
+from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
@@ -68,6 +69,8 @@ class Game:
         The (epsilon, delta) that is claimed for the whole run, if not the one that follows from `privacy`.
     batches_known
         Whether the observer knows which records were drawn. No guarantee with random batches covers that case.
+    evaluate
+        How the finished model is measured on held-out records, if it is. The loss must then be for classes.
     tamper
         Called with the clients before they play: how tests put a broken mechanism in place.
     """
@@ -80,24 +83,30 @@ class Game:
     claim: tuple[float, float] | None = None
     batches_known: bool = False
     engine: Engine = "auto"
+    evaluate: Evaluation | None = None
     tamper: Callable[[LocalClients], None] = lambda clients: None
 
     def __post_init__(self) -> None:
         check.whole("audit", rounds=self.rounds)
         promises = self.privacy.mode != "none"
         check.require(promises, "audit", "needs a mode that promises something: published or proven", self.privacy)
-        settled = Task(self.algorithm, self.objective, self.privacy).settled(self.neighbours.first)
+        settled = self.task("auto").settled(self.neighbours.first)
         object.__setattr__(self, "objective", settled.objective)
         object.__setattr__(self, "privacy", settled.privacy)
 
+    def task(self, engine: Engine) -> Task:
+        """What is run, as a task."""
+        whole = (self.algorithm, self.objective, self.privacy, Everyone(), self.rounds)
+        return Task(*whole, engine, self.evaluate)
+
     @property
     def asks(self) -> Asks:
-        return self.algorithm.asks()
+        return self.task("auto").asks()
 
     @property
     def questions(self) -> int:
         """Number of questions to each client in one run."""
-        return sum(part.rounds(self.rounds) * part.answers for part in self.asks.parts)
+        return sum(part.given(self.rounds, self.rounds) for part in self.asks.parts)
 
     @property
     def width(self) -> int:
@@ -116,7 +125,7 @@ class Game:
 
 
 def worst_case(
-    method: Method, privacy: Any, rounds: int, clients: int = 10, records: int = 10, features: int = 5
+    method: Method, privacy: Promise, rounds: int, clients: int = 10, records: int = 10, features: int = 5
 ) -> Game:
     """The game of a method on the data set that reveals most: one record differs, or all records of a client.
 
@@ -134,21 +143,21 @@ def worst_case(
     if method.layout == "columns":
         if privacy.budget is None:
             return Game(method, columns(), Objective(Logistic(), L2(1.0)), privacy, rounds)
-        return Game(method, worst_columns(privacy, mu=1.0), RIDGE, privacy, rounds)
+        return Game(method, worst_columns(cast(ProvenColumns, privacy), mu=1.0), RIDGE, privacy, rounds)
     whole = privacy.promise == "client"
     length = max(1.0, getattr(privacy, "clip", None) or 1.0) * (LONG if whole else 1.0)
     neighbours = canary(clients, records, features, relation_of(privacy), whole, length)
     return Game(method, neighbours, Objective(Linear(bend=1 / length**2), L2(0.1)), privacy, rounds)
 
 
-def relation_of(privacy: Any) -> Literal["replace-one", "add-remove"]:
+def relation_of(privacy: PrivacyMode) -> Literal["replace-one", "add-remove"]:
     """How neighbours differ. A published method is held to the relation of its paper, which replaces a record."""
     return getattr(privacy, "relation", "replace-one")
 
 
 def columns_promise(epsilon: float, delta: float, unit: Literal["party", "column", "record"]) -> ProvenColumns:
     """The ridge variant for this unit, with bounds that `worst_columns` nearly reaches."""
-    bounds: Json = {"column": {"column_bound": 2.0}, "record": {"row_bound": 0.1, "score_bound": 0.045}}
+    bounds: dict[str, Json] = {"column": {"column_bound": 2.0}, "record": {"row_bound": 0.1, "score_bound": 0.045}}
     return ProvenColumns(epsilon, delta, unit, bound=1.0, **bounds.get(unit, {}))
 
 
@@ -184,7 +193,7 @@ class Player:
         engine: Engine = "kernel" if game.engine == "auto" and answers >= KERNEL_PAYS_FROM else game.engine
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", check.PrivacyWarning)  # about a delta that is large for so few records
-            self.task = Task(game.algorithm, game.objective, game.privacy, Everyone(), game.rounds, engine)
+            self.task = game.task(engine)
             self.place = local_clients(self.task, game.neighbours.side(side), self.streams, ledgers=ledgers)
         game.tamper(self.place)
         self.place.measure_training = False
@@ -208,7 +217,14 @@ class Player:
                 hear(codec.to_arrays(down), codec.to_arrays(exchange.up))
             return exchange
 
+        def counting(model: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+            said = type(place).evaluate(place, model)
+            if said is not None:
+                hear({"w": model}, {"counts": said[0]})
+            return said
+
         place.exchange = listening  # pyright: ignore[reportAttributeAccessIssue] (an audit listens in)
+        place.evaluate = counting
         self.run(streams, tape)
 
     def run(
@@ -220,8 +236,8 @@ class Player:
         after_round: Callable[[loop.Checkpoint], None] = lambda checkpoint: None,
     ) -> None:
         """Play once as it stands: with the noise of the true code, unless `play` replaced it."""
-        game, rounds = self.game, rounds or self.game.rounds
-        place: Any = self.place
+        game, place = self.game, self.place
+        rounds = rounds if rounds and game.evaluate is None else game.rounds  # counts come right after the last round
         place.door.intercept = tape or (lambda answer, *made_of: answer)
         if resume is not None:
             place.restore(game.algorithm, resume.clients)
@@ -229,8 +245,10 @@ class Player:
             warnings.simplefilter("ignore", DoesNotContract)  # convergence does not matter here
             played = replace(self.task, rounds=rounds)
             outcome = played.play(place, streams or self.streams, resume, rounds, after_round)
-        if place.layout == "columns" and place.ledger is not None:
-            place.models(outcome.rounds)  # for prediction: one more answer
+        if place.ledger is not None:
+            place.models(outcome.rounds)  # for prediction, where columns are split: one more answer
+        if game.evaluate is not None:
+            place.evaluate(outcome.model)
 
 
 def in_turns(play: Callable[[int, int], bool], at_once: int, runs: int, progress: Progress) -> tuple[int, bool]:

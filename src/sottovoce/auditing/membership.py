@@ -10,7 +10,7 @@ import numpy as np
 
 from sottovoce.auditing.game import Progress, silent
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.experiment.run_file import Experiment
 
 

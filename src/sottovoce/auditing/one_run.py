@@ -7,12 +7,12 @@ models that are too expensive to train thousands of times. The bound is weaker t
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from sottovoce.auditing.finding import Finding, conclude
-from sottovoce.auditing.game import Game, Progress, relation_of, silent
+from sottovoce.auditing.game import Game, Progress, Promise, relation_of, silent
 from sottovoce.auditing.neighbours import FAR, Neighbours
 from sottovoce.auditing.score import CONFIDENCE
 from sottovoce.core import check
@@ -54,7 +54,8 @@ def plant(federation: Federation, loss: Loss, canaries: int, blank: bool, seed: 
     X = np.concatenate([np.pad(federation.X, ((0, 0), (0, canaries))), rows])
     groups = np.concatenate([owner, np.arange(canaries) % federation.n])
     planted = Federation.from_arrays(X, np.concatenate([y, labels]), groups)
-    return Planted(replace(planted, names=federation.names, row_bound=federation.row_bound), heads, features)
+    known = {"names": federation.names, "row_bound": federation.row_bound, "bias": federation.bias}
+    return Planted(replace(planted, **known), heads, features)
 
 
 def one_run(
@@ -69,7 +70,7 @@ def one_run(
     The confidence is shared among several numbers of guesses.
     """
     task, settings = experiment.task, experiment.settings
-    privacy: Any = task.privacy
+    privacy = cast(Promise, task.privacy)
     federation = experiment.data().federation.as_rows("audit", "one run is audited where rows are split, not columns")
     check.require(privacy.mode != "none", "audit", "needs a mode that promises something", privacy)
     per_record = privacy.promise in ("record", "published")

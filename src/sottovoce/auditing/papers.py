@@ -12,7 +12,7 @@ from sottovoce.auditing.finding import Comparison, Finding, shown
 from sottovoce.auditing.game import Game, Progress, Promise, columns_promise, silent, worst_case
 from sottovoce.auditing.neighbours import FAR, Linear, Neighbours, canary, columns
 from sottovoce.core.contract import Array, Method, Noise, Site
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.modes import Proven, Published
 from sottovoce.problems.federation import Federation

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import cast, get_args, get_type_hints
 
 import numpy as np
 
@@ -13,10 +13,13 @@ from sottovoce.auditing import noise as tests
 from sottovoce.auditing.expected import World
 from sottovoce.auditing.finding import Check
 from sottovoce.auditing.game import Game, Player, Progress, columns_promise, silent
+from sottovoce.auditing.held_out import held_out, held_out_game
+from sottovoce.auditing.neighbours import Neighbours
 from sottovoce.auditing.tape import Answer
 from sottovoce.core import check
 from sottovoce.core.random.streams import Purpose, Streams
 from sottovoce.core.round import Checkpoint
+from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.privacy.noise_key import NoiseKey
 
 PATHS = {
@@ -34,6 +37,7 @@ PATHS = {
     "ledgers": "owners' ledger files, in a temporary folder",
     "resume": "resuming from a checkpoint",
     "seeds": "the same seed with other settings, and with other rows",
+    "held-out": "counts of held-out records ([evaluate])",
 }
 USUAL = ("plain", "fixed-size")  # the paths that an audit checks by default
 FEW_ROUNDS = 4  # where files are written
@@ -62,7 +66,7 @@ def examine(
         check.one_of("audit", "path", name, PATHS)
         progress("checks", done, len(paths))
         if name in _SPECIAL:
-            checks += _SPECIAL[name](game, seed) if game.privacy.budget is not None else []
+            checks += _SPECIAL[name](game, seed) if _has_path(game, name) else []
             continue
         for label, place in _places(game, name):
             checks += _all_checks(place, label, seed, own_data and name == "plain")
@@ -76,7 +80,7 @@ def paths_of(game: Game) -> list[str]:
 
 def _has_path(game: Game, name: str) -> bool:
     if name in _SPECIAL:
-        return game.privacy.budget is not None
+        return game.privacy.budget is not None and (name != "held-out" or _may_hold_out(game))
     try:
         return bool(_places(game, name))
     except (check.InvalidInput, check.NoGuarantee):
@@ -110,13 +114,13 @@ def _places(game: Game, name: str) -> list[Place]:
     if game.privacy.budget is None:
         return []
     if name == "variants":
-        return [(f"variant {method.variant}", replace(game, algorithm=method)) for method in _variants(game.algorithm)]
+        return _variants(game)
     return _of_promise(game, name)
 
 
 def _of_promise(game: Game, name: str) -> list[Place]:
     """The game with another promise, where there is one."""
-    privacy: Any = game.privacy
+    privacy = cast(Proven, game.privacy)
     kinds, record, gaussian = game.asks.kinds, privacy.unit == "record", privacy.mechanism == "gaussian"
     batched = record and gaussian and kinds == ("gradient",) and _has(game, "batch")
     if name == "secure":
@@ -135,21 +139,21 @@ def _of_promise(game: Game, name: str) -> list[Place]:
     has, changes, batch = places.get(name, (False, {}, None))
     if not has:
         return []
-    method: Any = game.algorithm  # batches need one relation and one kind of noise
+    method = game.algorithm  # batches need one relation and one kind of noise
     method = method if batch is None or not _has(game, "batch") else replace(method, batch=batch)
     return [(name, replace(game, privacy=replace(privacy, **changes), algorithm=method))]
 
 
 def _secure(game: Game, batched: bool) -> list[Place]:
     """Noise from the operating system: on all records, and on batches of either kind."""
-    privacy: Any = game.privacy
+    privacy = cast(Proven, game.privacy)
     if privacy.unit == "record" and "descent" in game.asks.kinds:
         return []
     secure, method = replace(privacy, noise="secure"), game.algorithm
-    whole: Any = replace(method, batch=0) if _has(game, "batch") else method
+    whole = replace(method, batch=0) if _has(game, "batch") else method
     places = [("secure", replace(game, privacy=secure, algorithm=whole))]
     if batched:
-        drawn: Any = replace(method, batch=game.asks.batch or 2)
+        drawn = replace(method, batch=game.asks.batch or 2)
         for label, relation in (("secure, fixed-size", "replace-one"), ("secure, poisson", "add-remove")):
             places.append((label, replace(game, privacy=replace(secure, relation=relation), algorithm=drawn)))
     return places
@@ -159,12 +163,13 @@ def _has(game: Game, name: str) -> bool:
     return any(field.name == name for field in fields(game.algorithm))
 
 
-def _variants(method: Any) -> list[Any]:
+def _variants(game: Game) -> list[Place]:
     """The method with each other value of its field `variant`."""
-    if not hasattr(method, "variant"):
-        return []
-    names = get_args(get_type_hints(type(method))["variant"])
-    return [replace(method, variant=name) for name in names if name != method.variant]
+    method, own = game.algorithm, getattr(game.algorithm, "variant", "")
+    names = get_args(get_type_hints(type(method))["variant"]) if own else ()
+    return [
+        (f"variant {name}", replace(game, algorithm=replace(method, variant=name))) for name in names if name != own
+    ]
 
 
 def _columns(game: Game) -> list[Place]:
@@ -174,7 +179,8 @@ def _columns(game: Game) -> list[Place]:
     return [
         *((f"columns, {one.unit}", replace(game, privacy=one)) for one in ridge),
         ("columns, clipped", replace(game, privacy=clipped)),
-        ("columns, secure", replace(game, privacy=replace(clipped, noise="secure"))),
+        *((f"columns, {one.unit}, secure", replace(game, privacy=replace(one, noise="secure"))) for one in ridge),
+        ("columns, clipped, secure", replace(game, privacy=replace(clipped, noise="secure"))),
     ]
 
 
@@ -240,7 +246,7 @@ def _seeds(game: Game, seed: int) -> list[Check]:
     game, path = basic.crowd_of(game), "seeds"
     first = basic.player_of(game, seed)
     here = World.of(game), basic.heard(first)
-    privacy: Any = game.privacy
+    privacy = cast("Proven | ProvenColumns", game.privacy)
     changed = {"epsilon": replace(game, privacy=replace(privacy, epsilon=privacy.epsilon * 1.01))}
     rows = game.algorithm.layout == "rows"
     if rows:
@@ -259,9 +265,10 @@ def _seeds(game: Game, seed: int) -> list[Check]:
     return checks + _bindings(keys, client, path)
 
 
-def _with_longer_rows(neighbours: Any) -> Any:
+def _with_longer_rows(neighbours: Neighbours) -> Neighbours:
     """The same rows, with a promise that allows longer ones."""
-    first, second = (replace(side, row_bound=1.01 * side.row_bound) for side in (neighbours.first, neighbours.second))
+    sides = neighbours.first, neighbours.second
+    first, second = (replace(side, row_bound=1.01 * (side.row_bound or 0.0)) for side in sides)
     return replace(neighbours, first=first, second=second)
 
 
@@ -309,4 +316,18 @@ def _uncorrelated(path: str, name: str, one: np.ndarray, other: np.ndarray) -> C
     return basic.judged([replace(outcome, name=name)], path)[0]
 
 
-_SPECIAL: dict[str, Callable[[Game, int], list[Check]]] = {"ledgers": _ledgers, "resume": _resume, "seeds": _seeds}
+def _may_hold_out(game: Game) -> bool:
+    """Whether the method and its promise go with counts of held-out records."""
+    try:
+        held_out_game(game, 0).task("auto").check("rows")
+    except (check.InvalidInput, check.NoGuarantee):
+        return False
+    return not game.privacy.secret_noise
+
+
+_SPECIAL: dict[str, Callable[[Game, int], list[Check]]] = {
+    "ledgers": _ledgers,
+    "resume": _resume,
+    "seeds": _seeds,
+    "held-out": held_out,
+}

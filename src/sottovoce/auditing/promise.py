@@ -8,12 +8,11 @@ SciPy, epsilons from `second_accountant.py`, sensitivities from the proofs.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core.contract import Asks, Descent, Part, ProxSteps
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, make_event
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
@@ -104,12 +103,13 @@ def promised(
 def _on_grid(privacy: Proven | ProvenColumns, part: Part, dim: int, columns: int, slope: float) -> tuple[float, int]:
     """How far one record moves an answer on a grid, in grid steps, and how many numbers the answer has.
 
-    A vector that is cut to a clip norm has at most GRID + 1 steps. Of moments, arg-mins and the ends of local steps
-    only the difference is bounded. Truncation may lengthen it by one step in every coordinate; and so may the division
-    of the last two by a grid step.
+    A vector that is cut to a clip norm has at most GRID + 1 steps. Of all else only the difference is bounded. It is
+    lengthened by truncation, by up to one step in every coordinate; and, where numbers are divided by a grid step (all
+    but moments), by the rounding of quotients, by as much.
     """
     if isinstance(privacy, ProvenColumns):
-        return 2 * (GRID + 1), max(dim, columns)
+        longest = max(dim, columns)
+        return (2 * (GRID + 1) if privacy.variant == "clip" else GRID + 2 * math.sqrt(longest)), longest
     if part.kind in ("prox-steps", "argmin"):
         return GRID + 2 * math.sqrt(dim), dim
     if part.kind != "moments":
@@ -149,7 +149,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
             order = 1 + above
             return rho * order + math.log(above / order) - (math.log(delta) + math.log(order)) / above
 
-        best: Any = minimize_scalar(at, bounds=(-10.0, 20.0), method="bounded", options={"xatol": 1e-9})
+        best = minimize_scalar(at, bounds=(-10.0, 20.0), method="bounded", options={"xatol": 1e-9})
         return float(best.fun)
 
     return math.exp(_root(lambda log_rho: converted(math.exp(log_rho)) - epsilon, -40.0, 20.0))
@@ -158,8 +158,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 def _root(excess: Callable[[float], float], low: float, high: float) -> float:
     from scipy.optimize import brentq
 
-    root: Any = brentq(excess, low, high, xtol=1e-13)
-    return float(root)
+    return float(brentq(excess, low, high, xtol=1e-13))  # type: ignore[arg-type]
 
 
 def batch_rates(batch: float, sizes: np.ndarray, fixed: bool) -> np.ndarray:
@@ -182,12 +181,11 @@ def argmin_sensitivity(one: np.ndarray, rho: np.ndarray, ridge: float) -> np.nda
     return (one + 2 * SOLVED) / (rho + ridge)
 
 
-def prox_sensitivity(spec: ProxSteps, one: np.ndarray, most: np.ndarray, absorbed: bool) -> np.ndarray:
-    """From a public start: u <- (keep u + D)/total with D = `one`. From the second step on D = `most`, unless the
-    steps absorb that the two runs are at different points."""
+def prox_sensitivity(spec: ProxSteps, one: np.ndarray, later: np.ndarray) -> np.ndarray:
+    """From a public start: u <- (keep u + D)/total with D = `one` in the first step, and `later` after it."""
     moved, total_moved = np.zeros_like(one), np.zeros_like(one)
     for j in range(len(spec.keep)):
-        moved = (np.asarray(spec.keep[j]) * moved + (one if j == 0 or absorbed else most)) / np.asarray(spec.total[j])
+        moved = (np.asarray(spec.keep[j]) * moved + (one if j == 0 else later)) / np.asarray(spec.total[j])
         total_moved = total_moved + moved
     return total_moved / len(spec.keep) if spec.average else moved
 

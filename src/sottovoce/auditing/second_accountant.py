@@ -19,11 +19,14 @@ by at most `TOLERANCE`, or `SAMPLED_TOLERANCE` where batches are drawn. What may
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.privacy.events import Event, GridEvent
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 TOLERANCE, SAMPLED_TOLERANCE = 1e-5, 1e-2  # relative
 _MOST = 256  # order of a Rényi divergence
@@ -148,7 +151,9 @@ def _by_renyi(items: _Items, delta: float) -> float:
     return _renyi_accountant(np.array(orders), *composed, delta=delta, replace=fixed)
 
 
-def _renyi_accountant(orders: np.ndarray, *composed: tuple[Any, int], delta: float, replace: bool = False) -> float:
+def _renyi_accountant(
+    orders: np.ndarray, *composed: "tuple[DpEvent, int]", delta: float, replace: bool = False
+) -> float:
     from dp_accounting import NeighboringRelation, rdp
 
     relation = NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -158,7 +163,7 @@ def _renyi_accountant(orders: np.ndarray, *composed: tuple[Any, int], delta: flo
     return float(accountant.get_epsilon(delta))
 
 
-def _told(event: Event) -> Any:
+def _told(event: Event) -> "DpEvent":
     """In dp-accounting's words. Noise is over the sensitivity of the event's own relation, which its Rényi accountant
     takes as it is; zCDP means the same under every relation."""
     import dp_accounting
@@ -244,7 +249,8 @@ def _directed(answers: list[tuple[float, float, int]], delta: float, there: bool
     spreads = [rate * math.sqrt(math.expm1(min(noise**-2, 500))) for rate, noise, _ in answers]
     farthest = [float(_loss(1 + 10 * noise, rate, noise)) for rate, noise, _ in answers]
     deviation = math.sqrt(sum(count * spread**2 for (_, _, count), spread in zip(answers, spreads, strict=True)))
-    reach = 2 * max(farthest) + 15 * deviation + deviation**2
+    certain = sum(count * one for (_, _, count), one in zip(answers, farthest, strict=True))  # no sum is beyond it
+    reach = 2 * max(farthest) + min(15 * deviation + deviation**2, certain)
     size = 2 ** max(12, min(20, math.ceil(math.log2(2 * reach / min(*spreads, 0.08) * 8))))
     step = 2 * reach / size
     transform = np.ones(size // 2 + 1, dtype=complex)
@@ -259,7 +265,7 @@ def _directed(answers: list[tuple[float, float, int]], delta: float, there: bool
     return _epsilon_of_losses(losses[above], chances[above], delta - infinite)
 
 
-def _loss(x: Any, rate: float, noise: float) -> Any:
+def _loss(x: float | np.ndarray, rate: float, noise: float) -> np.ndarray:
     """log of the two densities' ratio where an answer came out as `x`, in units of one record's reach."""
     return np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + (x - 0.5) / noise**2)
 

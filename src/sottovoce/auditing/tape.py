@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sottovoce.core.toml import Json
+from sottovoce.core.arrays import Floats, Numbers
+from sottovoce.core.contract import Noise
+from sottovoce.core.plain import Json
 from sottovoce.experiment.local import LocalClients
 from sottovoce.privacy.doors.releases import Releases
 
@@ -41,7 +43,7 @@ class Tape:
         self._forced = None if forced is None else iter(forced)
         self._rows = slice(None) if client is None else slice(client, client + 1)
 
-    def __call__(self, answer: np.ndarray, exact: Any = None, scale: Any = None, kind: str = "") -> np.ndarray:
+    def __call__(self, answer: Floats, exact: Floats | None = None, scale: Numbers = 0.0, kind: str = "") -> Floats:
         if self._forced is not None:
             answer = answer.copy()
             answer[..., self._rows, :] = next(self._forced)
@@ -76,6 +78,7 @@ _ARGUMENTS = {  # kind of answer: names of what is asked, as in `core/contract.p
     "prox-steps": ("start", "spec"),
     "descent": ("start", "spec"),
     "moments": ("kappa", "slope_bound"),
+    "histogram": ("w",),
     "fit": ("target", "rho", "noise"),
     RELEASE: ("u", "noise", "centre"),
     MODEL: ("kept", "local", "k"),
@@ -147,5 +150,5 @@ class _HeardReleases(Releases):
 
     hear: Callable[[Callable[..., np.ndarray]], Callable[..., np.ndarray]] = lambda release: release
 
-    def __call__(self, u: np.ndarray, noise: Any = None, centre: np.ndarray | float | None = None) -> np.ndarray:
+    def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: Numbers | None = None) -> np.ndarray:
         return self.hear(super().__call__)(u, noise, centre)

@@ -13,12 +13,15 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+import numpy as np
 
 from sottovoce.auditing import verify_charges
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.experiment import run_file, saved, store, whole_files
+from sottovoce.experiment.evaluation import deviation_of
 from sottovoce.experiment.result import Result
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.histories import Kept, Stated
@@ -113,6 +116,8 @@ def verify(path: str | Path) -> Verdict:
     checks.append(_checked("text", lambda: _text(path, result.guarantee)))
     checks.append(_checked("summary", lambda: _summary(path, result)))
     checks.append(_checked("model", lambda: _model(result)))
+    if result.evaluations:
+        checks.append(_checked("evaluation", lambda: _evaluation(path, result)))
     return Verdict(str(path), (*checks, *_words_of_others(path, result)), guaranteed, digest)
 
 
@@ -145,7 +150,7 @@ def _why(error: BaseException) -> str:
 
 def _files(path: Path) -> str:
     manifest = whole_files.read_json(path / store.MANIFEST)
-    files: Any = manifest.get("files")
+    files: Json = manifest.get("files") or {}
     fits = manifest.keys() == {"format", "files"} and isinstance(files, dict) and set(_NEEDED) <= files.keys()
     check.require(fits, store.MANIFEST, f"must hold format, and files with at least {', '.join(_NEEDED)}")
     for name, digest in files.items():
@@ -190,6 +195,19 @@ def _summary(path: Path, result: Result) -> str:
     same = whole_files.read_json(path / store.SUMMARY) == whole_files.finite(store.summary(result))
     check.require(same, store.SUMMARY, "does not follow from the run")
     return "the summary follows from history, statement and config"
+
+
+def _evaluation(path: Path, result: Result) -> str:
+    """The estimates follow from their counts, and the noise in these from what was charged."""
+    for said, made in zip(whole_files.read_json(path / store.EVALUATION)["runs"], result.evaluations, strict=True):
+        same = said["estimates"] == whole_files.finite(made.to_dict()["estimates"])
+        check.require(same, store.EVALUATION, "has estimates that do not follow from its counts")
+        planned = () if result.charges is None else result.charges.planned
+        replaced = result.config["privacy"].get("relation", "replace-one") == "replace-one"
+        deviation = deviation_of(planned, replaced) * float(np.sqrt(made.owners))
+        rule = f"the noise that was charged for has deviation {deviation:g}"
+        check.require(bool(np.isclose(made.deviation, deviation)), store.EVALUATION, rule, made.deviation)
+    return "the private estimates and their intervals follow from noisy counts, whose noise is what was charged for"
 
 
 def _model(result: Result) -> str:

@@ -1,12 +1,16 @@
 """`sottovoce app`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
+
+if TYPE_CHECKING:
+    from sottovoce.experiment.run_file import Experiment
+    from sottovoce.experiment.tables import Tables
 
 
 def app(
@@ -46,6 +50,7 @@ def app(
         data = all_rows.data()
         settings["clients"] = data.federation.clients_table() | settings.get("clients", {})
         settings |= {} if data.schema is None else {"schema": data.schema.to_tables()}
+        settings |= _written_out(settings, all_rows)
     deployment = Deployment.build(settings, config.name, config.parent)
     runs = (out or Path("runs") / f"{deployment.settings.name}-{terminal.now()}").resolve()
     inside = runs == folder.resolve() or folder.resolve() in runs.parents
@@ -61,3 +66,16 @@ def app(
         tables.note(f"Start it with: sottovoce flower run {folder} <connection> --stream")
 
     terminal.show(as_json, False, {"folder": str(folder), "experiment": name, "out": str(runs)}, [], text)
+
+
+def _written_out(settings: "Tables", run: "Experiment") -> "Tables":
+    """What follows from the sizes of clients, which a server does not know: constants, rounds, weights of records."""
+    from sottovoce.experiment.tables import describe_task
+
+    run = run.chosen()
+    told = describe_task(run.task.settled(run.data().federation))
+    clip = {"clip": told["privacy"]["clip"]} if "clip" in told["privacy"] else {}
+    return {name: told[name] for name in ("objective", "algorithm", "choice") if name in told} | {
+        "privacy": settings["privacy"] | clip,  # noise is secure unless the file says otherwise
+        "run": settings["run"] | {"rounds": run.settings.rounds},
+    }

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.report import tables
 
 if TYPE_CHECKING:
     from sottovoce.auditing.finding import Finding
-    from sottovoce.auditing.game import Game
+    from sottovoce.auditing.game import Game, Promise
+    from sottovoce.core.contract import Method
 
 _PATHS = (
     "plain, variants, float32, kernel, secure, client, add-remove, laplace, fixed-size, poisson, columns, ledgers, "
-    "resume, seeds; by default plain and fixed-size, where the method has them."
+    "resume, seeds, held-out; by default plain and fixed-size, where the method has them."
 )
 _What = Annotated[
     str | None,
@@ -78,15 +79,15 @@ def audit(
     Exit code: 0 not refuted, 7 refuted, 8 suspicious. A paper's claim that this library says is false is refuted too
     (four of five are, with --mode published). --papers ends with 7 only if something proven is refuted.
     """
+    from sottovoce.auditing.game import worst_case
+
     _check_choice(what, papers, one_run, membership)
     name = what or ""
     file = Path(name)
     if papers:
-        _papers(out or Path("docs"), runs, as_json, quiet)
-        return
+        return _papers(out or Path("docs"), runs, as_json, quiet)
     if membership:
-        _membership(file, out, as_json, quiet)
-        return
+        return _membership(file, out, as_json, quiet)
     sampling = {"runs": runs, "seed": seed, "statistic": statistic, "confidence": confidence}
     with terminal.progress(quiet) as progress:
         if one_run:
@@ -97,9 +98,12 @@ def audit(
         elif name.endswith(".toml"):
             finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
         else:
-            promise, shape = (mode, epsilon, delta, clip, unit, relation), (rounds, clients, records, features)
-            finding = _play(_game_of_method(name, *promise, *shape), sampling, paths, all_paths, progress)
-    _report(finding, as_json, quiet)
+            method = _method(name)
+            privacy = _promise(method, mode, epsilon, delta, clip, unit, relation)
+            clients = clients or (1 if "argmin" in method.asks().kinds else 10)
+            game = worst_case(method, privacy, rounds, clients, records, features)
+            finding = _play(game, sampling, paths, all_paths, progress)
+    return _report(finding, as_json, quiet)
 
 
 def _check_choice(what: str | None, papers: bool, one_run: bool, membership: bool) -> None:
@@ -154,35 +158,26 @@ def _game_of_file(path: Path) -> "Game":
     return Game(task.algorithm, neighbours, task.objective, cast(Any, task.privacy), task.rounds)
 
 
-def _game_of_method(
-    name: str,
-    mode: str,
-    epsilon: float,
-    delta: float,
-    clip: float,
-    unit: Any,
-    relation: Any,
-    rounds: int,
-    clients: int | None,
-    records: int,
-    features: int,
-) -> "Game":
-    """The game of a method with its usual constants against a worst-case canary."""
+def _method(name: str) -> "Method":
+    """A method with its usual constants."""
     from sottovoce.algorithms import ALGORITHMS
-    from sottovoce.auditing.game import columns_promise, worst_case
+    from sottovoce.core import check
+
+    return ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
+
+
+def _promise(
+    method: "Method", mode: str, epsilon: float, delta: float, clip: float, unit: Any, relation: Any
+) -> "Promise":
+    from sottovoce.auditing.game import columns_promise
     from sottovoce.core import check
     from sottovoce.privacy.modes import Proven, Published
 
-    method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
     if check.one_of("audit", "mode", mode, ("published", "proven")) == "published":
-        privacy = Published(epsilon, delta)
-    elif method.layout == "columns":
-        privacy = columns_promise(epsilon, delta, unit)
-    else:
-        privacy = Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace")
-    if clients is None:
-        clients = 1 if "argmin" in method.asks().kinds else 10
-    return worst_case(method, privacy, rounds, clients, records, features)
+        return Published(epsilon, delta)
+    if method.layout == "columns":
+        return columns_promise(epsilon, delta, unit)
+    return Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace")
 
 
 def _report(finding: "Finding", as_json: bool, quiet: bool) -> None:

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 
 from sottovoce.cli import terminal
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.report import tables
 
 Entry = Json

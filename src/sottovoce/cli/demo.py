@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.report import tables
 
 TABLES: dict[str, Json] = {

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from importlib import import_module
+from importlib import import_module, resources
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -23,43 +23,10 @@ _EXIT_CODES = """\
 9    verify: what a run folder states does not hold
 130  interrupted"""
 _COMMANDS = (  # modules of this package, in the order of the help
-    *("demo", "run", "report", "verify", "show", "predict", "schema", "compare", "plan", "catalogue", "data"),
+    *("demo", "run", "report", "verify", "show", "predict", "export", "schema", "compare", "plan", "catalogue", "data"),
     *("account", "audit", "app", "certificates", "node", "flower", "reproduce"),
 )
-_EXAMPLES = """\
-sottovoce demo --out runs/first
-sottovoce run examples/adult.toml --rounds 50
-sottovoce run --resume runs/adult-...
-sottovoce report runs/adult-...
-sottovoce report runs/one runs/two --out both.html
-sottovoce verify runs/adult-...
-sottovoce show runs/adult-...
-sottovoce predict runs/adult-... new.csv --out predicted.csv
-sottovoce schema new rows.csv --label ill --drop id --out schema.toml
-sottovoce schema digest schema.toml
-sottovoce compare ours.toml theirs.toml --seeds 20
-sottovoce plan --clients 100 --rows 400 --features 104 --epsilon 1 --delta 1e-5 --target 0.8
-sottovoce list --json
-SOTTOVOCE_DATA=~/data sottovoce data
-sottovoce account --epsilon 1 --rounds 100
-sottovoce account --noise 37 --rounds 100
-sottovoce account --noise 2 --batch 10 --size 400 --relation add-remove --epsilon 1
-sottovoce audit fedspd-dp --mode published --epsilon 1
-sottovoce audit dp-admm --runs 20000 --statistic score
-sottovoce audit dp-sgd --path poisson --path float32
-sottovoce audit fedepm --all-paths
-sottovoce audit run.toml --one-run
-sottovoce audit --papers
-sottovoce app hospitals --config run.toml
-sottovoce certificates keys --host server.example --client north --client south
-sottovoce node node.toml
-sottovoce node node.toml --gate /run/north/gate
-sottovoce flower superlink --insecure
-sottovoce flower run hospitals local --stream
-sottovoce reproduce --list
-sottovoce reproduce fed-plt-table-3
-sottovoce reproduce --quick
-sottovoce reproduce all --out docs/results"""
+_EXAMPLES = resources.files("sottovoce.cli").joinpath("examples.txt").read_text(encoding="utf-8")
 
 app = typer.Typer(
     no_args_is_help=True,

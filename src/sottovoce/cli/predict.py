@@ -13,13 +13,16 @@ def predict(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a finished run with a schema.")],
     rows: Annotated[Path, typer.Argument(metavar="CSV", help="New rows, as they are. They need no label.")],
     out: Annotated[Path | None, typer.Option(help="Write a CSV file instead of printing one.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Predict the second of two classes from this probability on. Default: 0.5.")
+    ] = None,
     as_json: terminal.Json = False,
 ) -> None:
     """Predict the labels of new rows: one line for each, with the label and the probability of every class."""
     from sottovoce.experiment import predict as predicting
     from sottovoce.experiment.saved import load_result
 
-    columns = predicting.predictions(load_result(folder), rows)
+    columns = predicting.predictions(load_result(folder), rows, threshold)
     if out is not None:
         predicting.write_new(out, predicting.to_csv(columns))
         tables.note(f"Wrote {len(columns['prediction'])} predictions to {out}.")

@@ -34,8 +34,10 @@ def reproduce(
     """Make the papers' tables and figures again: data, figures, and a page of what holds. Ctrl-C keeps what is done."""
     from dataclasses import asdict
 
+    from sottovoce.core import check
     from sottovoce.reproduce.registry import EXPERIMENTS
 
+    check.whole("reproduce", at_least=0, **{"--jobs": jobs})
     if list_:
         _list(EXPERIMENTS, as_json, quiet)
         return

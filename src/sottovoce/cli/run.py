@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.report import tables
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def run(
     from sottovoce.experiment import run_file, saved, store
     from sottovoce.experiment.publishable import private_columns
 
+    check.positive("run", **{"--checkpoint-every": every})
     tracker = None
     if track is not None:
         from sottovoce.report.track import Tracker
@@ -51,11 +52,12 @@ def run(
         check.require(alone, "run", "--resume takes everything from its folder; give it alone")
         saved.must_be_unfinished(resume)
         experiment, folder = run_file.load(resume / store.CONFIG), nullcontext(resume)
-    with folder as path:
+    with terminal.ended_like_ctrl_c(), folder as path:
         result = _train(experiment, path, resume is not None, every, quiet)
     plain = {"folder": str(path), **store.summary(result)}
     plain["not_released"] = sorted(private_columns(result) & result.history.columns.keys())
     plain["guarantee"] = result.guarantee.to_dict()
+    plain["evaluations"] = [each.to_dict() for each in result.evaluations]
     if tracker is not None:
         plain["tracked"] = {"where": tracker.where, "run": tracker.log(result, path)}
     terminal.show(as_json, quiet, plain, [str(path)], lambda: _print(result, plain))
@@ -101,6 +103,8 @@ def _print(result: "Result", plain: Json) -> None:
     from sottovoce.experiment.publishable import tested_on_owners
 
     tables.print_summaries(result.config["run"].get("name", "run"), [plain])
+    for evaluation in result.evaluations[:1]:
+        tables.note(f"{evaluation}")
     for remark in result.remarks:
         tables.note(remark)
     tables.note(f"Privacy: {result.guarantee}")

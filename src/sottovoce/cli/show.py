@@ -10,20 +10,32 @@ from sottovoce.report import tables
 
 
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a finished run with a schema.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a finished run.")],
     as_json: terminal.Json = False,
 ) -> None:
-    """Print the model of a run by column and level: by how much each changes the score of a class.
+    """Print how good the model of a run is, and the model by column and level: how much each changes a class's score.
 
-    Numbers are per unit of the table, levels next to the mean of all levels of their column. They belong to a row
+    Coefficients are per unit of the table, levels next to the mean of all levels of their column. They belong to a row
     before it is divided by its length, and are as noisy as the model.
     """
     from sottovoce.experiment.saved import load_result
+    from sottovoce.experiment.store import summary
+    from sottovoce.report.numbers import quality
 
-    effects = load_result(folder).effects()
+    result = load_result(folder)
+    known = bool(result.metrics or result.evaluations)
+    effects = {} if known and result.schema is None else result.effects()
     if as_json:
-        tables.print_json({name: [each._asdict() for each in own] for name, own in effects.items()})
+        measured = {"metrics": dict(result.metrics), "evaluations": [each.to_dict() for each in result.evaluations]}
+        columns = {name: [each._asdict() for each in own] for name, own in effects.items()}
+        tables.print_json(columns | (measured if known else {}))
         return
+    if result.metrics:
+        typer.echo(f"On test rows: {quality(summary(result))}")
+    for evaluation in result.evaluations:
+        typer.echo(f"{evaluation}")
+    if not effects:
+        typer.echo("This run keeps no schema, so its coefficients have no names")
     for name, own in effects.items():
         typer.echo(f"Score of {name}, before a row is divided by its length")
         wide, long = max(len(each.column) for each in own), max(len(each.what) for each in own)

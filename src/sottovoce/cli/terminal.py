@@ -81,6 +81,25 @@ def output_folder(out: Path | None, name: str) -> AbstractContextManager[Path]:
     return whole_files.reserved(out) if out else whole_files.reserved(Path("runs") / f"{name}-{now()}", numbered=True)
 
 
+@contextmanager
+def ended_like_ctrl_c() -> Iterator[None]:
+    """A request to end (SIGTERM) is treated as Ctrl-C is: the last round is kept, and no empty folder is left."""
+    import signal
+    import threading
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may listen to signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def now() -> str:
     from datetime import UTC, datetime
 

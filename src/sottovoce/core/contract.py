@@ -19,11 +19,11 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.participation import Participation
+from sottovoce.core.plain import Json
 from sottovoce.core.questions import Array, Asks, Descent, Penalty, ProxSteps
 from sottovoce.core.questions import Kind as Kind
 from sottovoce.core.questions import Part as Part
 from sottovoce.core.random.streams import Draw
-from sottovoce.core.toml import Json
 
 Mode = Literal["none", "published", "proven"]
 Layout = Literal["rows", "columns"]  # how data are split between their owners
@@ -99,6 +99,7 @@ class Oracle:
     prox_steps: Callable[[Array, ProxSteps], Array]  # from a public start: noise on the end, not on each gradient
     descent: Callable[[Array, Descent], Array]  # from a public start: full gradients, noise in every step
     moments: Callable[..., Array]  # moments(kappa, slope_bound=inf): first and second moments, see `core/moments.py`
+    histogram: Callable[[Array], Array]  # counts of held-out records at the model w: see `core/histogram.py`
     size: Array  # number of records
     weight: Array  # what one record's loss counts for in f: 1/size (scale "mean") or 1 ("sum")
     noise_std: Array  # standard deviation of the noise on each coordinate of `grad`; 0 where it is exact

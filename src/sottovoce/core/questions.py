@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -19,6 +19,8 @@ class Penalty(Protocol):
     @property
     def smooth(self) -> bool: ...
     @property
+    def ridge(self) -> bool: ...
+    @property
     def finite(self) -> bool: ...
     @property
     def separable(self) -> bool: ...
@@ -33,9 +35,10 @@ class Penalty(Protocol):
     def prox(self, v: Array, step: Any) -> Array: ...
     def step(self, x: Array, keep: Any, g: Array, total: Any) -> Array: ...
     def subgradient_bound(self, dim: int) -> float: ...
+    def curvatures(self, columns: int) -> Array | None: ...
 
 
-Kind = Literal["gradient", "argmin", "prox-steps", "descent", "moments", "fit", "scores"]
+Kind = Literal["gradient", "argmin", "prox-steps", "descent", "moments", "histogram", "fit", "scores"]
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,8 @@ class Part:
     Parameters
     ----------
     kind
-        Which question: "gradient", "argmin", "prox-steps", "descent" or "moments" (see `Oracle`), "fit" or "scores"
-        (see `ColumnOracle`).
+        Which question: "gradient", "argmin", "prox-steps", "descent", "moments" or "histogram" (see `Oracle`), "fit" or
+        "scores" (see `ColumnOracle`).
     answers
         Questions in each of its rounds.
     batch
@@ -58,6 +61,8 @@ class Part:
         Its share of the budget, counted in mu² (the squared parameter of Gaussian differential privacy, which adds up).
     kappa, slope_bound
         Of "moments": what the oracle will be asked with.
+    cells
+        Of "histogram": how many counts an answer holds.
     """
 
     kind: Kind = "gradient"
@@ -68,11 +73,16 @@ class Part:
     share: float = 1.0
     kappa: float = 0.0
     slope_bound: float = math.inf
+    cells: int = 0
 
     def rounds(self, most: int) -> int:
         """In how many rounds, of a run of `most`, it is asked."""
         end = most if self.last is None else min(self.last, most)
         return max(end - self.first + 1, 0)
+
+    def given(self, rounds: int, times: int) -> int:
+        """Answers of a client that takes part in `times` of `rounds` rounds; held-out records are asked about once."""
+        return self.answers if self.kind == "histogram" else min(times, self.rounds(rounds)) * self.answers
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ class Asks:
     --------
     >>> from sottovoce.algorithms import DPSGD
     >>> DPSGD(batch=32).asks().parts
-    (Part(kind='gradient', answers=1, batch=32, first=1, last=None, share=1.0, kappa=0.0, slope_bound=inf),)
+    (Part(kind='gradient', answers=1, batch=32, first=1, last=None, share=1.0, kappa=0.0, slope_bound=inf, cells=0),)
     >>> from sottovoce.core.contract import Asks, Part
     >>> asks = Asks((Part("argmin", last=1, share=0.1), Part("gradient", first=2, share=0.9)))
     >>> asks.at(1).kind, asks.at(5).kind
@@ -119,6 +129,18 @@ class Asks:
     def every_round(cls, answers: int = 1, kind: Kind = "gradient", batch: float = 0, releases: int = 1) -> "Asks":
         """The same questions in every round."""
         return cls((Part(kind, answers, batch),), releases)
+
+    def then_histogram(self, rounds: int, share: float, cells: int) -> "Asks":
+        """The same questions in `rounds` rounds, and after them one about held-out records (`core/histogram.py`)."""
+        asked = [part for part in self.parts if part.first <= rounds]
+        whole = sum(part.share for part in asked)  # what is asked in no round needs no share
+        ends = [rounds if part.last is None else min(part.last, rounds) for part in asked]
+        parts = [
+            replace(part, last=end, share=part.share / whole * (1 - share))
+            for part, end in zip(asked, ends, strict=True)
+        ]
+        last = Part("histogram", first=rounds + 1, last=rounds + 1, share=share, cells=cells)
+        return replace(self, parts=(*parts, last))
 
     def at(self, k: int) -> Part | None:
         """What is asked in round k; None where nothing is."""
@@ -152,7 +174,7 @@ class ProxSteps:
     Parameters
     ----------
     keep, total
-        One number per step (or per step and client, as (n, 1) arrays), 0 <= keep_j < total_j.
+        One number per step (or per step and client, as (n, 1) arrays), 0 <= keep_j <= total_j.
     push, centre
         Vectors that stay the same over the steps.
     h

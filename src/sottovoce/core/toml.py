@@ -3,13 +3,11 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from sottovoce.core.check import InvalidInput, shown
-
-Json = dict[str, Any]  # an object of JSON, or a table of TOML
 
 
 def toml_key(key: str) -> str:

@@ -23,7 +23,12 @@ def vouch(kind: Kind) -> Kind:
 
 
 def vouched(thing: object) -> bool:
-    """Whether its constants may be relied on: its type is one of ours, and no attribute of its own hides the type's."""
+    """Whether its constants may be relied on: its type is one of ours, and no attribute of its own hides the type's.
+
+    A type may name fields in `rests_on` that its constants follow from: these must be vouched for too.
+    """
     kind = type(thing)
     fields: dict[str, object] = getattr(kind, "__dataclass_fields__", {})
-    return kind in _TYPES and not any(name not in fields and hasattr(kind, name) for name in vars(thing))
+    ours = kind in _TYPES and not any(name not in fields and hasattr(kind, name) for name in vars(thing))
+    parts: tuple[str, ...] = getattr(kind, "rests_on", ())
+    return ours and all(vouched(getattr(thing, part)) for part in parts)

@@ -8,6 +8,8 @@ import re
 import tomllib
 from dataclasses import dataclass
 
+import numpy as np
+
 from sottovoce.core import check
 from sottovoce.core.random.streams import Streams
 from sottovoce.deploy import wire
@@ -35,7 +37,7 @@ class Assignment:
 
     @classmethod
     def read(cls, ask: Ask) -> "Assignment":
-        """From a question. Its errors are about the server's own words, so they may be told."""
+        """Read a question. Errors are about what the server wrote, so they may be sent back."""
         try:
             deep = len(ask.task) > LONGEST_TASK or _DEEP.search(ask.task)  # reading such keys takes time without bound
             check.require(not deep, "task", f"must have at most {LONGEST_TASK} characters, and keys of few parts")
@@ -68,9 +70,10 @@ class Assignment:
         return Streams.unpredictable() if self.task.privacy.secret_noise else self.coins
 
     def hold_events(self, size: int, columns: int) -> None:
-        """What the server says an answer is, must be what this client's door makes it; only the noise is its choice."""
+        """Refuse events that are not what this client's door makes of an answer: a server chooses the noise alone."""
         shape = self.task.shape(columns, size)
-        for part, event in zip(self.task.algorithm.asks().parts, self.events, strict=False):
+        size = int(self.task.training_sizes(np.array([size]))[0])
+        for part, event in zip(self.task.asks().parts, self.events, strict=False):
             if not self.task.privacy.is_answer(event, part, size, self.row_bound, shape):
                 raise Refused(wire.BAD_ASK, "the event is not what an answer in this experiment is")
 
@@ -81,7 +84,7 @@ def _events(text: str, task: Task) -> tuple[Event, ...]:
     if not proven:
         return ()
     listed = json.loads(text)
-    needed = len(task.algorithm.asks().parts) if task.privacy.promise != "client" else 1
+    needed = len(task.asks().parts) if task.privacy.promise != "client" else 1
     fits = isinstance(listed, list) and len(listed) == needed <= _MOST_PARTS
     check.require(fits, "task", f"needs one event for each kind of question ({needed})")
     return tuple(from_table(event_class(one), one, "event") for one in listed)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.toml import Json
 from sottovoce.deploy.label_holder import blank_labels
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.local import LocalClients
@@ -111,10 +111,14 @@ class Deployment:
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
         objective = {"scale": "mean"} | tables.get("objective", {})  # how many records there are is not known yet
         given_tables = tables | {"objective": objective, "privacy": privacy | tables.get("privacy", {})}
-        task, settings = build_task(given_tables, file)
+        bias = schema is not None
+        task, settings = build_task(given_tables, file, bias)
         hint = "Take them from the run file that `sottovoce plan` writes"
         concrete = task.rule is None
         check.require(concrete, f"{file}, [algorithm]", "a deployment must state constants and [run] rounds", hint=hint)
+        hint = "Give a [schema], which has one, or give rows a column of ones and leave fit_intercept out"
+        rule = "fit_intercept needs rows with a column for it"
+        check.require(bias or not task.objective.intercept, f"{file}, [objective]", rule, hint=hint)
         one_run = settings.runs == 0 and not settings.ledgers
         check.require(one_run, f"{file}, [run]", "runs and ledgers are for simulations: leave them out")
         settings = _with_coins(task, settings, file)
@@ -125,9 +129,9 @@ class Deployment:
         has = task.privacy.mode in algorithm.modes
         check.require(has, file, f"{algorithm.name} has no {task.privacy.mode!r} variant (it has: {known})")
         task.check_method()
-        told = {"clients": plain_fields(clients), **describe_task(task), "run": plain_fields(settings)}
-        told |= {} if schema is None else {"schema": schema.to_tables()}
-        made = cls(clients, task, settings, told, _test_set(clients, task, schema), schema)
+        written = {"clients": plain_fields(clients), **describe_task(task), "run": plain_fields(settings)}
+        written |= {} if schema is None else {"schema": schema.to_tables()}
+        made = cls(clients, task, settings, written, _test_set(clients, task, schema), schema)
         made.stand_in(made.plan(np.full(len(clients.names), 2)))
         return made
 
@@ -140,7 +144,7 @@ class Deployment:
         return self.task.plan(sizes, columns, row_bound=clients.row_bound)
 
     def blank(self) -> Federation | VerticalFederation:
-        """Stands for the federation where only its shape matters: rows, or columns, of zeros."""
+        """A federation of zeros with the same shape, for code that needs only the shape."""
         clients, n = self.clients, len(self.clients.names)
         if clients.split:
             from scipy.sparse import csr_array
@@ -153,7 +157,7 @@ class Deployment:
         return Federation(np.zeros((n, columns)), np.zeros(n), np.arange(n + 1), clients.names, clients.row_bound)
 
     def stand_in(self, events: tuple[Event, ...]) -> LocalClients:
-        """A client without data behind its real door: errors that every client would meet are met here."""
+        """A client without data behind its real door, so that errors of every client show up before the first round."""
         federation: Any = self.blank()
         if federation.layout == "rows":
             labels = blank_labels(self.task.objective.loss, 2)
@@ -171,7 +175,7 @@ class Deployment:
 
 
 def _with_coins(task: Task, settings: Settings, file: str) -> Settings:
-    """Settings with a seed: of the coins that everyone may see. Noise must not follow from one that nobody stated."""
+    """Settings with a seed for the random numbers that everyone may see. Noise may follow from a stated seed only."""
     if settings.seed is not None:
         return settings
     secret = task.privacy.secret_noise or task.privacy.mode == "none"
@@ -182,10 +186,15 @@ def _with_coins(task: Task, settings: Settings, file: str) -> Settings:
 
 def _stated_by(schema: Schema, given: Json, where: str) -> Json:
     """What a schema says of [clients]. Nothing else may be said there."""
-    check.require(not given.get("split"), where, "split does not go with a [schema], which prepares whole rows")
     check.require(schema.label is not None, where, "the [schema] must say which column is the label")
     assert schema.label is not None
     stated: Json = {"columns": schema.width, "row_bound": schema.row_bound}
+    if schema.parties:
+        names = list(schema.parties)
+        stated = {"names": names, "split": [schema.part(name).width for name in names], "holder": names[0]}
+    else:
+        rule = "split does not go with a [schema] without parties, which prepares whole rows"
+        check.require(not given.get("split"), where, rule)
     if given.get("test"):
         stated |= {"label": schema.label.column, "labels": list(class_texts(schema.label))}
     for key, value in stated.items():

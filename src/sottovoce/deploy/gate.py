@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Ask, Reply, Status
@@ -38,8 +38,8 @@ class GateClient:
         self._path, self._most = str(path), most
 
     def answer(self, ask: Ask) -> Reply:
-        said = self._call({"ask": _without(ask, "down")}, ask.down)
-        return said if isinstance(said, Reply) else Reply(wire.FAILED, "its gate answered something else")
+        reply = self._call({"ask": _without(ask, "down")}, ask.down)
+        return reply if isinstance(reply, Reply) else Reply(wire.FAILED, "its gate answered something else")
 
     def status(self) -> Status | Reply:
         return self._call({"status": {}}, {})
@@ -80,7 +80,7 @@ def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] =
 
 @contextmanager
 def _only_gate(path: Path) -> Iterator[None]:
-    """While it is held nobody else opens a gate there. The lock falls with its process; its file stays."""
+    """Hold the lock of this gate, so that nobody else opens one there. It ends with the process; its file stays."""
     beside = path.with_name(f"{path.name}.lock")
     try:
         lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -95,7 +95,7 @@ def _only_gate(path: Path) -> Iterator[None]:
 
 
 def _make_room(path: Path) -> None:
-    """Away with a socket at which nobody answers: a gate that was killed leaves it behind."""
+    """Remove a socket at which nobody answers: a gate that was killed leaves one behind."""
     if not path.is_socket():
         check.require(not path.exists(), str(path), "exists already, and is no socket")
         return
@@ -114,28 +114,28 @@ def _make_room(path: Path) -> None:
 
 
 def _answer(node: Node, line: socket.socket) -> Node:
-    """Answer one question, for the client as its file describes it by now, which is returned."""
+    """Answer one question, and return the client as its file describes it by now."""
     try:
         header, arrays = _receive(line, node.limits.message_bytes, _FRAME)
         ask = replace(wire.read(Ask, header["ask"]), down=arrays) if "ask" in header else None
         node, current = _renewed(node)
         if not current:
-            said = Reply(wire.FAILED, "its own file cannot be read")
+            reply = Reply(wire.FAILED, "its own file cannot be read")
         else:
-            said = node.status() if ask is None else node.answer(ask)
+            reply = node.status() if ask is None else node.answer(ask)
     except check.SottovoceError as error:  # about the caller's own words
-        said = Reply(wire.BAD_ASK, str(error)[:300])
+        reply = Reply(wire.BAD_ASK, str(error)[:300])
     except (ValueError, TypeError, AttributeError, ArithmeticError):
-        said = Reply(wire.BAD_ASK, "the question cannot be read")
-    if isinstance(said, Status):
-        _send(line, {"status": asdict(said)}, {})
+        reply = Reply(wire.BAD_ASK, "the question cannot be read")
+    if isinstance(reply, Status):
+        _send(line, {"status": asdict(reply)}, {})
     else:
-        _send(line, {"reply": _without(said, "up")}, said.up)
+        _send(line, {"reply": _without(reply, "up")}, reply.up)
     return node
 
 
 def _renewed(node: Node) -> tuple[Node, bool]:
-    """The client of its file as that is now, and whether there is one: limits that cannot be read allow nothing."""
+    """The client as its file describes it now, and whether that can be read: if not, nothing is answered."""
     try:
         return node.renewed(), True
     except check.SottovoceError as error:

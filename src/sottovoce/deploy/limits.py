@@ -17,7 +17,7 @@ from sottovoce.problems.losses import LOSSES
 
 
 class Refused(check.SottovoceError):
-    """Why a client does not answer, in words that may leave it."""
+    """Why a client does not answer, in a text without data that may be sent."""
 
     def __init__(self, code: str, why: str) -> None:
         self.code = code
@@ -55,6 +55,10 @@ class Limits:
     label_epsilon, open_labels
         Of a label holder where columns are split: the epsilon with which its labels are randomised, once for life; or
         that they may be used as they are, which shows every one of them to the server and to all parties.
+    held_out
+        The share of its records that a client holds out, to answer noisy counts of them at the end of a run that asks
+        for it ([evaluate], with the same share). It belongs to the owner, so that the same records are held out in all
+        of them. 0: no such question is answered.
     answer_after
         Seconds after which a reply leaves, counted from when its question arrived; if the work takes longer, at the
         next multiple. So how long the work took does not show (`timing.py`). 0: a reply leaves when it is ready.
@@ -74,12 +78,14 @@ class Limits:
     largest_number: float = LARGEST
     label_epsilon: float | None = None
     open_labels: bool = False
+    held_out: float = 0.0
     answer_after: float = 0.0
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)
         check.non_negative("limits", least_clip=self.least_clip, least_noise=self.least_noise)
-        check.non_negative("limits", answer_after=self.answer_after)
+        check.non_negative("limits", answer_after=self.answer_after, held_out=self.held_out)
+        check.require(self.held_out < 1, "limits", "held_out must lie in [0, 1)", self.held_out)
         check.whole("limits", message_bytes=self.message_bytes)
         check.positive("limits", smallest_number=self.smallest_number, largest_number=self.largest_number)
         most = self.smallest_number >= 1e-60 and self.largest_number <= 1e60
@@ -103,6 +109,10 @@ class Limits:
         self.allow(loss in self.losses, f"loss {loss!r} is not among {list(self.losses)}")
         self.allow(privacy.mode in self.modes, f"privacy mode {privacy.mode!r} is not among {list(self.modes)}")
         self._hold_hyper_parameters(task)
+        if task.evaluate is not None:
+            asked, own = task.evaluate.held_out, self.held_out
+            self.allow(own > 0, "it holds out no records: held_out is 0, and [evaluate] is asked for")
+            self.allow(asked == own, f"it holds out a share of {own:g} of its records, and {asked:g} is asked for")
         if privacy.budget is None:
             return
         relation, (name, clip) = privacy.counted_relation, privacy.cut
@@ -147,7 +157,7 @@ class Limits:
 
 
 def _numbers(part: Any) -> Iterator[tuple[str, float]]:
-    """The numbers among the fields of a dataclass, those in lists too; without defaults, which no server chose."""
+    """The numbers in the fields of a dataclass, also those in lists; defaults are left out: no server chose them."""
     for field in fields(part):
         value = getattr(part, field.name)
         if value == field.default:

@@ -34,7 +34,7 @@ class Memory:
         return self._read(self.last)
 
     def answer(self, ask: Ask) -> wire.Packed | None:
-        """The answer that this very question got before; None if its round is still to come."""
+        """The answer that the same question got before; None if its round is still to come."""
         if ask.k in self._rounds:
             stored = self._read(ask.k)
             if stored["question"].item() != ask.digest():
@@ -45,17 +45,17 @@ class Memory:
             raise Refused(wire.LATE, f"round {ask.k} is over for this client, which answered round {self.last}")
         return None
 
-    def of_the_model(self) -> "Memory":
-        """Where a party's model for prediction is kept: there is one for an experiment."""
-        return Memory(self._folder / "model", self._identity)
+    def beside(self, what: str) -> "Memory":
+        """Where a party's model for prediction, or counts of held-out records, are kept: once for an experiment."""
+        return Memory(self._folder / what, self._identity)
 
     def begin(self) -> None:
-        """Before the first charge: a client that lost its first answer is not one that lost its memory."""
+        """Make the folder before the first charge, so that a lost first answer is not taken for a lost memory."""
         self._made = [folder for folder in (self._folder, *self._folder.parents) if not folder.exists()]
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def forget(self) -> None:
-        """The question that it was begun for was refused, and nothing charged: leave no empty folders."""
+        """Remove the folders that `begin` made: the question was refused, and nothing was charged."""
         for folder in self._made:
             folder.rmdir()
 

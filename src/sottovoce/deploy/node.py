@@ -41,10 +41,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sottovoce.core import check, codec
+from sottovoce.core.plain import Json
 from sottovoce.core.round import State
 from sottovoce.core.shapes import declared
-from sottovoce.core.toml import Json
-from sottovoce.deploy import label_holder, wire
+from sottovoce.deploy import held_out, label_holder, wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
@@ -100,9 +100,9 @@ class Node:
         labels = tables["data"].get("labels")
         if isinstance(labels, list):
             tables["data"]["labels"] = [label_text(label) for label in labels]
-        self._schema, self._schema_digest = schema_of(tables, self.path)
+        self._schema, self._schema_digest, split = schema_of(tables, self.path)
         if self._schema is not None:
-            tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]")
+            tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]", split)
         parts: Json = {
             name: from_table(kind, tables[name], f"{self.path.name}, [{name}]") for name, kind in kinds.items()
         }
@@ -139,7 +139,7 @@ class Node:
         return self._guarded("status", self._status)
 
     def inspect(self) -> Status:
-        """The same for its owner's eyes: what is wrong is raised as it is."""
+        """The same for its owner: errors are raised as they are."""
         self._home()
         with self._locked():
             return self._status()
@@ -149,11 +149,8 @@ class Node:
         epsilon, budget = ledger.epsilon(), ledger.budget
         spent = json.dumps([[pack_event(event), count] for event, count in ledger.spent().items()])
         charges = pack_rows(ledger.rows())
-        size, columns = rows.X.shape
-        labels = bool(rows.labels)
-        return Status(
-            self.name, size, columns, epsilon, budget.epsilon, budget.delta, spent, labels, rows.order, charges
-        )
+        public = self.name, len(rows.X), rows.X.shape[1], epsilon, budget.epsilon, budget.delta
+        return Status(*public, spent, bool(rows.labels), rows.order, charges)
 
     def _home(self) -> None:
         """Its folder, made on first use, and closed to others: states, flips and the log in it are no noisy answers."""
@@ -163,7 +160,7 @@ class Node:
         check.require(mode & 0o077 == 0, str(self.folder), rule, f"mode {mode:o}", hint)
 
     def _guarded(self, what: str, work: Callable[[], Done]) -> Done | Reply:
-        """Do it under the lock. Of an error nothing leaves but a code and a fixed sentence."""
+        """Do the work under the lock. Of an error only a code and a fixed sentence are sent."""
         try:
             self._home()
             with self._locked():
@@ -183,7 +180,7 @@ class Node:
         self.limits.allow(size <= most, f"a message of {size} bytes is above {most}")
         run = self._run(ask)
         task = run.assignment.task
-        if task.rounds < ask.k:
+        if task.rounds < ask.k and ask.what != wire.HISTOGRAM:
             raise Refused(wire.BAD_ASK, f"round {ask.k} is beyond the {task.rounds} of this experiment")
         self._hold_what(ask, run.assignment)
         if ask.what in (wire.PROX, wire.SLOPE):
@@ -191,7 +188,7 @@ class Node:
             y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, self._flips(of))
             return wire.pack(label_holder.answer_about_labels(ask, run.assignment, y))
         memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
-        answers = memory if ask.what == wire.ROUND else memory.of_the_model()
+        answers = memory if ask.what == wire.ROUND else memory.beside(ask.what)
         before = answers.answer(ask)
         if before is not None:
             return before
@@ -200,7 +197,7 @@ class Node:
         return self._new_answer(ask, run, memory, answers)
 
     def _new_answer(self, ask: Ask, run: _Run, memory: Memory, answers: Memory) -> wire.Packed:
-        """Compute, charge, add noise, write down; what is in memory never runs ahead of what is on disk."""
+        """Compute, charge, add noise, write to disk; the state in memory is never newer than the one on disk."""
         down = self._broadcast(ask, run.assignment) if ask.what == wire.ROUND else None
         ledger = self._ledger()
         owners = self._affordable(ask, run.assignment, memory, ledger)
@@ -208,7 +205,7 @@ class Node:
         answers.begin()
         try:
             self._bring_to(clients, run, memory)
-            up = self._model(ask, memory, clients) if down is None else self._round(ask, down, clients)
+            up = self._last_answer(ask, memory, clients) if down is None else self._round(ask, down, clients)
         except Exception:
             self._runs.pop(ask.identity(), None)
             if _row_of(ask) not in ledger.rounds_charged(ask.experiment):
@@ -244,7 +241,7 @@ class Node:
         return self._runs[identity]
 
     def _hold_layout(self, assignment: Assignment) -> None:
-        """Refuse the other kind of federation, and labels that would be shown more than they may be."""
+        """Refuse the other kind of federation, and experiments that show more of the labels than allowed."""
         split, labelled = assignment.split_columns, bool(self._rows.labels)
         why = "its file does not say how its samples are in order with the other parties' (id or same_order)"
         self.limits.allow(not split or self._own.columns, why)
@@ -254,7 +251,9 @@ class Node:
             self.limits.hold_labels(assignment.task)
 
     def _hold_what(self, ask: Ask, assignment: Assignment) -> None:
-        if not assignment.split_columns and ask.what != wire.ROUND:
+        if ask.what == wire.HISTOGRAM:
+            held_out.hold(ask, assignment)
+        elif not assignment.split_columns and ask.what != wire.ROUND:
             raise Refused(wire.BAD_ASK, "this is for columns that are split, or needs labels that this client has not")
         if ask.what in (wire.PROX, wire.SLOPE) and not self._rows.labels:
             raise Refused(wire.BAD_ASK, "this client holds no labels")
@@ -293,7 +292,7 @@ class Node:
                 federation = Federation.from_clients([(self._rows.X, run.y)], row_bound=assignment.row_bound)
             run.clients = CLIENTS[federation.layout].of(
                 assignment.task, federation, owners, assignment.coins, assignment.events, number, assignment.noise,
-                measure_training=False,
+                measure_training=False, **held_out.split_by(assignment, self.folder),
             )  # fmt: skip
         elif owners is not None:
             run.clients.ledger = run.clients.door.ledger = owners
@@ -313,8 +312,10 @@ class Node:
             raise check.BudgetSpent("")
         return exchange.up
 
-    def _model(self, ask: Ask, memory: Memory, clients: Any) -> label_holder.Values:
-        """A party's model for prediction: one more answer, given once."""
+    def _last_answer(self, ask: Ask, memory: Memory, clients: LocalClients) -> label_holder.Values:
+        """Counts of held-out records, or a party's model for prediction: one more answer, given once."""
+        if ask.what == wire.HISTOGRAM:
+            return held_out.counted(ask, clients, self.limits)
         if memory.last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it has no model")
         model = clients.models(ask.k)
@@ -359,7 +360,7 @@ class Node:
             yield
 
     def note(self, *lines: str) -> None:
-        """For the owner's eyes, who may look at it in a terminal; a log that cannot be written stops nothing."""
+        """Write to the owner's log, without control characters; a log that cannot be written stops nothing."""
         with suppress(OSError):
             path = self.folder / "node.log"
             if path.exists() and path.stat().st_size > _LARGEST_LOG:
@@ -371,7 +372,7 @@ class Node:
 
 
 def _content(file: Path) -> bytes:
-    """Nothing if it cannot be read: what is wrong with it is said by who reads its tables."""
+    """Its bytes; none if it cannot be read: `read_tables` then says why."""
     try:
         return file.read_bytes()
     except OSError:

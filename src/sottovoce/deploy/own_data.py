@@ -10,7 +10,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.clipping import shorten_rows
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.experiment import whole_files
@@ -20,7 +20,7 @@ from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss
 from sottovoce.problems.schema import Schema
-from sottovoce.problems.schema.frames import csv_rows
+from sottovoce.problems.schema.frames import csv_rows, must_be_there
 from sottovoce.problems.vertical import hashed
 
 
@@ -80,12 +80,12 @@ class Own:
 
     def in_order(self, ids: list[str]) -> tuple[list[int], str]:
         """The rows in the order of their ids' salted hashes, and a digest of all of these, which names the order."""
-        found = hashed("data", ids, len(ids), self.salt)
-        order = sorted(found)
-        return [found[digest] for digest in order], hashlib.sha256(b"".join(order)).hexdigest()
+        row_of = hashed("data", ids, len(ids), self.salt)
+        order = sorted(row_of)
+        return [row_of[digest] for digest in order], hashlib.sha256(b"".join(order)).hexdigest()
 
     def rows(self, folder: Path, name: str, limits: Limits, schema: Schema | None = None) -> OwnRows:
-        """The rows, checked against what their owner says of them: here alone, whatever is asked later."""
+        """The rows, checked once against what their owner says about them."""
         if schema is not None:
             return self._encoded(folder, schema, limits)
         X, texts, ids = self._read(folder)
@@ -105,14 +105,19 @@ class Own:
         """The rows as a schema encodes them. The fingerprint is that of the table, whatever schema is used for it."""
         path = folder / Path(self.csv).expanduser()
         X, y, _ = schema.encode(path, owners=False)
-        assert schema.label is not None
-        assert y is not None
-        classes = class_texts(schema.label)
-        texts = [classes[code] for code in y.tolist()] if classes else [repr(value) for value in y.tolist()]
+        texts: list[str] = []
+        if schema.label is not None and y is not None:  # else it is a party without labels
+            classes = class_texts(schema.label)
+            texts = [classes[code] for code in y.tolist()] if classes else [repr(value) for value in y.tolist()]
         self._check_labels(texts, limits)
         header, rows, _ = csv_rows(path)
         table = "\n".join("\x1f".join(row) for row in [header, *rows])
-        return OwnRows(X, texts, "", fingerprint(np.frombuffer(table.encode(), dtype=np.uint8)))
+        print_ = fingerprint(np.frombuffer(table.encode(), dtype=np.uint8))
+        if not self.id:
+            return OwnRows(X, texts, "", print_)
+        must_be_there(path.name, self.id, header)
+        order, digest = self.in_order([row[header.index(self.id)] for row in rows])
+        return OwnRows(X[order], [texts[row] for row in order if texts], digest, print_)
 
     def _check_labels(self, texts: list[str], limits: Limits) -> None:
         """Which classes there are is declared, never read off the rows: else one record could renumber all others."""
@@ -166,27 +171,33 @@ class Own:
         return X, texts, [label_text(each) for each in arrays[self.id].tolist()] if self.id else None
 
 
-def stated_by(schema: Schema, data: Json, where: str) -> Json:
-    """[data] of a node whose rows are prepared by a schema, with what that says of them."""
-    for key in ("npz", "id", "same_order", "salt", "row_bound", "shorten"):
+def stated_by(schema: Schema, data: Json, where: str, split: bool = False) -> Json:
+    """[data] of a node whose rows are prepared by a schema, with what that says of them; `split`: by its part of it."""
+    for key in ("npz", *(() if split else ("id", "same_order", "salt")), "row_bound", "shorten"):
         check.require(not data.get(key), where, f"{key} does not go with a [schema], which prepares the rows of a csv")
-    check.require(schema.label is not None, where, "the [schema] must say which column is the label")
-    assert schema.label is not None
-    stated: Json = {"label": schema.label.column, "labels": list(class_texts(schema.label))}
+    labelled = schema.label is not None
+    check.require(labelled or split, where, "the [schema] must say which column is the label")
+    stated: Json = {"label": "", "labels": []}
+    if schema.label is not None:
+        stated = {"label": schema.label.column, "labels": list(class_texts(schema.label))}
     for key, value in stated.items():
         same = key not in data or data[key] == value
         check.require(same, where, f"{key} is stated by the [schema]; leave it out here")
     return data | stated | {"row_bound": schema.row_bound}
 
 
-def schema_of(tables: Json, path: Path) -> tuple[Schema | None, str]:
-    """The schema by which this client prepares its rows, if it does, and the digest of the one they are prepared by."""
+def schema_of(tables: Json, path: Path) -> tuple[Schema | None, str, bool]:
+    """The schema by which this client prepares its rows, if it does, and the digest of the one they are prepared by.
+
+    If that names parties, columns are split: the client prepares its own ones, by its part of the schema.
+    """
     table = tables.get("schema", {})
     if not table or table.keys() == {"digest"}:
         digest = table.get("digest", "")
         known = isinstance(digest, str) and re.fullmatch(r"([0-9a-f]{64})?", digest) is not None
         check.require(known, f"{path.name}, [schema]", "digest must be the 64 hex digits that Schema.digest() gives")
-        return None, digest
+        return None, digest, False
     schema = read_schema(tables, path.name, path.parent)
     assert schema is not None
-    return schema, schema.digest()
+    split = bool(schema.parties)
+    return schema.part(tables["node"].get("name", "")) if split else schema, schema.digest(), split

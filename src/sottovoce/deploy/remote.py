@@ -20,6 +20,7 @@ from sottovoce.core.round import Exchange, State
 from sottovoce.core.shapes import declared, empty
 from sottovoce.deploy import wire
 from sottovoce.deploy.deployment import Deployment
+from sottovoce.deploy.held_out import Finished
 from sottovoce.deploy.label_holder import Prox, Slope, SlopeAt, Values
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.tables import to_toml
@@ -34,7 +35,7 @@ class TooFewAnswers(SottovoceError):
 
 
 class Post(Protocol):
-    """Carries questions and brings back what came before the deadline; whoever is missing in it was silent."""
+    """Carries questions and returns the replies that came before the deadline; missing clients were silent."""
 
     def ask(self, asks: Mapping[int, Ask], deadline: float) -> Mapping[int, Reply]: ...
     def statuses(self, wait: float) -> Mapping[int, Status]: ...
@@ -70,12 +71,12 @@ class Remote:
         self._spent = np.zeros(self.n, dtype=bool)
         self.limits = np.full(self.n, np.inf)  # of clients, as they said it last
         self.heard = np.zeros(self.n, dtype=bool)  # who has answered in any round
-        told = {table: columns for table, columns in deployment.tables.items() if table != "clients"}
+        tables = {table: columns for table, columns in deployment.tables.items() if table != "clients"}
         self.engine = engine_for(engine, rows, self.dim)
-        told["run"] = told["run"] | {"engine": self.engine}
+        tables["run"] = tables["run"] | {"engine": self.engine}
         if deployment.schema is not None:
-            told["schema"] = {"digest": deployment.schema.digest()}
-        self._task = to_toml(told)
+            tables["schema"] = {"digest": deployment.schema.digest()}
+        self._task = to_toml(tables)
         self._events = json.dumps([pack_event(event) for event in self.events]) if self.events else ""
 
     def start(self, algorithm: Method) -> None:
@@ -139,6 +140,21 @@ class Remote:
     def metrics(self, model: np.ndarray) -> dict[str, list[Any]]:
         """How good the finished model is on the public test set."""
         return self._blank.metrics(model)
+
+    def evaluate(self, model: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Noisy counts of held-out records at a model (1, dim), and who answered; None if nobody did."""
+        k, width = self._deployment.task.rounds + 1, self._blank.door.held.width
+        asks = {client: self._ask(client, Finished(model), k, wire.HISTOGRAM) for client in range(self.n)}
+        replies = self._post.ask(asks, self._deployment.clients.deadline)
+        counts, answered = np.zeros((self.n, width)), np.zeros(self.n, dtype=bool)
+        for client in asks:
+            reply, values = self._read(replies.get(client), width)
+            if reply.code:
+                log.warning("held-out records: %s: %s", self._deployment.clients.names[client], reply.told())
+            else:
+                counts[client], answered[client] = values[0], True
+        self.heard |= answered
+        return (counts, answered) if answered.any() else None
 
     def models(self, k: int) -> np.ndarray:
         """The parties' models after round k, end to end; of length 0 where one cannot be had for its budget."""

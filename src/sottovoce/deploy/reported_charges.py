@@ -42,15 +42,15 @@ def charged(
     ]
     on_labels = getattr(privacy, "label_epsilon", None)
     labels = None if on_labels is None else Stated(float(on_labels), LABELS)
-    return Charges.on_disk(planned, rounds, histories, run, labels)
+    return Charges(planned, rounds, tuple(histories), (tuple(range(len(histories))),), run, labels)
 
 
 def _checked(status: Status, delta: float, name: str) -> History:
     """A client's ledger as it shows it; its word where that cannot be checked."""
     try:
         kept: History = unpack_rows(status.charges) if status.charges else _counts(status.spent)
-        found = _epsilon(kept, delta)
-        if abs(found - status.epsilon) <= _CLOSE * max(found, status.epsilon) and status.delta == delta:
+        epsilon = _epsilon(kept, delta)
+        if abs(epsilon - status.epsilon) <= _CLOSE * max(epsilon, status.epsilon) and status.delta == delta:
             return kept
         why = "its charges do not cost what it says it spent"
     except InvalidInput as error:

@@ -6,6 +6,7 @@ and a client that answered it sends the same answer.
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from sottovoce.deploy.remote import Post, Remote, TooFewAnswers
 from sottovoce.deploy.reported_charges import charged, shown_by, together
 from sottovoce.deploy.wire import Status
 from sottovoce.experiment import saved, store
+from sottovoce.experiment.evaluation import evaluations_of
 from sottovoce.experiment.local import RESULTS
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.tables import Tables
@@ -67,7 +69,15 @@ def serve(
     outcome = task.play(remote, Streams(settings.seed), resume, settings.record_every, kept)
     check.require(outcome.rounds > 0, "app", f"no round could be done, {outcome.stopped}")
     model = remote.models(outcome.rounds) if clients.split else outcome.model[..., 0, :]
-    result = _finished(deployment, remote, outcome, model, config, met, post.statuses(wait=0))
+    said = None if task.evaluate is None else remote.evaluate(outcome.model)
+    last = post.statuses(wait=0)
+    result = _finished(deployment, remote, outcome, model, config, met, last)
+    if said is not None:
+        seen = {**met, **last}
+        whole = np.array([seen[i].size if i in seen else 0 for i in range(len(clients.names))])
+        held = whole - task.training_sizes(whole)
+        found = evaluations_of(task, model, *said, held, remote.events, clients.row_bound)
+        result = replace(result, evaluations=found)
     store.save(result, folder)
     return result
 
@@ -107,7 +117,7 @@ def _guarantee(
     """The statement, from what the clients' own ledgers say at the end; of one that is silent then, its limit."""
     task, clients = deployment.task, deployment.clients
     budget, facts = task.privacy.budget, {}
-    known = None if charges is None or budget is None else shown_by(charges, budget[1], task.algorithm.asks().kinds)
+    known = None if charges is None or budget is None else shown_by(charges, budget[1], task.asks().kinds)
     if clients.split and charges is not None:
         facts = {"together": together(task.privacy, charges), "predicts": predicts}
     seen = {**met, **last}

@@ -1,12 +1,12 @@
 """The rows of a run file shared out to folders, one for each client, each with a file of its own.
 
-For a try of a deployment on one machine (Flower's simulation), where nobody's data are at stake but one's own.
+To try a deployment on one machine (Flower's simulation), with data of one's own.
 """
 
 from pathlib import Path
 from typing import Any
 
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.run_file import Experiment
 from sottovoce.experiment.tables import Tables, to_toml
@@ -36,12 +36,17 @@ def _limits(task: Task) -> Json:
     if task.algorithm.layout == "columns":
         epsilon = getattr(privacy, "label_epsilon", None)
         labels = {"open_labels": True} if epsilon is None else {"label_epsilon": epsilon}
-    return labels | {
-        "epsilon": float(getattr(privacy, "epsilon", 1.0)),
-        "delta": float(getattr(privacy, "delta", 0.0)),
-        "algorithms": [task.algorithm.name],
-        "losses": [task.objective.loss.name],
-        "modes": [privacy.mode],
-        "relations": [relation],
-        "seeded": getattr(privacy, "noise", "") == "seeded",
-    }
+    held = {} if task.evaluate is None else {"held_out": task.evaluate.held_out}
+    return (
+        labels
+        | held
+        | {
+            "epsilon": float(getattr(privacy, "epsilon", 1.0)),
+            "delta": float(getattr(privacy, "delta", 0.0)),
+            "algorithms": [task.algorithm.name],
+            "losses": [task.objective.loss.name],
+            "modes": [privacy.mode],
+            "relations": [relation],
+            "seeded": getattr(privacy, "noise", "") == "seeded",
+        }
+    )

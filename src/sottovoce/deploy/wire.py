@@ -14,8 +14,8 @@ import numpy as np
 
 from sottovoce.core import check, codec, shapes
 from sottovoce.core.codec import Message
+from sottovoce.core.plain import Json
 from sottovoce.core.round import State
-from sottovoce.core.toml import Json
 from sottovoce.experiment.tables import from_table
 from sottovoce.ledger.histories import MOST_CHARACTERS
 
@@ -27,8 +27,8 @@ MOST_BYTES = 2**30  # of all arrays of a message
 LONGEST_TEXT = 2**20  # of all texts in a message
 
 # What is asked: one round of the algorithm; and where columns are split, a party's model after the last round, or one
-# of the two questions about labels.
-ROUND, MODEL, PROX, SLOPE = "round", "model", "prox", "slope"
+# of the two questions about labels. After the last round of rows: counts of held-out records.
+ROUND, MODEL, PROX, SLOPE, HISTOGRAM = "round", "model", "prox", "slope", "histogram"
 
 # Why a client did not answer. What is said beside it never depends on data.
 BUDGET, LIMITS, ANSWERED, LATE, LOST, STATE = "budget", "limits", "answered", "late", "lost", "state"
@@ -48,13 +48,13 @@ class Ask:
     client, k
         The client's number, and the round, from 1.
     task
-        The tables [objective], [algorithm], [privacy], [participation] and [run] as TOML.
+        The tables [objective], [algorithm], [privacy], [participation], [evaluate] and [run] as TOML.
     events
         What an answer of each kind is and how much noise it carries, as a JSON list; "" where there is no budget.
     row_bound
         What no client's row is longer than; 0 where nothing is promised.
     what
-        ROUND, MODEL, PROX or SLOPE.
+        ROUND, MODEL, PROX, SLOPE or HISTOGRAM.
     down
         The broadcast, this client's rows of it; or the question about labels.
     format
@@ -80,7 +80,7 @@ class Ask:
         check.whole("Ask", k=self.k)
         check.require(max(self.client, self.k) < 2**31, "Ask", "client and k must be < 2**31")
         check.non_negative("Ask", row_bound=self.row_bound)
-        check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE))
+        check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE, HISTOGRAM))
         check.require(len(self.task) + len(self.events) <= LONGEST_TEXT, "Ask", f"must be at most {LONGEST_TEXT} long")
 
     def digest(self) -> str:
@@ -142,7 +142,7 @@ class Status:
 
 
 def must_be_known(kind: str, format_: object) -> None:
-    """Refuse a message of another format than this library speaks. The first format did not say which it was."""
+    """Refuse a message of a format that this library does not use. Messages of the first format name none."""
     hint = "Install the same version of sottovoce on both sides"
     check.require(format_ == FORMAT, kind, f"must be a message of format {FORMAT}", format_, hint)
 

@@ -1,7 +1,7 @@
 """What all estimators share: parameters become the parts of a run, and fits and gaps of the guarantee are stated."""
 
 import warnings
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -21,14 +21,17 @@ from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.scalers import RandomState
 from sottovoce.estimators.validation import Table
+from sottovoce.experiment.evaluation import PrivateEvaluation
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import USUAL_ROUNDS, Task
 from sottovoce.experiment.train import run_task
 from sottovoce.privacy.guarantee import LABELS_FOUND, Guarantee
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.losses import LOSSES, Loss, Softmax
+from sottovoce.problems.losses import LOSSES, Loss, Softmax, WeightedLogistic, WeightedSoftmax
+from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2, Penalty
+from sottovoce.problems.schema import Label
 from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.rules import Chosen
 
@@ -48,6 +51,7 @@ class _Declared(Counted):
     coef_: np.ndarray
     guarantee_: Guarantee
     intercept_: np.ndarray
+    evaluation_: PrivateEvaluation
     result_: Result
     rounds_: int
     n_features_in_: int
@@ -65,6 +69,7 @@ class PrivateEstimator(_Declared):
     penalty: Penalty | None = None
     rounds: int | None = None
     fit_intercept: bool = True
+    penalise_intercept: bool = False
     earlier_steps: Literal["unknown", "public"] = "unknown"
     ledgers: str | Path | None = None
     random_state: RandomState = None
@@ -116,13 +121,37 @@ class PrivateEstimator(_Declared):
         check.of_kind(self._name, "penalty", penalty, Penalty, "L2(1e-4)")
         return penalty
 
+    def _objective(self, loss: Loss) -> Objective:
+        counted = self.fit_intercept and self.penalise_intercept
+        return Objective(loss, self._penalty(), "records", self.fit_intercept, counted)
+
     def _loss(self, classes: int = 2) -> Loss:
         """The loss as an object."""
-        loss = self._losses[0] if self.loss is None else self.loss
-        name = check.one_of(self._name, "loss", loss.name if isinstance(loss, Loss) else loss, self._losses)
+        loss, name, weights = self.loss, self._loss_name(), getattr(self, "class_weight", None)
         if isinstance(loss, Loss):
+            hint = "Give WeightedLogistic(...) or WeightedSoftmax(...) as the loss"
+            check.require(weights is None, self._name, "class_weight goes with the name of a loss", hint=hint)
             return loss
-        return Softmax(classes) if name == "softmax" or (name == "logistic" and classes > 2) else LOSSES[name]()
+        plain = not name.startswith("weighted")
+        check.require(plain, self._name, f"loss {name!r} needs weights: give loss='logistic' and class_weight=[...]")
+        several = name == "softmax" or (name == "logistic" and classes > 2)
+        if weights is not None:
+            return self._weighted(weights, classes, several, name)
+        return Softmax(classes) if several else LOSSES[name]()
+
+    def _loss_name(self) -> str:
+        loss = self._losses[0] if self.loss is None else self.loss
+        return check.one_of(self._name, "loss", loss.name if isinstance(loss, Loss) else loss, self._losses)
+
+    def _weighted(self, weights: object, classes: int, several: bool, name: str) -> Loss:
+        """The loss with these weights of classes: a table by label, or a list in the order of `classes_`."""
+        check.require(name in ("logistic", "softmax"), self._name, "class_weight goes with a logistic loss", name)
+        if isinstance(weights, Mapping):
+            labels = self.classes_.tolist()
+            fits = set(weights) == set(labels)
+            check.require(fits, self._name, f"class_weight must have a number for each of the classes {labels}")
+            weights = [weights[label] for label in labels]
+        return WeightedSoftmax(classes, weights) if several else WeightedLogistic(weights)  # type: ignore[arg-type]
 
     def _run(
         self, task: Task, federation: Federation | VerticalFederation, left_out: list[str], **options: Any
@@ -134,6 +163,8 @@ class PrivateEstimator(_Declared):
             raise self._nothing_trained(result.stopped or "the budget that is left does not pay for a model")
         self.guarantee_ = result.guarantee.leaving_out(*left_out)
         self.result_ = replace(result, guarantee=self.guarantee_)
+        if result.evaluation is not None:
+            self.evaluation_ = result.evaluation
         self.algorithm_, self.rounds_ = task.algorithm, result.rounds
         self.chosen_ = task.chosen
         return self.result_
@@ -221,7 +252,7 @@ class PrivateEstimator(_Declared):
 
 def _has_probabilities(estimator: "LinearClassifier") -> bool:
     """Hinge losses have no probabilities."""
-    return estimator._loss().name != "smoothed-hinge"
+    return estimator._loss_name() != "smoothed-hinge"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -235,6 +266,14 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         _refuse_other_targets(self._name, y)
         self.classes_, numbers = _numbered(self._name, y, self.classes)
         return numbers, [] if self.classes is not None else [LABELS_FOUND]
+
+    def _stated_classes(self, label: Label | None) -> np.ndarray:
+        """The classes of a schema, in its order."""
+        fits = label is not None and label.range is None and self.classes is None
+        rule = "a schema must state the classes, Label(column, [...]), and classes must be left out"
+        check.require(fits, self._name, rule)
+        assert label is not None
+        return np.array(label.classes)
 
     def __sklearn_tags__(self) -> Tags:
         tags: Any = super().__sklearn_tags__()
@@ -256,7 +295,24 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
     def predict(self, X: Table) -> np.ndarray:
         """The class of each row."""
         scores = self._scores(X)
-        return self.classes_[scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.intp)]
+        return self.classes_[scores.argmax(axis=1) if scores.ndim == 2 else (scores > self._cut()).astype(np.intp)]
+
+    def _cut(self) -> float:
+        """The score from which on the second of two classes is predicted: that of the threshold of `evaluate`."""
+        threshold = getattr(getattr(self, "evaluate", None), "threshold", 0.5)
+        return float(np.log(threshold / (1 - threshold))) / (1.0 if self.chosen_ is None else self.chosen_.calibration)
+
+    def score_privately(self) -> PrivateEvaluation:
+        """The quality of the model on records that its owners held out, with 95 % intervals. The fit has paid for it.
+
+        It needs `evaluate=True` at the fit. Nothing is asked again: it may be called and shown as often as one likes.
+        """
+        hint = "Fit again with evaluate=True (of FederatedClassifier), or use score on public rows"
+        rule = "no records were held out by this fit, or no owner had budget left to count them"
+        found: PrivateEvaluation | None = getattr(self, "evaluation_", None)
+        check.require(found is not None, self._name, rule, hint=hint)
+        assert found is not None
+        return found
 
     def score(self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy."""

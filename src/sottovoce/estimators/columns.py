@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -17,9 +17,11 @@ from sottovoce.core.contract import Method
 from sottovoce.estimators.base import LinearClassifier
 from sottovoce.estimators.scalers import seed_of
 from sottovoce.estimators.validation import Table, validated, validated_rows
+from sottovoce.experiment.result import summed_scores
 from sottovoce.experiment.task import Task
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import Matrix, VerticalFederation
 
 _LISTED = 10  # names in an error
@@ -42,14 +44,19 @@ class VerticalClassifier(LinearClassifier):
         differs by orders of magnitude. The page "Choose a method" has an example.
     loss
         "logistic" (the default), "smoothed-hinge", or an object.
+    prepare
+        A `Schema` with `parties`: X is then a table as it is, and y may be left out if it has the label's column. The
+        first party has the labels. `coef_` then holds the parties' models end to end.
     penalty
-        None: `L2(1e-4)`. The intercept is penalised like the other coefficients.
+        None: `L2(1e-4)`. It counts the intercept too: the sensitivity of a party's fit rests on that.
     classes
         The two labels that can occur. None: those that do occur; the guarantee says that this is not covered.
     rounds
         Number of rounds.
     fit_intercept
         Whether the party that holds the labels gets one more column, of ones.
+    penalise_intercept
+        Must be True here.
     holder
         The party that holds the labels, by name (or by number, if `parties` has no names). None: the first one.
     earlier_steps
@@ -81,12 +88,14 @@ class VerticalClassifier(LinearClassifier):
     parties: Mapping[str, Sequence[Column]] | Sequence[int] | None = field(default=None, kw_only=False)
     algorithm: Method | str = field(default="admm-sharing", kw_only=False)
     privacy: PrivacyMode | Literal["none"] | None = None
+    prepare: Schema | None = None
     holder: Column | None = None
+    penalise_intercept: bool = True
 
     _layout: ClassVar = "columns"
     _losses: ClassVar = ("logistic", "smoothed-hinge")
 
-    def fit(self, X: Table, y: ArrayLike, **others: Any) -> Self:
+    def fit(self, X: Table, y: ArrayLike | None = None, **others: Any) -> Self:
         """Train. `X` has the columns of all parties."""
         if others.pop("groups", None) is not None:
             raise InvalidInput(
@@ -94,6 +103,8 @@ class VerticalClassifier(LinearClassifier):
                 "which columns, parties={'bank': [0, 1], ...}; for rows of many owners use FederatedClassifier"
             )
         self._refuse(others)
+        if self.prepare is not None:
+            return self._fit_table(self.prepare, X, y)
         table, labels = validated(self, X, y, sparse=True)
         numbers, left_out = self._code_labels(labels)
         if len(self.classes_) > 2:
@@ -101,7 +112,30 @@ class VerticalClassifier(LinearClassifier):
                 f"{self._name}: Only binary classification is supported. The type of the target is multiclass, with "
                 f"{len(self.classes_)} classes. Train one model for each class against the others"
             )
-        self._train(table, 2.0 * numbers - 1.0, Objective(self._loss(), self._penalty()), left_out)
+        self._train(table, 2.0 * numbers - 1.0, self._objective(self._loss()), left_out)
+        return self
+
+    def _fit_table(self, schema: Schema, X: Any, y: ArrayLike | None) -> Self:
+        """Train on a table, of which the schema says who has which columns."""
+        check.of_kind(self._name, "prepare", schema, Schema, "Schema(..., parties={'bank': ['age'], 'shop': ['sex']})")
+        rule = "a schema says who has which columns and the labels: leave parties and holder out"
+        check.require(self.parties is None and self.holder is None, self._name, rule)
+        label, mode = schema.label, self._mode()
+        two = label is not None and len(label.classes) == 2
+        check.require(two, self._name, "the schema must state two classes, Label(column, [...])")
+        assert label is not None
+        parts, codes = schema.encode_parts(X, labels=y is None)
+        codes = schema.code_labels(y, f"{self._name}: y") if codes is None else codes
+        self.classes_, self.n_features_in_ = np.array(label.classes), len(schema.features)
+        made = VerticalFederation.from_arrays(parts, 2.0 * codes - 1.0, names=list(schema.parties))
+        task = Task(self._algorithm(), self._objective(self._loss()), mode, rounds=self._rounds)
+        self._count_fit(mode)
+        options: dict[str, Any] = {"seed": seed_of(self.random_state), "ledgers": self.ledgers}
+        result = self._run(task, replace(made, bias=schema.bias), list(self._earlier(mode)), **options)
+        # a saved run prepares new rows by it
+        self.result_ = replace(result, config=result.config | {"schema": schema.to_tables()})
+        self.coef_, self.intercept_ = result.model[None, :].copy(), np.zeros(1)
+        self._widths = made.widths
         return self
 
     def _train(self, X: Matrix, y: np.ndarray, objective: Objective, left_out: list[str]) -> None:
@@ -110,8 +144,6 @@ class VerticalClassifier(LinearClassifier):
         place = names.index(check.one_of(self._name, "holder", holder, names))
         left_out = [*left_out, *self._earlier(mode)]
         parts = [X[:, share] for share in shares]
-        if self.fit_intercept:
-            parts[place] = _with_ones(parts[place])
         federation = VerticalFederation.from_arrays(parts, y, names=names, holder=place)
         task, seed = Task(self._algorithm(), objective, mode, rounds=self._rounds), seed_of(self.random_state)
         self._count_fit(mode)
@@ -179,6 +211,8 @@ class VerticalClassifier(LinearClassifier):
 
     def _scores(self, X: Table) -> np.ndarray:
         check_is_fitted(self, "coef_")
+        if self.prepare is not None:  # as a saved run computes them, to the last bit
+            return summed_scores(self.prepare.encode_parts(X, labels=False)[0], self.coef_[0], self._widths)
         return validated_rows(self, X, sparse=True) @ self.coef_[0] + self.intercept_[0]
 
     def __sklearn_tags__(self) -> Tags:
@@ -186,11 +220,3 @@ class VerticalClassifier(LinearClassifier):
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
         return tags
-
-
-def _with_ones(part: Matrix) -> Matrix:
-    if not hasattr(part, "tocsr"):
-        return np.column_stack([part, np.ones(len(part))])
-    from scipy.sparse import csr_array, hstack
-
-    return hstack([part, csr_array(np.ones((part.shape[0], 1)))], format="csr")

@@ -12,6 +12,7 @@ class Fits:
 
     count: int = 0  # fits with a budget that no ledger on disk counts
     elsewhere: bool = False  # this estimator was unpickled: its copies in other processes are not known here
+    told_of_groups: bool = False  # it was said that all rows count as those of one owner
     seed_used: bool = False  # the seed has drawn noise that protects private rows
 
 

@@ -1,7 +1,7 @@
 """Linear models over rows of many owners, as scikit-learn estimators."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -15,22 +15,24 @@ from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
 from sottovoce.core.contract import Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.estimators.base import LinearClassifier, PrivateEstimator
 from sottovoce.estimators.preparation import Steps
 from sottovoce.estimators.scalers import Preparation, seed_of
 from sottovoce.estimators.validation import Table, validated, validated_rows
 from sottovoce.experiment.task import Engine, Task
+from sottovoce.experiment.train import evaluation
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.guarantee import ONE_OWNER
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, Published
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import Federation, dense
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.schema import Label, Schema
+from sottovoce.problems.schema import Schema
 from sottovoce.rules import AUTO, METHODS, Rule, constant_entry
 
 
@@ -74,18 +76,20 @@ class FederatedLinear(PrivateEstimator):
             hint = "Give the column itself, such as groups=frame['owner'], and leave it out of X"
             check.require(False, self._name, "groups must hold the owner of each row, got text", hint=hint)
         federation = Federation.from_arrays(X, y, np.zeros(len(X)) if groups is None else groups)
-        columns, objective = X.shape[1], Objective(loss, self._penalty(), scale="records")
+        columns, objective = X.shape[1], self._objective(loss)
         steps = None if isinstance(self.prepare, Schema) else self.prepare
         self._steps = Steps.of(self._name, steps, columns, getattr(self, "feature_names_in_", None))
         task = self._task(federation, objective)
         self._warn_of_sizes(task.privacy)
+        if groups is None:
+            self._warn_of_one_owner(task.privacy)
         left_out = [*left_out, *self._earlier(task.privacy), *([ONE_OWNER] if groups is None else [])]
         seed = seed_of(self.random_state)
         self._count_fit(task.privacy)
         ledger = self._open_ledger(federation, task.privacy)
         try:
             prepared = self._steps.prepare(federation, task.privacy, ledger, seed)
-            bounded = self._with_intercept(replace(prepared, row_bound=self._bound(columns)))
+            bounded = replace(prepared, row_bound=self._bound(columns), bias=self._schema is not None)
             result = self._run(task, bounded, left_out, seed=seed, ledgers=ledger)
             if self._schema is not None:  # a saved run prepares new rows by it
                 self.result_ = replace(result, config=result.config | {"schema": self._schema.to_tables()})
@@ -94,7 +98,8 @@ class FederatedLinear(PrivateEstimator):
                 ledger.close()
         by_output = result.model.reshape(loss.outputs, -1)
         self.coef_ = by_output[:, :columns].copy()
-        self.intercept_ = by_output[:, columns].copy() if self._adds_intercept else np.zeros(loss.outputs)
+        ones = by_output.shape[1] > columns
+        self.intercept_ = by_output[:, columns].copy() if ones else np.zeros(loss.outputs)
         self._flat_model, self._outputs = result.model, loss.outputs
 
     def _mode(self) -> PrivacyMode:
@@ -114,7 +119,8 @@ class FederatedLinear(PrivateEstimator):
     def _task(self, federation: Federation, objective: Objective) -> Task:
         """What to train: as given, or as a rule chooses it, from sizes and the budget alone and so at no cost."""
         mode, participation = self._mode(), Everyone() if self.participation is None else self.participation
-        more: dict[str, Any] = {"participation": participation, "engine": self.engine}
+        held = evaluation(getattr(self, "evaluate", None))
+        more: dict[str, Any] = {"participation": participation, "engine": self.engine, "evaluate": held}
         columns = federation.X.shape[1]
         bound, name = self._bound(columns), self.algorithm
         by_rule = isinstance(name, str) and (name == AUTO or (self.rounds is None and name in METHODS))
@@ -124,7 +130,7 @@ class FederatedLinear(PrivateEstimator):
                 return replace(task, privacy=replace(mode, clip=1.0))
             return task
         assert isinstance(name, str)
-        if self._adds_intercept:
+        if objective.intercept and self._schema is None:  # one more column of ones
             columns, bound = columns + 1, None if bound is None else float(np.hypot(bound, 1.0))
         left = self._steps.epsilon_for_training(mode) if isinstance(mode, Proven) else None
         rule = replace(self._rule(name), most=0 if self.rounds is None else self._rounds)
@@ -139,11 +145,6 @@ class FederatedLinear(PrivateEstimator):
         """How long prepared rows can be, as far as that is known without looking."""
         stated = self._steps.bound(columns) if self._schema is None else self._schema.row_bound
         return stated if self.row_bound is None else self.row_bound
-
-    @property
-    def _adds_intercept(self) -> bool:
-        """Whether rows get a column of ones here. Those that a schema encodes have one."""
-        return self.fit_intercept and self._schema is None
 
     def _unstated_sizes(self) -> list[str]:
         """What a user should state about the sizes of numbers and has not."""
@@ -164,6 +165,17 @@ class FederatedLinear(PrivateEstimator):
         for message in self._unstated_sizes():
             warnings.warn(f"{self._name}: {message}", stacklevel=4)
 
+    def _warn_of_one_owner(self, mode: PrivacyMode) -> None:
+        """Say once that there is one owner: a federation was meant if groups were forgotten."""
+        if mode.budget is None or self.fits.told_of_groups:
+            return
+        self.fits.told_of_groups = True
+        warnings.warn(
+            f"{self._name}: fit was given no groups, so all rows count as those of one owner, and nobody is protected "
+            "from that owner. Give groups=the owner of each row, or a schema with owner=",
+            stacklevel=4,
+        )
+
     def _open_ledger(self, federation: Federation, mode: PrivacyMode) -> MemoryLedger | OwnerLedgers | None:
         """One ledger per owner for preparation and training; on disk it is bound to the rows as they came."""
         if mode.budget is None:
@@ -174,19 +186,21 @@ class FederatedLinear(PrivateEstimator):
             return MemoryLedger(budget, (federation.n,))
         return OwnerLedgers.open(Path(self.ledgers), federation.names, federation.data(), budget)
 
-    def _with_intercept(self, federation: Federation) -> Federation:
-        if not self._adds_intercept:
-            return federation
-        bound = federation.row_bound
-        X = np.column_stack([federation.X, np.ones(len(federation.X))])
-        return replace(federation, X=X, row_bound=None if bound is None else float(np.hypot(bound, 1.0)))
+    def _dense(self, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return dense(self._name, X), y
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Any = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _scores(self, X: Table) -> np.ndarray:
         check_is_fitted(self, "coef_")
         if self._schema is not None:  # as a saved run computes them, to the last bit
             scores = margins(self._schema.transform(X), self._flat_model, self._outputs)
             return scores[:, 1] - scores[:, 0] if self._outputs == 2 else scores
-        scores = self._steps.apply(validated_rows(self, X)) @ self.coef_.T + self.intercept_
+        rows = dense(self._name, validated_rows(self, X, sparse=True))
+        scores = self._steps.apply(rows) @ self.coef_.T + self.intercept_
         return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
 
 
@@ -215,14 +229,17 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     loss
         "logistic" (the default; for more than two classes it is softmax), "softmax", "smoothed-hinge", or an object.
     penalty
-        For instance `L1(1e-3)`. None: `L2(1e-4)`. The intercept is penalised like the other coefficients.
+        For instance `L1(1e-3)`. None: `L2(1e-4)`. See `penalise_intercept`.
     classes
         All labels that can occur. None: those that do occur; that is read from private data, and the guarantee says so.
     rounds
         Number of rounds; with algorithm "auto" the most that it may choose. None: as many as the rule says, or 50 if
         the algorithm is an object.
     fit_intercept
-        Whether rows get one more column, of ones. It counts in the length of a row.
+        Whether rows get one more column, of ones. It counts in the length of a row. Rows that a `Schema` encodes have
+        a column for the intercept already, which then is one of the columns of `coef_`; see `Objective`.
+    penalise_intercept
+        Whether the penalty counts the intercept too. False: it does not, as in scikit-learn.
     prepare
         A `Schema`: X is then a table as it is, and y and groups may be left out if it has these columns. Or
         `PublicScaler`, `PrivateScaler` or `RowClipper`, or a list of them: applied to rows before training and before
@@ -240,6 +257,10 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
         each of them warns, on the stderr of the worker.
     engine
         "auto", "numpy" or "kernel".
+    class_weight
+        How much records of each class weigh, before the clip: public numbers, by label or in the order of `classes_`.
+    evaluate
+        Whether, and how (`Evaluation(...)`), owners hold out records to measure the model on: see `score_privately`.
     random_state
         Seed of the noise. The same rows and settings get the same noise; others (such as the folds of a
         cross-validation) get different noise. None: a fresh seed that is not kept. Once the model or a copy of it was
@@ -284,9 +305,11 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
     '1 (δ=1e-05) per record, server sees all messages, simulated noise'
     """
 
+    class_weight: Mapping[Any, float] | Sequence[float] | None = None
+    evaluate: Evaluation | bool = False
     base_rate: float | None = None
 
-    _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge")
+    _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge", "weighted-logistic", "weighted-softmax")
 
     def _rule(self, name: str) -> Rule:
         if self.base_rate is None:
@@ -298,7 +321,7 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
         """Train. `groups` holds the owner of each row, as in grouped cross-validation; None: one owner has all rows."""
         self._refuse(others)
         if self._schema is None:
-            rows, labels = validated(self, X, y)
+            rows, labels = self._dense(*validated(self, X, y, sparse=True))
             numbers, left_out = self._code_labels(labels)
         else:
             rows, numbers, groups = self._encoded(self._schema, X, y, groups)
@@ -313,14 +336,6 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
             self.coef_ = self.coef_[1:] - self.coef_[:1]
             self.intercept_ = self.intercept_[1:] - self.intercept_[:1]
         return self
-
-    def _stated_classes(self, label: Label | None) -> np.ndarray:
-        """The classes of a schema, in its order."""
-        fits = label is not None and label.range is None and self.classes is None
-        rule = "a schema must state the classes, Label(column, [...]), and classes must be left out"
-        check.require(fits, self._name, rule)
-        assert label is not None
-        return np.array(label.classes)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -362,7 +377,7 @@ class FederatedRegressor(RegressorMixin, FederatedLinear):
         if self._schema is not None:
             rows, values, groups = self._encoded(self._schema, X, y, groups)
         else:
-            rows, values = validated(self, X, y, y_numeric=True)
+            rows, values = self._dense(*validated(self, X, y, y_numeric=True, sparse=True))
         if self.y_range is not None:
             values = (np.clip(values, low, high) - middle) / reach
         self._train(rows, np.asarray(values, dtype=np.float64), groups, loss, [])

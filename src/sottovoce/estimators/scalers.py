@@ -5,6 +5,7 @@ pays for it. The transformers here either read nothing (`PublicScaler`, `RowClip
 (`PrivateScaler`). If they are given to an estimator as `prepare=...`, its guarantee includes their cost.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal, Self
@@ -21,7 +22,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.validation import Table, validated_rows
 from sottovoce.ledger.budget import Budget
-from sottovoce.ledger.charges import charges_of
+from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.doors.proven import Ledger
@@ -31,6 +32,8 @@ from sottovoce.privacy.modes import Proven
 from sottovoce.privacy.noise_key import NoiseKey, rows_digests
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.public_ranges import scaled_to_ranges, stated_ranges
+
+_ABSURD = 1e9  # an end of a found range beyond which it is more likely a mark for missing values
 
 RandomState = int | np.random.RandomState | None
 
@@ -245,7 +248,7 @@ class PrivateScaler(Counted, _Scaler):
 
     def _guarantee(self, privacy: Proven, ledger: MemoryLedger) -> Guarantee:
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
-        charged = charges_of(ledger, (self._event(privacy),), rounds=1)
+        charged = Charges((self._event(privacy),), 1, *ledger.histories(), ledger.run)
         known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
         return state_guarantee(privacy, "ranges", 1, known)
 
@@ -271,6 +274,19 @@ class PrivateScaler(Counted, _Scaler):
             rows = rows_digests(federation.X, federation.y, federation.offsets)
             key = NoiseKey.of_task(streams, rows, "ranges", event, federation.X.shape[1])
         self.settle(ranges.find_ranges(federation.X, federation.offsets, event, self.delta, ledger, key))
+        self._warn_of_absurd_ranges()
+
+    def _warn_of_absurd_ranges(self) -> None:
+        """Say that marks such as 1e10 may stand for missing values. The ranges are noisy, released and paid for."""
+        largest = np.abs(self.ranges_).max(axis=1)
+        columns = np.flatnonzero(largest > _ABSURD).tolist()
+        if columns:
+            warnings.warn(
+                f"PrivateScaler: column {columns[0]} ({len(columns)} such columns) got a range up to "
+                f"{largest[columns[0]]:.2g}, which leaves little of ordinary values. If a number such as 1e10 stands "
+                "for missing values, drop it before, or state the range (PublicScaler)",
+                stacklevel=2,
+            )
 
 
 def seed_of(random_state: RandomState) -> int | None:

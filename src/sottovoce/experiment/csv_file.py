@@ -61,8 +61,8 @@ def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int])
         first = int(np.flatnonzero(~good)[0])
         where = f"{path.name}, line {lines[first]}, column {name!r}"
         other = "Make numbers of it, leave it out, or name it in label = or owner = if it holds labels or names owners"
-        way_out = FILL_IN if good.any() else other
-        raise check.InvalidInput(f"{where}: must be a finite number ({int((~good).sum())} such entries). {way_out}")
+        hint = FILL_IN if good.any() else other
+        raise check.InvalidInput(f"{where}: must be a finite number ({int((~good).sum())} such entries). {hint}")
     return numbers
 
 
@@ -84,7 +84,7 @@ def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) ->
             raise check.InvalidInput(f"{where}: {rule}. {FILL_IN}")
         return numbers, ()
     names = [label_text(number) for number in numbers.tolist()] if numeric else list(texts)
-    found = sorted(set(names), key=float) if numeric else sorted(set(names))
+    classes = sorted(set(names), key=float) if numeric else sorted(set(names))
     if order:
         unknown = [row for row, name in enumerate(names) if name not in order]
         if unknown:
@@ -92,18 +92,18 @@ def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) ->
                 f"{where}: must hold the labels {list(order)}, and {_first(unknown)} has another. Name it in labels "
                 "too, or drop these rows"
             )
-        found = list(order)
-    check.require(len(found) > 1, where, "holds one class only; two are needed")
+        classes = list(order)
+    check.require(len(classes) > 1, where, "holds one class only; two are needed")
     two = loss.outputs == 1
     check.require(
-        len(found) == 2 if two else len(found) <= loss.outputs,
+        len(classes) == 2 if two else len(classes) <= loss.outputs,
         where,
         f"must hold {'two' if two else f'at most {loss.outputs}'} classes for the {loss.name} loss",
-        len(found),
-        f"Use loss = 'softmax' with classes = {len(found)}",
+        len(classes),
+        f"Use loss = 'softmax' with classes = {len(classes)}",
     )
-    code = {name: 2.0 * place - 1.0 if two else float(place) for place, name in enumerate(found)}
-    return np.array([code[name] for name in names]), tuple(found)
+    code = {name: 2.0 * place - 1.0 if two else float(place) for place, name in enumerate(classes)}
+    return np.array([code[name] for name in names]), tuple(classes)
 
 
 def _first(rows: Sequence[int]) -> str:

@@ -12,12 +12,13 @@ import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, Outcome, State
-from sottovoce.core.toml import Json
+from sottovoce.experiment.evaluation import PrivateEvaluation, evaluations_of
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.charges import Charges, charges_of
+from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.doors import open_door
@@ -29,6 +30,7 @@ from sottovoce.privacy.noise_key import rows_digests, stable_text
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.metrics import metrics
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.rows.held_out import HeldOut
 
 Ledgers = MemoryLedger | OwnerLedgers
 RESULTS: dict[Layout, type[Result]] = {"rows": Result, "columns": VerticalResult}
@@ -88,14 +90,25 @@ class LocalClients:
         noise: Streams | None = None,
         **more: Any,
     ) -> "LocalClients":
-        """Clients behind their door. `clients`: their numbers, if not 0, 1, ...; `noise`: if not drawn like coins."""
-        y = task.objective.loss.check_labels(federation.y)
+        """Clients behind their door.
+
+        `clients`: their numbers, if not 0, 1, ...; `noise`: if not drawn like coins; `secret`, among `more`: what
+        decides which records are held out, if not the seed of a simulation.
+        """
+        who = np.arange(federation.n) if clients is None else clients
+        whole, held = federation, None
+        if task.evaluate is not None:
+            secret: bytes | None = more.pop("secret", None)
+            keys = [f"seed {streams.seed}, client {client}".encode() for client in who.tolist()]
+            federation, held = _held_out(task, whole, keys if secret is None else [secret])
+        y, bound = task.objective.loss.check_labels(federation.y), federation.row_bound
         exact = task.objective.oracle(federation.X, y, federation.offsets, task.engine)
         digests = rows_digests(exact.X, exact.y, exact.offsets)
+        if held is not None:
+            digests = rows_digests(whole.X, task.objective.loss.check_labels(whole.y), whole.offsets)
         key = task.key(noise or streams, digests, events, exact.engine, federation.row_bound)
-        who = np.arange(federation.n) if clients is None else clients
-        asks, bound = task.algorithm.asks(), federation.row_bound
-        door = open_door(task.privacy, events, ledger, exact, asks, key=key, clients=who, row_bound=bound)
+        more_of_door: Any = {"key": key, "clients": who, "row_bound": bound, "held": held}
+        door = open_door(task.privacy, events, ledger, exact, task.asks(), **more_of_door)
         return cls(task, federation, exact, door, streams, ledger, **more)
 
     @classmethod
@@ -121,8 +134,7 @@ class LocalClients:
             return None
         check.require(isinstance(test, tuple) and len(test) == 2, "train", "test must be a pair (X, y)",
                       type(test).__name__)  # fmt: skip
-        X, columns = check.finite_array("test", "X", test[0], ndim=2), federation.X.shape[1]
-        check.require(X.shape[1] == columns, "test", f"X must have the federation's {columns} columns", X.shape[1])
+        X = federation.rows_like_these("test", test[0])
         labels = task.objective.loss.check_labels(test[1])
         check.require(len(labels) == len(X), "test", f"y must have one entry per row of X ({len(X)})", len(labels))
         return X, labels
@@ -150,13 +162,26 @@ class LocalClients:
             return Exchange(None, active)
         everyone = len(asked) == self.n
         takes = active if everyone else active[..., asked]
-        before, told = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
-        after, up = self.door.take_part(self._visit(algorithm, before, told, asked, takes, k))
+        before, broadcast = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
+        after, up = self.door.take_part(self._visit(algorithm, before, broadcast, asked, takes, k))
         if everyone and takes.all():
             self._states = after
             return Exchange(up, active)
         self._states = codec.merge(self._states, after, asked, takes[..., None])
         return Exchange(codec.merge(codec.empty_rows(up, self.n), up, asked, takes[..., None]), active)
+
+    def evaluate(self, model: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Noisy counts of held-out records at a model (runs?, 1, dim), charged; and who answered. None: nobody can."""
+        k = self.task.rounds + 1
+        active = self.door.able(self._everyone, k)
+        asked = np.flatnonzero(active if active.ndim == 1 else active.any(axis=0))
+        if len(asked) == 0:
+            return None
+        oracle, _ = self.door.open(asked, active[..., asked], k)
+        given = oracle.histogram(model)
+        counts = np.zeros((*self._shape(self.n), given.shape[-1]))
+        counts[..., asked, :] = given
+        return counts, active
 
     def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
         """Objective on the private rows (a simulation may look), loss and accuracy on the public test set."""
@@ -195,13 +220,27 @@ class LocalClients:
         epsilons = self.ledger.epsilons().reshape(-1, self.n).max(axis=0)
         return epsilons, accounting.accountant_name(self.ledger.spent(int(np.argmax(epsilons))), self.delta)
 
+    def models(self, k: int) -> np.ndarray:
+        """The parties' models for prediction after round k, where columns are split; else there are none."""
+        return np.zeros(0)
+
     def charges(self, rounds: int) -> Charges | None:
         """What the ledgers were charged; None where there are none."""
-        return None if self.ledger is None else charges_of(self.ledger, self.door.events, rounds)
+        if self.ledger is None:
+            return None
+        labels = getattr(self, "label_charges", None)
+        return Charges(self.door.events, rounds, *self.ledger.histories(), self.ledger.run, labels)
 
     def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
-        """The finished run."""
-        return self.finished_run(outcome, config, lasting, outcome.model[..., 0, :])
+        """The finished run. Held-out records are counted, and charged, here."""
+        found: tuple[PrivateEvaluation, ...] = ()
+        if self.task.evaluate is not None and outcome.rounds > 0:
+            said, events = self.evaluate(outcome.model), getattr(self.door, "events", ())
+            if said is not None:
+                held, bound = self.door.held.sizes, self.federation.row_bound
+                found = evaluations_of(self.task, outcome.model[..., 0, :], *said, held, events, bound)
+        result = self.finished_run(outcome, config, lasting, outcome.model[..., 0, :])
+        return replace(result, evaluations=found)
 
     def finished_run(self, outcome: Outcome, config: Json, lasting: bool, model: np.ndarray, **facts: Any) -> Result:
         """The result with its guarantee, from what the ledgers say."""
@@ -216,7 +255,8 @@ class LocalClients:
         """How good the finished model is on the public test rows, one entry for each run."""
         if self.test is None or model.shape[-1] == 0:
             return {}
-        found = metrics(self.task.objective.loss, self.test_scores(model), self.test[1])
+        scores = self.task.calibration * self.test_scores(model)
+        found = metrics(self.task.objective.loss, scores, self.test[1])
         return {f"test_{name}": list(values.reshape(-1, *values.shape[model.ndim - 1 :]).tolist())
                 for name, values in found.items() if name != "accuracy"}  # fmt: skip
 
@@ -234,15 +274,15 @@ class LocalClients:
             from sottovoce.privacy import accounting
 
             of_all = accounting.epsilon(charges.of_all_repetitions(), self.delta or 0.0)
-        kinds = self.task.algorithm.asks().kinds
+        kinds = self.task.asks().kinds
         return Statement(epsilons, accountant, charges, kinds, lasting, forgotten=forgotten, of_all=of_all)
 
     @cached_property
     def digest(self) -> str:
         """Changes with anything that answers depend on: the task, the noise, the engine and the rows."""
         task, bound = replace(self.task, engine="auto"), self.federation.row_bound
-        told = (task, getattr(self.door, "events", ()), getattr(self.exact, "engine", ""), bound)
-        return hashlib.sha256(stable_text(told).encode() + self.door.key.rows.tobytes()).hexdigest()
+        parts = (task, getattr(self.door, "events", ()), getattr(self.exact, "engine", ""), bound)
+        return hashlib.sha256(stable_text(parts).encode() + self.door.key.rows.tobytes()).hexdigest()
 
     @property
     def delta(self) -> float | None:
@@ -273,12 +313,12 @@ class LocalClients:
             self.ledger.restore(codec.under("ledger.", arrays))
 
     def _visit(
-        self, algorithm: Algorithm, before: State, told: State, local: np.ndarray, active: np.ndarray, k: int
+        self, algorithm: Algorithm, before: State, broadcast: State, local: np.ndarray, active: np.ndarray, k: int
     ) -> Visit:
-        """One round of some clients. What the server said is not theirs to change, so it is sealed."""
-        zeros, arrays = self._sealed_zeros(len(local)), codec.to_arrays(told)
+        """One round of some clients. They must not change the broadcast, so it is sealed."""
+        zeros, arrays = self._sealed_zeros(len(local)), codec.to_arrays(broadcast)
         sealed = {name: Sealed(array) for name, array in arrays.items()}
-        told = type(told)(**{name: part.given for name, part in sealed.items()})
+        broadcast = type(broadcast)(**{name: part.given for name, part in sealed.items()})
         oracle, releases = self.door.open(local, active, k, [zeros, *sealed.values()])
         return Visit(
             before=before,
@@ -287,11 +327,11 @@ class LocalClients:
             oracle=oracle,
             releases=releases,
             zeros=zeros.given,
-            play=lambda states, f, release: algorithm.client(states, told, self._site(local, k, f, release)),
+            play=lambda states, f, release: algorithm.client(states, broadcast, self._site(local, k, f, release)),
             alone=lambda place: self._visit(
                 algorithm,
                 codec.rows(before, np.array([place])),
-                codec.rows(told, np.array([place])),
+                codec.rows(broadcast, np.array([place])),
                 local[place : place + 1],
                 active[..., place : place + 1],
                 k,
@@ -320,6 +360,18 @@ class LocalClients:
 
     def _shape(self, clients: int) -> tuple[int, ...]:
         return (clients,) if self.streams.runs is None else (self.streams.runs, clients)
+
+
+def _held_out(task: Task, federation: Federation, keys: list[bytes]) -> tuple[Federation, HeldOut]:
+    """The records to train on, and those that are held out."""
+    assert task.evaluate is not None
+    chosen = [task.evaluate.positions(key, int(size)) for key, size in zip(keys, federation.sizes, strict=True)]
+    held, loss = np.concatenate(chosen), task.objective.loss
+    offsets = np.concatenate([[0], np.cumsum([len(one) - np.count_nonzero(one) for one in chosen])]).astype(np.int64)
+    kept = replace(federation, X=federation.X[~held], y=federation.y[~held], offsets=offsets)
+    y = loss.check_labels(federation.y[held])
+    of_rows = federation.X[held], y, federation.offsets - offsets, loss
+    return kept, HeldOut(*of_rows, task.evaluate, federation.row_bound, task.calibration)
 
 
 def _warn_about_delta(privacy: PrivacyMode, federation: Federation) -> None:

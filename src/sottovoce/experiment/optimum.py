@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.metrics import metrics
 from sottovoce.problems.objective import Objective
@@ -18,7 +18,8 @@ def optimum(data: FederatedData, objective: Objective, test: tuple[np.ndarray, n
     from scipy.sparse import csr_array
 
     begun = time.perf_counter()
-    federation, loss, penalty = data.as_rows(NAME, "is for rows, not columns"), objective.loss, objective.penalty
+    rows, loss, penalty = data.as_rows(NAME, "is for rows, not columns"), objective.loss, objective.penalty
+    federation = objective.on(rows)
     X, y = csr_array(federation.X), loss.check_labels(federation.y)  # one-hot rows are mostly zeros
     weight = np.repeat(1 / (federation.n * federation.sizes), federation.sizes)  # every client counts the same
 
@@ -28,13 +29,15 @@ def optimum(data: FederatedData, objective: Objective, test: tuple[np.ndarray, n
         return float(value), X.T @ (weight * loss.slope(margin, y)) + penalty.subgradient(w)
 
     options = {"maxiter": 1000, "maxcor": 100, "ftol": 0.0, "gtol": 1e-6}
-    found = minimize(value_and_gradient, np.zeros(federation.X.shape[1]), jac=True, method="L-BFGS-B", options=options)
-    test_X, test_y = test
-    margin = test_X @ found.x
-    return found.x, {
+    solution = minimize(
+        value_and_gradient, np.zeros(federation.X.shape[1]), jac=True, method="L-BFGS-B", options=options
+    )
+    test_X, test_y = test[0] if federation is rows else rows.with_ones(test[0]), test[1]
+    margin = test_X @ solution.x
+    return solution.x, {
         "method": NAME,
         "rounds": None,
-        "objective": float(found.fun),
+        "objective": float(solution.fun),
         "test_loss": float(loss.value(margin, test_y).mean()),
         **{
             f"test_{name}": float(value) for name, value in metrics(loss, margin, test_y).items() if name != "confusion"

@@ -9,13 +9,12 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Exchange, Outcome, State
-from sottovoce.core.toml import Json
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.result import Result, summed_scores
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.charges import Charges, charges_of
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.ledger.histories import Counted, History, Kept
 from sottovoce.privacy.doors import open_door
@@ -25,7 +24,7 @@ from sottovoce.privacy.labels import label_event, label_key, label_oracle, rando
 from sottovoce.privacy.noise_key import NoiseKey, parts_digests
 from sottovoce.problems.columns import Columns
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.vertical import Matrix, VerticalFederation, matrices
+from sottovoce.problems.vertical import Matrix, VerticalFederation
 
 if TYPE_CHECKING:
     from sottovoce.experiment.label_flips import LabelFlips
@@ -65,7 +64,7 @@ class LocalParties(LocalClients):
         exact = Columns(bounded(federation.parts, task.privacy), task.objective.penalty)
         key = column_key(task, federation.parts, noise or streams, events)
         who = np.arange(federation.n) if clients is None else clients
-        door = open_door(task.privacy, events, ledger, exact, task.algorithm.asks(), key=key, clients=who)
+        door = open_door(task.privacy, events, ledger, exact, task.asks(), key=key, clients=who)
         made = cls(task, federation, exact, door, streams, ledger, **more)
         made.labels = made.labels or cls.labels_of(federation, task.objective)
         return made
@@ -107,7 +106,7 @@ class LocalParties(LocalClients):
             return None
         pair = isinstance(test, tuple) and len(test) == 2
         check.require(pair, "train", "test must be a pair ([X_1, ..., X_M], y)", type(test).__name__)
-        parts, labels = matrices("test", test[0], federation.widths), task.objective.loss.check_labels(test[1])
+        parts, labels = federation.rows_like_these("test", test[0]), task.objective.loss.check_labels(test[1])
         rows = parts[0].shape[0]
         check.require(len(labels) == rows, "test", f"y must have one entry per row ({rows})", len(labels))
         return parts, labels
@@ -156,11 +155,6 @@ class LocalParties(LocalClients):
             return nothing
         x = self.door.models(self._algorithm.kept(self._states), self._everyone, k)
         return nothing if x is None else self.flat(x)
-
-    def charges(self, rounds: int) -> Charges | None:
-        if self.ledger is None:
-            return None
-        return charges_of(self.ledger, self.door.events, rounds, self.label_charges)
 
     def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
         """The finished run. The models for prediction are made, and charged, here."""

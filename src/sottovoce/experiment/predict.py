@@ -3,13 +3,14 @@
 import csv
 import io
 from pathlib import Path
-from typing import Any
 
 from sottovoce.core import check
+from sottovoce.core.plain import Columns
 from sottovoce.experiment.result import Result
+from sottovoce.problems.metrics import has_probabilities
 
 
-def predictions(result: Result, data: Any) -> dict[str, list[Any]]:
+def predictions(result: Result, data: object, threshold: float | None = None) -> Columns:
     """The label of each new row, and the probabilities of the classes where the loss has them."""
     schema = result.schema
     hint = "Train with a [schema], or use load_result(FOLDER).predict(X) on rows that you have prepared yourself"
@@ -18,15 +19,22 @@ def predictions(result: Result, data: Any) -> dict[str, list[Any]]:
     one_run = result.model.ndim == 1
     rule = "this folder holds several runs of one task, with a model each. Train with [run] runs = 0"
     check.require(one_run, "predict", rule, result.model.shape[0])
-    columns: dict[str, list[Any]] = {"prediction": result.predict(data).tolist()}
-    if schema.label is not None and result.objective.loss.name in ("logistic", "softmax"):
+    columns: Columns = {"prediction": result.predict(data, threshold).tolist()}
+    if schema.label is not None and has_probabilities(result.objective.loss):
         chances = result.predict_proba(data)
         names = map(str, schema.label.classes)
         columns |= {f"probability of {name}": chances[:, k].tolist() for k, name in enumerate(names)}
     return columns
 
 
-def to_csv(columns: dict[str, list[Any]]) -> str:
+def coefficients(result: Result) -> Columns:
+    """The model by column and level, as columns of a table: see `Result.effects`."""
+    listed = [(name, *effect) for name, own in result.effects().items() for effect in own]
+    headings = ("score of", "column", "for", "change before a row is divided by its length")
+    return {heading: list(column) for heading, column in zip(headings, zip(*listed, strict=True), strict=True)}
+
+
+def to_csv(columns: Columns) -> str:
     """Columns as the text of a CSV file."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sottovoce.core.plain import Json
 from sottovoce.core.round import NOT_RELEASED, History
-from sottovoce.core.toml import Json
 from sottovoce.experiment.tables import Tables
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def released(result: "Result") -> "Result":
 
 
 def without_folders(config: Tables) -> Tables:
-    """Paths cut down to their last part: where a file lies is the business of the machine it lies on."""
+    """Paths cut down to their last part, so that a config names no folder of the machine."""
     tables: dict[str, Json] = {name: dict(table) for name, table in config.items()}
     for table, key in _PATHS:
         if tables.get(table, {}).get(key):

@@ -1,26 +1,31 @@
 """What a finished run gives: a model, how it got there, and what may be said about privacy."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Layout
+from sottovoce.core.plain import Columns, Json
 from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
+from sottovoce.problems.federation import with_ones
+from sottovoce.problems.metrics import has_probabilities, probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
 from sottovoce.rules import Chosen
 
 if TYPE_CHECKING:
+    from sottovoce.experiment.evaluation import PrivateEvaluation
     from sottovoce.problems.schema.effects import Effect
 
 _SHOWN = ("objective", "test_loss", "test_accuracy", "test_larger_class", "test_auc", "test_r2")
@@ -54,10 +59,18 @@ class Result:
     rounds: int
     stopped: str
     objective: Objective
-    config: dict[str, Any]
+    config: Json
     charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
-    metrics: Mapping[str, list[Any]] = field(default_factory=dict[str, list[Any]])  # on test rows: one entry per run
+    metrics: Columns = field(default_factory=Columns)  # on test rows: one entry per run
+    evaluations: "tuple[PrivateEvaluation, ...]" = ()  # on held-out records: one per run, where that was asked for
     layout: ClassVar[Layout] = "rows"
+
+    @property
+    def evaluation(self) -> "PrivateEvaluation | None":
+        """The private estimate of the model's quality on held-out records; None if none was asked for, or answered."""
+        rule = "this result holds several runs; evaluations has one estimate for each"
+        check.require(len(self.evaluations) <= 1, "evaluation", rule, len(self.evaluations))
+        return self.evaluations[0] if self.evaluations else None
 
     def __repr__(self) -> str:
         """What was trained, the last numbers that were measured, the guarantee, and why constants were chosen."""
@@ -82,51 +95,68 @@ class Result:
         table = self.config.get("schema")
         return None if table is None else Schema.from_tables(table, "config, [schema]")
 
-    def scores(self, X: Any) -> np.ndarray:
+    def scores(self, X: object) -> np.ndarray:
         """Margins of new rows: (runs?, rows), or with one column per class for softmax."""
         loss = self.objective.loss
         if self.schema is not None:
             return loss.scores(self.schema.transform(X), self.model)
-        rows = check.finite_array("Result", "X", X, ndim=2)
+        rows = check.finite_array("Result", "X", cast(ArrayLike, X), ndim=2)
+        rows = with_ones(rows) if self.objective.intercept else rows
         fits = loss.model_size(rows.shape[1]) == self.model.shape[-1]
-        rule = (
-            f"X must have {self.model.shape[-1] // loss.outputs} columns, like the rows that the model was trained on"
-        )
-        check.require(fits, "Result", rule, rows.shape[1])
+        ones = int(self.objective.intercept)
+        columns = self.model.shape[-1] // loss.outputs - ones
+        rule = f"X must have {columns} columns, like the rows that the model was trained on"
+        check.require(fits, "Result", rule, rows.shape[1] - ones)
         return loss.scores(rows, self.model)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Labels (or values, for regression) of new rows.
+    def predict(self, X: object, threshold: float | None = None) -> np.ndarray:
+        """Labels (or values, for regression) of new rows. `threshold`: see `decided`.
 
         After training with a schema: of a table as it is, with its own labels. Else of an array of numbers, prepared
         like the rows that the model was trained on, with labels -1 and +1 (or 0, 1, ...).
         """
-        coded = self.objective.loss.predict(self.scores(X))
+        coded = self.decided(self.scores(X), threshold)
         label = None if self.schema is None else self.schema.label
         return coded if label is None else _own_labels(label, coded, self.objective.loss.outputs)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def decided(self, scores: np.ndarray, threshold: float | None = None) -> np.ndarray:
+        """Labels (or values) as the loss has them.
+
+        `threshold`: the second of two classes where its probability is at least this. None: what the model was
+        evaluated with (`Evaluation.threshold`), else 1/2.
+        """
+        kept = self.config.get("evaluate", {}).get("threshold", 0.5) if threshold is None else threshold
+        loss = self.objective.loss
+        if kept == 0.5:
+            return loss.predict(scores)
+        check.between("predict", 0, 1, threshold=kept)
+        two = loss.outputs == 1 and has_probabilities(loss)
+        rule = "a threshold is a probability of the second of two classes, by a logistic loss"
+        check.require(two, "predict", rule, kept, "Leave it out")
+        return np.where(self._calibration * scores >= np.log(kept / (1 - kept)), 1.0, -1.0)
+
+    def predict_proba(self, X: object) -> np.ndarray:
         """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them.
 
         Where a rule chose the constants, logits are scaled down for the noise in the model (`rules.Chosen`).
         """
-        from scipy.special import expit, softmax
+        loss = self.objective.loss
+        if not has_probabilities(loss):
+            raise InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
+        chances = probabilities(loss, self._calibration * self.scores(X))
+        assert chances is not None
+        return chances
 
-        name, calibration = self.objective.loss.name, self.config.get("choice", {}).get("calibration", 1.0)
-        if name == "softmax":
-            return softmax(calibration * self.scores(X), axis=-1)
-        if name != "logistic":
-            raise InvalidInput(f"predict_proba: the {name} loss has no probabilities. Use predict or scores")
-        scores = calibration * self.scores(X)
-        return np.stack([expit(-scores), expit(scores)], axis=-1)
+    @property
+    def _calibration(self) -> float:
+        """The factor for logits with which probabilities are calibrated."""
+        return float(self.config.get("choice", {}).get("calibration", 1.0))
 
     def effects(self) -> "dict[str, list[Effect]]":
         """By how much a score changes for each column and level, before a row is divided by its length.
 
         One list for the score of the second of two classes (or of a number); for several classes one for each.
         """
-        from sottovoce.problems.schema.effects import effects
-
         schema = self.schema
         check.require(schema is not None, "effects", "this run keeps no schema, so its columns have no names")
         check.require(self.model.ndim == 1, "effects", "this result holds several runs, with a model each")
@@ -134,7 +164,15 @@ class Result:
         outputs = self.objective.loss.outputs
         classes = [str(name) for name in schema.label.classes] if schema.label else []
         names = classes if outputs > 1 else [classes[1] if classes else "value"]
-        return {name: effects(schema, own) for name, own in zip(names, self.model.reshape(outputs, -1), strict=True)}
+        return {name: self._effects_of(schema, own) for name, own in zip(names, self._by_output(), strict=True)}
+
+    def _by_output(self) -> np.ndarray:
+        return self.model.reshape(self.objective.loss.outputs, -1)
+
+    def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
+        from sottovoce.problems.schema.effects import effects
+
+        return effects(schema, weights)
 
     def save(self, path: str | Path) -> Path:
         """Write a run folder: config, history (Parquet), model, guarantee, charges. All of it, or nothing."""
@@ -166,15 +204,41 @@ class VerticalResult(Result):
         ends = list(itertools.accumulate(self.widths, initial=0))
         return self._released()[..., ends[m] : ends[m + 1]]
 
-    def partial_scores(self, m: int, X: Any) -> np.ndarray:
-        """What party m sends for new rows of its columns: one value per row, and nothing else."""
-        (part,) = matrices(f"party {m + 1}", [X], [self.widths[m]])
+    def partial_scores(self, m: int, X: object) -> np.ndarray:
+        """What party m sends for new rows of its columns: one value per row, and nothing else.
+
+        After training with a schema these are rows as they are; the sum of what all parties send is `scores`.
+        """
+        if self.schema is not None:
+            part = self.schema.part(list(self.schema.parties)[m]).transform(X)
+            return summed_scores([part], self.party_model(m), [self.widths[m]])
+        (part,) = matrices(f"party {m + 1}", [X], [self.widths[m] - self._ones(m)])
+        part = with_ones(part) if self._ones(m) else part
         return summed_scores([part], self.party_model(m), [self.widths[m]])
 
-    def scores(self, X: Any) -> np.ndarray:
-        """Scores of new rows, given as one array per party: the sum of what the parties send."""
-        parts = matrices("predict", X, self.widths)
+    def scores(self, X: object) -> np.ndarray:
+        """Scores of new rows: the sum of what the parties send.
+
+        Rows are one array per party or, after training with a schema, one table with the columns of all parties.
+        """
+        if self.schema is not None:
+            parts, _ = self.schema.encode_parts(X, labels=False)
+            return summed_scores(parts, self._released(), self.widths)
+        ones = np.array([self._ones(m) for m in range(len(self.widths))])
+        parts = matrices("predict", cast(Sequence[object], X), (np.array(self.widths) - ones).tolist())
+        parts = [with_ones(part) if one else part for part, one in zip(parts, ones, strict=True)]
         return summed_scores(parts, self._released(), self.widths)
+
+    def _ones(self, m: int) -> int:
+        """How many columns of ones party m adds to its rows: one for the intercept, if it holds the labels."""
+        return int(self.objective.intercept and m == self.config.get("data", {}).get("holder", 0))
+
+    def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
+        """Those of each party's columns, before it scales its own part of a row."""
+        self._released()
+        parts = enumerate(schema.parties)
+        own = [super(VerticalResult, self)._effects_of(schema.part(name), self.party_model(m)) for m, name in parts]
+        return [each for of_party in own for each in of_party]
 
     def _released(self) -> np.ndarray:
         if self.model.shape[-1] == 0:

@@ -5,7 +5,8 @@
                      ranges = {column = [low, high], ...} for csv;
                      or split = [66, 57], the columns of each party
     [schema]         what is known of a CSV file's columns, or file = "schema.toml": see `problems/schema/toml.py`
-    [objective]      loss (and its options), penalty (and its options), scale ("records" unless stated)
+    [objective]      loss (and its options), penalty (and its options), scale ("records" unless stated),
+                     fit_intercept (true with a schema, else false), penalise_intercept
     [algorithm]      name, and the algorithm's fields; or a name alone, and no rounds in [run]: a rule gives constants
                      and rounds (`rules`). Left out: name = "auto", the method that the rule chooses, for at most as
                      many rounds as are stated; base_rate goes with "auto" and a [schema]
@@ -31,30 +32,20 @@ from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Layout, Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.toml import Json
+from sottovoce.experiment import tables as toml
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.source import Data, Source, read_rows, read_schema, read_source
-from sottovoce.experiment.tables import (
-    Built,
-    Tables,
-    choice,
-    describe,
-    field_names,
-    fit_value,
-    from_table,
-    known_keys,
-    named,
-    placed_at,
-    plain_fields,
-    read_tables,
-)
+from sottovoce.experiment.tables import Built, Tables
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import run_task
 from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, ProvenColumns, Published
+from sottovoce.problems import data as datasets
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import PENALTIES
@@ -65,7 +56,18 @@ MODES: dict[Layout, dict[str, type[PrivacyMode]]] = {
     "rows": {mode.mode: mode for mode in (Proven, Published, NoPrivacy)},
     "columns": {mode.mode: mode for mode in (ProvenColumns, Published, NoPrivacy)},
 }
-TABLES = ("data", "clients", "schema", "objective", "algorithm", "privacy", "participation", "choice", "run")
+TABLES = (
+    "data",
+    "clients",
+    "schema",
+    "objective",
+    "algorithm",
+    "privacy",
+    "participation",
+    "evaluate",
+    "choice",
+    "run",
+)
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Experiment:
 
     @cached_property
     def _data(self) -> Data:
-        with placed_at(f"{self.file}, [data]"):
+        with toml.placed_at(f"{self.file}, [data]"):
             proven = self.task.privacy.mode == "proven"
             options, loss = (self.loader_options, self.partition_options), self.task.objective.loss
             return read_rows(self.source, loss, *options, proven, self.file, self.schema)
@@ -131,12 +133,12 @@ class Experiment:
         if self.task.rule is None:
             return self
         federation = self.data().federation
-        with placed_at(f"{self.file}, [algorithm]"):
+        with toml.placed_at(f"{self.file}, [algorithm]"):
             check.require(federation.layout == "rows", "rules", "are for rows; columns are split here", hint="Name one")
             task = self.task.settled(federation)
         # As it is read from a saved run, so that noise is bound to the same: a 0 may stand for 0.0.
-        table = {"name": task.algorithm.name, **plain_fields(task.algorithm)}
-        algorithm = named(ALGORITHMS, "algorithm", table, self.file)
+        table = {"name": task.algorithm.name, **toml.plain_fields(task.algorithm)}
+        algorithm = toml.named(ALGORITHMS, "algorithm", table, self.file)
         task = replace(task, algorithm=algorithm, objective=self.task.objective)
         return replace(self, settings=replace(self.settings, rounds=task.rounds)).with_task(task, self._data)
 
@@ -145,13 +147,16 @@ class Experiment:
         if self.task.rule is not None:
             return self.chosen().described()
         source = replace(self.source, labels=self.data().labels, labels_found=self._labels_found())
-        data = {**plain_fields(source), **self.loader_options, **self.partition_options}
+        data = {**toml.plain_fields(source), **self.loader_options, **self.partition_options}
         schema = self.data().schema
         prepared = {} if schema is None else {"schema": schema.to_tables()}
-        run = plain_fields(self.settings)
+        run = toml.plain_fields(self.settings)
         federation = self.data().federation
-        task = replace(self.task.settled(federation), objective=self.task.objective)
-        return describe(task, federation, run["engine"]) | {"data": data, **prepared, "run": run}
+        task = replace(self.task.settled(self.task.objective.on(federation)), objective=self.task.objective)
+        told = toml.describe(task, federation, run["engine"]) | {"data": data, **prepared, "run": run}
+        if schema is not None:  # what is usual differs with a schema
+            told["objective"] = {"fit_intercept": False} | told["objective"]
+        return told
 
     def train(
         self,
@@ -162,9 +167,9 @@ class Experiment:
         if self.task.rule is not None:
             return self.chosen().train(after_round, resume)
         data, settings, task = self.data(), self.settings, self.task
-        with placed_at(f"{self.file}, [participation]"):
+        with toml.placed_at(f"{self.file}, [participation]"):
             _must_suit(task.participation, data.federation.n, settings.rounds)
-        with placed_at(self.file):
+        with toml.placed_at(self.file):
             result = run_task(
                 task,
                 data.federation,
@@ -188,7 +193,7 @@ class Experiment:
 def load(path: str | Path, **run: Any) -> Experiment:
     """The run that a TOML file describes; `run` overrides keys of its [run] table."""
     path = Path(path)
-    tables = read_tables(path, TABLES)
+    tables = toml.read_tables(path, TABLES)
     tables["run"] = {"name": folder_name(path.stem)} | tables.get("run", {}) | run
     return build(tables, path.name, path.parent)
 
@@ -198,7 +203,8 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     check.require("data" in tables, file, "needs a table [data]")
     schema = read_schema(tables, file, folder)
     source = read_source(tables["data"], f"{file}, [data]", folder, schema)
-    task, settings = build_task(tables, file)
+    bias = schema is not None or datasets.has_schema(source[0].name, source[1])
+    task, settings = build_task(tables, file, bias)
     if task.rule is not None and task.rule.base_rate is not None:
         where, hint = f"{file}, [algorithm]", "Give a [schema], whose rows have one"
         check.require(schema is not None, where, "a base_rate needs rows with a constant column", hint=hint)
@@ -207,42 +213,48 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     return Experiment(task, settings, *source, schema, file)
 
 
-def build_task(tables: Tables, file: str) -> tuple[Task, Settings]:
-    """What `tables` ask for, whoever holds the rows. `file` is named in errors."""
+def build_task(tables: Tables, file: str, bias: bool = False) -> tuple[Task, Settings]:
+    """What `tables` ask for, whoever holds the rows. `file` is named in errors.
+
+    `bias`: whether rows have a column for the intercept, which is then fitted unless the tables say otherwise.
+    """
     for name in ("objective", "privacy"):
         check.require(name in tables, file, f"needs a table [{name}]")
     where, run = f"{file}, [algorithm]", tables.get("run", {})
     table = tables.get("algorithm", {"name": AUTO})
     rule = _rule(table, run, where)
-    algorithm = named(ALGORITHMS, "algorithm", table, where) if rule is None else None
+    algorithm = toml.named(ALGORITHMS, "algorithm", table, where) if rule is None else None
     layout: Layout = "rows" if algorithm is None else algorithm.layout
-    privacy = named(MODES[layout], "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
+    privacy = toml.named(MODES[layout], "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
     given = tables.get("participation", {"name": Everyone.name})
-    participation = named(PARTICIPATION, "participation", given, f"{file}, [participation]")
-    settings = from_table(Settings, run, f"{file}, [run]")
+    participation = toml.named(PARTICIPATION, "participation", given, f"{file}, [participation]")
+    settings = toml.from_table(Settings, run, f"{file}, [run]")
     stated = settings.rounds > 0 or "rounds" not in run
     check.require(stated, f"{file}, [run]", "rounds must be a whole number >= 1", settings.rounds)
-    objective = build_objective(tables["objective"], f"{file}, [objective]")
+    counted = {"penalise_intercept": True} if layout == "columns" else {}
+    usual = {"fit_intercept": True, **counted} if bias and "fit_intercept" not in tables["objective"] else {}
+    objective = build_objective(usual | tables["objective"], f"{file}, [objective]")
+    evaluate = toml.from_table(Evaluation, tables["evaluate"], f"{file}, [evaluate]") if "evaluate" in tables else None
     if algorithm is None:
         assert rule is not None
-        options: dict[str, Any] = {"participation": participation, "engine": settings.engine}
+        options: Json = {"participation": participation, "engine": settings.engine, "evaluate": evaluate}
         return Task.by_rule(rule, objective, privacy, **options), settings
     check.require(
         settings.rounds > 0, f"{file}, [run]", f"needs rounds, as the constants of {algorithm.name} are given"
     )
     asks_someone = participation.most(settings.rounds) > 0
     check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
-    choice = from_table(Chosen, tables["choice"], f"{file}, [choice]") if "choice" in tables else None
-    task = Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine, chosen=choice)
-    return task, settings
+    chosen = toml.from_table(Chosen, tables["choice"], f"{file}, [choice]") if "choice" in tables else None
+    more: Json = {"chosen": chosen, "evaluate": evaluate}
+    return Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine, **more), settings
 
 
 def _rule(table: Json, run: Json, where: str) -> Rule | None:
     """The rule that is to choose constants: for "auto", or where a method for rows is named without any, nor rounds."""
-    name = choice((AUTO, *ALGORITHMS), "algorithm", table, where)
+    name = toml.choice((AUTO, *ALGORITHMS), "algorithm", table, where)
     if name == AUTO:
-        most = fit_value(where, "rounds", run.get("rounds", 0), int)
-        return from_table(Rule, dict(table) | {"most": most}, where)
+        most = toml.fit_value(where, "rounds", run.get("rounds", 0), int)
+        return toml.from_table(Rule, dict(table) | {"most": most}, where)
     alone = table.keys() == {"name"} and "rounds" not in run and name in METHODS
     return Rule(name) if alone else None
 
@@ -254,18 +266,21 @@ def build_objective(table: Json, where: str) -> Objective:
             f"{where}: a neural model is code, which no file may bring along. Build its Module again in Python and "
             "give it the saved parameters: module.scores(X, w), or module.trained(w)"
         )
-    loss = LOSSES[choice(LOSSES, "loss", table, where, "loss")]
-    penalty = PENALTIES[choice(PENALTIES, "penalty", {"penalty": "none"} | dict(table), where, "penalty")]
-    known_keys(table, ["loss", "penalty", "scale", *field_names(loss), *field_names(penalty)], where)
+    loss = LOSSES[toml.choice(LOSSES, "loss", table, where, "loss")]
+    penalty = PENALTIES[toml.choice(PENALTIES, "penalty", {"penalty": "none"} | dict(table), where, "penalty")]
+    intercept = ("fit_intercept", "penalise_intercept")
+    own_fields = toml.field_names(loss) + toml.field_names(penalty)
+    toml.known_keys(table, ["loss", "penalty", "scale", *intercept, *own_fields], where)
 
     def part(kind: type[Built], name: str) -> Built:
-        own = field_names(kind)
-        return from_table(kind, {key: value for key, value in table.items() if key in own}, where, name)
+        own = toml.field_names(kind)
+        return toml.from_table(kind, {key: value for key, value in table.items() if key in own}, where, name)
 
-    scale = fit_value(where, "scale", table.get("scale", "records"), str | float)
+    scale = toml.fit_value(where, "scale", table.get("scale", "records"), str | float)
     made = part(loss, loss.name), part(penalty, penalty.name)
-    with placed_at(where):
-        return Objective(*made, scale)
+    with toml.placed_at(where):
+        flags = {name: toml.fit_value(where, name, table[name], bool) for name in intercept if name in table}
+        return Objective(*made, scale, **flags)
 
 
 def _must_suit(participation: Participation, n: int, rounds: int) -> None:

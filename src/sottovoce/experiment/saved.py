@@ -1,32 +1,19 @@
 """Run folders are read here: finished runs, their parts, and the checkpoint of one that is not finished."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.core.contract import Hub
+from sottovoce.core.plain import Columns, Json
 from sottovoce.core.random.streams import SERVER, Draw, Streams
 from sottovoce.core.round import Checkpoint, History
+from sottovoce.experiment import store
+from sottovoce.experiment.evaluation import PrivateEvaluation
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.run_file import TABLES, build_objective
-from sottovoce.experiment.store import (
-    CHARGES,
-    CHECKPOINT,
-    CONFIG,
-    COUNTERS,
-    FORMAT,
-    GUARANTEE,
-    HISTORY,
-    MANIFEST,
-    METRICS,
-    MODEL,
-    SUMMARY,
-    VERSIONS,
-    identity,
-)
 from sottovoce.experiment.tables import Tables, read_tables
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import CLIENTS
@@ -34,6 +21,8 @@ from sottovoce.experiment.whole_files import read_arrays, read_json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.objective import Objective
+from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import VerticalFederation
 
 
@@ -54,72 +43,90 @@ def load_result(path: str | Path) -> Result:
     path = Path(path)
     if not path.is_dir():
         raise MissingData(f"{path}: there is no such run folder")
-    if (path / CHECKPOINT).exists():
+    if (path / store.CHECKPOINT).exists():
         raise InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
     parts = load_parts(path)
     config, weights = parts["config"], parts["model"]
-    objective = build_objective(config.get("objective", {}), f"{path / CONFIG}, [objective]")
-    widths = config.get("data", {}).get("split")
+    objective = build_objective(config.get("objective", {}), f"{path / store.CONFIG}, [objective]")
+    widths = _widths(config, objective, str(path / store.CONFIG))
     if not widths:
         return Result(objective=objective, **parts)
-    fits = isinstance(widths, list) and all(isinstance(width, int) and width > 0 for width in widths)
-    check.require(fits, str(path / CONFIG), "[data] split must be the numbers of columns of the parties", widths)
     rule = f"must hold {sum(widths)} numbers (or none, if none were released)"
-    check.require(weights.shape[-1] in (0, sum(widths)), str(path / MODEL), rule, weights.shape)
+    check.require(weights.shape[-1] in (0, sum(widths)), str(path / store.MODEL), rule, weights.shape)
     return VerticalResult(objective=objective, **parts, widths=tuple(widths))
 
 
-def load_parts(path: Path) -> dict[str, Any]:
+def _widths(config: Tables, objective: Objective, where: str) -> list[int]:
+    """How many columns each party's model has; none where rows are split."""
+    schema = Schema.from_tables(config["schema"], f"{where}, [schema]") if "schema" in config else None
+    if schema is not None:
+        return [schema.part(party).width for party in schema.parties]
+    data = config.get("data", {})
+    widths = data.get("split") or []
+    fits = isinstance(widths, list) and all(isinstance(width, int) and width > 0 for width in widths)
+    check.require(fits, where, "[data] split must be the numbers of columns of the parties", widths)
+    holder = data.get("holder", 0)
+    return [width + (objective.intercept and m == holder) for m, width in enumerate(widths)]
+
+
+def load_parts(path: Path) -> Json:
     """The fields of a finished run's `Result` but for the objective, which may be code that no file brings along."""
     form = folder_format(path)
-    config = read_tables(path / CONFIG, TABLES)
-    arrays, outcome = read_arrays(path / MODEL), read_json(path / SUMMARY)
-    check.require("model" in arrays, str(path / MODEL), "must hold an array 'model'", sorted(arrays))
+    config = read_tables(path / store.CONFIG, TABLES)
+    arrays, outcome = read_arrays(path / store.MODEL), read_json(path / store.SUMMARY)
+    check.require("model" in arrays, str(path / store.MODEL), "must hold an array 'model'", sorted(arrays))
     try:
-        guarantee = Guarantee.from_dict(read_json(path / GUARANTEE))
+        guarantee = Guarantee.from_dict(read_json(path / store.GUARANTEE))
         rounds, stopped = int(outcome["rounds"]), str(outcome["stopped"])
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise InvalidInput(f"{path}: {GUARANTEE} or {SUMMARY} was altered ({error})") from None
+        raise InvalidInput(f"{path}: {store.GUARANTEE} or {store.SUMMARY} was altered ({error})") from None
     weights = arrays["model"]
     fits = weights.dtype == np.float64 and weights.ndim in (1, 2)
-    check.require(fits, str(path / MODEL), "must hold float64 numbers, (dim,) or (runs, dim)", weights.shape)
+    check.require(fits, str(path / store.MODEL), "must hold float64 numbers, (dim,) or (runs, dim)", weights.shape)
     return {
         "model": weights,
-        "history": _read_history(path / HISTORY),
+        "history": _read_history(path / store.HISTORY),
         "guarantee": guarantee,
         "rounds": rounds,
         "stopped": stopped,
         "config": config,
         "charges": load_charges(path)[0] if form > 1 else None,
-        "metrics": _read_metrics(path / METRICS) if (path / METRICS).exists() else {},
+        "metrics": _read_metrics(path / store.METRICS) if (path / store.METRICS).exists() else {},
+        "evaluations": _read_evaluations(path / store.EVALUATION) if (path / store.EVALUATION).exists() else (),
     }
 
 
 def folder_format(path: Path) -> int:
     """Which format a finished run folder has; one of a later version of this library is refused."""
-    if not (path / MANIFEST).exists():
-        check.require(not (path / CHARGES).exists(), str(path), f"has {CHARGES} but no {MANIFEST}; it was taken away")
+    if not (path / store.MANIFEST).exists():
+        check.require(
+            not (path / store.CHARGES).exists(),
+            str(path),
+            f"has {store.CHARGES} but no {store.MANIFEST}; it was taken away",
+        )
         return 1
-    form = read_json(path / MANIFEST).get("format")
-    known = isinstance(form, int) and not isinstance(form, bool) and 1 < form <= FORMAT
-    check.require(known, str(path), f"must be a run folder of format 1 to {FORMAT}", form, "Use a newer sottovoce")
+    form = read_json(path / store.MANIFEST).get("format")
+    known = isinstance(form, int) and not isinstance(form, bool) and 1 < form <= store.FORMAT
+    check.require(
+        known, str(path), f"must be a run folder of format 1 to {store.FORMAT}", form, "Use a newer sottovoce"
+    )
     assert isinstance(form, int)
     return form
 
 
-def load_charges(path: Path) -> tuple[Charges | None, dict[str, Any]]:
+def load_charges(path: Path) -> tuple[Charges | None, Json]:
     """What a finished run's ledgers were charged (None: it had none), and the seal beside it."""
-    said = read_json(path / CHARGES)
+    said = read_json(path / store.CHARGES)
     fits = said.keys() == {"charges", "seal"} and isinstance(said["seal"], dict)
-    check.require(fits, str(path / CHARGES), "must hold charges and their seal", sorted(said))
-    charges, where = said["charges"], str(path / CHARGES)
+    check.require(fits, str(path / store.CHARGES), "must hold charges and their seal", sorted(said))
+    charges, where = said["charges"], str(path / store.CHARGES)
     check.require(charges is None or isinstance(charges, dict), where, "charges must be an object or null")
     return None if charges is None else Charges.from_dict(charges), said["seal"]
 
 
 def load_versions(path: str | Path) -> dict[str, str]:
     """What a finished run was made with."""
-    return {str(name): str(version) for name, version in read_json(Path(path) / VERSIONS).items()}
+    return {str(name): str(version) for name, version in read_json(Path(path) / store.VERSIONS).items()}
 
 
 def load_checkpoint(
@@ -131,21 +138,21 @@ def load_checkpoint(
     """The checkpoint in a run folder, for `train(resume=...)`; one of another config or other rows is refused."""
     path = Path(path)
     must_be_unfinished(path)
-    where = str(path / CHECKPOINT)
-    arrays = read_arrays(path / CHECKPOINT)
+    where = str(path / store.CHECKPOINT)
+    arrays = read_arrays(path / store.CHECKPOINT)
     check.require(
-        arrays.get("of", np.asarray("")).tolist() == identity(config, federation),
+        arrays.get("of", np.asarray("")).tolist() == store.identity(config, federation),
         where,
         "belongs to another config or to other rows; put them back as they were, or start again without --resume",
     )
-    for name in COUNTERS:
+    for name in store.COUNTERS:
         fits = name in arrays and arrays[name].shape == () and arrays[name].dtype.kind in "iuf"
         check.require(fits, where, f"must hold a number {name!r}")
     like = task.algorithm.init_server(_hub(federation, task, config))
     server = codec.from_arrays(type(like), codec.under("server.", arrays), like=like)
     columns = {name: column.tolist() for name, column in codec.under("history.", arrays).items()}
     history = _history(columns, where)
-    counters = {name: arrays[name].item() for name in COUNTERS}
+    counters = {name: arrays[name].item() for name in store.COUNTERS}
     check.whole(where, k=counters["k"])
     return Checkpoint(
         server=server, clients=codec.under("clients.", arrays), history=history, recorded=len(history), **counters
@@ -156,12 +163,12 @@ def must_be_unfinished(path: Path) -> None:
     """Refuse a folder from which no run can go on."""
     if not path.is_dir():
         raise MissingData(f"{path}: there is no such run folder")
-    if not (path / CHECKPOINT).exists():
-        check.require(not (path / MODEL).exists(), str(path), "this run is finished, there is nothing to resume")
-        raise MissingData(f"{path}: holds no {CHECKPOINT}, so there is nothing to resume")
+    if not (path / store.CHECKPOINT).exists():
+        check.require(not (path / store.MODEL).exists(), str(path), "this run is finished, there is nothing to resume")
+        raise MissingData(f"{path}: holds no {store.CHECKPOINT}, so there is nothing to resume")
 
 
-def _read_metrics(path: Path) -> dict[str, list[Any]]:
+def _read_metrics(path: Path) -> Columns:
     """What was measured on test rows; a number that did not exist was written as null."""
     said = read_json(path)
     fits = all(isinstance(values, list) and values for values in said.values())
@@ -171,6 +178,14 @@ def _read_metrics(path: Path) -> dict[str, list[Any]]:
     except (TypeError, ValueError):
         raise InvalidInput(f"{path}: must hold numbers") from None
     return tables
+
+
+def _read_evaluations(path: Path) -> tuple[PrivateEvaluation, ...]:
+    """The private estimates, one for each run."""
+    runs = read_json(path).get("runs")
+    fits = isinstance(runs, list) and all(isinstance(each, dict) for each in runs)
+    check.require(fits, str(path), "must hold a list of runs")
+    return tuple(PrivateEvaluation.from_dict(each, str(path)) for each in runs or ())
 
 
 def _read_history(path: Path) -> History:
@@ -186,7 +201,7 @@ def _read_history(path: Path) -> History:
     return _history(table.to_pydict(), str(path))
 
 
-def _history(columns: dict[str, list[Any]], where: str) -> History:
+def _history(columns: Columns, where: str) -> History:
     lengths = {len(column) for column in columns.values()}
     check.require(len(lengths) <= 1, where, "the columns of a history must be equally long", tuple(sorted(lengths)))
     return History(columns)
@@ -198,6 +213,7 @@ def _hub(federation: Federation | VerticalFederation, task: Task, config: Tables
     lead = () if runs is None else (runs,)
     rng = Draw(Streams(config["run"].get("seed", 0), runs), np.array([SERVER], dtype=np.uint64), 0)
     kind, objective = CLIENTS[federation.layout], task.objective
+    federation = objective.on(federation)
     nobody = np.zeros((*lead, federation.n, 1), dtype=bool)
     zeros = np.zeros((*lead, 1, federation.message_size(objective.loss)))
     return Hub(federation.n, objective.penalty, rng, 0, nobody, zeros, kind.labels_of(federation, objective))

@@ -11,6 +11,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.clipping import shorten_rows
+from sottovoce.core.plain import Json
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.tables import choice, field_names, fit_value, from_table, known_keys, parameters
 from sottovoce.problems import data as datasets
@@ -64,6 +65,10 @@ class Source:
         check.whole("data", at_least=0, seed=self.seed)
         if self.clients is not None:
             check.whole("data", clients=self.clients)
+        if self.owner and not self.split:
+            drawn = self.clients is not None or self.partition not in ("", OWNER)
+            rule = "owner says whose each row is, and clients (or partition) would share them out again"
+            check.require(not drawn, "data", rule, hint="Give one of the two")
         if self.partition == OWNER:
             check.require(self.clients is None, "data", "clients follows from the owners; leave it out", self.clients)
         if self.row_bound is not None:
@@ -91,7 +96,7 @@ class Data:
     schema: Schema | None = None
 
 
-def read_schema(tables: Mapping[str, Any], file: str, folder: Path) -> Schema | None:
+def read_schema(tables: Json, file: str, folder: Path) -> Schema | None:
     """[schema]: the schema itself, or file = a TOML file that holds it. Paths start from `folder`."""
     table = tables.get("schema")
     if table is None:
@@ -102,17 +107,15 @@ def read_schema(tables: Mapping[str, Any], file: str, folder: Path) -> Schema | 
     return Schema.from_toml(folder / Path(path).expanduser())
 
 
-def read_source(
-    table: dict[str, Any], where: str, folder: Path, schema: Schema | None = None
-) -> tuple[Source, dict[str, Any], dict[str, Any]]:
+def read_source(table: Json, where: str, folder: Path, schema: Schema | None = None) -> tuple[Source, Json, Json]:
     """[data]: its own keys, the loader's options and the partition's."""
     if table.get("source") == "arrays":
         raise InvalidInput(f"{where}: this run was trained on arrays given in Python; train it again from there")
-    loader: dict[str, Any] = {}
+    loader: Json = {}
     if "name" in table:
         name = choice([info.name for info in datasets.available()], "data set", table, where)
         loader = parameters(getattr(datasets, name), leave_out=(_NOT_DENSE,))
-    sharing: dict[str, Any] = {}
+    sharing: Json = {}
     if "partition" in table:
         kind = choice([*PARTITIONS, OWNER], "partition", table, where, "partition")
         sharing = parameters(PARTITIONS[kind], leave_out=("y", "clients", "seed")) if kind != OWNER else {}
@@ -132,13 +135,13 @@ def read_source(
     return from_table(Source, given, where), split[0], split[1]
 
 
-def _stated_by(schema: Schema, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _stated_by(schema: Schema, given: Json, where: str) -> Json:
     """What a schema says of [data]. Nothing else may be said there: a run that was saved says the same again."""
     check.require("csv" in given, where, "a [schema] goes with csv = a file")
     label = schema.label
     check.require(label is not None, where, "the [schema] must say which column is the label", hint="[schema.label]")
     assert label is not None
-    stated: dict[str, Any] = {"label": label.column, "owner": schema.owner, "labels": list(class_texts(label))}
+    stated: Json = {"label": label.column, "owner": schema.owner, "labels": list(class_texts(label))}
     for key in ("ranges", "row_bound", "shorten", "split"):
         check.require(not given.get(key), where, f"{key} does not go with a [schema], which prepares the rows")
     for key, value in stated.items():
@@ -155,14 +158,16 @@ def class_texts(label: Label) -> tuple[str, ...]:
 def read_rows(
     source: Source,
     loss: Loss,
-    loader_options: Mapping[str, Any],
-    partition_options: Mapping[str, Any],
+    loader_options: Json,
+    partition_options: Json,
     proven: bool,
     file: str,
     schema: Schema | None = None,
 ) -> Data:
     """Read the rows and share them out. `proven`: whether gradients will be clipped; `file` is named in warnings."""
     labels: tuple[str, ...] = ()
+    if schema is not None and source.csv and schema.parties:
+        return _split_rows(source, schema, loss)
     if schema is not None and source.csv:
         X, y, groups, labels = encoded_rows(schema, Path(source.csv), loss)
         test, row_bound = None, schema.row_bound
@@ -195,14 +200,30 @@ def read_rows(
     federation = Federation.from_arrays(X, y, groups)
     if row_bound is not None:
         try:
-            federation = replace(federation, row_bound=row_bound)
+            federation = replace(federation, row_bound=row_bound, bias=schema is not None)
         except InvalidInput as error:
             way_out = f"To have them scaled down: [data] row_bound = {row_bound:g}, shorten = true"
             raise InvalidInput(f"{error}. {way_out}") from None
     return Data(federation, test, labels, schema)
 
 
-def _loaded(source: Source, loss: Loss, options: Mapping[str, Any], schema: Schema | None) -> datasets.Dataset:
+def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
+    """The rows of a table whose columns are split between the parties of a schema."""
+    for key in ("clients", "partition"):
+        check.require(not getattr(source, key), "data", f"the [schema] has parties: leave {key}, for rows, out")
+    parts, codes = schema.encode_parts(Path(source.csv))
+    assert schema.label is not None
+    assert codes is not None
+    y, test, label = for_loss(schema.label, codes, loss), None, schema.label
+    if source.test is not None:
+        train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
+        test = [part[test_rows] for part in parts], y[test_rows]
+        parts, y = [part[train_rows] for part in parts], y[train_rows]
+    parties = VerticalFederation.from_arrays(parts, y, names=list(schema.parties))
+    return Data(replace(parties, bias=schema.bias), test, class_texts(label), schema)
+
+
+def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) -> datasets.Dataset:
     """A named data set. The config of a run that was saved names its schema: it must be the same one again."""
     loaded = datasets.load(source.name, **options)
     if schema is not None and schema != loaded.schema:
@@ -212,7 +233,7 @@ def _loaded(source: Source, loss: Loss, options: Mapping[str, Any], schema: Sche
         )
     if loaded.schema is None:
         return loaded
-    hint = "Give encoding = another preparation, or parties = who has which columns of the table"
+    hint = "Give encoding = another preparation"
     check.require(not source.split, source.name, "split counts columns, and a schema encoded the rows", hint=hint)
     assert loaded.schema.label is not None
     label, test = loaded.schema.label, loaded.test
@@ -270,9 +291,7 @@ def _everyone_keeps_rows(owners: np.ndarray, train_rows: np.ndarray) -> None:
         )
 
 
-def _groups(
-    source: Source, partition_options: Mapping[str, Any], y: np.ndarray, owners: np.ndarray | None
-) -> np.ndarray:
+def _groups(source: Source, partition_options: Json, y: np.ndarray, owners: np.ndarray | None) -> np.ndarray:
     if _by_owner(source):
         if owners is None:
             what = f"{source.name or Path(source.csv).name}: rows have no owner of their own"

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sottovoce.core import check, codec
+from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint, History
-from sottovoce.core.toml import Json
 from sottovoce.experiment import whole_files
+from sottovoce.experiment.predict import coefficients, to_csv
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.tables import Tables, to_toml
 from sottovoce.ledger.chain import link
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
 GUARANTEE, GUARANTEE_TEXT, SUMMARY, VERSIONS = "guarantee.json", "guarantee.txt", "summary.json", "versions.json"
-CHARGES, MANIFEST, METRICS = "charges.json", "manifest.json", "metrics.json"
+CHARGES, MANIFEST, METRICS, EVALUATION = "charges.json", "manifest.json", "metrics.json", "evaluation.json"
+COEFFICIENTS = "coefficients.csv"
 FORMAT = 2
 FIGURE = "convergence.png"
 COUNTERS = ("k", "bytes_up", "bytes_down", "seconds")
@@ -88,7 +90,7 @@ def manifest_of(contents: Mapping[str, bytes]) -> Json:
 
 
 def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Every file of a finished run, in memory: what cannot be said is found out before anything is written."""
+    """Every file of a finished run, in memory, so that errors show up before anything is written."""
     contents = {
         CONFIG: to_toml(result.config).encode(),
         HISTORY: _parquet(result.history, private_columns(result)),
@@ -99,8 +101,12 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
         VERSIONS: whole_files.json_bytes(versions()),
         **more,
     }
+    if result.schema is not None and result.model.ndim == 1 and result.model.size:
+        contents[COEFFICIENTS] = to_csv(coefficients(result)).encode()
     if result.metrics:
         contents[METRICS] = whole_files.json_bytes(dict(result.metrics))
+    if result.evaluations:
+        contents[EVALUATION] = whole_files.json_bytes({"runs": [each.to_dict() for each in result.evaluations]})
     charged = None if result.charges is None else result.charges.to_dict()
     seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
     contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal})
@@ -111,7 +117,7 @@ def summary(result: "Result") -> Json:
     """A finished run in a few plain numbers: means over its runs, with standard deviations if there are several."""
     history = result.history
     runs = 1 + int(max(history.columns.get("run", [0])))
-    said: Json = {
+    numbers: Json = {
         "method": result.config["algorithm"]["name"],
         "rounds": result.rounds,
         "stopped": result.stopped,
@@ -128,20 +134,20 @@ def summary(result: "Result") -> Json:
     for name, last in ends.items():
         if name not in ("run", "round", "answered") and not name.startswith("epsilon"):
             mean = float(last.mean())
-            said[name] = int(mean) if name.startswith("bytes") and mean.is_integer() else mean
+            numbers[name] = int(mean) if name.startswith("bytes") and mean.is_integer() else mean
             with np.errstate(invalid="ignore"):  # a run that went to infinity has no spread
                 if runs > 1 and np.ptp(last) > 0:
-                    said[f"{name}_std"] = float(last.std(ddof=1))
-    return said
+                    numbers[f"{name}_std"] = float(last.std(ddof=1))
+    return numbers
 
 
 def versions() -> dict[str, str]:
     """What ran: enough to set the same thing up again, and nothing about whose machine it was."""
-    found = {"python": platform.python_version(), "sottovoce": metadata.version("sottovoce")}
+    installed = {"python": platform.python_version(), "sottovoce": metadata.version("sottovoce")}
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found | {"system": platform.system(), "machine": platform.machine()}
+            installed[package] = metadata.version(package)
+    return installed | {"system": platform.system(), "machine": platform.machine()}
 
 
 # --------------------------------------------------------------------------------------------------------- checkpoints

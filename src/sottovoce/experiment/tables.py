@@ -17,10 +17,12 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.core.toml import to_toml as to_toml
 from sottovoce.experiment.task import Task
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.intercept import WithIntercept
+from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import VerticalFederation
 
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
@@ -35,25 +37,29 @@ def describe(task: Task, federation: Federation | VerticalFederation, engine: st
 
 def describe_task(task: Task) -> Tables:
     """The tables of a task, [run] left out."""
-    objective = task.objective
     choice = {} if task.chosen is None else {"choice": plain_fields(task.chosen)}
     return {
-        "objective": {
-            "loss": objective.loss.name,
-            **plain_fields(objective.loss),
-            "penalty": objective.penalty.name,
-            **plain_fields(objective.penalty),
-            "scale": objective.scale,
-        },
+        "objective": describe_objective(task.objective),
         "algorithm": {"name": task.algorithm.name, **plain_fields(task.algorithm)},
         "privacy": {"mode": task.privacy.mode, **plain_fields(task.privacy)},
         "participation": {"name": task.participation.name, **plain_fields(task.participation)},
+        **({} if task.evaluate is None else {"evaluate": plain_fields(task.evaluate)}),
         **choice,
     }
 
 
+def describe_objective(objective: Objective) -> Json:
+    """The table [objective], in which the options of the loss and of the penalty stand side by side."""
+    loss, penalty, intercept = objective.loss, objective.penalty, {}
+    if isinstance(penalty, WithIntercept):
+        intercept = {"fit_intercept": True, "penalise_intercept": penalty.penalised}
+        penalty = penalty.penalty
+    parts = {"loss": loss.name, **plain_fields(loss), "penalty": penalty.name, **plain_fields(penalty)}
+    return {**parts, "scale": objective.scale, **intercept}
+
+
 def plain_fields(thing: Any) -> Json:
-    """The fields of a dataclass as TOML values; what is None or empty is left out, TOML has no word for it."""
+    """The fields of a dataclass as TOML values; None and empty values are left out: TOML cannot express them."""
     given = {field.name: getattr(thing, field.name) for field in fields(thing)}
     plain = {name: _plain(value) for name, value in given.items() if value is not None}
     return {name: value for name, value in plain.items() if value not in ("", [], {})}
@@ -109,14 +115,14 @@ def choice(registry: Collection[str], what: str, table: Json, where: str, key: s
 
 
 def from_table(kind: type[Built], table: Json, where: str, name: str = "", also: Sequence[str] = ()) -> Built:
-    """`kind` from its fields, with the types it declares; its own checks are told where the values came from."""
-    hints, own = get_type_hints(kind), fields(kind)  # type: ignore[arg-type]
-    known_keys(table, [*also, *(each.name for each in own)], where)
-    for each in own:
+    """`kind` from its fields, with the types it declares; errors name the place that the values came from."""
+    hints, declared = get_type_hints(kind), fields(kind)  # type: ignore[arg-type]
+    known_keys(table, [*also, *(each.name for each in declared)], where)
+    for each in declared:
         needed = each.default is MISSING and each.default_factory is MISSING
         check.require(each.name in table or not needed, where, f"{name or 'this table'} needs {each.name} = ...")
     # Defaults go the same way, so that what is written down and read again is the same: a 0 may stand for 0.0.
-    usual = {each.name: each.default for each in own if each.default not in (MISSING, None)}
+    usual = {each.name: each.default for each in declared if each.default not in (MISSING, None)}
     values = {key: fit_value(where, key, value, hints[key]) for key, value in (usual | dict(table)).items()}
     with placed_at(where):
         return kind(**values)
@@ -124,13 +130,13 @@ def from_table(kind: type[Built], table: Json, where: str, name: str = "", also:
 
 @contextmanager
 def placed_at(where: str) -> Iterator[None]:
-    """Put the place in front of what others have to say about its values; a table is not named twice."""
+    """Put the place in front of the errors about its values; a table is not named twice."""
     try:
         yield
     except (check.InvalidInput, check.MissingData, check.NoGuarantee) as error:
         table = re.search(r"\[(\w+)\]$", where)
-        said = str(error).removeprefix(f"{table[1]}: ") if table else str(error)
-        raise type(error)(f"{where}: {said}") from None
+        message = str(error).removeprefix(f"{table[1]}: ") if table else str(error)
+        raise type(error)(f"{where}: {message}") from None
 
 
 def field_names(kind: Any) -> list[str]:
@@ -157,13 +163,13 @@ def _as(value: Any, hint: Any) -> Any:
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         kinds = [kind for kind in get_args(hint) if kind is not NoneType]
-        said = []
+        reasons = []
         for kind in kinds:
             try:
                 return _as(value, kind)
             except TypeError as error:
-                said.append(str(error))
-        raise TypeError(" or ".join(said))
+                reasons.append(str(error))
+        raise TypeError(" or ".join(reasons))
     if origin is Literal:  # which of them, the dataclass checks
         kinds = tuple({type(choice): None for choice in get_args(hint)})
         return _as(value, Union[kinds])  # noqa: UP007 (made at run time)

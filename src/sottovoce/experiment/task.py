@@ -9,24 +9,28 @@ import numpy as np
 from sottovoce import rules
 from sottovoce.algorithms import ALGORITHMS, DPADMM, NoisyGD
 from sottovoce.core import check
-from sottovoce.core.contract import Algorithm, Layout, Method
+from sottovoce.core.contract import Algorithm, Asks, Layout, Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome, Transport, train
-from sottovoce.core.toml import Json
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems.federation import FederatedData
+from sottovoce.problems.metrics import has_probabilities
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.rows.held_out import number_of_classes
 from sottovoce.rules import AUTO, Chosen, PublicNumbers, Rule
 
 USUAL_ROUNDS = 50  # of a method that is named without constants, where no rule knows better
 Engine = Literal["auto", "numpy", "kernel"]
+MOST_ROUNDS = 10**9
 _OTHER_LAYOUT = {  # of the data: what an algorithm for the other layout is told
     "rows": "is for columns split between parties; give it a VerticalFederation (in a file: [data] split = [66, 57], "
-    "the columns of each party)",
+    "the columns of each party, or [schema.parties])",
     "columns": "is for rows; columns are split here: use ADMMSharing() or FDML()",
 }
 _MODES: dict[Layout, tuple[Any, str]] = {
@@ -49,6 +53,8 @@ class Task:
         The method, what it minimises, what is promised, who takes part, and for how many rounds.
     engine
         What computes gradients: "kernel" (compiled), "numpy", or by problem size ("auto").
+    evaluate
+        How the finished model is measured on records that their owners held out; None if it is not.
     rule
         Given: method and rounds are a stand-in, and the rule chooses them from public numbers (`settled`).
     chosen
@@ -61,8 +67,26 @@ class Task:
     participation: Participation = Everyone()  # noqa: RUF009 (frozen)
     rounds: int = 1
     engine: Engine = "auto"
+    evaluate: Evaluation | None = None
     rule: Rule | None = None
     chosen: Chosen | None = None
+
+    def asks(self) -> Asks:
+        """All that is asked: what the method asks for, and one question about held-out records if they are counted."""
+        asks = self.algorithm.asks()
+        if self.evaluate is None:
+            return asks
+        cells = self.evaluate.width(number_of_classes(self.objective.loss))
+        return asks.then_histogram(self.rounds, self.evaluate.share, cells)
+
+    def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
+        """How many of each client's records are trained on: public."""
+        return sizes if self.evaluate is None else self.evaluate.training_sizes(sizes)
+
+    @property
+    def calibration(self) -> float:
+        """The factor for logits with which probabilities are calibrated, if a rule chose the constants."""
+        return 1.0 if self.chosen is None else self.chosen.calibration
 
     @classmethod
     def of(cls, algorithm: Method | str, objective: Objective, privacy: PrivacyMode, rounds: int | None) -> "Task":
@@ -87,12 +111,19 @@ class Task:
             return cls(stand_in, objective, privacy, rounds=rounds, **more)
         return cls(stand_in, objective, privacy, rule=rule, **more)
 
+    def __post_init__(self) -> None:
+        check.whole("train", rounds=self.rounds)
+        check.require(self.rounds <= MOST_ROUNDS, "train", f"rounds must be at most {MOST_ROUNDS:,}", self.rounds)
+
     def settled(self, federation: FederatedData) -> "Task":
         """The same task with what follows from public numbers written out: method, weights of records, clip norm."""
         if self.rule is not None:
             width = federation.widths[0]
             return self.ruled(federation.sizes, width, federation.row_bound).settled(federation)
-        objective = self.objective.weighing(federation.record_weight)
+        weight = federation.record_weight
+        if self.evaluate is not None:
+            weight = float(federation.n / self.training_sizes(federation.sizes).sum())
+        objective = self.objective.weighing(weight)
         privacy = self.privacy.clipping(objective.loss.slope_at_zero, federation.row_bound)
         return replace(self, objective=objective, privacy=privacy)
 
@@ -112,9 +143,12 @@ class Task:
         gaussian = privacy.mechanism == "gaussian"
         hint = "Name a method with its constants and rounds"
         check.require(gaussian, "rules", "are for Gaussian noise", privacy.mechanism, hint)
+        epsilon, sizes = privacy.epsilon if epsilon is None else epsilon, self.training_sizes(sizes)
+        if self.evaluate is not None:
+            epsilon *= float(np.sqrt(1 - self.evaluate.share))  # nearly what is left of mu² for training
         choice = rules.choose(
             PublicNumbers(
-                *(int(sizes.sum()), len(sizes), columns, privacy.epsilon if epsilon is None else epsilon),
+                *(int(sizes.sum()), len(sizes), columns, epsilon),
                 privacy.delta,
                 unit=privacy.unit,
                 relation=privacy.relation,
@@ -152,8 +186,35 @@ class Task:
         one_score = self.algorithm.layout == "rows" or self.objective.loss.outputs == 1
         rule = "a loss of one score per sample is needed where columns are split"
         check.require(one_score, "train", rule, self.objective.loss)
+        weighted = "moments" in self.algorithm.asks().kinds and hasattr(self.objective.loss, "class_weight")
+        rule = "makes a quadratic of a loss that bends alike for all classes: no class_weight"
+        check.require(not weighted, self.algorithm.name, rule, hint="Use a method that asks for gradients")
+        penalty: Any = self.objective.penalty
+        counted = self.algorithm.layout == "rows" or not self.objective.intercept or penalty.penalised
+        rule = "where columns are split the penalty counts the intercept too: the sensitivity of a fit rests on it"
+        check.require(counted, "train", rule, hint="Give penalise_intercept=True")
         self.algorithm.check(self.objective.penalty)
         self.privacy.check(self.algorithm.asks(), self.objective.penalty)
+        if self.evaluate is not None:
+            self._check_evaluation()
+
+    def _check_evaluation(self) -> None:
+        """Refuse to count held-out records where no proof covers it, or where there is nothing to count."""
+        privacy, loss = self.privacy, self.objective.loss
+        check.require(self.algorithm.layout == "rows", "evaluate", "is for rows, and columns are split here")
+        hint = "For numbers, measure on public test rows"
+        check.require(loss.classification, "evaluate", "counts classes, and this loss is for numbers", loss.name, hint)
+        plain = loss.outputs > 1 or not has_probabilities(loss)
+        assert self.evaluate is not None
+        moved = plain and self.evaluate.threshold != 0.5
+        rule = "a threshold is a probability of the second of two classes, by a logistic loss"
+        check.require(not moved, "evaluate", rule, self.evaluate.threshold, "Leave it out")
+        proved = privacy.promise in ("none", "record") and getattr(privacy, "mechanism", "gaussian") == "gaussian"
+        if not proved:
+            raise check.NoGuarantee(
+                "evaluate: noisy counts are proven for Proven(unit='record') with Gaussian noise, and need none with "
+                "NoPrivacy(); there is no proof for this privacy mode, unit or noise"
+            )
 
     def play(
         self,
@@ -175,7 +236,8 @@ class Task:
         `sizes`: records of each client; `columns`: of a row, or of the widest party where columns are split.
         """
         most, shape = self.participation.most(self.rounds), self.shape(columns, int(sizes[0]))
-        return self.privacy.plan(self.algorithm.asks(), self.rounds, sizes, spent, row_bound, most, shape)
+        sizes = self.training_sizes(sizes)
+        return self.privacy.plan(self.asks(), self.rounds, sizes, spent, row_bound, most, shape)
 
     def shape(self, columns: int, samples: int) -> AnswerShape:
         """How long answers are."""
@@ -185,7 +247,8 @@ class Task:
 
     def key(self, streams: Streams, digests: np.ndarray, events: tuple[Event, ...], *more: Any) -> NoiseKey:
         """What noise is bound to: the task, and the digests of each client's own data."""
-        told = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
+        told: tuple[Any, ...] = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
+        told += () if self.evaluate is None else (self.evaluate,)
         return NoiseKey.of_task(streams, digests, *told, *(events or (None,)), *more)
 
     def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> Json:

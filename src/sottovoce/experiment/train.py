@@ -1,4 +1,4 @@
-"""Training on this machine: `train`, the library's face."""
+"""Training on this machine: `train`, the main function of the library."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,10 +9,11 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.contract import Layout, Method
+from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.toml import Json
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.result import Result
@@ -41,11 +42,14 @@ def local_clients(
     check.of_kind("train", "federation", federation, Federation | VerticalFederation,
                   "Federation.from_arrays(X, y, groups)")  # fmt: skip
     task.check(federation.layout)
-    task = task.settled(federation)
+    data = task.objective.on(federation)
+    if data is not federation and isinstance(test, tuple) and len(test) == 2:
+        test = federation.with_ones(federation.rows_like_these("test", test[0])), test[1]
+    task = task.settled(data)
     folder = ledgers if isinstance(ledgers, Path) else None
     ledger = _open_ledgers(task.privacy, federation, streams, ledgers, run)
     try:
-        return CLIENTS[federation.layout].simulated(task, federation, ledger, streams, test, folder)
+        return CLIENTS[federation.layout].simulated(task, data, ledger, streams, test, folder)
     except Exception:
         if ledger is not None:
             ledger.close()
@@ -94,6 +98,7 @@ def train(
     record_every: int = 1,
     measure_training: bool = True,
     ledgers: "str | Path | MemoryLedger | OwnerLedgers | None" = None,
+    evaluate: Evaluation | bool | None = None,
     resume: Checkpoint | None = None,
     after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
 ) -> Result:
@@ -131,6 +136,10 @@ def train(
         spent there stays spent: later runs on the same data draw on the same budgets, and a client that has none
         left stays silent. One synced write per answer. Or ledgers that are open already, with what this run has
         spent on preparing the data, which the noise then makes up for; they are closed at the end.
+    evaluate
+        Whether, and how, the finished model is measured on records that their owners held out: each owner answers one
+        question more, with noisy counts, out of the same budget. True: as `Evaluation()` says, with 5 % of the budget
+        and 20 % of the records. The estimate is `Result.evaluation`.
     resume
         Go on from this checkpoint of the same run.
     after_round
@@ -153,7 +162,12 @@ def train(
     '1 (δ=1e-05) per record, server sees all messages, simulated noise'
     """
     check.whole("train", record_every=record_every, **({} if rounds is None else {"rounds": rounds}))
-    task = replace(Task.of(algorithm, objective, privacy, rounds), participation=participation, engine=engine)
+    task = replace(
+        Task.of(algorithm, objective, privacy, rounds),
+        participation=participation,
+        engine=engine,
+        evaluate=evaluation(evaluate),
+    )
     return run_task(task, federation, seed, runs, test, record_every, measure_training, ledgers, resume, after_round)
 
 
@@ -193,6 +207,14 @@ def run_task(
         return result
     finally:
         clients.close()
+
+
+def evaluation(given: Evaluation | bool | None) -> Evaluation | None:
+    """How held-out records are counted; None if they are not."""
+    if given is None or isinstance(given, bool):
+        return Evaluation() if given else None
+    check.of_kind("train", "evaluate", given, Evaluation, "Evaluation(share=0.05), or True")
+    return given
 
 
 def _described(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 
 _LARGEST = 8 * 2**30  # bytes of arrays that are read from one file
 
@@ -123,7 +123,7 @@ def write_content(path: Path, content: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """A rename is durable once its folder is."""
+    """Sync a folder: a rename in it is durable only then."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -138,7 +138,7 @@ def _discard(path: Path) -> None:
 
 @contextmanager
 def disk(path: Path) -> Iterator[None]:
-    """Say what the operating system refused in one sentence."""
+    """Turn an error of the operating system into one sentence."""
     try:
         yield
     except OSError as error:
@@ -164,7 +164,7 @@ def json_bytes(value: Json) -> bytes:
 
 
 def finite(value: Any) -> Any:
-    """Infinite and undefined numbers as null: JSON has no word for them."""
+    """Infinite and undefined numbers as null: JSON cannot express them."""
     if isinstance(value, Mapping):
         return {name: finite(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

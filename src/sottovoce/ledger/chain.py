@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sottovoce.core.check import SottovoceError
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.ledger.budget import Budget, LedgerError, Receipt, Standing
 from sottovoce.privacy.events import Event, unpack_event
 

@@ -1,11 +1,9 @@
 """All charges that a guarantee is about: whose histories they are, and what they come to together."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.ledger.chain import Details
 from sottovoce.ledger.histories import MOST_KINDS, History, Spent, added, known_event, read_history, whole
 from sottovoce.privacy.events import Event, pack_event
@@ -36,17 +34,6 @@ class Charges:
     who: tuple[tuple[int, ...], ...]
     run: str = ""
     labels: History | None = None
-
-    @classmethod
-    def on_disk(
-        cls,
-        planned: tuple[Event, ...],
-        rounds: int,
-        histories: Sequence[History],
-        run: str,
-        labels: History | None = None,
-    ) -> "Charges":
-        return cls(planned, rounds, tuple(histories), (tuple(range(len(histories))),), run, labels)
 
     @property
     def owners(self) -> int:
@@ -118,18 +105,3 @@ class Charges:
         rule = f"at most {MOST_KINDS} kinds of answer may stand in one history"
         check.require(kinds <= MOST_KINDS, "charges", rule, kinds)
         return charges
-
-
-class ChargedLedger(Protocol):
-    """A ledger that can say what it was charged: `MemoryLedger` or `OwnerLedgers`."""
-
-    @property
-    def run(self) -> str: ...
-    def histories(self) -> tuple[tuple[History, ...], tuple[tuple[int, ...], ...]]: ...
-
-
-def charges_of(
-    ledger: ChargedLedger, planned: tuple[Event, ...], rounds: int, labels: History | None = None
-) -> Charges:
-    """What all owners of a ledger were charged."""
-    return Charges(planned, rounds, *ledger.histories(), ledger.run, labels)

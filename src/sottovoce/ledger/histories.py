@@ -16,13 +16,14 @@ import base64
 import json
 import math
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, get_args
 
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.ledger.chain import Details, Entry, link
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, pack_event, unpack_event
 
@@ -182,11 +183,10 @@ History = Counted | Kept | Stated
 
 def added(spent: Iterable[Mapping[Event, int]]) -> Spent:
     """Charges of several histories together."""
-    total: Spent = {}
+    total: Counter[Event] = Counter()
     for one in spent:
-        for event, count in one.items():
-            total[event] = total.get(event, 0) + count
-    return total
+        total.update(one)
+    return dict(total)
 
 
 # ------------------------------------------------------------------------------------------ reading what is not trusted

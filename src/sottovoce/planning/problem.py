@@ -12,7 +12,7 @@ from sottovoce import rules
 from sottovoce.core import check
 from sottovoce.core.contract import Method
 from sottovoce.experiment.repetitions import Interval, interval
-from sottovoce.experiment.tables import Tables, plain_fields, to_toml
+from sottovoce.experiment.tables import Tables, describe_objective, plain_fields, to_toml
 from sottovoce.privacy import accounting
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
@@ -239,15 +239,14 @@ class Plan:
 
     def tables(self) -> Tables:
         """A run file: everything except whose rows."""
-        loss, penalty = self.problem.objective.loss, self.problem.objective.penalty
+        loss = self.problem.objective.loss
         labels = ["no", "yes"] if loss.outputs <= 2 else [f"class {number}" for number in range(loss.outputs)]
         data = {"csv": "rows.csv", "label": "label", "owner": "owner"} | (
             {"labels": labels} if loss.classification else {}
         )
-        losses = {"loss": loss.name, **plain_fields(loss), "penalty": penalty.name, **plain_fields(penalty)}
         return {
             "data": {**data, "row_bound": self.problem.row_bound, "shorten": True},
-            "objective": {**losses, "scale": self.problem.objective.scale},
+            "objective": describe_objective(self.problem.objective),
             "algorithm": {"name": self.algorithm.name, **plain_fields(self.algorithm)},
             "privacy": {"mode": "proven", **plain_fields(self.privacy)},
             "choice": plain_fields(self.setting.chosen),

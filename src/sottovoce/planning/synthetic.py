@@ -58,7 +58,8 @@ class World:
         """The model that one owner of all rows would find."""
         X, y = self.federation.X, self.objective.loss.check_labels(self.federation.y)
         together = Rows(X, y, np.array([0, len(X)]), self.objective.loss)
-        ridge = max(float(getattr(self.objective.penalty, "lam", 0.0)), 1e-6)
+        penalty = getattr(self.objective.penalty, "penalty", self.objective.penalty)  # without the intercept
+        ridge = max(float(getattr(penalty, "lam", 0.0)), 1e-6)
         return together.argmin(np.zeros((1, together.dim)), 0.0, ridge=ridge, tol=1e-5)[0]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sottovoce.core import check, moments
+from sottovoce.core import check, histogram, moments
 from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Asks, Part
 from sottovoce.privacy import accounting
@@ -52,7 +52,7 @@ def plan_rows(
     times = min(number for number in (rounds, most, privacy.participations) if number is not None)
     check.whole("Proven", participations=times)
     parts = privacy.parts(asks)
-    counts = [min(times, part.rounds(rounds)) * part.answers for part in parts]
+    counts = [part.given(rounds, times) for part in parts]
     kinds = [privacy.kind_of_answer(part, sizes, row_bound, shape) for part in parts]
     return _shared_out(privacy.epsilon, privacy.delta, kinds, counts, [part.share for part in parts], spent)
 
@@ -83,6 +83,8 @@ def _shared_out(
     if len(kinds) == 1:
         return (accounting.with_least_noise(kind_events[0], epsilon, delta, counts[0], spent),)
     plain = all(event.sampling == "full" and event.mechanism.endswith("gaussian") for event in kind_events)
+    if not plain and len(kinds) == 2 and counts[1] == 1:
+        return _beside_one_answer(epsilon, delta, kind_events, counts[0], shares[1], spent)
     rule = "several kinds of question share a budget with Gaussian noise on all records"
     check.require(plain, "Proven", rule, hint="Use batch=0 and Gaussian noise")
     check.require(min(counts) > 0, "Proven", "every kind of question needs a round in which it is asked")
@@ -103,6 +105,17 @@ def _shared_out(
     return tuple(events)
 
 
+def _beside_one_answer(
+    epsilon: float, delta: float, events: list[Event], count: int, share: float, spent: Mapping[Event, int] | None
+) -> tuple[Event, ...]:
+    """The same where the first kind is drawn on batches, or in chains: one plain answer has its share of mu², and the
+    accountant gives all that is left to the others."""
+    last = accounting.with_least_noise(events[1], epsilon, delta, 1, spent)
+    last = replace(last, noise_multiplier=last.noise_multiplier / float(np.sqrt(share)))
+    before = Counter(spent or {}) + Counter({last: 1})
+    return accounting.with_least_noise(events[0], epsilon, delta, count, before), last
+
+
 def make_event(noise_multiplier: float, kind: Mapping[str, Any]) -> Event:
     """The event of this kind; on a grid, where the kind says how long the integers are."""
     made = GridEvent if "coordinates" in kind else Event
@@ -116,6 +129,8 @@ def grid_numbers(privacy: "Proven", part: Part, shape: AnswerShape) -> dict[str,
         longest = width if part.kind == "moments" else shape.dim
         return {"sensitivity": 2.0 * GRID_BOUND, "coordinates": longest}
     reach = 2 if privacy.relation == "replace-one" else 1
+    if part.kind == "histogram":
+        return {"sensitivity": histogram_steps(reach == 2), "coordinates": part.cells}
     if part.kind == "moments":
         return {"sensitivity": moments_steps(part, shape, reach == 2, width), "coordinates": width}
     if part.kind in ("prox-steps", "argmin"):
@@ -128,6 +143,11 @@ def moments_steps(part: Part, shape: AnswerShape, replaced: bool, width: int) ->
     slope = min(part.slope_bound, shape.slope)
     one, longest = moments.sensitivity(part.kappa, slope, replaced), float(np.hypot(slope, part.kappa))
     return float(np.ceil(one * GRID_STEPS / longest) + np.sqrt(width))
+
+
+def histogram_steps(replaced: bool) -> float:
+    """How far one record moves the counts of held-out records, in grid steps: each count is GRID_STEPS of them."""
+    return float(np.ceil(histogram.sensitivity(replaced) * GRID_STEPS))
 
 
 def bound_in_force(privacy: "Proven", part: Part, row_bound: float | None) -> float:
@@ -206,5 +226,7 @@ def column_kind(privacy: "ProvenColumns", shape: AnswerShape | None = None) -> d
     mechanism = "discrete-gaussian" if privacy.on_grid else "gaussian"
     kind: dict[str, Any] = {"mechanism": mechanism, "relation": privacy.counted_relation}
     if privacy.on_grid and shape is not None:
-        kind |= {"sensitivity": 2.0 * GRID_BOUND, "coordinates": max(shape.dim, shape.columns)}
+        longest = max(shape.dim, shape.columns)
+        moved = 2.0 * GRID_BOUND if privacy.variant == "clip" else difference_steps(longest)
+        kind |= {"sensitivity": moved, "coordinates": longest}
     return kind

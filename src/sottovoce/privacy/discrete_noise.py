@@ -12,7 +12,8 @@ drawn (at each node): then all noise of the operating system is OpenDP's. Nothin
 there is nor what it costs. A value that is not "own" or "opendp" is refused.
 
 Where each of two vectors is bounded, truncated vectors are within the same bound. Where only their *difference* is
-bounded, truncation moves it by less than one step in each coordinate: √d steps in all (`difference_to_grid`).
+bounded, division by the step and truncation move it by less than two steps in each coordinate: 2√d steps in all
+(`difference_to_grid`).
 """
 
 import os
@@ -28,7 +29,7 @@ from sottovoce.privacy.discrete_gaussian import LARGEST_SCALE, REACH, draw, draw
 
 GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
 GRID_BOUND = GRID_STEPS + 1  # on the norm of grid integers: one step more, so that a check in floating point is enough
-LARGEST_INTEGER = 2.0**52  # up to here a quotient is rounded by at most half a step
+LARGEST_INTEGER = 2.0**52  # below it a quotient is rounded by at most half a step
 VARIABLE = "SOTTOVOCE_SAMPLER"
 Sampler = Literal["own", "opendp"]
 LEAST_CLIP = 1e-200  # below, rounding errors and grid steps would be no normal numbers

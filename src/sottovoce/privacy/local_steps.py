@@ -49,6 +49,8 @@ def prox_steps_sensitivity(spec: ProxSteps, first: np.ndarray, later: np.ndarray
     fits = extremes[0] >= 0 and extremes[1] >= LEAST_TOTAL and extremes[2] <= LARGEST_WEIGHT
     rule = f"needs 0 <= keep and {LEAST_TOTAL:g} <= total, both at most {LARGEST_WEIGHT:g}"
     check.require(fits, "ProxSteps", rule, extremes)
+    # Else steps would stretch distances, and with them what was rounded before.
+    check.require(bool(np.all(keeps <= totals)), "ProxSteps", "needs keep <= total in every step")
     u, sum_u = np.zeros_like(first), np.zeros_like(first)
     for j, (keep, total) in enumerate(zip(keeps, totals, strict=True)):
         u = (keep * u + (first if j == 0 else later)) / total

@@ -49,6 +49,9 @@ _ANSWERS = {  # by kind of question
         "sottovoce.core.moments",
         "sensitivity of core.moments, times clip weight / slope",
     ),
+    "histogram": Theorem(
+        "noisy counts of held-out records by label and score", "sottovoce.core.histogram", "{counts}, in records"
+    ),
     "ranges": Theorem(
         "noisy counts of values in public bins", "sottovoce.privacy.ranges", "one record in one bin of every column"
     ),
@@ -119,13 +122,16 @@ def grounds_of_rows(
         return Grounds()
     reach = 2 if privacy.relation == "replace-one" else 1
     answer = _ANSWERS[asked]
-    event = Event(privacy.mechanism, 1.0) if charges is None else charges.planned[0]
+    event = Event(privacy.mechanism, 1.0) if charges is None else charges.planned[-1 if asked == "histogram" else 0]
     sampled = event.sampling != "full"
     share = {"poisson": " / rate", "fixed-size": " size / batch"}.get(event.sampling, "")
-    constants = {"clip": privacy.clip, "sensitivity": answer.sensitivity.format(reach=reach) + share}
+    counts = "2" if reach == 2 else "sqrt(2)"
+    constants = {"clip": privacy.clip, "sensitivity": answer.sensitivity.format(reach=reach, counts=counts) + share}
     norm = "L1" if privacy.mechanism == "laplace" else "L2"
     cut = f"each upload is cut to {norm} distance {privacy.clip:g} from a public centre"
-    if asked == "ranges":
+    if asked == "histogram":
+        cut = "which records are held out follows from their positions, and each counts once in each of two histograms"
+    elif asked == "ranges":
         cut = "each value counts once, in one public bin"
     elif asked != "upload":
         cut = f"each record's gradient is cut to {norm} norm {privacy.clip:g}"

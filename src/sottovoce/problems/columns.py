@@ -76,7 +76,7 @@ class Columns:
     def check_sizes(self, clients: Integers) -> None:
         """Refuse parties that are too large to fit, by their shapes."""
         for client in clients:
-            self.parties[client].check_size()
+            self.parties[int(client)].check_size()
 
     def predict(self, x: Floats, clients: Integers, rows: Integers | None = None) -> Floats:
         """D_m x_m, (runs?, parties, samples): of all samples, or of those numbered `rows`, (runs?, 1, count)."""
@@ -125,8 +125,7 @@ class Party:
         check.positive("Columns.fit", rho=rho)
         asked = (rho, v.tobytes(), certified)
         if self._last is None or self._last[0] != asked:
-            ridge = self.penalty.smooth and self.penalty.curvature == self.penalty.strong
-            x = self._ridge(v, self.penalty.strong / rho) if ridge else self._by_steps(v, rho, certified)
+            x = self._ridge(v, self.penalty.strong / rho) if self.penalty.ridge else self._by_steps(v, rho, certified)
             self._last = (asked, x)
         return self._last[1]
 

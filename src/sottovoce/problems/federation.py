@@ -4,7 +4,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,10 +13,12 @@ from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers
 from sottovoce.core.check import InvalidInput, Positive
 from sottovoce.core.contract import Layout
-from sottovoce.core.toml import Json
+from sottovoce.core.lazy import untyped
+from sottovoce.core.plain import Json
 from sottovoce.problems.losses import Loss
 
 _AT_ONCE = 1 << 16  # rows that are rounded together
+MOST_DENSE = 2**28  # entries of sparse rows that become dense: 2 GiB
 LARGEST = 1e100  # beyond, squares and products overflow, and bounds that hold on paper do not hold in floating point
 
 
@@ -33,12 +35,15 @@ class FederatedData(ABC):
         All labels.
     row_bound
         A public bound on the Euclidean length of all rows, or None.
+    bias
+        Whether the last column (where columns are split: of the party with the labels) is there for the intercept.
     """
 
     layout: ClassVar[Layout]
     names: tuple[str, ...]
     y: AnyArray
     row_bound: float | None = None
+    bias: bool = False
 
     @property
     def n(self) -> int:
@@ -58,6 +63,18 @@ class FederatedData(ABC):
     @abstractmethod
     def message_size(self, loss: Loss) -> int:
         """How many numbers a message has: one per parameter of the model, or one per sample if columns are split."""
+
+    @abstractmethod
+    def rows_like_these(self, who: str, X: Any) -> Any:
+        """New rows, checked: numbers in as many columns as these have."""
+
+    @abstractmethod
+    def with_ones(self, X: Any) -> Any:
+        """Rows like these, with one more column of ones."""
+
+    @abstractmethod
+    def with_bias(self) -> "FederatedData":
+        """The same with one more column of ones for the intercept, if there is none yet."""
 
     @property
     def record_weight(self) -> float | Literal["mean"]:
@@ -113,6 +130,8 @@ class Federation(FederatedData):
         A public promise, known without looking at the data, that no row is longer (Euclidean) than this. It is
         checked. In `Proven` mode, where the data must not be used for it, step sizes that need a curvature take it
         from here.
+    bias
+        Whether the last column is there for the intercept. Rows that a `Schema` encoded have such a column.
 
     Examples
     --------
@@ -129,6 +148,7 @@ class Federation(FederatedData):
     offsets: Integers
     names: tuple[str, ...]
     row_bound: Positive | None = None
+    bias: bool = False
     layout: ClassVar[Layout] = "rows"
 
     @classmethod
@@ -142,8 +162,7 @@ class Federation(FederatedData):
         row_bound: float | None = None,
     ) -> "Federation":
         """Sort rows by owner. `groups` says who owns each row; `owners` fixes the clients and their order."""
-        if hasattr(X, "tocsr"):
-            raise InvalidInput("Federation: X must be a dense array, got a sparse one. Use X.toarray()")
+        X = dense("Federation", X)
         table, y = check.finite_array("Federation", "X", X, ndim=2), check.any_array("Federation", "y", y)
         column = next(iter(getattr(groups, "columns", ["owner"])))
         groups = check.any_array("Federation", "groups", groups)
@@ -219,6 +238,20 @@ class Federation(FederatedData):
     def message_size(self, loss: Loss) -> int:
         return loss.model_size(int(self.X.shape[1]))
 
+    def rows_like_these(self, who: str, X: Any) -> AnyArray:
+        rows, columns = check.finite_array(who, "X", X, ndim=2), int(self.X.shape[1])
+        check.require(rows.shape[1] == columns, who, f"X must have the federation's {columns} columns", rows.shape[1])
+        return rows
+
+    def with_ones(self, X: Any) -> AnyArray:
+        return with_ones(X)
+
+    def with_bias(self) -> "Federation":
+        if self.bias:
+            return self
+        bound = None if self.row_bound is None else float(np.hypot(self.row_bound, 1.0))
+        return replace(self, X=with_ones(self.X), row_bound=bound, bias=True)
+
     def in_float32(self) -> "Federation":
         """The same rows in half the memory, with seven digits: reading them takes about half as long.
 
@@ -273,6 +306,7 @@ class Federation(FederatedData):
         check.fields(self)
         clients = len(self.offsets) - 1
         check.require(self.n == clients, "Federation", f"needs one name per client ({clients})", self.n)
+        check_names("Federation", self.names)
         refuse_huge("Federation", self.X)
         if self.row_bound is None:
             return
@@ -297,6 +331,32 @@ def _largest(entries: AnyArray) -> float:
     return max(float(entries.max(initial=0.0)), -float(entries.min(initial=0.0)))
 
 
+def check_names(who: str, names: Sequence[str]) -> None:
+    """Owners' names go into files, messages and certificates: one line of text each. An error names none of them."""
+    wrong = [place for place, name in enumerate(names) if not name.isprintable()]
+    rule = f"an owner's name must be one line of text without control characters, and owner {wrong[:1]}'s is not"
+    check.require(not wrong, who, rule)
+
+
+def dense(who: str, X: Any) -> Any:
+    """A sparse matrix as a dense array, within a limit; anything else as it is. Gradients need dense rows."""
+    if not hasattr(X, "tocsr"):
+        return X
+    rows, columns = X.shape
+    hint = "Take fewer rows or columns. Where columns are split (VerticalFederation) sparse parts stay sparse"
+    rule = f"sparse rows are trained on as dense ones, of at most {MOST_DENSE:,} entries in all"
+    check.require(rows * columns <= MOST_DENSE, who, rule, rows * columns, hint)
+    return X.toarray()
+
+
+def with_ones(X: AnyArray) -> AnyArray:
+    """Rows with one more column, of ones: dense, or sparse as they were."""
+    if not hasattr(X, "tocsr"):
+        return np.column_stack([X, np.ones(len(X), dtype=X.dtype)])
+    sparse = untyped("scipy.sparse")
+    return sparse.hstack([X, sparse.csr_array(np.ones((X.shape[0], 1)))], format="csr")
+
+
 def rows_without(column: AnyArray) -> list[int]:
     """The rows whose entry in `column` is missing: None, NaN, or another library's mark for it."""
     if column.dtype.kind in "biuSU":  # types in which nothing can be missing
@@ -313,8 +373,8 @@ def one_kind(column: AnyArray) -> bool:
 
 def _is_itself(entry: object) -> bool:
     """NaN does not equal itself, and comparing pandas' NA with itself gives neither True nor False."""
-    same: object = entry == entry
-    return isinstance(same, bool | np.bool_) and bool(same)
+    same = cast(object, entry == entry)
+    return isinstance(same, bool | np.bool_) and bool(cast(bool, same))
 
 
 def _renumber(present: AnyArray, owner: AnyArray, owners: list[object]) -> AnyArray:

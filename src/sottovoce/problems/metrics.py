@@ -7,7 +7,7 @@ A number that does not exist, such as an AUC of one class, is NaN and never an e
 import numpy as np
 
 from sottovoce.core.arrays import Booleans, Floats, Integers
-from sottovoce.problems.losses import Loss
+from sottovoce.problems.losses import Logistic, Loss, Softmax
 
 BINS = 10  # of probabilities, for the calibration error
 
@@ -52,10 +52,15 @@ def _of_classes(loss: Loss, scores: Floats, y: Floats) -> Metrics:
         "larger_class": np.broadcast_to(sizes.max() / len(y) if len(y) else np.nan, missing.shape),
         "balanced_accuracy": np.nanmean(recalls, axis=-1) if several else missing,
         "auc": _auc(scores, labels, classes),
-        "log_loss": missing if chances is None else _mean(loss.value(scores, y)),
+        "log_loss": missing if chances is None else _mean(_plain(loss).value(scores, y)),
         "calibration_error": missing if chances is None else calibration_error(chances, labels),
         "confusion": table.astype(np.float64),
     }
+
+
+def _plain(loss: Loss) -> Loss:
+    """The loss without weights of classes."""
+    return Softmax(loss.outputs) if loss.outputs > 1 else Logistic()
 
 
 def class_numbers(loss: Loss, y: Floats) -> Integers:
@@ -63,14 +68,18 @@ def class_numbers(loss: Loss, y: Floats) -> Integers:
     return (y > 0).astype(np.intp) if loss.outputs == 1 else y.astype(np.intp)
 
 
+def has_probabilities(loss: Loss) -> bool:
+    """Whether scores of this loss stand for probabilities."""
+    return getattr(loss, "output_loss", loss).probabilities
+
+
 def probabilities(loss: Loss, scores: Floats) -> Floats | None:
     """Of each class, (..., rows, classes); None for a loss that has none."""
     from scipy.special import expit, softmax
 
-    name = getattr(loss, "output_loss", loss).name
-    if name == "softmax":
-        return softmax(scores, axis=-1)
-    return np.stack([expit(-scores), expit(scores)], axis=-1) if name == "logistic" else None
+    if not has_probabilities(loss):
+        return None
+    return softmax(scores, axis=-1) if loss.outputs > 1 else np.stack([expit(-scores), expit(scores)], axis=-1)
 
 
 def confusion(labels: Integers, predicted: Integers, classes: int) -> Integers:

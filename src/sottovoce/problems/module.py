@@ -325,7 +325,7 @@ def _digest(net: Network) -> str:
     for name, buffer in net.named_buffers():  # also those that are not in the state
         digest.update(f"{name} {buffer.detach().cpu().numpy().tolist()!r} ".encode())
     for name, part in net.named_modules():
-        attributes: dict[str, object] = vars(part)
+        attributes = cast(dict[str, object], vars(part))
         plain = {key: value for key, value in attributes.items() if _plain(value)}
         digest.update(f"{name} {type(part).__module__}.{type(part).__qualname__} {sorted(plain.items())!r} ".encode())
         for kind in type(part).__mro__:

@@ -65,6 +65,11 @@ class Penalty(ABC):
         return math.isfinite(self.curvature)
 
     @property
+    def ridge(self) -> bool:
+        """strong/2 |w|²: the same quadratic function of every coordinate (or nothing at all)."""
+        return self.smooth and self.curvature == self.strong
+
+    @property
     def by_gradient(self) -> "Penalty":
         """The part that a client adds to its f_i and takes gradient steps along: all of it if smooth, else nothing."""
         return self if self.smooth else NoPenalty()
@@ -93,6 +98,10 @@ class Penalty(ABC):
         """Supremum of the Euclidean norm of `subgradient` over the domain, in `dim` coordinates."""
         check.whole(type(self).__name__, dim=dim)
         return self.steepest * math.sqrt(dim)
+
+    def curvatures(self, columns: int) -> Floats | None:
+        """Of a quadratic penalty: the second derivative at each of the `columns` coefficients of one output."""
+        return np.full(columns, self.strong) if self.ridge else None
 
     def _check_step(self, step: Numbers) -> None:
         check.positive_array(type(self).__name__, "step", step)

@@ -7,7 +7,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 
 _FORMS = "Give (low, high), a list with one such pair per column, or {column name: pair}"
 

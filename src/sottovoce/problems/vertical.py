@@ -8,7 +8,7 @@ lists learns which samples are in both. A private set intersection would hide th
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,8 +19,8 @@ from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
 from sottovoce.core.check import InvalidInput, WholeOrZero
 from sottovoce.core.contract import Layout
 from sottovoce.core.lazy import untyped
-from sottovoce.core.toml import Json
-from sottovoce.problems.federation import FederatedData, Federation, refuse_huge
+from sottovoce.core.plain import Json
+from sottovoce.problems.federation import FederatedData, Federation, check_names, refuse_huge, with_ones
 from sottovoce.problems.losses import Loss
 
 _REVEALS = (
@@ -70,6 +70,8 @@ class VerticalFederation(FederatedData):
         The number of the party that has the labels.
     report
         Which samples the parties have in common.
+    bias
+        Whether the last column of the holder's part is there for the intercept.
 
     Examples
     --------
@@ -89,6 +91,7 @@ class VerticalFederation(FederatedData):
     names: tuple[str, ...]
     holder: WholeOrZero = 0
     report: Alignment | None = None
+    bias: bool = False
     layout: ClassVar[Layout] = "columns"
 
     @classmethod
@@ -120,9 +123,8 @@ class VerticalFederation(FederatedData):
             A text that the parties agreed to put in front of identifiers before they hash them.
         """
         who = "VerticalFederation"
-        check.require(
-            isinstance(parts, Sequence) and len(parts) > 0, who, "parts must be a list with one array per party"
-        )
+        listed = _is_list(parts) and len(parts) > 0
+        check.require(listed, who, "parts must be a list with one array per party")
         names = [f"party {m}" for m in range(1, len(parts) + 1)] if names is None else list(names)
         check.require(len(names) == len(parts), who, f"needs one name per party ({len(parts)})", len(names))
         check.whole(who, at_least=0, holder=holder)
@@ -161,6 +163,7 @@ class VerticalFederation(FederatedData):
 
     def __post_init__(self) -> None:
         check.fields(self)
+        check_names("VerticalFederation", self.names)
         samples = len(self.y)
         check.require(samples > 0, "VerticalFederation", "needs at least one sample")
         for name, part in zip(self.names, self.parts, strict=True):
@@ -184,6 +187,15 @@ class VerticalFederation(FederatedData):
 
     def message_size(self, loss: Loss) -> int:
         return self.samples
+
+    def rows_like_these(self, who: str, X: Any) -> list[Matrix]:
+        return matrices(who, X, self.widths)
+
+    def with_ones(self, X: Any) -> list[Any]:
+        return [with_ones(part) if m == self.holder else part for m, part in enumerate(X)]
+
+    def with_bias(self) -> "VerticalFederation":
+        return self if self.bias else replace(self, parts=tuple(self.with_ones(self.parts)), bias=True)
 
     def pooled(self) -> "VerticalFederation":
         """All columns at one party: the best that the parties could do if they shared everything."""
@@ -232,11 +244,15 @@ class VerticalFederation(FederatedData):
 
 def cut(X: Matrix, split: Sequence[int]) -> list[Matrix]:
     """Neighbouring columns of X, split[0] of them, then split[1], ..."""
-    whole = isinstance(split, Sequence) and all(map(check.is_whole, split))
+    whole = _is_list(split) and all(map(check.is_whole, split))
     check.require(whole, "split", "must be whole numbers >= 1, one per party")
     check.require(sum(split) == X.shape[1], "split", f"must add up to the {X.shape[1]} columns of X")
     ends = list(itertools.accumulate(split, initial=0))
     return [X[:, a:b] for a, b in itertools.pairwise(ends)]
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence)
 
 
 def joined(parts: Sequence[Matrix]) -> Matrix:
@@ -248,8 +264,8 @@ def joined(parts: Sequence[Matrix]) -> Matrix:
 
 def matrices(who: str, parts: Sequence[Any], widths: Sequence[int]) -> list[Matrix]:
     """One array per party, with rows of the same columns as before: checked."""
-    listed = isinstance(parts, Sequence) and len(parts) == len(widths)
-    got = len(parts) if isinstance(parts, Sequence) else type(parts).__name__
+    listed = _is_list(parts) and len(parts) == len(widths)
+    got = len(parts) if _is_list(parts) else type(parts).__name__
     check.require(listed, who, f"needs a list of {len(widths)} arrays, one per party", got)
     checked = [_matrix(f"party {m + 1}", part) for m, part in enumerate(parts)]
     for m, (part, width) in enumerate(zip(checked, widths, strict=True)):

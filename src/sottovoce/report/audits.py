@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.report import style
 from sottovoce.report.html import asset
 from sottovoce.report.style import ON_WHITE, REFERENCE, styles

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.toml import Json
 from sottovoce.experiment import run_file, store, whole_files
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import LEVEL, Repetitions, interval, paired

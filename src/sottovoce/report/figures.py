@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 from sottovoce.core.round import History
-from sottovoce.core.toml import Json
 from sottovoce.experiment import store
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import Interval, Repetitions, interval, paired

@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterable, Sequence
 from importlib import resources
 
-_EMPTY = ("meta", "br")  # elements without an end
-
 
 class Markup(str):
     """Text that is HTML already."""
@@ -17,8 +15,6 @@ class Markup(str):
 def element(name: str, /, *children: str | Iterable[str], **attributes: str) -> Markup:
     """<name attributes>children</name>; `class_` is class, `aria_label` is aria-label."""
     given = "".join(f' {key.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for key, value in attributes.items())
-    if name in _EMPTY:
-        return Markup(f"<{name}{given}>")
     return Markup(f"<{name}{given}>{joined(*children)}</{name}>")
 
 
@@ -49,7 +45,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) 
 
 
 def _lines(text: str) -> Markup:
-    return Markup(element("br").join(html.escape(line) for line in text.split("\n")))
+    return Markup("<br>".join(html.escape(line) for line in text.split("\n")))
 
 
 def script(code: str) -> Markup:
@@ -69,6 +65,11 @@ def data(name: str, value: object) -> Markup:
 def allowed(code: str) -> str:
     """How a content security policy names this script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
+
+
+def filled(template: str, **values: str) -> Markup:
+    """A page with these values in the places of their names."""
+    return Markup(template.format(**{name: joined(value) for name, value in values.items()}))
 
 
 def asset(name: str) -> str:

@@ -18,12 +18,11 @@ from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.report import charts, numbers, words
 from sottovoce.report.charts import Chart
-from sottovoce.report.html import Markup, allowed, asset, data, element, joined, script, table
+from sottovoce.report.html import Markup, allowed, asset, data, element, filled, joined, script, table
 from sottovoce.report.numbers import LARGER, MEASURES, METRICS, Measure
 from sottovoce.report.runs import read, run_folders
 
 _MOST_GROUPS = 12
-_POLICY = "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 
 
 def write(
@@ -61,43 +60,26 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
         ("privacy", "Privacy", joined(_promises(groups), _panels(spending, _spending_note(groups, spending)))),
         ("quality", "How good the model is", _quality(groups)),
         ("training", "How training went", _panels(progress, _training_notes(groups))),
+        *(("model", "The model", shown) for shown in [_models(groups)] if shown),
         ("traffic", "What was sent", _panels(traffic, element("p", _traffic(groups)))),
         ("repeat", "How to repeat it", joined(_repeat(group) for group in groups)),
     )
     links = [element("li", element("a", name, href=f"#{key}")) for key, name, _ in sections]
-    body = element(
-        "body",
-        element(
-            "header",
-            element("h1", heading),
-            element("p", _owners(groups), class_="quiet"),
-            element("nav", element("ul", links), aria_label="Sections"),
-        ),
-        element(
-            "main",
-            [
-                element("section", element("h2", name, id=f"{key}-heading"), inside, id=key)
-                for key, name, inside in sections
-            ],
-        ),
-        element("footer", f"Made by sottovoce {sottovoce.__version__}. This page loads nothing from anywhere."),
-        data("charts", [asdict(chart) for chart in (*progress, *spending, *traffic)]),
-        script(library),
-        script(code),
+    inside = (
+        element("section", element("h2", name, id=f"{key}-heading"), part, id=key) for key, name, part in sections
     )
-    return f"<!doctype html>\n{element('html', _head(heading, library, code), body, lang='en')}\n"
-
-
-def _head(heading: str, library: str, code: str) -> Markup:
-    policy = _POLICY.format(f"{allowed(library)} {allowed(code)}")
-    return element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="generator", content=f"sottovoce {sottovoce.__version__}"),
-        element("title", heading),
-        Markup(f"<style>{asset('page.css')}</style>"),
+    return filled(
+        asset("page.html"),
+        allowed=f"{allowed(library)} {allowed(code)}",
+        version=sottovoce.__version__,
+        heading=heading,
+        style=Markup(asset("page.css")),
+        owners=_owners(groups),
+        links=joined(links),
+        sections=joined(inside),
+        charts=data("charts", [asdict(chart) for chart in (*progress, *spending, *traffic)]),
+        library=script(library),
+        code=script(code),
     )
 
 
@@ -210,10 +192,9 @@ def _repeated(groups: Sequence[Repetitions]) -> bool:
 
 def _stopped(groups: Sequence[Repetitions]) -> Markup:
     reasons = {group.name: result.stopped for group in groups for result in group.results if result.stopped}
-    remarks = [f"{group.name}: {each}" for group in groups for each in group.first.remarks]
-    return joined(element("p", f"{name} stopped early, {why}.") for name, why in reasons.items()) + joined(
-        element("p", each) for each in remarks
-    )
+    notes = [f"{name} stopped early, {why}." for name, why in reasons.items()]
+    notes += [f"{group.name}: {each}" for group in groups for each in group.first.remarks]
+    return joined(element("p", each) for each in notes)
 
 
 # -------------------------------------------------------------------------------------------------------------- quality
@@ -222,8 +203,9 @@ def _stopped(groups: Sequence[Repetitions]) -> Markup:
 def _quality(groups: Sequence[Repetitions]) -> Markup:
     """The finished models on test rows: several numbers, since accuracy alone says little of unequal classes."""
     measures = [each for each in (MEASURES[0], *METRICS) if any(group.has(each.column) for group in groups)]
+    private = joined(_private_estimates(group) for group in groups)
     if not measures:
-        return element("p", "Nothing was measured on test rows.", class_="quiet")
+        return private or element("p", "Nothing was measured on test rows or on held-out records.", class_="quiet")
     rows = [[group.name, *(_end(group, measure) for measure in measures)] for group in groups]
     parts = [table(["run", *(_marked(measure, groups) for measure in measures)], rows, "On test rows, at the end")]
     for group in groups:
@@ -233,7 +215,17 @@ def _quality(groups: Sequence[Repetitions]) -> Markup:
             own = [[name, *(str(int(each)) for each in row)] for name, row in zip(names, counts, strict=True)]
             headings = ["label", *(f"predicted {name}" for name in names)]
             parts.append(table(headings, own, f"{group.name}: test rows by label and prediction"))
-    return joined(parts)
+    return joined(private, parts)
+
+
+def _private_estimates(group: Repetitions) -> Markup:
+    """What noisy counts of held-out records say of the first model: within the budget, so it may be shown."""
+    if not group.first.evaluations:
+        return Markup("")
+    found = group.first.evaluations[0]
+    caption = f"{group.name}: on held-out records, by noisy counts"
+    rows = table(["measure", "estimate", "95 % interval"], [list(line) for line in found.lines()], caption)
+    return joined(rows, element("p", f"{found.about}.", class_="quiet"))
 
 
 # -------------------------------------------------------------------------------------------------------------- privacy
@@ -330,6 +322,21 @@ def _training_notes(groups: Sequence[Repetitions]) -> Markup:
             "covers it. --released-only leaves it out."
         )
     return joined(element("p", each, class_="quiet") for each in notes)
+
+
+def _models(groups: Sequence[Repetitions]) -> Markup:
+    """By how much each column and level changes a score, of runs that keep a schema."""
+    known = [group for group in groups if group.first.schema is not None and group.first.model.ndim == 1]
+    tables = [
+        table(["column", "for", "change"], [[each.column, each.what, f"{each.change:+.4g}"] for each in own],
+              f"{group.name}: score of {name}")
+        for group in known if group.first.model.size for name, own in group.first.effects().items()
+    ]  # fmt: skip
+    note = (
+        "By how much a score changes: for one unit of a number, or for a level next to the mean of all levels. Changes "
+        "belong to a row before it is divided by its length, and are as noisy as the model."
+    )
+    return joined(element("p", note), tables) if tables else joined()
 
 
 def _traffic(groups: Sequence[Repetitions]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 
 if TYPE_CHECKING:
     from rich.console import Console

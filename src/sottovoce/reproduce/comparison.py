@@ -21,7 +21,7 @@ import sottovoce as sv
 from sottovoce import algorithms
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Method
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.experiment.optimum import optimum
 from sottovoce.experiment.result import Result
 from sottovoce.problems import partition

@@ -14,8 +14,8 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms import ADMM, DPSGD, DVP, PVP
 from sottovoce.core.contract import Method
+from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.toml import Json
 from sottovoce.problems.rows import Rows
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Value, every
 from sottovoce.reproduce.trials import Watch, federation, trained

@@ -16,7 +16,7 @@ import numpy as np
 
 import sottovoce
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 from sottovoce.privacy.noise_key import stable_text
 
 Columns = Json  # name -> one value per row; a single value stands for all rows

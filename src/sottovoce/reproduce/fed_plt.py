@@ -20,8 +20,8 @@ from sottovoce.algorithms import LED, TAMUNA, FedLin, FedPD, FedPLT, FiveGCS
 from sottovoce.algorithms.fed_plt_rates import DoesNotContract
 from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, KOfN, Participation
+from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.toml import Json
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Setting, Sweep, Table, every
 from sottovoce.reproduce.trials import Enough, watch
 from sottovoce.reproduce.verdicts import alike, falls, least_at, lowest, meets, rises, rises_both_ways, tuned

@@ -17,8 +17,8 @@ import sottovoce as sv
 from sottovoce.algorithms import FedEPM, SFedAvg, SFedProx
 from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, KOfN
+from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.toml import Json
 from sottovoce.problems import partition
 from sottovoce.reproduce.experiment import Cell, Claim, Columns, Experiment, Panel, Sweep, Table, every
 from sottovoce.reproduce.trials import Enough, encoded, watch

@@ -12,8 +12,8 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD, DPFedAvg, FedSPDDP
 from sottovoce.core.participation import KOfN
+from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.toml import Json
 from sottovoce.privacy import accounting, paper_noise
 from sottovoce.privacy.events import Event
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Value, every

@@ -9,8 +9,8 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.core.contract import Method
+from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint
-from sottovoce.core.toml import Json
 from sottovoce.privacy.modes import Privacy
 from sottovoce.problems import data as datasets
 from sottovoce.problems import partition

@@ -128,9 +128,10 @@ def _warning(public: PublicNumbers) -> str:
 
 
 def _moments_first(public: PublicNumbers) -> bool:
-    """Whether second moments are worth their noise. They are for single records, smooth penalties and one round."""
+    """Whether second moments are worth their noise. They are for single records, smooth penalties and one round, and
+    for losses that bend alike for all classes."""
     possible = public.unit == "record" and public.smooth and public.everyone and public.columns <= WIDEST_GRAM
-    return possible and public.crowding < LITTLE_NOISE
+    return possible and not hasattr(public.loss, "class_weight") and public.crowding < LITTLE_NOISE
 
 
 def _reason(public: PublicNumbers, algorithm: Method, rule: Descent) -> str:

@@ -70,13 +70,13 @@ def _node(context: Context) -> Node | GateClient:
 
 def _reply(message: Message, work: Callable[[], Status | Reply]) -> Message:
     try:
-        said = work()
+        reply = work()
     except Exception as error:
         readable = isinstance(error, check.SottovoceError)
         words = str(error) if readable else "not told, for it may quote rows"  # only ours are known not to
         log.error("%s: %s", type(error).__name__, wire.printable(words, 1000))
-        said = Reply(wire.FAILED, "its own file or the question cannot be read" if readable else "it could not answer")
-    return Message(_to_records(said), reply_to=message)
+        reply = Reply(wire.FAILED, "its own file or the question cannot be read" if readable else "it could not answer")
+    return Message(_to_records(reply), reply_to=message)
 
 
 # ----------------------------------------------------------------------------------------------------------- the server
@@ -113,7 +113,7 @@ def server_app(run_file: str | Path) -> ServerApp:
 
 
 def _speak() -> None:
-    """What this library has to say goes where Flower collects a server's output, and nothing else does."""
+    """Print this library's log, and nothing else, where Flower collects a server's output."""
     log.setLevel(logging.INFO)
     log.propagate = False
     if not log.handlers:
@@ -121,7 +121,7 @@ def _speak() -> None:
 
 
 class FlowerPost:
-    """Carries questions over a Flower grid. Which node is which client, the nodes say themselves by their names."""
+    """Carries questions over a Flower grid. Nodes tell which client they are by their names."""
 
     def __init__(self, grid: Grid, names: tuple[str, ...], deadline: float) -> None:
         self._grid, self._names, self._patience = grid, names, min(deadline, _PATIENCE)
@@ -152,7 +152,7 @@ class FlowerPost:
             time.sleep(0.5)
 
     def _look_for_newcomers(self) -> set[int]:
-        """The nodes that are connected. Those not met before, or come back as another, are asked who they are."""
+        """The connected nodes. New ones, and those that came back under another id, are asked for their names."""
         here = set(self._grid.get_node_ids())
         self._meet(here - self._refused - set(self._node_of.values()), self._patience)
         return here
@@ -178,11 +178,11 @@ class FlowerPost:
         return met
 
     def _exchange(self, contents: Mapping[int, RecordDict], kind: str, until: float) -> dict[int, Message]:
-        """Send one message to each node, and what came back in time. Late and repeated replies are nobody's.
+        """Send one message to each node, and return the replies that came in time. Late and repeated ones are ignored.
 
         A node of Flower 1.41 takes one message and gives one reply, in turns. Once it was suspended or cut off it may
-        be one reply behind, for good: it holds each until the next message, and all of them come too late. So it is
-        knocked at, with a question whose answer nobody waits for, while there is still time.
+        be one reply behind, for good: it holds each until the next message, and all of them come too late. So it
+        is sent one more question, whose answer is ignored, while there is still time.
         """
         begun = time.monotonic()
         half = max(1.0, until - begun) / 2
@@ -204,7 +204,7 @@ class FlowerPost:
         return replies
 
     def _push(self, contents: Mapping[int, RecordDict], kind: str, ttl: float) -> dict[str, int]:
-        """Send one message to each node; whose each is, by its id. Flower throws away what is older than `ttl`."""
+        """Send one message to each node: {id of the message: node}. Flower drops what is older than `ttl`."""
         nodes = list(contents)
         messages = [Message(contents[node], dst_node_id=node, message_type=kind, ttl=ttl) for node in nodes]
         ids = list(self._grid.push_messages(messages)) if messages else []
@@ -218,8 +218,8 @@ class _Silent(check.SottovoceError):
 # --------------------------------------------------------------------------------------------------- values <-> records
 
 
-def _to_records(said: Ask | Reply | Status) -> RecordDict:
-    values = asdict(said)
+def _to_records(message: Ask | Reply | Status) -> RecordDict:
+    values = asdict(message)
     arrays = values.pop("down", None) or values.pop("up", None) or {}
     records = RecordDict({_SAID: ConfigRecord(values)})
     if arrays:
@@ -244,17 +244,17 @@ def _to_reply(message: Message) -> Reply:
 def _to_status(message: Message) -> Status:
     if not message.has_content():
         raise _Silent(f"it is not reachable (Flower's error {message.error.code})")
-    said = message.content.get(_SAID)
-    if isinstance(said, ConfigRecord) and said.get("code"):
-        raise _Silent(f"{str(said['code'])[:40]}: {str(said.get('why'))[:200]}")
+    record = message.content.get(_SAID)
+    if isinstance(record, ConfigRecord) and record.get("code"):
+        raise _Silent(f"{str(record['code'])[:40]}: {str(record.get('why'))[:200]}")
     return _build(Status, message.content)
 
 
 def _build(kind: type[wire.Message], records: RecordDict, **more: wire.Packed) -> wire.Message:
     """`kind` from the values in `records`, each of the type it declares."""
-    said = records.get(_SAID)
-    check.require(isinstance(said, ConfigRecord), kind.__name__, f"needs a record {_SAID!r} of values")
-    values = {str(name): value for name, value in dict(said).items() if name not in more}  # type: ignore[arg-type]
+    record = records.get(_SAID)
+    check.require(isinstance(record, ConfigRecord), kind.__name__, f"needs a record {_SAID!r} of values")
+    values = {str(name): value for name, value in dict(record).items() if name not in more}  # type: ignore[arg-type]
     length = sum(len(value) for value in values.values() if isinstance(value, str | bytes | list))
     check.require(length <= wire.LONGEST_TEXT, kind.__name__, "holds texts that are too long")
     return replace(wire.read(kind, values), **more)

@@ -19,7 +19,7 @@ from itertools import count
 from typing import Any
 
 from sottovoce.core import check
-from sottovoce.core.toml import Json
+from sottovoce.core.plain import Json
 
 FLEET = frozenset(
     f"/v1/fleet/{name}"
@@ -54,8 +54,8 @@ def fleet_only(app: Application, port: int) -> Application:
             async with places if large else nullcontext():
                 body = await _whole(receive)
                 if body is not None:
-                    own = {**scope, "state": dict(scope.get("state", {}))}  # `scope` stays with the connection
-                    await app(own, _read_before(body, receive), send)
+                    copied = {**scope, "state": dict(scope.get("state", {}))}  # `scope` stays with the connection
+                    await app(copied, _read_before(body, receive), send)
             if large and next(pieces) % PIECES == 0:
                 gc.collect()  # Flower's objects of a request point at each other, and hold its body until then
             if body is not None:
@@ -69,7 +69,7 @@ def fleet_only(app: Application, port: int) -> Application:
 
 
 def _refusal(scope: Json) -> int:
-    """An HTTP status if this is nothing a node asks, else 0."""
+    """The HTTP status to refuse a request with that no node makes; 0 for the others."""
     if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in FLEET:
         return 404
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
@@ -102,12 +102,12 @@ def _read_before(body: bytes, receive: Receive) -> Receive:
 
 
 def start(arguments: list[str]) -> None:
-    """Run Flower's own command with these arguments, `--fleet` taken out of them and seen to here."""
+    """Run Flower's own command with these arguments, except `--fleet`, which is handled here."""
     from importlib.metadata import entry_points
 
     fleet, rest = _without_fleet(arguments)
-    found = entry_points(group="console_scripts", name="flower-superlink")
-    if not found:
+    commands = entry_points(group="console_scripts", name="flower-superlink")
+    if not commands:
         raise check.MissingData("flower-superlink is not installed. Install it with: pip install 'sottovoce[flower]'")
     import uvicorn
 
@@ -133,7 +133,7 @@ def start(arguments: list[str]) -> None:
 
     uvicorn.run = run  # which is how Flower 1.41 starts to serve
     sys.argv = ["flower-superlink", *rest]
-    next(iter(found)).load()()
+    next(iter(commands)).load()()
 
 
 def _without_fleet(arguments: list[str]) -> tuple[tuple[str, int] | None, list[str]]:

@@ -64,6 +64,14 @@ class ExactOracle(Protocol):
     def longest_row(self, clients: np.ndarray) -> np.ndarray: ...
 
 
+class HeldOutRows(Protocol):
+    """Records that no answer but one is about (`problems/rows/held_out.py`)."""
+
+    @property
+    def width(self) -> int: ...
+    def counts(self, w: np.ndarray, clients: np.ndarray, blanks: bool) -> np.ndarray: ...
+
+
 def untouched(answer: np.ndarray, *made_of: object) -> np.ndarray:
     """An answer as it is."""
     return answer
@@ -83,6 +91,8 @@ class Door:
         What noise and batches are bound to, and the clients' numbers in the whole federation.
     row_bound
         A public promise on the length of rows.
+    held
+        The records that were held out; they are not among those of `exact`.
     intercept
         Sees every answer on its way out and may replace it: how replay and audits record and force answers. It is
         called with the answer and, where noise was added to it here, with what it was made of: see `noisy`.
@@ -93,6 +103,7 @@ class Door:
     key: NoiseKey
     clients: np.ndarray
     row_bound: float | None = None
+    held: HeldOutRows | None = None
     intercept: Callable[..., np.ndarray] = untouched
 
     _shown: tuple[np.ndarray, Part, dict[str, Any]] | None = None  # see `_constants`
@@ -125,6 +136,15 @@ class Door:
     def moments(self, kappa: float, slope_bound: float, question: Question) -> np.ndarray:
         exact = self.exact.moments(question.local, kappa, np.inf, slope_bound)
         return np.broadcast_to(exact, (*self.shape(len(question.local)), exact.shape[-1])).copy()
+
+    def histogram(self, w: np.ndarray, question: Question) -> np.ndarray:
+        return self.intercept(self.held_out_counts(w, question))
+
+    def held_out_counts(self, w: np.ndarray, question: Question, blanks: bool = False) -> np.ndarray:
+        """Exact counts of held-out records, (runs?, clients, counts)."""
+        assert self.held is not None
+        counts = self.held.counts(w, question.local, blanks)
+        return np.broadcast_to(counts, (*self.shape(len(question.local)), counts.shape[-1])).copy()
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
         return u
@@ -180,6 +200,10 @@ class Door:
         def moments(kappa: float, slope_bound: float = np.inf) -> np.ndarray:
             return self.moments(kappa, slope_bound, next_question("moments", kappa, min(slope_bound, LARGEST_SLOPE)))
 
+        def histogram(w: np.ndarray) -> np.ndarray:
+            check.require(self.held is not None, "Oracle", "no records were held out, so none can be counted")
+            return self.histogram(w, next_question("histogram", w))
+
         def argmin(
             centre: np.ndarray, rho: Numbers, linear: Numbers = 0.0, ridge: float = 0.0, start: np.ndarray | None = None
         ) -> np.ndarray:
@@ -192,6 +216,7 @@ class Door:
             prox_steps=prox_steps,
             descent=descent,
             moments=moments,
+            histogram=histogram,
             **self._constants(local, self.part_at(k)),
             smoothness=lambda: self.smoothness(local),
             strong_convexity=lambda: self.strong_convexity(local),

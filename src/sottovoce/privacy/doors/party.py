@@ -156,7 +156,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
             case _:
                 scores = np.clip(scores, -_given(bound), _given(bound))
                 change = sensitivity.record_scores(u, mu, _given(self.privacy.row_bound), _given(bound), error)
-        return self.noisy(scores, self.events[0].noise_multiplier * change, Purpose.NOISE, question)
+        return self.noisy_within(change, scores, Purpose.NOISE, question)
 
     def _mu(self, rho: np.ndarray) -> np.ndarray:
         return self.exact.penalty.strong / rho
@@ -215,7 +215,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
             change = sensitivity.record_model(u, self._mu(rho), _given(self.privacy.row_bound), error)
         else:
             change = sensitivity.party_model(u, self._mu(rho))
-        return self.noisy(x, self.events[0].noise_multiplier * change, Purpose.RELEASE, question)
+        return self.noisy_within(change, x, Purpose.RELEASE, question)
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
         assert kept.target is not None

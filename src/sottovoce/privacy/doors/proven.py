@@ -114,10 +114,24 @@ class ProvenDoor(Door):
         noisy = discrete_noise.noised(kind, scale, exact, streams) * step
         return self.intercept(noisy, exact * step, scale * step, kind)
 
+    def noisy_within(self, change: np.ndarray, exact: np.ndarray, purpose: Purpose, question: Question) -> np.ndarray:
+        """Numbers that one unit moves by at most `change`, a public number for each client, with noise for that."""
+        event = self.event_of(question.part)
+        if not self.privacy.on_grid:
+            return self.noisy(exact, event.noise_multiplier * change, purpose, question, event.mechanism)
+        change = np.maximum(change, discrete_noise.LEAST_CLIP)  # so that a grid step is a normal number; noise grows
+        integers = discrete_noise.difference_to_grid(exact, change)
+        norm = 1 if event.mechanism == "laplace" else 2
+        scale = self.grid_scale(question.part, discrete_noise.difference_steps(exact.shape[-1], norm))
+        return self.on_grid(integers, change / discrete_noise.GRID_STEPS, scale, purpose, question)
+
     def grid_scale(self, part: Part, sensitivity: float) -> float:
-        """The scale of discrete noise in grid steps: the event's own, or that of its multiplier."""
+        """The scale of discrete noise in grid steps, for integers that one unit moves by `sensitivity`."""
         event = self.event_of(part)
-        return event.scale if isinstance(event, GridEvent) else event.noise_multiplier * sensitivity
+        if not isinstance(event, GridEvent):
+            return event.noise_multiplier * sensitivity
+        assert sensitivity <= event.sensitivity  # what was planned for, and what is charged
+        return event.scale
 
     def longest(self, local: np.ndarray) -> np.ndarray | float:
         return np.inf if self.row_bound is None else self.row_bound

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sottovoce.core import check, moments
+from sottovoce.core import check, histogram, moments
 from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Descent, Part, ProxSteps
 from sottovoce.core.random.streams import Purpose
@@ -13,7 +13,7 @@ from sottovoce.core.vouched import vouched
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy import sensitivity
-from sottovoce.privacy.calibration import AnswerShape, moments_steps
+from sottovoce.privacy.calibration import AnswerShape, histogram_steps, moments_steps
 from sottovoce.privacy.doors.base import ARGMIN_TOL, Numbers
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question
@@ -22,7 +22,7 @@ from sottovoce.privacy.modes import Proven
 
 PROMISE_SLACK = 1 + 2.0**-30  # the square of a row's length is checked against its promised bound to 12 digits
 _COARSEST = 2.0**32  # public numbers beside what one record changes
-_COARSEST_ON_GRID = mechanisms.LARGEST_INTEGER / mechanisms.GRID_STEPS  # the same
+_COARSEST_ON_GRID = mechanisms.LARGEST_INTEGER / mechanisms.GRID_STEPS  # the same: beyond, integers would be cut off
 _AT_ONCE = 1 << 21  # numbers of single gradients that are held at a time
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
 
@@ -68,7 +68,7 @@ class RecordDoor(ProvenDoor):
             )
         if kind == "descent" and self.privacy.on_grid:  # noise is in every step, and steps leave the grid
             raise NoGuarantee(f"Proven: no secure or discrete noise for {kind!r}; use the method's default variant")
-        if kind in ("argmin", "descent", "moments") and self.privacy.mechanism != "gaussian":
+        if kind in ("argmin", "descent", "moments", "histogram") and self.privacy.mechanism != "gaussian":
             raise NoGuarantee(f"Proven: no {self.privacy.mechanism} noise for {kind!r}; use mechanism='gaussian'")
         if kind == "argmin" and not loss.convex:
             raise NoGuarantee(
@@ -112,14 +112,14 @@ class RecordDoor(ProvenDoor):
         terms = self._argmin_terms(centre, np.asarray(rho), np.asarray(linear), ridge, question.local, cap)
         tol = _sure_tolerance(terms, one)
         change = (one + 2 * (tol + terms.rounding)) / terms.pull
-        self._refuse_coarse(change, centre, np.abs(linear) / (np.asarray(rho) + ridge))
+        self._refuse_coarse(change, self._lengths(centre, linear / (np.asarray(rho) + ridge)))
         tols = np.broadcast_to(tol, (*np.broadcast_shapes(tol.shape, one.shape)[:-1], 1))[..., 0]
         return self.answered(
             question,
             lambda: self.exact.argmin(
                 centre, rho, linear, ridge, question.local, start, tols, cap, sensitivity.LAST_STEPS
             ),
-            lambda exact: self._noisy_within(change, exact, question),
+            lambda exact: self.noisy_within(change, exact, Purpose.NOISE, question),
         )
 
     def _argmin_terms(
@@ -133,26 +133,19 @@ class RecordDoor(ProvenDoor):
         )
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
-        steps, pushed = len(spec.weights[0]), np.abs(spec.push) / spec.weights[1].min(axis=0)
-        change = self._prox_steps_sensitivity(spec, question)
-        change = self._with_rounding(change, steps, start - spec.centre, pushed)
+        change, steps = self._prox_steps_sensitivity(spec, question), len(spec.weights[0])
+        longest = (self._lengths(spec.push) + self._largest_gradient(question.local)) / spec.weights[1].min(axis=0)
+        # Gradients of later steps are taken at the centre plus what was moved, which is rounded to the centre's digits.
+        points = (start - spec.centre, spec.centre) if spec.fresh else (start - spec.centre,)
+        change = self._with_rounding(change, steps, longest, *points)
         gradients = self.gradients(question, self.privacy.clip, self._norm)
         # The centre may be large, and rounding to its digits would show through noise that is added later.
         away = self.answered(
             question,
             lambda: local_runs.take_prox_steps(gradients, start, spec),
-            lambda away: self._noisy_within(change, away, question),
+            lambda away: self.noisy_within(change, away, Purpose.NOISE, question),
         )
         return spec.centre + away
-
-    def _noisy_within(self, change: np.ndarray, exact: np.ndarray, question: Question) -> np.ndarray:
-        """Numbers that one record moves by at most `change`, with noise for that."""
-        event = self.event_of(question.part)
-        if not self.privacy.on_grid:
-            return self.noisy(exact, event.noise_multiplier * change, Purpose.NOISE, question, event.mechanism)
-        integers = mechanisms.difference_to_grid(exact, change)
-        scale = self.grid_scale(question.part, mechanisms.difference_steps(exact.shape[-1], self._norm))
-        return self.on_grid(integers, change / mechanisms.GRID_STEPS, scale, Purpose.NOISE, question)
 
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
         c = local_runs.contraction(spec, self.smoothness(question.local) * PROMISE_SLACK)
@@ -162,8 +155,11 @@ class RecordDoor(ProvenDoor):
                 "take a step below 2 / (smoothness + ridge + pull)"
             )
         multiplier, one = self.event_of(question.part).noise_multiplier, self._sensitivity(question)
-        one = self._with_rounding(np.asarray(spec.step) * one, spec.count, start, spec.centre) / spec.step
-        noise = multiplier * local_runs.chain_gain(c, spec.count) * one
+        gain, dim = multiplier * local_runs.chain_gain(c, spec.count), self.exact.dim
+        # The norm of d normal numbers exceeds √d + 40 with a probability of less than 2^-1000.
+        longest = spec.step * (self._largest_gradient(question.local) + 2 * gain * one * (np.sqrt(dim) + 40))
+        one = self._with_rounding(spec.step * one, spec.count, longest, start, spec.centre) / spec.step
+        noise = gain * one
 
         def noisy(x: np.ndarray, j: int) -> np.ndarray:
             step = self.step_of(question, j)
@@ -199,6 +195,30 @@ class RecordDoor(ProvenDoor):
             )
         return moments.rescaled(answer, self.exact.dim, row_bound)
 
+    def histogram(self, w: np.ndarray, question: Question) -> np.ndarray:
+        """Counts of held-out records: whole numbers, so nothing is rounded. `core/histogram.py` has the sensitivity."""
+        assert self.held is not None
+        declared = self.held.width == question.part.cells
+        check.require(declared, "Oracle", "a histogram must have the counts that were declared", self.held.width)
+        replaced = self._reach == 2
+        if self.privacy.on_grid:
+            scale = self.grid_scale(question.part, histogram_steps(replaced))
+            return self.answered(
+                question,
+                lambda: self._grid_counts(w, question, not replaced),
+                lambda counts: self.on_grid(counts, 1 / mechanisms.GRID_STEPS, scale, Purpose.NOISE, question),
+            )
+        deviation = self.event_of(question.part).noise_multiplier * histogram.sensitivity(replaced)
+        return self.answered(
+            question,
+            lambda: self.held_out_counts(w, question, not replaced),
+            lambda counts: self.noisy(counts, deviation, Purpose.NOISE, question),
+        )
+
+    def _grid_counts(self, w: np.ndarray, question: Question, blanks: bool) -> np.ndarray:
+        """Counts in grid steps: noise of a few records is then many steps wide, as the accountant needs it."""
+        return self.held_out_counts(w, question, blanks).astype(np.int64) * mechanisms.GRID_STEPS
+
     def _grid_moments(self, kappa: float, row_bound: float, slope: float, local: np.ndarray) -> np.ndarray:
         """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
         longest = float(np.hypot(slope, kappa))
@@ -225,37 +245,46 @@ class RecordDoor(ProvenDoor):
             )
         if not spec.fresh:
             return local_runs.prox_steps_sensitivity(spec, one, one)
+        bounded = 2 * self._largest_gradient(local) * self._rounding[local]
         # Clipping keeps the gradient of a loss of *one* margin the gradient of a convex function, no steeper than
         # before; so the steps absorb differences of the points if they keep enough of them.
         convex = self.exact.loss.convex and self.exact.loss.outputs == 1 and self._norm == 2
-        if convex and np.all(self.smoothness(local) * PROMISE_SLACK <= 2 * spec.weights[0]):
-            return local_runs.prox_steps_sensitivity(spec, one, one)
-        bounded = 2 * self.privacy.clip * self.exact.weights[local] * self.exact.sizes[local][:, None]
-        bounded = bounded * self._rounding[local]
-        return local_runs.prox_steps_sensitivity(spec, one, bounded)
+        absorbed = convex & (self.smoothness(local) * PROMISE_SLACK <= 2 * spec.weights[0]).all(axis=0)
+        return local_runs.prox_steps_sensitivity(spec, one, np.where(absorbed, one, bounded))
 
-    def _refuse_coarse(self, change: np.ndarray, *public: Numbers) -> np.ndarray:
-        """Refuse to answer near numbers so large that rounding there is no longer small beside what one record changes.
+    def _largest_gradient(self, local: np.ndarray) -> np.ndarray:
+        return self.privacy.clip * self.exact.weights[local] * self.exact.sizes[local][:, None]
 
-        Returns each client's largest beside its change: nothing that is made of it depends on other clients. On a grid,
-        larger numbers would be cut off.
+    def _lengths(self, *public: Numbers) -> np.ndarray:
+        """The sum of the norms of these vectors, for each client: nothing made of it depends on other clients."""
+        lengths = np.zeros((1, 1))
+        for part in public:
+            vectors = np.broadcast_to(part, np.broadcast_shapes(np.shape(part), (1, self.exact.dim)))
+            lengths = lengths + np.linalg.norm(vectors, ord=self._norm, axis=-1, keepdims=True)
+        return lengths
+
+    def _refuse_coarse(self, change: np.ndarray, lengths: np.ndarray) -> None:
+        """Refuse to answer near vectors so long that rounding there is not small beside what one record changes.
+
+        On a grid numbers that are larger still would be cut off.
         """
-        largest = sum(np.abs(np.atleast_2d(part)).max(axis=-1, keepdims=True) for part in public)
         most = _COARSEST_ON_GRID if self.privacy.on_grid else _COARSEST
-        rule = f"rounding would show through noise beyond {most * np.min(change):.3g}"
+        ratio = float(np.max(lengths / change))
+        rule = f"public numbers must be at most {most:.3g} times as large as what one record changes, or rounding shows"
         hint = "Numbers of that size come of training that diverges: take shorter steps, or a larger rho"
-        check.require(bool(np.all(largest <= most * change)), "Proven", rule, float(np.max(largest)), hint)
-        return largest / change
+        check.require(ratio <= most, "Proven", rule, ratio, hint)
 
-    def _with_rounding(self, change: np.ndarray, steps: int, *public: Numbers) -> np.ndarray:
+    def _with_rounding(self, change: np.ndarray, steps: int, longest_step: np.ndarray, *public: Numbers) -> np.ndarray:
         """What one record changes in a run of local steps, with what rounding adds to it.
 
         Each step rounds a few times (at most 16 operations a coordinate, each within 2^-53 of numbers no larger than
-        the public ones and what the steps moved), on both of two neighbours. Steps do not stretch distances, so these
-        errors add up at most.
+        the public ones and what `steps` of this length moved), on both of two neighbours. A gradient at a rounded point
+        is off by what rounding moved the point times its smoothness, at most 2 total where steps absorb it. Steps do
+        not stretch distances, so these errors add up at most.
         """
-        ratio = 1.0 + self._refuse_coarse(change, *public)
-        return change * (1 + 2 * 16 * steps * 2.0**-53 * (ratio + steps))
+        lengths = self._lengths(*public) + steps * longest_step
+        self._refuse_coarse(change, lengths)
+        return change + 2 * 16 * steps * 2.0**-53 * (lengths + steps * change)
 
     def noise_std(self, local: np.ndarray, part: Part) -> np.ndarray:
         event = self.event_of(part) if part in self.asks.parts else self.events[0]

@@ -1,5 +1,6 @@
 """What every privacy mode answers for itself, and the two modes that promise nothing of their own."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -133,4 +134,12 @@ class Published(PrivacyMode):
     mode: ClassVar[Mode] = "published"
 
     def __post_init__(self) -> None:
+        explain_infinity("Published", self.epsilon)
         check.fields(self)
+
+
+def explain_infinity(who: str, epsilon: object) -> None:
+    """An infinite epsilon is not a large budget: say what to write instead."""
+    promises = not (check.is_number(epsilon) and epsilon == math.inf)
+    hint = "For no privacy say so: NoPrivacy(), in a file mode = 'none'"
+    check.require(promises, who, "epsilon = inf promises nothing, and no noise follows from it", hint=hint)

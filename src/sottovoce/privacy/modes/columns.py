@@ -11,7 +11,7 @@ from sottovoce.core.check import Fraction, NoGuarantee, Positive
 from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
 from sottovoce.core.vouched import vouched
 from sottovoce.privacy.events import Event, Relation
-from sottovoce.privacy.modes.base import PrivacyMode
+from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
 
 if TYPE_CHECKING:
     from sottovoce.privacy.calibration import AnswerShape
@@ -60,7 +60,7 @@ class ProvenColumns(PrivacyMode):
         Each label is flipped with probability 1/(1 + exp(label_epsilon)) before training. None: labels are NOT
         protected, and the broadcast shows every one of them.
     noise
-        As in `Proven`; "secure" for variant "clip".
+        As in `Proven`.
 
     Examples
     --------
@@ -90,6 +90,7 @@ class ProvenColumns(PrivacyMode):
         unit, bound = cast(tuple[str | None, float | None], (self.unit, self.bound))
         check.require(unit is not None, who, "needs unit, what is hidden: 'record', 'column' or 'party'")
         check.require(bound is not None, who, f"needs bound, {_BOUNDS['bound']}")
+        explain_infinity(who, self.epsilon)
         check.fields(self)
         needs = {
             "column_bound": self.variant == "ridge" and self.unit == "column",
@@ -103,8 +104,6 @@ class ProvenColumns(PrivacyMode):
             check.require(not needed or value is not None, who, f"{given} needs {name}, {_BOUNDS[name]}")
             rule = f"{given} has no {name}, got {check.shown(value)}"
             check.require(needed or value is None, who, rule, hint="Leave it out")
-        proved = not self.on_grid or self.variant == "clip"
-        check.require(proved, who, "secure noise is offered for variant 'clip'", self.variant)
 
     @property
     def promise(self) -> str:
@@ -136,7 +135,7 @@ class ProvenColumns(PrivacyMode):
         if asks.kinds != ("fit",):
             kinds = ", ".join(map(repr, asks.kinds))
             raise NoGuarantee(f"ProvenColumns: there is no proof for a method that asks for {kinds}; use admm-sharing")
-        ridge = vouched(penalty) and penalty.smooth and penalty.strong > 0 and penalty.curvature == penalty.strong
+        ridge = vouched(penalty) and penalty.ridge and penalty.strong > 0
         if self.variant == "ridge" and not ridge:  # the one of ours with these constants is L2
             raise NoGuarantee(
                 f"ProvenColumns: variant 'ridge' is proven for an L2 penalty, got {penalty!r}; use L2, or "

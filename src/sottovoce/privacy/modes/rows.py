@@ -9,7 +9,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.contract import Asks, Layout, Mode, Part
 from sottovoce.privacy.events import Event, Relation
-from sottovoce.privacy.modes.base import PrivacyMode
+from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
 
 if TYPE_CHECKING:
     from sottovoce.privacy.calibration import AnswerShape
@@ -67,6 +67,7 @@ class Proven(PrivacyMode):
     layouts: ClassVar[frozenset[Layout]] = frozenset({"rows"})
 
     def __post_init__(self) -> None:
+        explain_infinity("Proven", self.epsilon)
         check.fields(self)
         if self.has_clip:
             check.positive("Proven", clip=self.clip)
@@ -80,6 +81,8 @@ class Proven(PrivacyMode):
             rule = "delta must be 0 with Laplace noise (it is pure epsilon)"
             check.require(self.delta == 0, "Proven", rule, self.delta)
             check.require(self.unit == "record", "Proven", "Laplace noise is offered for unit 'record' only", self.unit)
+            rule = "Laplace noise is 'seeded' or 'secure'; discrete noise from a seed is Gaussian"
+            check.require(self.noise != "discrete", "Proven", rule, self.noise)
         else:
             check.between("Proven", 0, 1, delta=self.delta)
 

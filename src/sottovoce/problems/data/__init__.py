@@ -6,7 +6,7 @@ truncated or altered copy is refused and not trained on.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sottovoce.core import check
@@ -18,6 +18,7 @@ from sottovoce.problems.data.uci_adult import ENCODINGS, adult
 from sottovoce.problems.data.uci_arcene import arcene
 from sottovoce.problems.data.uci_heart import heart
 from sottovoce.problems.data.uci_madelon import madelon
+from sottovoce.problems.schema.schema import BUNDLED
 
 __all__ = [
     "ENCODINGS",
@@ -56,6 +57,11 @@ def load(name: str, **options: Any) -> Dataset:
     loader = LOADERS[check.one_of("data", "data set", name, LOADERS)]
     check.options(name, options, list(inspect.signature(loader).parameters))
     return loader(**options)
+
+
+def has_schema(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether `load` encodes this data set by a public schema, if it is given these options."""
+    return name in BUNDLED and options.get("encoding", "schema") == "schema"
 
 
 def available() -> list[DatasetInfo]:

@@ -5,7 +5,21 @@ from sottovoce.problems.losses.logistic import Logistic
 from sottovoce.problems.losses.smoothed_hinge import SmoothedHinge
 from sottovoce.problems.losses.softmax import Softmax
 from sottovoce.problems.losses.squared import Huber, Squared
+from sottovoce.problems.losses.weighted import WeightedLogistic, WeightedSoftmax
 
-__all__ = ["LOSSES", "Huber", "Logistic", "Loss", "SmoothedHinge", "Softmax", "Squared", "newton_prox"]
+__all__ = [
+    "LOSSES",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "SmoothedHinge",
+    "Softmax",
+    "Squared",
+    "WeightedLogistic",
+    "WeightedSoftmax",
+    "newton_prox",
+]
 
-LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Logistic, Softmax, Squared, Huber, SmoothedHinge)}
+LOSSES: dict[str, type[Loss]] = {
+    loss.name: loss for loss in (Logistic, Softmax, Squared, Huber, SmoothedHinge, WeightedLogistic, WeightedSoftmax)
+}

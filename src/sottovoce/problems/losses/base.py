@@ -27,6 +27,8 @@ class Loss(ABC):
 
     Attributes
     ----------
+    probabilities
+        Whether margins stand for probabilities of classes.
     outputs
         Margins of each row.
     curvature
@@ -39,13 +41,14 @@ class Loss(ABC):
         Size of the slope where the margin is 0, where training starts; inf if it depends on the label.
     code, parameter
         By these the compiled kernel knows the formula: the number of the loss, and the loss's own number (its width).
+        A negative number: it does not, and NumPy computes.
 
     Examples
     --------
     >>> import numpy as np
     >>> from sottovoce.problems.losses import LOSSES, Loss
     >>> sorted(LOSSES)
-    ['huber', 'logistic', 'smoothed-hinge', 'softmax', 'squared']
+    ['huber', 'logistic', 'smoothed-hinge', 'softmax', 'squared', 'weighted-logistic', 'weighted-softmax']
     >>> all(issubclass(loss, Loss) for loss in LOSSES.values())
     True
     """
@@ -53,6 +56,7 @@ class Loss(ABC):
     name: ClassVar[str]
     code: ClassVar[int]
     classification: bool
+    probabilities: bool = False
     outputs: int = 1
     parameter: float = 0.0
     curvature: float = math.inf

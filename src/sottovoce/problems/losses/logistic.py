@@ -25,6 +25,7 @@ class Logistic(SignedLoss):
 
     name = "logistic"
     code = 0
+    probabilities = True
     curvature = 0.25
     slope_at_zero = 0.5  # of every record, whatever its label
 

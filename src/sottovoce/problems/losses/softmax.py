@@ -30,6 +30,7 @@ class Softmax(Loss):
     name = "softmax"
     code = 1
     classification = True
+    probabilities = True
     curvature = 0.5  # of diag(p) - p p', attained when two classes share all the probability
     lipschitz = math.sqrt(2.0)  # of p - e_y, approached when all the probability is on one wrong class
     outputs = derived(lambda self: self.classes)

@@ -52,7 +52,7 @@ class Rows(StoredRows):
         self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Loss, scale: Scale = "mean", engine: str = "auto"
     ) -> None:
         super().__init__(X, y, offsets, loss, scale)
-        self.engine = engine_for(engine, len(self.X), self.dim)
+        self.engine = engine_for(engine, len(self.X), self.dim) if loss.code >= 0 else "numpy"
         self._last_capped: tuple[float, Rows] | None = None
         self._last_bound: tuple[tuple[float, int], SlopeBound] | None = None
 

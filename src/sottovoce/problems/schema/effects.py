@@ -10,7 +10,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.problems.schema.columns import Category, Column, Date, Number, OneHot
-from sottovoce.problems.schema.schema import Schema
+from sottovoce.problems.schema.schema import BIAS, Schema
 
 _DAYS_OF_A_YEAR = 365.25
 
@@ -33,7 +33,7 @@ def effects(schema: Schema, weights: np.ndarray) -> list[Effect]:
         own = weights[start : start + len(names)]
         listed += [Effect(name, what, float(change)) for what, change in _of_column(column, own, names, name)]
         start += len(names)
-    return [*listed, Effect("(bias)", "every row", float(weights[-1]))]
+    return [*listed, *([Effect(BIAS, "every row", float(weights[-1]))] if schema.bias else [])]
 
 
 def _of_column(column: Column, weights: np.ndarray, names: list[str], name: str) -> list[tuple[str, float]]:

@@ -55,6 +55,12 @@ class Schema:
         Columns that are left out, such as an id.
     missing_values
         Texts that stand for a missing value in every column, beside an empty field and NaN.
+    parties
+        Where columns are split: {party: the columns that it has}, each column once. The first party has the label too,
+        and the bias. Each encodes its own part of a row (`part`) and scales it to a length of at most 1, without
+        knowing anything of the others'.
+    bias
+        Whether rows get a column of ones, for the intercept. Without it a row of length below 1 stays as it is.
 
     Examples
     --------
@@ -84,6 +90,8 @@ class Schema:
         owner: str = "",
         drop: Iterable[str] = (),
         missing_values: Iterable[Any] = (),
+        parties: Mapping[str, Iterable[str]] | None = None,
+        bias: bool = True,
         **more: Column,
     ) -> None:
         given = {} if columns is None else columns
@@ -94,6 +102,7 @@ class Schema:
         self.label, self.owner = label, owner
         self.drop = _texts("drop", drop)
         self.missing_values = tuple(dict.fromkeys(map(canonical, _listed("missing_values", missing_values))))
+        self.parties, self.bias = as_parties(parties or {}, self.columns, owner), bias
         self._output = "default"
         self._check()
         self._widths = [len(column.feature_names(name)) for name, column in self.columns.items()]
@@ -109,6 +118,7 @@ class Schema:
         if self.label is not None:
             check.of_kind("Schema", "label", self.label, Label, "Label('ill', ['no', 'yes'])")
         check.of_kind("Schema", "owner", self.owner, str, "'hospital', the name of a column")
+        check.of_kind("Schema", "bias", self.bias, bool, "True")
         used = [source for name, column in self.columns.items() for source in column.sources(name)]
         used += [*self.drop, *([self.owner] if self.owner else []), *([self.label.column] if self.label else [])]
         twice = sorted({name for name in used if used.count(name) > 1}) if len(set(used)) < len(used) else []
@@ -127,7 +137,7 @@ class Schema:
     @property
     def width(self) -> int:
         """How many numbers an encoded row has, the bias included."""
-        return sum(self._widths) + 1
+        return sum(self._widths) + self.bias
 
     @property
     def row_bound(self) -> float:
@@ -197,13 +207,31 @@ class Schema:
         ends = list(itertools.accumulate(self._widths, initial=0))
         for start in range(0, table.rows, _CHUNK):
             part = slice(start, start + _CHUNK)
-            block = np.ones_like(encoded[part])  # the last column stays 1: the bias
+            block = np.ones_like(encoded[part])  # the last column stays 1, if it is the bias
             for column, own, (a, b) in zip(self.columns.values(), entries, itertools.pairwise(ends), strict=True):
                 block[:, a:b] = column.encode(own[part])
             encoded[part] = clip_rows(
                 block, self.row_bound
-            )  # each is at least 1 long, so each is divided by its length
+            )  # with a bias each is at least 1 long: divided by its length
         return encoded
+
+    # ------------------------------------------------------------------------------------------------- split columns
+
+    def part(self, party: str) -> "Schema":
+        """What one party has of the schema: its own columns; the first party also the label and the bias."""
+        names = self.parties[check.one_of("Schema", "party", party, self.parties)]
+        first = party == next(iter(self.parties))
+        columns = {name: self.columns[name] for name in names}
+        label = self.label if first else None
+        return Schema(columns, label=label, drop=self.drop, missing_values=self.missing_values, bias=first)
+
+    def encode_parts(self, data: Any, labels: bool = True) -> tuple[list[np.ndarray], np.ndarray | None]:
+        """A table that holds the columns of all parties: each party's part of the rows, and the labels."""
+        check.require(bool(self.parties), "Schema", "does not say which party has which columns", hint="Give parties")
+        label = self.label if labels else None
+        table = self._fitting(data, [label.column] if label else [])
+        y = None if label is None else self.code_labels(table.column(label.column), table.who)
+        return [self.part(party)._rows(table) for party in self.parties], y
 
     # -------------------------------------------------------------------------------------------------- as written text
 
@@ -213,6 +241,10 @@ class Schema:
         for name in ("owner", "drop", "missing_values"):
             if getattr(self, name):
                 plain[name] = list(value) if isinstance(value := getattr(self, name), tuple) else value
+        if not self.bias:
+            plain["bias"] = False
+        if self.parties:
+            plain["parties"] = {party: list(columns) for party, columns in self.parties.items()}
         if self.label is not None:
             plain["label"] = self.label.to_table()
         return plain | {"columns": {name: column.to_table() for name, column in self.columns.items()}}
@@ -276,7 +308,7 @@ class Schema:
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """A name for each number of an encoded row."""
         names = [feature for name, column in self.columns.items() for feature in column.feature_names(name)]
-        return np.array([*names, BIAS], dtype=object)
+        return np.array([*names, *([BIAS] if self.bias else [])], dtype=object)
 
     def set_output(self, *, transform: str | None = None) -> "Schema":
         """What `transform` returns: "default" (an array), "pandas" or "polars"."""
@@ -310,6 +342,27 @@ class Schema:
             input_tags=inputs,
             requires_fit=False,
         )
+
+
+def as_parties(parties: Any, columns: Mapping[str, Column], owner: str) -> dict[str, tuple[str, ...]]:
+    """{party: its columns}, checked: every column belongs to one party."""
+    check.require(isinstance(parties, Mapping), "Schema", "parties must be {party: its columns}")
+    if not parties:
+        return {}
+    check.require(not owner, "Schema", "owner names who has a row, parties who has a column", hint="Give one of them")
+    held: dict[str, str] = {}
+    for party, names in parties.items():
+        named = isinstance(party, str) and party.isprintable() and party == party.strip() != ""
+        check.require(named, "Schema", f"a party's name must be one line of text, got {check.shown(party)}")
+        listed = isinstance(names, list | tuple) and len(names) > 0
+        check.require(listed, "Schema", f"party {party!r} must have a list of columns")
+        for name in names:
+            check.one_of("Schema", f"column of party {party!r}", name, columns)
+            check.require(name not in held, "Schema", f"column {name!r} is held twice, by {held.get(name)!r} too")
+            held[name] = party
+    nobody = [name for name in columns if name not in held]
+    check.require(not nobody, "Schema", f"column {nobody[0] if nobody else ''!r} belongs to no party")
+    return {party: tuple(names) for party, names in parties.items()}
 
 
 def _listed(name: str, given: Any) -> list[Any]:

@@ -9,6 +9,10 @@ missing_values = ["?"]
 column = "ill"
 classes = ["no", "yes"]
 
+[schema.parties]         only where columns are split; the first party has the label
+bank = ["age", "income"]
+shop = ["sex", "admitted"]
+
 [schema.columns]
 age = {range = [0, 100], knots = 8}
 income = {range = [0, 1000000], log = true, missing = true}
@@ -28,7 +32,7 @@ from sottovoce.problems.schema.columns import Column, from_table
 from sottovoce.problems.schema.label import Label
 
 _LARGEST_FILE = 4 * 2**20  # bytes
-_KEYS = ("owner", "drop", "missing_values", "label", "columns")
+_KEYS = ("owner", "drop", "missing_values", "bias", "parties", "label", "columns")
 
 
 def read(source: str | Path) -> tuple[dict[str, Any], str]:
@@ -53,11 +57,11 @@ def parts(tables: Mapping[str, Any], where: str) -> tuple[dict[str, Column], dic
     place = where.removesuffix("]")
     for name in tables:
         check.one_of(where, "key", name, _KEYS)
-    for name in ("label", "columns"):
+    for name in ("label", "columns", "parties"):
         rule = f"{name} must be a table, {place[place.rfind('[') :]}.{name}]"
         check.require(isinstance(tables.get(name, {}), Mapping), where, rule)
     check.require(bool(tables.get("columns")), where, "needs a table [schema.columns]")
-    arguments: dict[str, Any] = {name: tables[name] for name in _KEYS[:3] if name in tables}
+    arguments: dict[str, Any] = {name: tables[name] for name in _KEYS[:5] if name in tables}
     if "label" in tables:
         arguments["label"] = _placed(f"{place}.label]", _label, tables["label"])
     columns = {name: _placed(f"{place}.columns.{name}]", _column, table) for name, table in tables["columns"].items()}

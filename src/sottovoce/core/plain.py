@@ -1,0 +1,6 @@
+"""The types of plain values, in a file that imports nothing heavy: the help of the command line needs them too."""
+
+from typing import Any
+
+Json = dict[str, Any]  # an object of JSON, or a table of TOML
+Columns = dict[str, list[Any]]  # a table: one value per row under each name

@@ -1,0 +1,72 @@
+"""Counting held-out records at a client: the last question of a run (`core/histogram.py`).
+
+Which records a client holds out follows from a key in its own folder, made at the first such question and kept: so they
+are the same ones in every run, and nobody else knows which.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core.check import BudgetSpent, InvalidInput
+from sottovoce.deploy import wire
+from sottovoce.deploy.assignment import Assignment
+from sottovoce.deploy.label_holder import Values
+from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.wire import Ask
+from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.whole_files import replace_file
+from sottovoce.ledger.budget import LedgerError
+
+KEY, FOLDER = "held-out.key", "histogram"
+_LENGTH = 32
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How many of your held-out records does this model get right?"""
+
+    w: np.ndarray
+
+
+def secret_of(home: Path) -> bytes:
+    """The key that decides which records are held out; made on first use. Another one would hold out others."""
+    path = home / KEY
+    if not path.exists():
+        if any((home / "experiments").glob(f"*/{FOLDER}")):
+            raise LedgerError(f"{path}: is gone, and held-out records were counted. Put it back")
+        replace_file(path, os.urandom(_LENGTH))
+    secret = path.read_bytes()
+    if len(secret) != _LENGTH:
+        raise LedgerError(f"{path}: must hold {_LENGTH} bytes. Put it back as it was")
+    return secret
+
+
+def split_by(assignment: Assignment, home: Path) -> dict[str, Any]:
+    """What `LocalClients.of` must know to hold out records; nothing where none are."""
+    return {} if assignment.task.evaluate is None else {"secret": secret_of(home)}
+
+
+def hold(ask: Ask, assignment: Assignment) -> None:
+    """Refuse to count before training is over, or where nothing was held out."""
+    task = assignment.task
+    if task.evaluate is None:
+        raise Refused(wire.BAD_ASK, "no records were held out in this experiment")
+    if ask.k != task.rounds + 1:
+        raise Refused(wire.BAD_ASK, f"held-out records are counted after round {task.rounds}, not {ask.k - 1}")
+
+
+def counted(ask: Ask, clients: LocalClients, limits: Limits) -> Values:
+    """Noisy counts of held-out records, charged."""
+    try:
+        w = wire.unpack(ask.down, Finished, {"w": (clients.dim,)}).w
+    except InvalidInput as error:
+        raise Refused(wire.BAD_ASK, f"the model does not fit: {str(error)[:300]}") from None
+    limits.hold_broadcast({"w": w})
+    said = clients.evaluate(w)
+    if said is None:
+        raise BudgetSpent("")
+    return Values(said[0])

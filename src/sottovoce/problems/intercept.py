@@ -1,0 +1,112 @@
+"""The intercept of a model: a last coefficient that no penalty pulls to zero."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from sottovoce.core.arrays import Booleans, Floats, Numbers
+from sottovoce.core.check import Example, Whole, require
+from sottovoce.core.derived import derived
+from sottovoce.core.vouched import vouch
+from sottovoce.problems.penalties import Penalty
+
+
+@vouch
+@dataclass(frozen=True)
+class WithIntercept(Penalty):
+    """`penalty`, of a model whose last coefficient (of each output) is an intercept: that one is left out.
+
+    Leaving coordinates out keeps the prox of the others as it is and adds the identity, so it increases no distance
+    that the penalty's own prox does not increase. Along the intercept there is no curvature: `strong` is 0.
+
+    Parameters
+    ----------
+    penalty
+        What the other coefficients pay.
+    outputs
+        Into how many equal parts the model is cut: one for each class of a softmax.
+    penalised
+        Whether the intercept pays too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import L2
+    >>> from sottovoce.problems.intercept import WithIntercept
+    >>> WithIntercept(L2(1.0)).prox(np.array([3.0, -1.0]), step=1.0)
+    array([ 1.5, -1. ])
+    """
+
+    penalty: Annotated[Penalty, Example("L2(1e-6)")]
+    outputs: Whole = 1
+    penalised: bool = False
+    rests_on: ClassVar[tuple[str, ...]] = ("penalty",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        once = not isinstance(self.penalty, WithIntercept)
+        require(once, "WithIntercept", "penalty must be one without an intercept, which would be named twice")
+
+    @derived
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # by which a table names it
+        return self.penalty.name
+
+    @derived
+    def separable(self) -> bool:
+        return self.penalty.separable
+
+    @derived
+    def finite(self) -> bool:
+        return self.penalty.finite
+
+    @derived
+    def strong(self) -> float:
+        return self.penalty.strong if self.penalised else 0.0
+
+    @derived
+    def curvature(self) -> float:
+        return self.penalty.curvature
+
+    @derived
+    def steepest(self) -> float:
+        return self.penalty.steepest
+
+    def value(self, w: Floats) -> Floats:
+        return self.penalty.value(w[..., self._paying(w)])
+
+    def subgradient(self, w: Floats) -> Floats:
+        paying, slope = self._paying(w), np.zeros(np.shape(w))
+        slope[..., paying] = self.penalty.subgradient(w[..., paying])
+        return slope
+
+    def prox(self, v: Floats, step: Numbers) -> Floats:
+        self._check_step(step)
+        paying = self._paying(v)
+        moved = np.array(np.broadcast_to(v, np.broadcast_shapes(np.shape(v), np.shape(step))))
+        each = np.ndim(step) > 0 and np.shape(step)[-1] == len(paying) > 1  # one step per coordinate
+        moved[..., paying] = self.penalty.prox(moved[..., paying], np.asarray(step)[..., paying] if each else step)
+        return moved
+
+    def smooth_at(self, w: Floats) -> Booleans:
+        paying, smooth = self._paying(w), np.ones(np.shape(w), dtype=bool)
+        smooth[..., paying] = self.penalty.smooth_at(w[..., paying])
+        return smooth
+
+    def subgradient_bound(self, dim: int) -> float:
+        free = 0 if self.penalised else self.outputs
+        return self.penalty.subgradient_bound(dim - free) if dim > free else 0.0
+
+    def curvatures(self, columns: int) -> Floats | None:
+        found = self.penalty.curvatures(columns)
+        if found is not None and not self.penalised:
+            found[-1] = 0.0
+        return found
+
+    def _paying(self, w: Floats) -> Booleans:
+        """Which coordinates of a model are penalised."""
+        dim = np.shape(w)[-1]
+        require(dim % self.outputs == 0, "WithIntercept", f"a model must have {self.outputs} equal parts", dim)
+        paying = np.ones((self.outputs, dim // self.outputs), dtype=bool)
+        paying[:, -1] = self.penalised
+        return paying.reshape(-1)

@@ -1,0 +1,134 @@
+"""Losses in which a record of one class weighs more than one of another.
+
+The weights are public numbers, given by the user: weights read off the labels ("balanced") would be a leak. A record's
+loss, and with it its gradient, is multiplied by the weight of its class *before* the gradient is clipped. So all that a
+proof needs of a record is as before: its gradient is at most the clip norm, and the loss's constants are those of the
+plain loss times the largest weight. Records of a class that weighs more reach the clip norm earlier.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sottovoce.core import check
+from sottovoce.core.arrays import Floats, Numbers
+from sottovoce.core.derived import derived
+from sottovoce.core.vouched import vouch
+from sottovoce.problems.losses.logistic import Logistic
+from sottovoce.problems.losses.softmax import Softmax
+
+LEAST, MOST = 1e-5, 1e5  # of a weight
+
+
+def checked_weights(who: str, weights: object, classes: int) -> tuple[float, ...]:
+    """One number for each class, as floats."""
+    numbers: list[object] = []
+    if isinstance(weights, list | tuple):
+        numbers = list(cast(Sequence[object], weights))
+    fits = len(numbers) == classes and all(isinstance(each, int | float) and LEAST <= each <= MOST for each in numbers)
+    rule = f"class_weight must be {classes} numbers from {LEAST:g} to {MOST:g}, one for each class in order"
+    hint = "They must be public: weights read off private labels, such as 'balanced', would be a leak"
+    check.require(fits, who, f"{rule}, got {check.shown(cast(object, weights))}", hint=hint)
+    return tuple(float(cast(float, each)) for each in numbers)
+
+
+@vouch
+class WeightedLogistic(Logistic):
+    """c_y log(1 + exp(-y margin)): the logistic loss with a weight for each of the classes -1 and +1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import WeightedLogistic
+    >>> WeightedLogistic((1.0, 5.0)).value(np.zeros(2), np.array([-1.0, 1.0])).round(3)
+    array([0.693, 3.466])
+    >>> WeightedLogistic("balanced")
+    Traceback (most recent call last):
+        ...
+    sottovoce.core.check.InvalidInput: WeightedLogistic: class_weight must be 2 numbers from 1e-05 to 100000, ...
+    """
+
+    class_weight: tuple[float, ...]
+    name = "weighted-logistic"
+    code = -1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_weight", checked_weights("WeightedLogistic", self.class_weight, 2))
+
+    @derived
+    def lipschitz(self) -> float:
+        return max(self.class_weight)
+
+    @derived
+    def curvature(self) -> float:
+        return 0.25 * max(self.class_weight)
+
+    @derived
+    def slope_at_zero(self) -> float:
+        return 0.5 * max(self.class_weight)
+
+    def value(self, margin: Floats, y: Floats) -> Floats:
+        return self._of(y) * super().value(margin, y)
+
+    def slope(self, margin: Floats, y: Floats) -> Floats:
+        return self._of(y) * super().slope(margin, y)
+
+    def second(self, margin: Floats, y: Floats) -> Floats:
+        return self._of(y) * super().second(margin, y)
+
+    def prox(self, v: Floats, y: Floats, rho: Numbers) -> Floats:
+        return super().prox(v, y, self._positive_rho(rho) / self._of(y))
+
+    def _of(self, y: Floats) -> Floats:
+        return np.where(y > 0, self.class_weight[1], self.class_weight[0])
+
+
+@vouch
+class WeightedSoftmax(Softmax):
+    """The softmax loss with a weight for each class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import WeightedSoftmax
+    >>> WeightedSoftmax(3, (1.0, 1.0, 2.0)).value(np.zeros((2, 3)), np.array([0.0, 2.0])).round(3)
+    array([1.099, 2.197])
+    """
+
+    class_weight: tuple[float, ...]
+    name = "weighted-softmax"
+    code: ClassVar[int] = -1
+
+    def __post_init__(self) -> None:
+        check.whole("WeightedSoftmax", at_least=2, classes=self.classes)
+        object.__setattr__(self, "class_weight", checked_weights("WeightedSoftmax", self.class_weight, self.classes))
+
+    @derived
+    def lipschitz(self) -> float:
+        return math.sqrt(2.0) * max(self.class_weight)
+
+    @derived
+    def curvature(self) -> float:
+        return 0.5 * max(self.class_weight)
+
+    @derived
+    def slope_at_zero(self) -> float:
+        return math.sqrt(1 - 1 / self.classes) * max(self.class_weight)
+
+    def value(self, margin: Floats, y: Floats) -> Floats:
+        return self._of(y) * super().value(margin, y)
+
+    def slope(self, margin: Floats, y: Floats) -> Floats:
+        return self._of(y)[..., None] * super().slope(margin, y)
+
+    def second(self, margin: Floats, y: Floats) -> Floats:
+        return self._of(y)[..., None, None] * super().second(margin, y)
+
+    def prox(self, v: Floats, y: Floats, rho: Numbers) -> Floats:
+        return super().prox(v, y, self._positive_rho(rho) / self._of(y)[..., None])
+
+    def _of(self, y: ArrayLike) -> Floats:
+        return np.asarray(self.class_weight)[np.asarray(y).astype(np.intp)]

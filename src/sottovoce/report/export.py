@@ -1,0 +1,59 @@
+"""A trained model for use elsewhere: as JSON, and as one Python file that needs NumPy only."""
+
+import json
+from importlib import resources
+from typing import Any
+
+from sottovoce.core import check
+from sottovoce.experiment.result import Result
+from sottovoce.experiment.whole_files import finite
+
+_PLACE = 'json.loads("{}")'
+_LINE = 88  # characters of the model's text on one line of the Python file
+
+
+def plain_model(result: Result) -> dict[str, Any]:
+    """All that predictions follow from: the columns as a schema states them, and the weights, one list per output."""
+    schema, label = result.schema, None if result.schema is None else result.schema.label
+    hint = "Train with a [schema], or on a data set that comes with one"
+    fits = schema is not None and label is not None
+    check.require(fits, "export", "this run keeps no schema to prepare rows with", hint=hint)
+    rule = "this folder holds several runs of one task, with a model each. Train with [run] runs = 0"
+    check.require(result.model.ndim == 1, "export", rule, result.model.shape)
+    assert schema is not None
+    assert label is not None
+    result.effects()  # refuses a run that released no model
+    parts = [schema.part(party) for party in schema.parties] if schema.parties else [schema]
+    loss = result.objective.loss
+    return {
+        "columns": {name: column.to_table() for name, column in schema.columns.items()},
+        "missing_values": list(schema.missing_values),
+        "parts": [{"columns": list(part.columns), "bias": part.bias} for part in parts],
+        "weights": result.model.reshape(loss.outputs, -1).tolist(),
+        "classes": list(label.classes),
+        "range": None if label.range is None else list(label.range),
+        "probabilities": loss.name in ("logistic", "softmax"),
+    }
+
+
+def to_json(result: Result) -> str:
+    """The model, its coefficients by column and level, and its guarantee."""
+    model = plain_model(result)
+    names = result.schema.get_feature_names_out().tolist() if result.schema and not result.schema.parties else []
+    said = {
+        "model": model | ({"features": names} if names else {}),
+        "coefficients": {name: [each._asdict() for each in own] for name, own in result.effects().items()},
+        "coefficients_are": "per unit of the table and before a row is divided by its length; as noisy as the model",
+        "guarantee": result.guarantee.to_dict(),
+    }
+    return json.dumps(finite(said), indent=2, allow_nan=False) + "\n"
+
+
+def to_python(result: Result) -> str:
+    """A Python file that predicts raw rows of a CSV file."""
+    text = json.dumps(plain_model(result), allow_nan=False)  # ASCII alone: whatever the names, its repr is one string
+    lines = [text[start : start + _LINE] for start in range(0, len(text), _LINE)]
+    source = resources.files("sottovoce.report").joinpath("scorer.py").read_text("utf-8")
+    assert source.count(_PLACE) == 1
+    literal = "\n".join(f"    {line!r}" for line in lines)
+    return source.replace(_PLACE, f"json.loads(\n{literal}\n)")

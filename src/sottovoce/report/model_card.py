@@ -1,0 +1,104 @@
+"""A model card: what a model is for, what it was trained on, what is promised, how good it is, and where it ends."""
+
+from typing import Any
+
+from sottovoce.experiment.publishable import private_columns
+from sottovoce.experiment.result import Result
+from sottovoce.problems.schema import Schema
+from sottovoce.report import words
+from sottovoce.report.numbers import MEASURES
+from sottovoce.report.tables import markdown_table
+
+_NOT_STATED = "Not stated. Whoever gives this model to others should say what it is for, and what it is not for."
+_LIMITS = (
+    "A linear model: each column adds to the score by itself, and no two of them together.",
+    "Rows are read by the schema above. Values outside a range are clipped to it, levels that are not listed count as "
+    "unknown, and nobody is told: check that new rows are of the same kind.",
+    "Probabilities are those of a noisy model. Where rows were few or the budget small they can be far off.",
+    "Nothing was tried about fairness: compare its errors for the groups that matter before it decides about people.",
+    "A private model does not hide what it says about a person whose row it is given.",
+)
+
+
+def model_card(result: Result, title: str = "", purpose: str = "") -> str:
+    """The card of a run, as Markdown. Nothing in it was read off private rows, but for what the guarantee covers."""
+    parts = [
+        f"# {title or result.config.get('run', {}).get('name') or 'A model'}",
+        "## Purpose",
+        purpose or _NOT_STATED,
+        "## Data",
+        *_data(result),
+        "## Model",
+        *_model(result),
+        "## Privacy",
+        *_privacy(result),
+        "## Quality",
+        *_quality(result),
+        "## Limits",
+        "\n".join(f"- {limit}" for limit in _LIMITS),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _data(result: Result) -> list[str]:
+    data, schema = result.config.get("data", {}), result.schema
+    owners = len(result.guarantee.epsilon_of_client)
+    source = f"The data set {data['name']!r}." if data.get("name") else "Rows of their owners, which stay with them."
+    said = [source + (f" {owners} owners took part." if owners else "")]
+    if schema is None:
+        return [*said, "Rows were prepared before training; this run does not say how."]
+    dropped = f" Left out: {', '.join(schema.drop)}." if schema.drop else ""
+    said.append(f"A public schema, stated and not read off the rows, says what they hold.{dropped}")
+    rows = [[f"`{name}`", *_stated(column.to_table())] for name, column in schema.columns.items()]
+    return [*said, markdown_table(["column", "kind", "stated"], rows).strip(), *_label(schema)]
+
+
+def _stated(table: dict[str, Any]) -> tuple[str, str]:
+    gaps = ", or missing" if table.get("missing") else ""
+    if "range" in table:
+        low, high = table["range"]
+        return "number", f"{low} to {high}{', by its logarithm' if table.get('log') else ''}{gaps}"
+    if "dates" in table:
+        return "date", f"{table['dates'][0]} to {table['dates'][1]}{gaps}"
+    kind = "levels" if "levels" in table else "one_hot"
+    return "category", ", ".join(f"`{level}`" for level in table[kind]) + gaps
+
+
+def _label(schema: Schema) -> list[str]:
+    if schema.label is None:
+        return []
+    what = "a number" if schema.label.range else " or ".join(f"`{name}`" for name in schema.label.classes)
+    return [f"What is predicted: `{schema.label.column}`, {what}."]
+
+
+def _model(result: Result) -> list[str]:
+    method, loss = result.config.get("algorithm", {}).get("name", "a method"), result.objective.loss.name
+    said = [f"Linear, {loss} loss, trained with {method} in {result.rounds} rounds."]
+    if result.schema is None or result.model.ndim > 1 or not result.model.size:
+        return said
+    note = "By how much a score changes: for one unit of a number, or for a level next to the mean of all levels. "
+    said.append(note + "Changes belong to a row before it is divided by its length, and are as noisy as the model.")
+    for name, own in result.effects().items():
+        rows = [[f"`{each.column}`", each.what, f"{each.change:+.4g}"] for each in own]
+        said.append(f"Score of `{name}`:")
+        said.append(markdown_table(["column", "for", "change"], rows).strip())
+    return said
+
+
+def _privacy(result: Result) -> list[str]:
+    guarantee = result.guarantee
+    said = [f"**{words.headline(guarantee)}.**", *words.meaning(guarantee)]
+    if guarantee.noise.startswith("simulation"):
+        said.append("A simulation: whoever has the seed of the run can compute its noise and take it off again.")
+    if guarantee.not_covered:
+        said.append("Not covered:\n\n" + "\n".join(f"- {each}" for each in guarantee.not_covered))
+    return said
+
+
+def _quality(result: Result) -> list[str]:
+    private, history = private_columns(result), result.history
+    shown = [each for each in MEASURES if each.column in history.columns and each.column not in private]
+    if not shown:
+        return ["Nothing that may be published was measured: there were no public test rows."]
+    rows = [[each.words, each.text(float(history[each.column][-1]))] for each in shown]
+    return ["Measured on public test rows:", markdown_table(["measure", "value"], rows).strip()]

@@ -1,0 +1,188 @@
+"""A trained linear model by itself: reads raw rows from a CSV file, prints the label and the probability of each.
+
+    python THIS_FILE new.csv > predicted.csv
+
+It needs Python and NumPy, and nothing else. Every row is encoded by itself, as it was for training: what lies outside a
+range is clipped, an unknown level becomes zeros, and the encoded row is divided by its own length.
+"""
+
+import csv
+import datetime
+import json
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+MODEL: dict[str, Any] = json.loads("{}")
+
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+_ALWAYS_MISSING = {"", "nan", "NaN", "NAN"}
+Rows = dict[str, list[str]]
+
+
+def number(text: str) -> float:
+    """The number that a text stands for; NaN if it is none."""
+    if text.lower() in ("true", "false"):
+        return float(text.lower() == "true")
+    try:
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan
+
+
+def canonical(text: str) -> str:
+    """One spelling for equal values."""
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    value = number(text)
+    if not math.isfinite(value) or abs(value) >= 2.0**53:
+        return text
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def day(text: str, form: str) -> float:
+    """Days since 1970-01-01; NaN if the text is no date."""
+    if form:
+        try:
+            return float(datetime.datetime.strptime(text, form).toordinal() - _EPOCH)
+        except ValueError:
+            pass
+    try:
+        if len(text) > 10 and text[10] not in "T ":
+            return math.nan
+        return float(datetime.date.fromisoformat(text[:10]).toordinal() - _EPOCH)
+    except ValueError:
+        return math.nan
+
+
+def numbers(texts: list[str], marks: set[str]) -> np.ndarray:
+    values = np.array([number(text) for text in texts], dtype=np.float64)
+    for mark in {number(text) for text in marks}:
+        values[values == mark] = np.nan
+    return values
+
+
+def one_hot(codes: np.ndarray, count: int) -> np.ndarray:
+    return np.vstack([np.eye(count) - 1.0 / count, np.zeros(count)])[codes]
+
+
+def scaled(entries: np.ndarray, low: float, high: float, column: dict[str, Any]) -> np.ndarray:
+    gaps, knots = np.isnan(entries), column.get("knots", 0)
+    line = np.where(gaps, 0.0, np.clip((entries - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0))
+    blocks = [line[:, None]]
+    if knots:
+        place = (line + 1.0) * ((knots - 1) / 2.0)
+        hats = np.maximum(0.0, 1.0 - np.abs(place[:, None] - np.arange(knots)))
+        blocks.append((hats - 1.0 / knots) * 0.5)
+    if column.get("missing"):
+        blocks.append(np.where(gaps, 1.0, -1.0)[:, None])
+    return np.hstack(blocks)
+
+
+def encode(name: str, column: dict[str, Any], rows: Rows) -> np.ndarray:
+    """The block of numbers of one column."""
+    missing = column.get("missing", False)
+    marks = _ALWAYS_MISSING | set(MODEL["missing_values"])
+    marks |= set() if isinstance(missing, bool) else {canonical(str(mark)) for mark in missing}
+    if "one_hot" in column:
+        found = [np.nan_to_num(np.clip(numbers(rows[source], marks), 0.0, 1.0)) for source in column["one_hot"]]
+        entries = np.column_stack(found)
+        return np.where(entries.max(axis=1, keepdims=True) > 0, entries - 1.0 / len(found), 0.0)
+    if "levels" in column:
+        code = {level: place for place, level in enumerate(column["levels"])}
+        gap = len(code) if missing else -1
+        texts = [canonical(text) for text in rows[name]]
+        codes = [gap if text in marks else code.get(text, -1) for text in texts]
+        return one_hot(np.array(codes), len(code) + bool(missing))
+    if "range" in column:
+        low, high = map(float, column["range"])
+        entries = np.clip(numbers(rows[name], marks), low, high)
+        if column.get("log"):
+            return scaled(np.log1p(entries), float(np.log1p(low)), float(np.log1p(high)), column)
+        return scaled(entries, low, high, column)
+    return dates(column, rows[name], marks)
+
+
+def dates(column: dict[str, Any], texts: list[str], marks: set[str]) -> np.ndarray:
+    low, high = (day(end, "") for end in column["dates"])
+    form = column.get("form", "")
+    entries = np.array([math.nan if text in marks else day(text, form) for text in texts], dtype=np.float64)
+    blocks = [scaled(np.clip(entries, low, high), low, high, column)]
+    known = np.isfinite(entries)
+    days = np.where(known, entries, 0.0).astype(np.int64)
+    if column.get("weekday"):
+        blocks.append(one_hot(np.where(known, (days + 3) % 7, -1), 7))  # 1970-01-01 was a Thursday
+    if column.get("month"):
+        month = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
+        blocks.append(one_hot(np.where(known, month, -1), 12))
+    return np.hstack(blocks)
+
+
+def shortened(block: np.ndarray) -> np.ndarray:
+    """Each row divided by its length; one shorter than 1 stays as it is."""
+    room = max(2.0**-40, (block.shape[1] + 16) * 2.0**-52)  # for rounding errors, as in training
+    top = np.abs(block).max(axis=1, keepdims=True)
+    relative = block / np.where(top > 0.0, top, 1.0)
+    factor = 1.0 / np.maximum(np.sqrt(np.square(relative).sum(axis=1, keepdims=True)), 1.0) * (1.0 - room)
+    return np.where(top <= factor, block, relative * factor)
+
+
+def scores(rows: Rows) -> np.ndarray:
+    """(rows, outputs); `rows` holds the columns of a table as text. Where columns were split it has several parts."""
+    total, start = 0.0, 0
+    count = len(next(iter(rows.values())))
+    weights = np.array(MODEL["weights"], dtype=np.float64)
+    for part in MODEL["parts"]:
+        blocks = [encode(name, MODEL["columns"][name], rows) for name in part["columns"]]
+        X = shortened(np.hstack([*blocks, *([np.ones((count, 1))] if part["bias"] else [])]))
+        total = total + X @ weights[:, start : start + X.shape[1]].T
+        start += X.shape[1]
+    return np.asarray(total)
+
+
+def predict(rows: Rows) -> dict[str, list[Any]]:
+    """The label of each row and, where the loss has them, the probabilities of the classes."""
+    found, classes = scores(rows), MODEL["classes"]
+    if not classes:
+        low, high = MODEL["range"]
+        return {"prediction": (low + (found[:, 0] + 1.0) * ((high - low) / 2.0)).tolist()}
+    if found.shape[1] == 1:
+        place = (found[:, 0] > 0).astype(int)
+        sure = 1.0 / (1.0 + np.exp(-np.abs(found[:, 0])))
+        second = np.where(found[:, 0] >= 0, sure, np.exp(-np.abs(found[:, 0])) * sure)
+        first = np.where(found[:, 0] >= 0, np.exp(-np.abs(found[:, 0])) * sure, sure)
+        chances = np.column_stack([first, second])
+    else:
+        place = found.argmax(axis=1)
+        powers = np.exp(found - found.max(axis=1, keepdims=True))
+        chances = powers / powers.sum(axis=1, keepdims=True)
+    columns: dict[str, list[Any]] = {"prediction": [classes[each] for each in place]}
+    if MODEL["probabilities"]:
+        columns |= {f"probability of {name}": chances[:, k].tolist() for k, name in enumerate(classes)}
+    return columns
+
+
+def read(path: str) -> Rows:
+    """The columns of a CSV file, as text."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        header, *rows = [[field.strip() for field in row] for row in csv.reader(file) if row]
+    needed = [each for name, column in MODEL["columns"].items() for each in column.get("one_hot", [name])]
+    lacking = [name for name in needed if name not in header]
+    if lacking:
+        raise SystemExit(f"the first line must name the columns, {lacking[0]!r} among them")
+    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        raise SystemExit(f"use: python {sys.argv[0]} new.csv > predicted.csv")
+    columns = predict(read(sys.argv[1]))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+
+
+if __name__ == "__main__":
+    main()
