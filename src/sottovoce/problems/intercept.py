@@ -1,6 +1,5 @@
 """The intercept of a model: a last coefficient that no penalty pulls to zero."""
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -13,7 +12,6 @@ from sottovoce.problems.penalties import Penalty
 
 
 @vouch
-@dataclass(frozen=True)
 class WithIntercept(Penalty):
     """`penalty`, of a model whose last coefficient (of each output) is an intercept: that one is left out.
 
