@@ -44,6 +44,17 @@ def test_intervals_of_moments_hold_at_their_rate(length: float, relation: Any) -
         assert coverage(exact, result, level) == pytest.approx(level, abs=0.04)
 
 
+def test_intervals_of_moments_with_an_intercept_that_no_penalty_counts() -> None:
+    public = PublicNumbers(4000, 3, 7, 1.0, 1e-5, row_bound=np.sqrt(2.0))
+    goal = sv.Objective(sv.Logistic(), sv.L2(1e-2), "records", fit_intercept=True)
+    method: Any = choose(public, "moments").algorithm
+    options: dict[str, Any] = {"rounds": 1, "seed": 0, "engine": "numpy", "measure_training": False}
+    exact = sv.train(method, rows(), goal, privacy=sv.Proven(1e9, 1e-5), **options).model
+    result = sv.train(method, rows(), goal, privacy=sv.Proven(1.0, 1e-5), runs=RUNS, **options)
+    for level in (0.5, 0.95):
+        assert coverage(exact, result, level) == pytest.approx(level, abs=0.04)
+
+
 @pytest.mark.parametrize("extra", [{}, {"momentum": 0.6}, {"average_from": 4}])
 def test_intervals_of_noisy_gradient_descent_hold_at_least_at_their_rate(extra: dict[str, Any]) -> None:
     exact, result = trained(NoisyGD(step=8.0, **extra), 10)

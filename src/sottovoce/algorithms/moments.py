@@ -113,12 +113,12 @@ class Moments(Algorithm[Server, Nothing, Down, Up]):
         return self.curvature * (positive_part(gram) + self.ridge * np.eye(gram.shape[-1])), first
 
     def standard_errors(self, server: Server, noise: KnownNoise) -> Array | None:
-        penalty = noise.penalty
-        if not (penalty.smooth and penalty.curvature == penalty.strong):
-            return None
         curve, _ = self.quadratic(server.m, server.w.shape[-1])
         columns = curve.shape[-1]
-        inverse = np.linalg.inv(curve + penalty.strong * np.eye(columns))
+        curvatures = noise.penalty.curvatures(columns)
+        if curvatures is None:  # the minimiser does not follow the noise linearly
+            return None
+        inverse = np.linalg.inv(curve + np.diag(curvatures))
         w = server.w.reshape(*server.w.shape[:-1], self.outputs, columns)
         of_first = (noise.deviation * noise.row_bound) ** 2
         of_gram = (self.curvature * noise.deviation * noise.row_bound**2 / self.kappa) ** 2 / 2
