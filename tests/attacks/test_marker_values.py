@@ -99,7 +99,7 @@ def test_an_error_of_the_program_is_not_quoted_and_no_locals_are_shown(tmp_path:
         raise RuntimeError(f"{cell} {TEXT}")
 
     monkeypatch.delenv("SOTTOVOCE_DEBUG", raising=False)
-    monkeypatch.setattr(run_files, "train", broken)
+    monkeypatch.setattr(run_files, "run_task", broken)
     file = run_file(tmp_path, in_bytes(csv_lines()), {})
     outcome = CliRunner().invoke(cli.app, ["run", str(file), "--out", str(tmp_path / "out")])
     assert outcome.exit_code == terminal.INTERNAL
