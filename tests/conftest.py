@@ -1,17 +1,26 @@
-"""What holds for every test: each process computes with one thread, because the suite runs as many as there are cores.
+"""What holds for every test: one thread for each process, files in memory, and nothing left behind but by failures.
 
-Libraries read these variables when they are first loaded, so they are set before any of them is; programs that a test
-starts inherit them. Threads that wait for each other while all cores are busy took most of the time of the suite. The
-tests of threads of our own say themselves how many they want (`numba.set_num_threads`).
+The suite runs as many processes as there are cores. Threads that wait for each other while all cores are busy took most
+of its time. Libraries read these variables when they are first loaded, so they are set before; programs that a test
+starts inherit them. Tests of threads of our own say themselves how many they want (`numba.set_num_threads`).
+
+Ledgers and answers are synced to disk thousands of times, which a disk in memory does at once; what is synced, and in
+which order, is tested by looking at the calls. `TMPDIR` names another place.
 """
 
 import gc
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+IN_MEMORY, ENOUGH = "/dev/shm", 2**31  # bytes
+if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > ENOUGH:
+    tempfile.tempdir = os.environ["TMPDIR"] = IN_MEMORY  # pytest has asked before, and the answer is kept
 
 
 def pytest_collection_finish() -> None:

@@ -320,8 +320,8 @@ def test_probabilities_are_less_sure_for_the_noise_in_the_model() -> None:
     assert 0 < model.chosen_.calibration < 1
     log_odds = np.log(model.predict_proba(X)[:, 1] / model.predict_proba(X)[:, 0])
     np.testing.assert_allclose(log_odds, model.chosen_.calibration * model.decision_function(X), rtol=1e-9)
-    prepared = model._steps.apply(X)
-    np.testing.assert_allclose(model.result_.predict_proba(prepared), model.predict_proba(X), rtol=1e-12)
+    by_result = model.result_.predict_proba(model._steps.apply(X))
+    np.testing.assert_allclose(by_result, model.predict_proba(X), rtol=1e-12)
 
 
 def test_the_intercept_leans_on_a_public_base_rate_where_noise_exceeds_signal() -> None:

@@ -206,6 +206,11 @@ def test_several_classes_and_no_probabilities() -> None:
     assert found.table.shape == (3, 3)
     assert "auc" not in found.estimates
     assert "calibration_gap" in found.estimates
+    two = sv.Objective(sv.Softmax(2), sv.L2(0.01))
+    halves = replace(rows(), y=np.arange(300) % 2)
+    found = sv.train(NoisyGD(), halves, two, rounds=3, privacy=PRIVACY, seed=0, evaluate=True).evaluation
+    assert found is not None
+    assert {"auc", "calibration_gap"} <= set(found.estimates)
     hinge = sv.Objective(sv.SmoothedHinge(), sv.L2(0.01))
     found = sv.train(NoisyGD(), rows(), hinge, rounds=3, privacy=PRIVACY, seed=0, evaluate=True).evaluation
     assert found is not None

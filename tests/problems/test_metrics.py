@@ -35,6 +35,15 @@ def test_several_classes_agree_with_scikit_learn():
     assert np.array_equal(found["confusion"], reference.confusion_matrix(y, predicted))
 
 
+def test_two_margins_are_one_score():
+    rng = np.random.default_rng(4)
+    margins, y = rng.normal(size=(2, 50, 2)), rng.integers(0, 2, 50)
+    several = metrics(Softmax(2), margins, y.astype(float))
+    one = metrics(Logistic(), margins[..., 1] - margins[..., 0], 2.0 * y - 1.0)
+    for name, values in one.items():
+        assert np.allclose(several[name], values), name
+
+
 def test_calibration_error_by_hand():
     """Scores whose probabilities are 0.9 (three rows, two of them right) and 0.25 (one row, wrong)."""
     scores = np.log([9.0, 9.0, 9.0, 1 / 3])

@@ -20,6 +20,10 @@ squared loss is the objective itself. d (d + 3)/2 numbers are sent once, instead
 Privacy. m_i is one answer; (2) and (3) are post-processing. `core/moments.py` has the sensitivity with its proof: up to
 κ² = B²/2 (B: the largest slope) the second moments cost nothing beside the first.
 
+Standard errors. To first order, noise δb and δG moves w by A⁻¹ (δb − c δG w), A = c (G₊ + λ) + r''. δb has variance
+σ_b² in each coordinate; δG is symmetric with variance σ_G² on its diagonal and half of that beside it, so δG w has the
+covariance σ_G²/2 (|w|² + w w').
+
 Departures
 ----------
 There is no paper. Noisy Gram matrices: Dwork, Talwar, Thakurta and Zhang 2014.
@@ -32,7 +36,7 @@ import numpy as np
 
 from sottovoce.core import moments
 from sottovoce.core.check import NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Part, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, KnownNoise, Mode, Nothing, Part, Penalty, Site
 from sottovoce.core.shapes import widths
 
 _STEPS = 2000  # of proximal gradient descent in (3), for penalties without a closed form
@@ -45,6 +49,7 @@ def moments_width(algorithm: "Moments", dim: int) -> int:
 
 class Server(Arrays):
     w: Array
+    m: Array  # the mean of the answers
     done: Array  # rounds that were answered, one number for each run
 
 
@@ -88,7 +93,8 @@ class Moments(Algorithm[Server, Nothing, Down, Up]):
         return Asks((Part("moments", last=1, kappa=self.kappa, slope_bound=self.slope_bound),))
 
     def init_server(self, hub: Hub) -> Server:
-        return Server(hub.zeros.copy(), hub.zeros[..., :1].copy())
+        answer = np.zeros((*hub.zeros.shape[:-1], moments_width(self, hub.zeros.shape[-1])))
+        return Server(hub.zeros.copy(), answer, hub.zeros[..., :1].copy())
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down()
@@ -97,10 +103,29 @@ class Moments(Algorithm[Server, Nothing, Down, Up]):
         return state, Up(site.release(site.f.moments(self.kappa, self.slope_bound), centre=0.0))  # (1)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
-        first, gram = moments.split(hub.mean(up.m), hub.zeros.shape[-1], self.kappa)  # (2)
-        curve = self.curvature * (positive_part(gram) + self.ridge * np.eye(gram.shape[-1]))
-        w = minimiser(curve, first, hub.penalty, self.outputs)  # (3)
-        return Server(hub.if_any(w, server.w), server.done + hub.answered.any(axis=-2, keepdims=True))
+        m = hub.if_any(hub.mean(up.m), server.m)
+        w = minimiser(*self.quadratic(m, hub.zeros.shape[-1]), hub.penalty, self.outputs)  # (3)
+        return Server(hub.if_any(w, server.w), m, server.done + hub.answered.any(axis=-2, keepdims=True))
+
+    def quadratic(self, m: Array, dim: int) -> tuple[Array, Array]:
+        """The curvature c (G₊ + λ) and the slope b."""
+        first, gram = moments.split(m, dim, self.kappa)  # (2)
+        return self.curvature * (positive_part(gram) + self.ridge * np.eye(gram.shape[-1])), first
+
+    def standard_errors(self, server: Server, noise: KnownNoise) -> Array | None:
+        penalty = noise.penalty
+        if not (penalty.smooth and penalty.curvature == penalty.strong):
+            return None
+        curve, _ = self.quadratic(server.m, server.w.shape[-1])
+        columns = curve.shape[-1]
+        inverse = np.linalg.inv(curve + penalty.strong * np.eye(columns))
+        w = server.w.reshape(*server.w.shape[:-1], self.outputs, columns)
+        of_first = (noise.deviation * noise.row_bound) ** 2
+        of_gram = (self.curvature * noise.deviation * noise.row_bound**2 / self.kappa) ** 2 / 2
+        lengths = np.square(w).sum(axis=-1, keepdims=True)
+        squares = np.square(inverse).sum(axis=-1)[..., None, :]  # of the rows of A⁻¹
+        variance = (of_first + of_gram * lengths) * squares + of_gram * np.square(w @ inverse)
+        return np.sqrt(variance).reshape(server.w.shape)
 
     def model(self, server: Server) -> Array:
         return server.w

@@ -32,7 +32,7 @@ import numpy as np
 from sottovoce.algorithms.moments import Moments, moments_width, positive_part
 from sottovoce.core import moments
 from sottovoce.core.check import Fraction, InvalidInput, Positive, WholeOrZero
-from sottovoce.core.contract import Array, Arrays, Asks, Hub, Nothing, Part, Penalty, Site
+from sottovoce.core.contract import Array, Arrays, Asks, Hub, KnownNoise, Nothing, Part, Penalty, Site
 from sottovoce.core.shapes import DIM, widths
 
 
@@ -125,6 +125,9 @@ class MomentsThenGradients(Moments):
         """P times each block of a vector."""
         blocks = vector.reshape(*vector.shape[:-1], self.outputs, P.shape[-1])
         return (blocks @ P).reshape(vector.shape)
+
+    def standard_errors(self, server: Server, noise: KnownNoise) -> Array | None:  # type: ignore[override]
+        return None  # P is noisy, and so is what every later step does with it
 
     def model(self, server: Server) -> Array:  # type: ignore[override]
         return np.where(server.averaged > 0, server.mean, server.w)

@@ -78,7 +78,7 @@ def one_run(
     begun, loss = time.perf_counter(), task.objective.loss
     planted = plant(federation, loss, canaries, relation_of(privacy) == "add-remove", seed)
     result = run_task(
-        task,
+        replace(task, evaluate=None),  # a canary that is held out would not be trained on
         planted.federation,
         seed=seed,
         measure_training=False,

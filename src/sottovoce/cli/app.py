@@ -73,7 +73,7 @@ def _written_out(settings: "Tables", run: "Experiment") -> "Tables":
     from sottovoce.experiment.tables import describe_task
 
     run = run.chosen()
-    told = describe_task(run.task.settled(run.data().federation))
+    told = describe_task(run.task.settled(run.task.objective.on(run.data().federation)))
     clip = {"clip": told["privacy"]["clip"]} if "clip" in told["privacy"] else {}
     return {name: told[name] for name in ("objective", "algorithm", "choice") if name in told} | {
         "privacy": settings["privacy"] | clip,  # noise is secure unless the file says otherwise

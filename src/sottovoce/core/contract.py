@@ -199,6 +199,31 @@ class Hub:
 
 
 @dataclass(frozen=True)
+class KnownNoise:
+    """What is public about the noise in a run in which everyone answered in every round.
+
+    Parameters
+    ----------
+    deviation
+        Of each coordinate of the mean over clients of one answer.
+    row_bound
+        "moments": the length to which rows were cut; the answer was about rows divided by it.
+    curvature
+        A bound on the curvature of the data term.
+    penalty
+        Of the objective.
+    rounds
+        How many were done.
+    """
+
+    deviation: float
+    row_bound: float
+    curvature: float
+    penalty: Penalty
+    rounds: int
+
+
+@dataclass(frozen=True)
 class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     """A published method, or a baseline of one. To add one: this file's six methods, a line in `algorithms/`.
 
@@ -286,6 +311,13 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     @abstractmethod
     def model(self, server: ServerState) -> Array:
         """The model as it stands: (runs?, 1, dim)."""
+
+    def standard_errors(self, server: ServerState, noise: KnownNoise) -> Array | None:
+        """Deviation of each parameter of the model that noise causes, (runs?, 1, dim); None: not known.
+
+        It is about the distance to what the same rounds would give without noise, and post-processing.
+        """
+        return None
 
     def stop(self, server: ServerState) -> str:
         """Why to stop after this round, or "" to go on. With several runs: only when all of them should stop.

@@ -98,6 +98,7 @@ class Outcome:
     history: History
     rounds: int
     stopped: str  # "" when all rounds were done, else why not
+    server: object = None  # the server's last state
 
 
 def train(
@@ -154,7 +155,7 @@ def train(
             _record(now, runs, answered, transport.measure(algorithm.model(now.server)))
         now = replace(now, clients=transport.snapshot(), recorded=len(now.history))
         after_round(now)
-    return Outcome(algorithm.model(now.server), now.history, now.k, stopped)
+    return Outcome(algorithm.model(now.server), now.history, now.k, stopped, now.server)
 
 
 def _record(now: Checkpoint, runs: int, answered: Booleans, measured: dict[str, AnyArray]) -> None:

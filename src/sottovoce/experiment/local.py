@@ -15,6 +15,7 @@ from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, Outcome, State
+from sottovoce.experiment.errors import standard_errors
 from sottovoce.experiment.evaluation import PrivateEvaluation, evaluations_of
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.task import Task
@@ -249,7 +250,11 @@ class LocalClients:
         terms = task.claim_terms(self.federation.sizes, self.federation.row_bound, outcome.rounds)
         guarantee = state_guarantee(task.privacy, task.algorithm.name, outcome.rounds, known, terms, **facts)
         parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
-        return RESULTS[self.layout](*parts, self.metrics(model), **self.federation.model_parts())
+        result = RESULTS[self.layout](*parts, self.metrics(model), **self.federation.model_parts())
+        if task.privacy.budget is None or self.layout == "columns":
+            return result
+        where = self.federation.sizes, self.door.events, outcome.server, outcome.rounds, self.federation.row_bound
+        return replace(result, standard_errors=standard_errors(task, *where))
 
     def metrics(self, model: np.ndarray) -> dict[str, list[Any]]:
         """How good the finished model is on the public test rows, one entry for each run."""

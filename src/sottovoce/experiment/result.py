@@ -63,6 +63,7 @@ class Result:
     charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
     metrics: Columns = field(default_factory=Columns)  # on test rows: one entry per run
     evaluations: "tuple[PrivateEvaluation, ...]" = ()  # on held-out records: one per run, where that was asked for
+    standard_errors: np.ndarray | None = field(default=None, kw_only=True)  # of the model: see `interval`
     layout: ClassVar[Layout] = "rows"
 
     @property
@@ -94,6 +95,23 @@ class Result:
         """How tables are encoded before the model sees them; None if it was trained without a schema."""
         table = self.config.get("schema")
         return None if table is None else Schema.from_tables(table, "config, [schema]")
+
+    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """For each parameter a range that holds, at this rate, what the same rounds would have given without noise.
+
+        For moments and noisy gradient descent, whose noise has a known law. The range is about noise alone. It does
+        not cover the optimum (early stopping, clipping and the ridge are biased towards zero), nor what other records
+        would have given. For noisy gradient descent it is an upper bound, and so holds more often than stated.
+        """
+        from scipy.stats import norm
+
+        check.between("interval", 0, 1, level=level)
+        errors = self.standard_errors
+        rule = "standard errors are known for moments and noisy-gd, proven Gaussian noise and everyone in every round"
+        check.require(errors is not None, "interval", rule)
+        assert errors is not None
+        reach = float(norm.ppf((1 + level) / 2)) * errors
+        return self.model - reach, self.model + reach
 
     def scores(self, X: object) -> np.ndarray:
         """Margins of new rows: (runs?, rows), or with one column per class for softmax."""
@@ -148,14 +166,14 @@ class Result:
         return chances
 
     @property
-    def threshold(self) -> float:
-        """The probability of the second of two classes from which on it is predicted."""
-        return float(self.config.get("evaluate", {}).get("threshold", 0.5))
-
-    @property
     def calibration(self) -> float:
         """The factor for logits with which probabilities are calibrated."""
         return float(self.config.get("choice", {}).get("calibration", 1.0))
+
+    @property
+    def threshold(self) -> float:
+        """From which probability on the second of two classes is predicted: what the model was evaluated with."""
+        return float(self.config.get("evaluate", {}).get("threshold", 0.5))
 
     def effects(self) -> "dict[str, list[Effect]]":
         """By how much a score changes for each column and level, before a row is divided by its length.

@@ -135,7 +135,7 @@ class Experiment:
         federation = self.data().federation
         with toml.placed_at(f"{self.file}, [algorithm]"):
             check.require(federation.layout == "rows", "rules", "are for rows; columns are split here", hint="Name one")
-            task = self.task.settled(federation)
+            task = self.task.settled(self.task.objective.on(federation))
         # As it is read from a saved run, so that noise is bound to the same: a 0 may stand for 0.0.
         table = {"name": task.algorithm.name, **toml.plain_fields(task.algorithm)}
         algorithm = toml.named(ALGORITHMS, "algorithm", table, self.file)

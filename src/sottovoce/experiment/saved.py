@@ -85,6 +85,7 @@ def load_parts(path: Path) -> Json:
     check.require(fits, str(path / store.MODEL), "must hold float64 numbers, (dim,) or (runs, dim)", weights.shape)
     return {
         "model": weights,
+        "standard_errors": arrays.get("standard_errors"),
         "history": _read_history(path / store.HISTORY),
         "guarantee": guarantee,
         "rounds": rounds,

@@ -94,7 +94,7 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
     contents = {
         CONFIG: to_toml(result.config).encode(),
         HISTORY: _parquet(result.history, private_columns(result)),
-        MODEL: whole_files.npz_bytes({"model": result.model}),
+        MODEL: whole_files.npz_bytes({"model": result.model} | _errors(result)),
         GUARANTEE: whole_files.json_bytes(result.guarantee.to_dict()),
         GUARANTEE_TEXT: f"{result.guarantee.text}\n".encode(),
         SUMMARY: whole_files.json_bytes(summary(result)),
@@ -111,6 +111,10 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
     seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
     contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal})
     return contents | {MANIFEST: whole_files.json_bytes(manifest_of(contents))}
+
+
+def _errors(result: "Result") -> dict[str, np.ndarray]:
+    return {} if result.standard_errors is None else {"standard_errors": result.standard_errors}
 
 
 def summary(result: "Result") -> Json:

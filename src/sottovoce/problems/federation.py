@@ -162,8 +162,8 @@ class Federation(FederatedData):
         row_bound: float | None = None,
     ) -> "Federation":
         """Sort rows by owner. `groups` says who owns each row; `owners` fixes the clients and their order."""
-        rows = dense("Federation", X)
-        table, y = check.finite_array("Federation", "X", rows, ndim=2), check.any_array("Federation", "y", y)
+        table = check.finite_array("Federation", "X", dense("Federation", X), ndim=2)
+        y = check.any_array("Federation", "y", y)
         column = next(iter(getattr(groups, "columns", ["owner"])))
         groups = check.any_array("Federation", "groups", groups)
         hint = f"Give frame[{column!r}]" if groups.ndim == 2 else ""

@@ -7,7 +7,7 @@ import numpy as np
 
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import Repetitions, interval
-from sottovoce.report.numbers import MEASURES, Measure
+from sottovoce.report.numbers import LARGER, MEASURES, Measure
 from sottovoce.report.style import Style, styles
 
 _MOST_POINTS = 300  # of one line
@@ -64,9 +64,16 @@ def progress_charts(groups: Sequence[Repetitions]) -> list[Chart]:
                     [_mean_line(group, measure.column, look) for group, look in shown],
                     percent=measure.percent,
                     private=any(measure.column in private_columns(group.first) for group in groups),
+                    levels=_larger_class(groups) if measure is MEASURES[0] else [],
                 )
             )
     return charts
+
+
+def _larger_class(groups: Sequence[Repetitions]) -> list[dict[str, float | str]]:
+    """What predicting the larger class always would reach, where that is the same for all."""
+    shares = {float(share) for group in groups if group.has(LARGER.column) for share in group.last(LARGER.column)}
+    return [{"y": share, "name": LARGER.words} for share in shares if len(shares) == 1]
 
 
 def spending_chart(groups: Sequence[Repetitions]) -> Chart | None:

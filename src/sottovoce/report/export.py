@@ -4,6 +4,8 @@ import json
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 from sottovoce.core import check
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.whole_files import finite
@@ -30,12 +32,11 @@ def plain_model(result: Result) -> dict[str, Any]:
         "columns": {name: column.to_table() for name, column in schema.columns.items()},
         "missing_values": list(schema.missing_values),
         "parts": [{"columns": list(part.columns), "bias": part.bias} for part in parts],
-        "weights": result.model.reshape(loss.outputs, -1).tolist(),
+        "weights": (result.calibration * result.model).reshape(loss.outputs, -1).tolist(),
+        "cut": float(np.log(result.threshold / (1 - result.threshold))),
         "classes": list(label.classes),
         "range": None if label.range is None else list(label.range),
         "probabilities": has_probabilities(loss),
-        "calibration": result.calibration,
-        "threshold": result.threshold,
     }
 
 

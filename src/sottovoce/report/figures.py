@@ -14,7 +14,7 @@ from sottovoce.experiment.repetitions import Interval, Repetitions, interval, pa
 from sottovoce.experiment.result import Result
 from sottovoce.report import style
 from sottovoce.report.charts import styles_of
-from sottovoce.report.numbers import MEASURES
+from sottovoce.report.numbers import LARGER, MEASURES
 from sottovoce.report.style import REFERENCE, Style, styles
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def of_run(result: Result) -> dict[str, bytes]:
     """The figure of a run folder under its file name, for `store.save`; nothing where there is nothing to draw."""
     if not _LABELS.keys() & result.history.columns.keys():
         return {}
-    return {store.FIGURE: convergence({result.config["algorithm"]["name"]: result.history})}
+    known = result.metrics.get(LARGER.column)
+    levels = {"test_accuracy": known[0]} if known else {}
+    return {store.FIGURE: convergence({result.config["algorithm"]["name"]: result.history}, levels, LARGER.words)}
 
 
 def _mean_and_band(axes: "Axes", history: History, column: str, name: str, look: Style) -> None:

@@ -54,7 +54,7 @@
       xaxis: { ...axis, title: { text: text(chart.x), standoff: 8 }, rangemode: "tozero" },
       yaxis: {
         ...axis, title: { text: text(chart.y), standoff: 8 }, tickformat: chart.percent ? ".1~%" : undefined,
-        rangemode: chart.zero || levels.length ? "tozero" : "normal",
+        rangemode: chart.zero || (levels.length && !chart.percent) ? "tozero" : "normal",
       },
       legend: { orientation: "h", yanchor: "bottom", y: 1.02, x: 0, xanchor: "left" },
       showlegend: chart.lines.length > 1,

@@ -145,14 +145,11 @@ def scores(rows: Rows) -> np.ndarray:
 def predict(rows: Rows) -> dict[str, list[Any]]:
     """The label of each row and, where the loss has them, the probabilities of the classes."""
     found, classes = scores(rows), MODEL["classes"]
-    if classes and MODEL["probabilities"]:
-        found = MODEL["calibration"] * found  # for the noise in the weights
     if not classes:
         low, high = MODEL["range"]
         return {"prediction": (low + (found[:, 0] + 1.0) * ((high - low) / 2.0)).tolist()}
     if found.shape[1] == 1:
-        limit = math.log(MODEL["threshold"] / (1 - MODEL["threshold"]))
-        place = (found[:, 0] > 0 if limit == 0 else found[:, 0] >= limit).astype(int)
+        place = (found[:, 0] >= MODEL["cut"]).astype(int)
         sure = 1.0 / (1.0 + np.exp(-np.abs(found[:, 0])))
         second = np.where(found[:, 0] >= 0, sure, np.exp(-np.abs(found[:, 0])) * sure)
         first = np.where(found[:, 0] >= 0, np.exp(-np.abs(found[:, 0])) * sure, sure)

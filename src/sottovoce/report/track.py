@@ -99,6 +99,10 @@ def numbers(result: Result) -> Iterator[tuple[str, float, int]]:
         for column, numbers_of_rounds in columns.items():
             pairs = zip(numbers_of_rounds.tolist(), rounds, strict=True)
             yield from ((column, value, int(step)) for value, step in pairs if np.isfinite(value))
+    ends = {name: float(np.mean(values)) for name, values in result.metrics.items() if name != "test_confusion"}
+    for evaluation in result.evaluations[:1]:
+        ends |= {f"private_{name}": float(each.value) for name, each in evaluation.estimates.items()}
+    yield from ((name, value, int(rounds[-1])) for name, value in ends.items() if np.isfinite(value))
 
 
 def _tags(result: Result) -> dict[str, str]:

@@ -81,6 +81,12 @@ class PublicNumbers:
         How many of all records are of the second class, as everybody knows it; never read off the data.
     constant
         The entry of the constant column in a typical row, which is the last column.
+
+    Examples
+    --------
+    >>> from sottovoce.rules import PublicNumbers
+    >>> round(PublicNumbers(records=40_000, clients=100, columns=120, epsilon=1.0, delta=1e-5).noise, 6)
+    0.000933
     """
 
     records: int

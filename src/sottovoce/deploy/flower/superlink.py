@@ -13,7 +13,7 @@ import gc
 import ipaddress
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext, suppress
 from itertools import count
 from typing import Any
@@ -37,7 +37,7 @@ CONNECTIONS = 1000  # beyond it requests get a 503; a service may usually have 1
 
 Receive = Callable[[], Awaitable[Json]]
 Send = Callable[[Json], Awaitable[None]]
-Application = Callable[[Json, Receive, Send], Awaitable[None]]
+Application = Callable[[Json, Receive, Send], Coroutine[None, None, None]]
 
 
 def fleet_only(app: Application, port: int) -> Application:

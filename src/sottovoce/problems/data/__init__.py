@@ -52,7 +52,7 @@ def load(name: str, **options: Any) -> Dataset:
     >>> from sottovoce.problems import data
     >>> heart = data.load("heart")
     >>> heart.X.shape, sorted(set(heart.groups.tolist()))
-    ((740, 66), ['cleveland', 'hungarian', 'switzerland', 'va'])
+    ((740, 60), ['cleveland', 'hungarian', 'switzerland', 'va'])
     """
     loader = LOADERS[check.one_of("data", "data set", name, LOADERS)]
     check.options(name, options, list(inspect.signature(loader).parameters))

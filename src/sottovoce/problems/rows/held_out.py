@@ -85,8 +85,10 @@ def number_of_classes(loss: Loss) -> int:
 
 def longest(loss: Loss, w: Floats, row_bound: float | None) -> float:
     """What no score by the model w is larger than in size; infinite where nothing is known."""
-    linear = not hasattr(loss, "output_loss")
-    return float(np.linalg.norm(w)) * row_bound * (1 + 1e-9) if linear and row_bound is not None else np.inf
+    if row_bound is None or hasattr(loss, "output_loss"):
+        return np.inf
+    apart = np.sqrt(2.0) if loss.outputs == 2 else 1.0  # of two margins it is their difference that counts
+    return float(apart * np.linalg.norm(w)) * row_bound * (1 + 1e-9)
 
 
 def sorted_into(evaluation: Evaluation, loss: Loss, scores: Floats, most: float) -> tuple[Integers, Integers]:
