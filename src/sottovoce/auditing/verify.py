@@ -233,12 +233,16 @@ def _model(result: Result) -> str:
 def _width(config: Json) -> int | None:
     """The number of coordinates of a model; None where the config does not say."""
     data, clients = config.get("data", {}), config.get("clients", {})
+    given = "schema" in config or bool(
+        clients
+    )  # rows that a schema encoded, or nodes have, have the intercept's column
+    ones = 0 if given else int(config["objective"].get("fit_intercept", False))  # others get one in training
     if "split" in data:
-        return sum(data["split"])
+        return sum(data["split"]) + ones
     columns = clients.get("columns", data.get("columns") if data.get("source") == "arrays" else None)
     if columns is None or config["objective"]["loss"] == "module":
         return None
-    return columns * run_file.build_objective(config["objective"], store.CONFIG).loss.outputs
+    return (columns + ones) * run_file.build_objective(config["objective"], store.CONFIG).loss.outputs
 
 
 # ---------------------------------------------------------------------------------------------- what is somebody's word
