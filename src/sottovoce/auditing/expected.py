@@ -18,6 +18,8 @@ from sottovoce.core.contract import Asks, Part
 from sottovoce.privacy.modes import ProvenColumns
 from sottovoce.problems.objective import Objective
 
+LEAST = 1e-200  # a grid is made for no smaller change
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -120,6 +122,7 @@ class World:
 
     def in_steps(self, answer: Answer, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How far one record moves an answer of which only the difference is bounded, and the length of GRID steps."""
+        moved = np.maximum(moved, LEAST) if self.privacy.on_grid else moved
         steps = self.promises[self.number_of(answer)].steps
         if not steps and self.privacy.on_grid:  # Laplace noise: the norm is that of sums
             steps = promise.GRID + 2 * answer.given.shape[-1]
