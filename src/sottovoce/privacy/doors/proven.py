@@ -126,12 +126,9 @@ class ProvenDoor(Door):
         return self.on_grid(integers, change / discrete_noise.GRID_STEPS, scale, purpose, question)
 
     def grid_scale(self, part: Part, sensitivity: float) -> float:
-        """The scale of discrete noise in grid steps, for integers that one unit moves by `sensitivity`."""
+        """The scale of discrete noise in grid steps: the event's own, or that of its multiplier."""
         event = self.event_of(part)
-        if not isinstance(event, GridEvent):
-            return event.noise_multiplier * sensitivity
-        assert sensitivity <= event.sensitivity  # what was planned for, and what is charged
-        return event.scale
+        return event.scale if isinstance(event, GridEvent) else event.noise_multiplier * sensitivity
 
     def longest(self, local: np.ndarray) -> np.ndarray | float:
         return np.inf if self.row_bound is None else self.row_bound
