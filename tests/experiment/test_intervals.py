@@ -71,6 +71,21 @@ def test_several_classes_are_covered(classes: int, records: int, deviation: floa
     assert covered(intervals.balanced_accuracy(noisy, deviation), balanced) >= COVERED
 
 
+@pytest.mark.parametrize("classes", [3, 6, 10])
+@pytest.mark.parametrize("recall", [1.0, 0.97, 0.0])
+@pytest.mark.parametrize("deviation", [1.0, 8.0, 40.0])
+def test_balanced_accuracy_is_covered_where_recalls_are_cut(classes: int, recall: float, deviation: float) -> None:
+    """At recalls of 0 and 1 estimates lean to one side; the last class is too small to be told from an empty one."""
+    rng = np.random.default_rng([classes, round(100 * recall), round(deviation)])
+    sizes = np.where(np.arange(classes) < classes - 1, 100, 4)
+    exact = np.zeros((classes, classes))
+    right = np.rint(recall * sizes)
+    exact[np.arange(classes), np.arange(classes)] = right
+    exact[np.arange(classes), (np.arange(classes) + 1) % classes] = sizes - right
+    noisy = exact + rng.normal(0, deviation, (TRIALS, classes, classes))
+    assert covered(intervals.balanced_accuracy(noisy, deviation), float(np.mean(right / sizes))) >= COVERED
+
+
 def test_intervals_are_no_wider_than_they_must_be() -> None:
     """Two deviations of a sum of four counts, of which the mean is known."""
     estimate = intervals.accuracy(np.array([[400.0, 100.0], [50.0, 450.0]]), 10.0, 1000)

@@ -9,8 +9,9 @@ B is; so {r : |A − r B| <= z · deviation of A − r B} covers it in 95 % of c
 The AUC is x'My / (x'1 1'y), x and y the counts of the two classes by score. Again x'(M − θ)y has mean 0 at the true θ,
 and its variance is at most what σ²(|(M − θ)y|² + |(M − θ)'x|²) has as its mean. Two records in one bin could stand
 either way: the interval goes from all such pairs wrong to all right. The balanced accuracy of two classes is such an
-AUC; of more it is a mean of recalls, whose intervals are put together by the distances of their ends (Zou and Donner
-2008).
+AUC. Of K > 2 classes it is a mean of K recalls, and lies between the means of the ends of their intervals where all of
+these hold at once (Bonferroni). Their middles would not do: a recall near 0 or 1 is cut to what it can be, so its
+estimate leans to one side, and the mean of several leans as far with less noise.
 
 Arrays may have leading axes: many sets of counts at once.
 """
@@ -107,18 +108,10 @@ def balanced_accuracy(table: Floats, deviation: float) -> Estimate:
     if classes == 2:  # the AUC of a score that has two values
         pairs = np.array([[0.5, 0.0], [1.0, 0.5]])
         return within(_area(table[..., 1, :], table[..., 0, :], pairs, deviation), 0.0, 1.0)
-    variances = deviation**2, classes * deviation**2, deviation**2
-    recalls = [_ratio(table[..., k, k], table[..., k, :].sum(axis=-1), *variances, quantile()) for k in range(classes)]
-    known = np.isfinite([each.low for each in recalls])
-    value, low, high = (np.stack([within(each, 0.0, 1.0)[end] for each in recalls]) for end in range(3))
-    mean = value.mean(axis=0)
-    # Of a class that cannot be told from an empty one nothing is known: it takes its whole range.
-    below, above = (
-        np.sqrt(np.square(np.where(known, value - end, 0.0)).sum(axis=0))
-        + np.where(known, 0.0, np.abs(value - end)).sum(axis=0)
-        for end in (low, high)
-    )
-    return within(Estimate(mean, mean - below / classes, mean + above / classes), 0.0, 1.0)
+    variances, z = (deviation**2, classes * deviation**2, deviation**2), quantile(classes)
+    recalls = [_ratio(table[..., k, k], table[..., k, :].sum(axis=-1), *variances, z) for k in range(classes)]
+    # All recalls lie within their intervals at once, so their mean lies within the means of the ends.
+    return Estimate(*np.mean([within(each, 0.0, 1.0) for each in recalls], axis=0))
 
 
 def auc(x: Floats, y: Floats, deviation: float) -> Estimate:
