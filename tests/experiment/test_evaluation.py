@@ -17,6 +17,8 @@ from sottovoce.core.histogram import Evaluation, sensitivity
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import local_clients
+from sottovoce.ledger.budget import LedgerError
+from sottovoce.ledger.split_key import KEY
 from sottovoce.privacy import accounting
 from sottovoce.privacy.discrete_noise import GRID_STEPS
 from sottovoce.problems.rows.held_out import HeldOut
@@ -247,6 +249,59 @@ def test_a_resumed_run_ends_with_the_same_estimate() -> None:
     kept: list[Any] = []
     whole = trained(after_round=kept.append)
     again = trained(resume=kept[1])
+    assert whole.evaluation is not None
+    assert again.evaluation is not None
+    assert np.array_equal(whole.evaluation.counts, again.evaluation.counts)
+
+
+def held_by(folder: Path, streams: Streams) -> np.ndarray:
+    task = Task(NoisyGD(), GOAL, PRIVACY, rounds=4, engine="numpy", evaluate=Evaluation())
+    place = local_clients(task, rows(), streams, ledgers=folder)
+    place.close()
+    return place.door.held.X
+
+
+def test_all_runs_on_one_folder_of_ledgers_hold_out_the_same_records(tmp_path: Path) -> None:
+    first = held_by(tmp_path / "ledgers", Streams(0))
+    for streams in (Streams(1), Streams.unpredictable()):
+        assert np.array_equal(held_by(tmp_path / "ledgers", streams), first)
+    assert not np.array_equal(held_by(tmp_path / "others", Streams(0)), first)
+    assert (tmp_path / "ledgers" / KEY).stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in (tmp_path / "ledgers").iterdir() if file.name.startswith(".")] == []
+
+
+def test_a_run_does_not_go_on_with_other_held_out_records(tmp_path: Path) -> None:
+    kept: list[Any] = []
+
+    def killed(checkpoint: Any) -> None:
+        kept.append(checkpoint)
+        if checkpoint.k == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(ledgers=tmp_path, seed=None, after_round=killed)
+    again = trained(ledgers=tmp_path, seed=None, resume=kept[-1])
+    assert again.rounds == 4
+    assert again.evaluation is not None
+    key = (tmp_path / KEY).read_bytes()
+    (tmp_path / KEY).unlink()
+    with pytest.raises(LedgerError, match=r"held-out\.key: is gone, and records were held out by it\. Put it back"):
+        trained(ledgers=tmp_path, seed=None, resume=kept[1])
+    (tmp_path / KEY).write_bytes(key[::-1])
+    with pytest.raises(LedgerError, match="is not the key by which records were held out before"):
+        trained(ledgers=tmp_path)
+    (tmp_path / KEY).write_bytes(key[:-1])
+    with pytest.raises(LedgerError, match="must hold 32 bytes"):
+        trained(ledgers=tmp_path)
+
+
+def test_a_checkpoint_of_another_seed_is_refused_and_one_without_a_seed_keeps_the_split() -> None:
+    kept: list[Any] = []
+    trained(after_round=kept.append)
+    with pytest.raises(InvalidInput, match="belongs to another task, engine, rows or held-out records"):
+        trained(resume=replace(kept[1], seed=None), seed=1)
+    whole = trained(privacy=sv.NoPrivacy(), seed=None, after_round=kept.append)
+    again = trained(privacy=sv.NoPrivacy(), seed=None, resume=kept[-2])
     assert whole.evaluation is not None
     assert again.evaluation is not None
     assert np.array_equal(whole.evaluation.counts, again.evaluation.counts)

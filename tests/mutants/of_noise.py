@@ -229,9 +229,9 @@ MUTANTS = (
     Mutant(
         "held-out-by-content",
         "Which records are held out depends on what they contain, so a replaced record changes who else is.",
-        _SIMULATE,
-        "for key, size in zip(keys, federation.sizes, strict=True)]",
-        "for key, size in zip([key + federation.X.tobytes() for key in keys], federation.sizes, strict=True)]",
+        "experiment/held_out.py",
+        "for key, size in zip(split.keys, federation.sizes, strict=True)]",
+        "for key, size in zip([key + federation.X.tobytes() for key in split.keys], federation.sizes, strict=True)]",
         near("experiment/test_evaluation", "one_record_moves"),
         ("noisy-gd", "--path", "held-out"),
     ),

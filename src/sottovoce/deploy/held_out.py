@@ -17,6 +17,7 @@ from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.label_holder import Values
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.wire import Ask
+from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.whole_files import replace_file
 from sottovoce.ledger.budget import LedgerError
@@ -47,7 +48,7 @@ def secret_of(home: Path) -> bytes:
 
 def split_by(assignment: Assignment, home: Path) -> dict[str, Any]:
     """What `LocalClients.of` must know to hold out records; nothing where none are."""
-    return {} if assignment.task.evaluate is None else {"secret": secret_of(home)}
+    return {} if assignment.task.evaluate is None else {"split": Split((secret_of(home),))}
 
 
 def hold(ask: Ask, assignment: Assignment) -> None:

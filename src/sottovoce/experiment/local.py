@@ -15,8 +15,10 @@ from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, Outcome, State
+from sottovoce.experiment import held_out
 from sottovoce.experiment.errors import standard_errors
 from sottovoce.experiment.evaluation import PrivateEvaluation, evaluations_of
+from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.charges import Charges
@@ -31,7 +33,6 @@ from sottovoce.privacy.noise_key import rows_digests, stable_text
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.metrics import metrics
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.rows.held_out import HeldOut
 
 Ledgers = MemoryLedger | OwnerLedgers
 RESULTS: dict[Layout, type[Result]] = {"rows": Result, "columns": VerticalResult}
@@ -59,6 +60,8 @@ class LocalClients:
         Whether numbers are read off the private rows: a simulation may look.
     labels
         What the server may ask of the labels, where columns are split.
+    split
+        What decides which records are held out; None where none are.
     """
 
     task: Task
@@ -70,6 +73,7 @@ class LocalClients:
     test: Any = None
     measure_training: bool = True
     labels: LabelOracle | None = None
+    split: Split | None = None
 
     layout: ClassVar[Layout] = "rows"
     _zeros: Sealed | None = None  # those that the last round had
@@ -93,15 +97,14 @@ class LocalClients:
     ) -> "LocalClients":
         """Clients behind their door.
 
-        `clients`: their numbers, if not 0, 1, ...; `noise`: if not drawn like coins; `secret`, among `more`: what
-        decides which records are held out, if not the seed of a simulation.
+        `clients`: their numbers, if not 0, 1, ...; `noise`: if not drawn like coins; `split`, among `more`: what
+        decides which records are held out, if not the seed.
         """
         who = np.arange(federation.n) if clients is None else clients
         whole, held = federation, None
         if task.evaluate is not None:
-            secret: bytes | None = more.pop("secret", None)
-            keys = [f"seed {streams.seed}, client {client}".encode() for client in who.tolist()]
-            federation, held = _held_out(task, whole, keys if secret is None else [secret])
+            split = more.setdefault("split", Split.simulated(None, streams, who.tolist()))
+            federation, held = held_out.set_aside(task, whole, split)
         y, bound = task.objective.loss.check_labels(federation.y), federation.row_bound
         exact = task.objective.oracle(federation.X, y, federation.offsets, task.engine)
         digests = rows_digests(exact.X, exact.y, exact.offsets)
@@ -114,14 +117,19 @@ class LocalClients:
 
     @classmethod
     def simulated(
-        cls, task: Task, federation: Any, ledger: Ledgers | None, streams: Streams, test: Any, ledgers: Path | None
-    ) -> "LocalClients":
-        """All clients of a federation. `ledgers`: the folder of its ledgers, if there is one."""
+        cls, task: Task, federation: Any, ledger: Ledgers | None, streams: Streams, test: Any, ledgers: Path | None,
+        kept_split: str = "",
+    ) -> "LocalClients":  # fmt: skip
+        """All clients of a federation. `ledgers`: the folder of its ledgers, if there is one; `kept_split`: what a
+        checkpoint kept of which records are held out."""
         task.objective.loss.check_both_classes(task.objective.loss.check_labels(federation.y))
         _warn_about_delta(task.privacy, federation)
         spent = {} if ledger is None or ledgers is not None else ledger.spent_here(0)
         events = task.plan(federation.sizes, max(federation.widths), spent, federation.row_bound)
-        return cls.of(task, federation, ledger, streams, events, test=cls.test_set(task, federation, test))
+        more: dict[str, Any] = {"test": cls.test_set(task, federation, test)}
+        if task.evaluate is not None:
+            more["split"] = Split.simulated(ledger, streams, range(federation.n), kept_split)
+        return cls.of(task, federation, ledger, streams, events, **more)
 
     @staticmethod
     def labels_of(federation: Any, objective: Objective) -> LabelOracle | None:
@@ -284,10 +292,11 @@ class LocalClients:
 
     @cached_property
     def digest(self) -> str:
-        """Changes with anything that answers depend on: the task, the noise, the engine and the rows."""
+        """Changes with anything that answers depend on: task, noise, engine, rows, and which of them are held out."""
         task, bound = replace(self.task, engine="auto"), self.federation.row_bound
         parts = (task, getattr(self.door, "events", ()), getattr(self.exact, "engine", ""), bound)
-        return hashlib.sha256(stable_text(parts).encode() + self.door.key.rows.tobytes()).hexdigest()
+        split = "" if self.split is None else self.split.digest
+        return hashlib.sha256(stable_text(parts).encode() + self.door.key.rows.tobytes() + split.encode()).hexdigest()
 
     @property
     def delta(self) -> float | None:
@@ -303,6 +312,8 @@ class LocalClients:
     def snapshot(self) -> dict[str, np.ndarray]:
         states = {f"client.{name}": array for name, array in codec.to_arrays(self._states).items()}
         states["task"] = np.asarray(self.digest)
+        if self.split is not None and self.split.drawn:
+            states["split"] = np.asarray(self.split.drawn)
         if self.ledger is not None:
             states |= {f"ledger.{name}": array for name, array in self.ledger.state().items()}
         return states
@@ -310,7 +321,7 @@ class LocalClients:
     def restore(self, algorithm: Algorithm, arrays: dict[str, np.ndarray]) -> None:
         """Take up a snapshot of this same task; `algorithm` says what a client's state looks like."""
         same = str(arrays.get("task", self.digest)) == self.digest
-        rule = "a checkpoint belongs to another task, engine or rows: answers after it would be given twice"
+        rule = "a checkpoint belongs to another task, engine, rows or held-out records: answers would be given twice"
         check.require(same, "train", rule, hint="Go on with what it began with, or start anew")
         self.start(algorithm)
         self._states = codec.from_arrays(type(self._states), codec.under("client.", arrays), like=self._states)
@@ -365,18 +376,6 @@ class LocalClients:
 
     def _shape(self, clients: int) -> tuple[int, ...]:
         return (clients,) if self.streams.runs is None else (self.streams.runs, clients)
-
-
-def _held_out(task: Task, federation: Federation, keys: list[bytes]) -> tuple[Federation, HeldOut]:
-    """The records to train on, and those that are held out."""
-    assert task.evaluate is not None
-    chosen = [task.evaluate.positions(key, int(size)) for key, size in zip(keys, federation.sizes, strict=True)]
-    held, loss = np.concatenate(chosen), task.objective.loss
-    offsets = np.concatenate([[0], np.cumsum([len(one) - np.count_nonzero(one) for one in chosen])]).astype(np.int64)
-    kept = replace(federation, X=federation.X[~held], y=federation.y[~held], offsets=offsets)
-    y = loss.check_labels(federation.y[held])
-    of_rows = federation.X[held], y, federation.offsets - offsets, loss
-    return kept, HeldOut(*of_rows, task.evaluate, federation.row_bound, task.calibration)
 
 
 def _warn_about_delta(privacy: PrivacyMode, federation: Federation) -> None:

@@ -71,8 +71,9 @@ class LocalParties(LocalClients):
 
     @classmethod
     def simulated(
-        cls, task: Task, federation: Any, ledger: Ledgers | None, streams: Streams, test: Any, ledgers: Path | None
-    ) -> "LocalParties":
+        cls, task: Task, federation: Any, ledger: Ledgers | None, streams: Streams, test: Any, ledgers: Path | None,
+        kept_split: str = "",
+    ) -> "LocalParties":  # fmt: skip
         loss = task.objective.loss
         y = loss.check_labels(federation.y)
         loss.check_both_classes(y)

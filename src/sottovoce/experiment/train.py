@@ -37,6 +37,7 @@ def local_clients(
     test: Any = None,
     ledgers: Path | Ledgers | None = None,
     run: str = "",
+    kept_split: str = "",
 ) -> LocalClients:
     """All clients of a federation in this process: parts checked, ledgers opened, noise calibrated."""
     check.of_kind("train", "federation", federation, Federation | VerticalFederation,
@@ -49,7 +50,7 @@ def local_clients(
     folder = ledgers if isinstance(ledgers, Path) else None
     ledger = _open_ledgers(task.privacy, federation, streams, ledgers, run)
     try:
-        return CLIENTS[federation.layout].simulated(task, data, ledger, streams, test, folder)
+        return CLIENTS[federation.layout].simulated(task, data, ledger, streams, test, folder, kept_split)
     except Exception:
         if ledger is not None:
             ledger.close()
@@ -139,7 +140,8 @@ def train(
     evaluate
         Whether, and how, the finished model is measured on records that their owners held out: each owner answers one
         question more, with noisy counts, out of the same budget. True: as `Evaluation()` says, with 5 % of the budget
-        and 20 % of the records. The estimate is `Result.evaluation`.
+        and 20 % of the records. The estimate is `Result.evaluation`. Which records these are follows from the seed; or,
+        with a folder of ledgers, from a key in it, so that they are the same in all runs on that folder.
     resume
         Go on from this checkpoint of the same run.
     after_round
@@ -189,9 +191,10 @@ def run_task(
         check.of_kind("train", "resume", resume, Checkpoint, "load_checkpoint(...)")
         seed = _seed_to_resume(resume, seed, task.privacy, lasting)
     streams = Streams.unpredictable(runs) if seed is None else Streams(seed, runs)
-    run = new_run() if resume is None else same_run(resume.clients.get("ledger.run"))
+    kept = {} if resume is None else resume.clients
+    run = new_run() if resume is None else same_run(kept.get("ledger.run"))
     folder = Path(ledgers) if isinstance(ledgers, str) else ledgers
-    clients = local_clients(task, federation, streams, test, folder, run)
+    clients = local_clients(task, federation, streams, test, folder, run, str(kept.get("split", "")))
     clients.measure_training = measure_training
     settled = clients.task
     if resume is not None:

@@ -9,6 +9,7 @@
 | `kept_answers` | the answers of a run, kept until it is over |
 | `histories` | what one owner was charged, as it may leave the owner: in a run's folder, or in a message to a server |
 | `charges` | all charges of one run |
+| `split_key` | the key that decides which records an owner holds out |
 | `fingerprint` | the hash of a data set by which a ledger knows it |
 
 Ledgers count events (`privacy/events.py`), leave the meaning of the counts to `privacy/accounting/`, and refuse

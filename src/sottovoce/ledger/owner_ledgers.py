@@ -17,10 +17,11 @@ from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.ledger.histories import Kept
 from sottovoce.ledger.kept_answers import KeptAnswers
 from sottovoce.ledger.memory import MemoryLedger
+from sottovoce.ledger.split_key import KEY, digest_of, split_key
 from sottovoce.privacy.events import Event
 
 _AGAIN = 2**32  # added to the number of a question that has to be paid again: no round has so many questions
-
+_SPLIT = "training, held out by key "
 
 Places = NDArray[np.intp]  # of clients on this machine
 
@@ -38,12 +39,20 @@ class OwnerLedgers:
         The name of this run and no other: a run that is started again has a new name, and pays again.
     answers
         Where the answers of this run are kept, so that it can go on after it was killed and resend them for free.
+    folder
+        Of the ledgers of a simulation.
     """
 
     def __init__(
-        self, ledgers: Sequence[FileLedger], budget: Budget, run: str, answers: KeptAnswers | None = None
+        self,
+        ledgers: Sequence[FileLedger],
+        budget: Budget,
+        run: str,
+        answers: KeptAnswers | None = None,
+        folder: Path | None = None,
     ) -> None:
         self._ledgers, self.run, self._answers = list(ledgers), run, answers
+        self._folder, self._purpose = folder, "training"
         self.budget, self._this_run = budget, MemoryLedger(budget, (len(ledgers),))
         self._recall()
 
@@ -76,13 +85,26 @@ class OwnerLedgers:
                 delta == budget.delta, f"ledger of {name!r}", rule, budget.delta, f"Ask for delta = {delta:g}"
             )
         run = run or new_run()
-        return cls(ledgers, budget, run, KeptAnswers(folder / "answers" / run))
+        return cls(ledgers, budget, run, KeptAnswers(folder / "answers" / run), folder)
 
     def _recall(self) -> None:
         """Count what the files say this run has spent: it may have been interrupted, in another process."""
         for client, ledger in enumerate(self._ledgers):
             for event, answers in ledger.spent_in(self.run):
                 self._this_run.recall(event, client, answers)
+
+    def split_key(self) -> bytes | None:
+        """The key in their folder that decides which records are held out; None where they have no folder.
+
+        From now on each charge names its digest, so a key that was lost or exchanged is found out.
+        """
+        if self._folder is None:
+            return None
+        purposes = {receipt.purpose for ledger in self._ledgers for receipt in ledger.receipts()}
+        used = {purpose.removeprefix(_SPLIT) for purpose in purposes if purpose.startswith(_SPLIT)}
+        key = split_key(self._folder / KEY, used)
+        self._purpose = _SPLIT + digest_of(key)
+        return key
 
     def charge(self, event: Event, clients: Places, active: np.ndarray, round: int, question: int) -> None:
         """One synced row in the ledger of each active client. A refusal stops at that client; those before it paid."""
@@ -150,7 +172,7 @@ class OwnerLedgers:
         for again in count():
             try:
                 number = question + again * _AGAIN
-                ledger.charge(event, run=self.run, round=round, question=number, purpose="training")
+                ledger.charge(event, run=self.run, round=round, question=number, purpose=self._purpose)
             except AlreadyCharged:
                 continue  # it was charged and its answer lost: this is a new answer, under a number of its own
             return
