@@ -92,10 +92,32 @@ def test_a_node_that_is_silent_at_the_end_is_left_out(tmp_path: Path) -> None:
     assert found.records == int((sizes - Evaluation(held_out=0.5).training_sizes(sizes)).sum())
 
 
-def test_a_key_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_key_that_is_gone_is_not_made_anew(tmp_path: Path, rounds: int) -> None:
+    """Whether counts were answered or not: training has left out the records that it names."""
     files = write_nodes(tmp_path, held_out=0.5)
-    serve(made(), NAME, LocalPost(files), tmp_path / "run")
-    (files[0].parent / "node" / held_out.KEY).unlink()
+    key = files[0].parent / "node" / held_out.KEY
     post = LocalPost(files)
-    with pytest.raises(sv.core.check.SottovoceError, match="its ledger cannot be read"):
-        serve(made(), "f" * 32, post, tmp_path / "again")
+    serve(made(), NAME, post, tmp_path / "run")
+    assert key.stat().st_mode & 0o777 == 0o600
+    asks = [ask for client, ask, _ in post.asked if client == 0][: rounds + 1]
+    fresh = write_nodes(tmp_path / "fresh", held_out=0.5)[0]
+    own = fresh.parent / "node" / held_out.KEY
+    assert [Node(fresh).answer(ask).code for ask in asks[:rounds]] == [""] * rounds
+    own.unlink()
+    assert Node(fresh).answer(asks[rounds]).code == wire.LEDGER
+    assert Node(fresh).answer(replace(asks[0], experiment="f" * 32)).code == wire.LEDGER
+    own.write_bytes(key.read_bytes())  # another one
+    assert Node(fresh).answer(asks[rounds]).code == wire.LEDGER
+    assert charged(fresh) == rounds
+
+
+def test_an_experiment_that_is_refused_leaves_no_trace(tmp_path: Path) -> None:
+    files = write_nodes(tmp_path, held_out=0.5, epsilon=20.0)
+    post = LocalPost(files)
+    serve(made(), NAME, post, tmp_path / "run")
+    ask = next(ask for _, ask, _ in post.asked)
+    assert Node(files[0]).answer(replace(ask, experiment="f" * 32)).code == wire.BUDGET
+    kept = files[0].parent / "node" / "experiments"
+    assert [folder.name for folder in kept.iterdir()] == [NAME]
+    assert (kept / NAME / "held-out").exists()

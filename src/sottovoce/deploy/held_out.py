@@ -4,7 +4,6 @@ Which records a client holds out follows from a key in its own folder, made at t
 are the same ones in every run, and nobody else knows which.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,11 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.label_holder import Values
 from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.memory import SPLIT
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.local import LocalClients
-from sottovoce.experiment.whole_files import replace_file
-from sottovoce.ledger.budget import LedgerError
-
-KEY, FOLDER = "held-out.key", "histogram"
-_LENGTH = 32
+from sottovoce.ledger.split_key import KEY, split_key
 
 
 @dataclass(frozen=True)
@@ -33,22 +29,15 @@ class Finished:
     w: np.ndarray
 
 
-def secret_of(home: Path) -> bytes:
-    """The key that decides which records are held out; made on first use. Another one would hold out others."""
-    path = home / KEY
-    if not path.exists():
-        if any((home / "experiments").glob(f"*/{FOLDER}")):
-            raise LedgerError(f"{path}: is gone, and held-out records were counted. Put it back")
-        replace_file(path, os.urandom(_LENGTH))
-    secret = path.read_bytes()
-    if len(secret) != _LENGTH:
-        raise LedgerError(f"{path}: must hold {_LENGTH} bytes. Put it back as it was")
-    return secret
-
-
 def split_by(assignment: Assignment, home: Path) -> dict[str, Any]:
-    """What `LocalClients.of` must know to hold out records; nothing where none are."""
-    return {} if assignment.task.evaluate is None else {"split": Split((secret_of(home),))}
+    """What `LocalClients.of` must know to hold out records; nothing where none are.
+
+    Each experiment that held out records has kept the digest of the key.
+    """
+    if assignment.task.evaluate is None:
+        return {}
+    used = {file.read_text() for file in (home / "experiments").glob(f"*/{SPLIT}")}
+    return {"split": Split((split_key(home / KEY, used),))}
 
 
 def hold(ask: Ask, assignment: Assignment) -> None:

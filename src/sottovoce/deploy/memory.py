@@ -12,6 +12,8 @@ from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 
+SPLIT = "held-out"  # the file with the digest of the key by which an experiment held out records
+
 
 class Memory:
     """What a client remembers of one experiment: per round a file with the question's digest, the answer, the state."""
@@ -49,15 +51,21 @@ class Memory:
         """Where a party's model for prediction, or counts of held-out records, are kept: once for an experiment."""
         return Memory(self._folder / what, self._identity)
 
-    def begin(self) -> None:
-        """Make the folder before the first charge, so that a lost first answer is not taken for a lost memory."""
+    def begin(self, split: str = "") -> None:
+        """Make the folder before the first charge, so that a lost first answer is not taken for a lost memory.
+
+        `split`: the digest of the key by which records are held out, if any are. It is kept there too.
+        """
         self._made = [folder for folder in (self._folder, *self._folder.parents) if not folder.exists()]
         self._folder.mkdir(parents=True, exist_ok=True)
+        if split and not (self._folder / SPLIT).exists():
+            whole_files.replace_file(self._folder / SPLIT, split.encode())
+            self._made.insert(0, self._folder / SPLIT)
 
     def forget(self) -> None:
-        """Remove the folders that `begin` made: the question was refused, and nothing was charged."""
-        for folder in self._made:
-            folder.rmdir()
+        """Remove what `begin` made: the question was refused, and nothing was charged."""
+        for made in self._made:
+            made.rmdir() if made.is_dir() else made.unlink()
 
     def keep(self, ask: Ask, up: State, states: dict[str, np.ndarray]) -> None:
         """Answer and state, as one file: both or neither."""

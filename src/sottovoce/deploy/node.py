@@ -202,7 +202,7 @@ class Node:
         ledger = self._ledger()
         owners = self._affordable(ask, run.assignment, memory, ledger)
         clients = self._clients(ask, run, owners)
-        answers.begin()
+        answers.begin("" if clients.split is None else clients.split.digest)
         try:
             self._bring_to(clients, run, memory)
             up = self._last_answer(ask, memory, clients) if down is None else self._round(ask, down, clients)
