@@ -116,7 +116,9 @@ def rechain(folder: Path) -> None:
 
 def reseal(folder: Path) -> None:
     """A seal that fits."""
-    digests = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("config.toml", "model.npz")]
+    files = {"config": "config.toml", "model": "model.npz", "evaluation": "evaluation.json"}
+    there = {what: folder / name for what, name in files.items() if (folder / name).exists()}
+    digests = {what: hashlib.sha256(file.read_bytes()).hexdigest() for what, file in there.items()}
 
     def change(said: Any) -> None:
         ends: list[Any] = []
@@ -126,7 +128,7 @@ def reseal(folder: Path) -> None:
             for history in (*charges["histories"], *([charges["labels"]] if charges["labels"] else [])):
                 chain = history.get("charges", history.get("rows", []))
                 ends.append(chain[-1]["hash"] if chain else "")
-        said["seal"] = {"config": digests[0], "model": digests[1], "hash": link("", ["seal", *digests, *ends])}
+        said["seal"] = digests | {"hash": link("", ["seal", *digests.values(), *ends])}
 
     edit(folder, "charges.json", change)
 

@@ -15,13 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numpy as np
-
-from sottovoce.auditing import verify_charges
+from sottovoce.auditing import verify_charges, verify_evaluation
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.experiment import run_file, saved, store, whole_files
-from sottovoce.experiment.evaluation import deviation_of
 from sottovoce.experiment.result import Result
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.histories import Kept, Stated
@@ -117,7 +114,7 @@ def verify(path: str | Path) -> Verdict:
     checks.append(_checked("summary", lambda: _summary(path, result)))
     checks.append(_checked("model", lambda: _model(result)))
     if result.evaluations:
-        checks.append(_checked("evaluation", lambda: _evaluation(path, result)))
+        checks.append(_checked("evaluation", lambda: verify_evaluation.evaluation(path, result)))
     return Verdict(str(path), (*checks, *_words_of_others(path, result)), guaranteed, digest)
 
 
@@ -162,12 +159,13 @@ def _files(path: Path) -> str:
 
 
 def _seal(path: Path, result: Result, kept: Mapping[str, str]) -> str:
-    seal = store.seal_of((path / store.CONFIG).read_bytes(), (path / store.MODEL).read_bytes(), result.charges)
-    for name in ("config", "model", "hash"):
+    sealed = {name: (path / name).read_bytes() for name in store.SEALED if (path / name).exists()}
+    seal = store.seal_of(sealed, result.charges)
+    for name in seal:
         rule = f"belongs to another {'run' if name == 'hash' else name}: its seal differs"
         check.require(kept.get(name) == seal[name], store.CHARGES, rule)
     check.require(kept.keys() == seal.keys(), store.CHARGES, "has more in its seal than it must")
-    return "charges, config and model carry one seal"
+    return f"charges, {' and '.join(name for name in seal if name != 'hash')} carry one seal"
 
 
 def _no_guarantee(result: Result) -> str:
@@ -197,19 +195,6 @@ def _summary(path: Path, result: Result) -> str:
     return "the summary follows from history, statement and config"
 
 
-def _evaluation(path: Path, result: Result) -> str:
-    """The estimates follow from their counts, and the noise in these from what was charged."""
-    for said, made in zip(whole_files.read_json(path / store.EVALUATION)["runs"], result.evaluations, strict=True):
-        same = said["estimates"] == whole_files.finite(made.to_dict()["estimates"])
-        check.require(same, store.EVALUATION, "has estimates that do not follow from its counts")
-        planned = () if result.charges is None else result.charges.planned
-        replaced = result.config["privacy"].get("relation", "replace-one") == "replace-one"
-        deviation = deviation_of(planned, replaced) * float(np.sqrt(made.owners))
-        rule = f"the noise that was charged for has deviation {deviation:g}"
-        check.require(bool(np.isclose(made.deviation, deviation)), store.EVALUATION, rule, made.deviation)
-    return "the private estimates and their intervals follow from noisy counts, whose noise is what was charged for"
-
-
 def _model(result: Result) -> str:
     """The model, the history and the number of rounds have the size that the config says."""
     config, stated, rounds = result.config, result.guarantee, result.rounds
@@ -233,10 +218,7 @@ def _model(result: Result) -> str:
 def _width(config: Json) -> int | None:
     """The number of coordinates of a model; None where the config does not say."""
     data, clients = config.get("data", {}), config.get("clients", {})
-    given = "schema" in config or bool(
-        clients
-    )  # rows that a schema encoded, or nodes have, have the intercept's column
-    ones = 0 if given else int(config["objective"].get("fit_intercept", False))  # others get one in training
+    ones = int(verify_evaluation.adds_intercept(config))
     if "split" in data:
         return sum(data["split"]) + ones
     columns = clients.get("columns", data.get("columns") if data.get("source") == "arrays" else None)

@@ -6,8 +6,8 @@ durable and renamed; a file is replaced the same way; and a checkpoint is remove
 there, so a crash at any moment leaves the last good state.
 
 `manifest.json` names the folder's format and the SHA-256 of every file; `charges.json` holds what the owners' ledgers
-were charged, and a seal that ties it to this config and this model. `sottovoce verify` checks both. Folders of format 1
-have neither: they are read, and cannot be verified.
+were charged, and a seal that ties it to this config, this model and its private estimates. `sottovoce verify` checks
+both. Folders of format 1 have neither: they are read, and cannot be verified.
 """
 
 import hashlib
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
 GUARANTEE, GUARANTEE_TEXT, SUMMARY, VERSIONS = "guarantee.json", "guarantee.txt", "summary.json", "versions.json"
 CHARGES, MANIFEST, METRICS, EVALUATION = "charges.json", "manifest.json", "metrics.json", "evaluation.json"
+SEALED = {CONFIG: "config", MODEL: "model", EVALUATION: "evaluation"}
 COEFFICIENTS = "coefficients.csv"
 FORMAT = 2
 FIGURE = "convergence.png"
@@ -77,9 +78,10 @@ def save(result: "Result", path: str | Path, more: Mapping[str, bytes] | None = 
     return path
 
 
-def seal_of(config: bytes, model: bytes, charges: Charges | None) -> dict[str, str]:
-    """Ties charges to a config and a model: the digests of both files, and a hash over them and all chains' ends."""
-    of = {"config": hashlib.sha256(config).hexdigest(), "model": hashlib.sha256(model).hexdigest()}
+def seal_of(contents: Mapping[str, bytes], charges: Charges | None) -> dict[str, str]:
+    """Ties charges to config, model and private estimates: the digests of these files, and a hash over them and all
+    chains' ends."""
+    of = {what: hashlib.sha256(contents[name]).hexdigest() for name, what in SEALED.items() if name in contents}
     ends = () if charges is None else (charges.run, charges.rounds, *charges.ends())
     return of | {"hash": link("", ("seal", *of.values(), *ends))}
 
@@ -108,7 +110,7 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
     if result.evaluations:
         contents[EVALUATION] = whole_files.json_bytes({"runs": [each.to_dict() for each in result.evaluations]})
     charged = None if result.charges is None else result.charges.to_dict()
-    seal = seal_of(contents[CONFIG], contents[MODEL], result.charges)
+    seal = seal_of(contents, result.charges)
     contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal})
     return contents | {MANIFEST: whole_files.json_bytes(manifest_of(contents))}
 
