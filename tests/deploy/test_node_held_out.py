@@ -66,11 +66,25 @@ def test_the_same_question_gets_the_same_answer_for_free_and_another_none(tmp_pa
     assert charged(files[0]) == 4
     early = replace(ask, experiment="f" * 32, k=2)
     assert Node(files[0]).answer(early).code == wire.BAD_ASK
-    wide = replace(ask, experiment="f" * 32, down=wire.pack(held_out.Finished(np.ones((1, 5)))))
-    assert Node(files[0]).answer(wide).code == wire.BAD_ASK
-    huge = replace(ask, experiment="f" * 32, down=wire.pack(held_out.Finished(np.full((1, 4), 1e30))))
-    assert Node(files[0]).answer(huge).code == wire.LIMITS
     assert charged(files[0]) == 4
+
+
+def test_counts_are_given_after_training_alone_and_for_a_model_that_fits(tmp_path: Path) -> None:
+    post = LocalPost(write_nodes(tmp_path, held_out=0.5))
+    serve(made(), NAME, post, tmp_path / "run")
+    *rounds, ask = [ask for client, ask, _ in post.asked if client == 0]
+    assert (len(rounds), ask.what) == (3, wire.HISTOGRAM)
+    fresh = write_nodes(tmp_path / "fresh", held_out=0.5)[0]
+    assert Node(fresh).answer(ask).code == wire.STATE  # it took no part
+    assert (charged(fresh), list((fresh.parent / "node").glob("experiments/*"))) == (0, [])
+    assert [Node(fresh).answer(each).code for each in rounds] == ["", "", ""]
+    wide = replace(ask, down=wire.pack(held_out.Finished(np.ones((1, 5)))))
+    assert Node(fresh).answer(wide).code == wire.BAD_ASK
+    huge = replace(ask, down=wire.pack(held_out.Finished(np.full((1, 4), 1e30))))
+    assert Node(fresh).answer(huge).code == wire.LIMITS
+    assert charged(fresh) == 3
+    assert Node(fresh).answer(ask).code == ""
+    assert charged(fresh) == 4
 
 
 @pytest.mark.parametrize(("own", "words"), [({}, "it holds out no records"), ({"held_out": 0.25}, "a share of 0.25")])

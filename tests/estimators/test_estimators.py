@@ -163,6 +163,15 @@ def test_two_margins_of_softmax_are_one_of_logistic() -> None:
     assert np.allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-4)
 
 
+@pytest.mark.parametrize(("loss", "y", "winner"), [("logistic", Y, 1), ("softmax", Y, 0), ("softmax", THREE, 0)])
+def test_equal_scores_are_decided_as_a_saved_run_decides_them(loss: str, y: np.ndarray, winner: int) -> None:
+    model = sv.FederatedClassifier(**EXACT, loss=loss, penalty=sv.L2(0.01), fit_intercept=False).fit(X, y)
+    nothing = np.zeros((1, 3))
+    assert model.predict(nothing)[0] == model.classes_[winner]
+    assert model.result_.predict(nothing)[0] == (winner if loss == "softmax" else 2 * winner - 1)
+    assert pickle.loads(pickle.dumps(model)).predict(nothing)[0] == model.classes_[winner]
+
+
 def test_hinges_have_no_probabilities() -> None:
     model = sv.FederatedClassifier(**EXACT, loss=SmoothedHinge(0.5), penalty=sv.L2(0.01)).fit(X, Y)
     assert model.score(X, Y) > 0.85

@@ -21,6 +21,7 @@ from sottovoce.ledger.budget import LedgerError
 from sottovoce.ledger.split_key import KEY
 from sottovoce.privacy import accounting
 from sottovoce.privacy.discrete_noise import GRID_STEPS
+from sottovoce.problems.metrics import class_numbers
 from sottovoce.problems.rows.held_out import HeldOut
 
 GOAL = sv.Objective(sv.Logistic(), sv.L2(0.01))
@@ -198,6 +199,20 @@ def test_counts_by_hand() -> None:
     assert without.sum() == 6  # the row of zeros is a blank where records are there or not
     strict = HeldOut(X, held.y, held.offsets, held.loss, Evaluation(bins=4, threshold=0.9))
     assert strict.counts(np.ones((1, 1)), np.arange(1), False)[0, :4].tolist() == [2, 0, 2, 0]
+
+
+@pytest.mark.parametrize("loss", [sv.Logistic(), sv.SmoothedHinge(), sv.Softmax(2), sv.Softmax(3)], ids=str)
+@pytest.mark.parametrize("calibration", [1.0, 0.7])
+def test_counts_are_of_the_classes_that_the_loss_predicts(loss: Any, calibration: float) -> None:
+    """Also where scores are equal, or so close that their probabilities are."""
+    X = np.array([[0.0], [1e-18], [-1e-18], [1.0], [-1.0]])
+    w = np.arange(loss.outputs, dtype=np.float64)[None] if loss.outputs > 1 else np.ones((1, 1))
+    labels = np.zeros(5) if loss.outputs > 1 else -np.ones(5)
+    held = HeldOut(X, labels, np.array([0, 5]), loss, Evaluation(bins=4), None, calibration)
+    classes = max(2, loss.outputs)
+    table = held.counts(w, np.arange(1), False)[0, : classes**2].reshape(classes, classes)
+    predicted = class_numbers(loss, loss.predict(loss.scores(X, w[0])))
+    assert table[0].tolist() == np.bincount(predicted, minlength=classes).tolist()
 
 
 def test_several_classes_and_no_probabilities() -> None:

@@ -41,7 +41,7 @@ def split_by(assignment: Assignment, home: Path) -> dict[str, Any]:
 
 
 def hold(ask: Ask, assignment: Assignment) -> None:
-    """Refuse to count before training is over, or where nothing was held out."""
+    """Refuse to count before the last round, or where nothing was held out; `Node` refuses where it took no part."""
     task = assignment.task
     if task.evaluate is None:
         raise Refused(wire.BAD_ASK, "no records were held out in this experiment")

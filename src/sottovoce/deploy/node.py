@@ -314,10 +314,10 @@ class Node:
 
     def _last_answer(self, ask: Ask, memory: Memory, clients: LocalClients) -> label_holder.Values:
         """Counts of held-out records, or a party's model for prediction: one more answer, given once."""
+        if memory.last is None:
+            raise Refused(wire.STATE, "it took no part in this experiment, so it has no model, nor counts")
         if ask.what == wire.HISTOGRAM:
             return held_out.counted(ask, clients, self.limits)
-        if memory.last is None:
-            raise Refused(wire.STATE, "it took no part in this experiment, so it has no model")
         model = clients.models(ask.k)
         if len(model) == 0:
             raise check.BudgetSpent("")

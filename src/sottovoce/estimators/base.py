@@ -28,7 +28,8 @@ from sottovoce.experiment.train import run_task
 from sottovoce.privacy.guarantee import LABELS_FOUND, Guarantee
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.losses import LOSSES, Loss, Softmax, WeightedLogistic, WeightedSoftmax
+from sottovoce.problems.losses import LOSSES, Logistic, Loss, Softmax, WeightedLogistic, WeightedSoftmax
+from sottovoce.problems.metrics import class_numbers, decided
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2, Penalty
 from sottovoce.problems.schema import Label
@@ -260,6 +261,7 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
     """A classifier: everything that follows from the scores of rows."""
 
     classes: ArrayLike | None = None
+    _outputs = 1  # of the loss
 
     def _code_labels(self, y: np.ndarray) -> tuple[np.ndarray, list[str]]:
         """Set `classes_`; return the number of each label's class, and what the guarantee has to leave out for it."""
@@ -294,13 +296,12 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
 
     def predict(self, X: Table) -> np.ndarray:
         """The class of each row."""
-        scores = self._scores(X)
-        return self.classes_[scores.argmax(axis=1) if scores.ndim == 2 else (scores > self._cut()).astype(np.intp)]
-
-    def _cut(self) -> float:
-        """The score from which on the second of two classes is predicted: that of the threshold of `evaluate`."""
+        scores, loss = self._scores(X), Softmax(self._outputs) if self._outputs > 1 else Logistic()
+        if self._outputs == 2 and scores.ndim == 1:  # by how much the second class is ahead
+            scores = np.column_stack([np.zeros_like(scores), scores])
         threshold = getattr(getattr(self, "evaluate", None), "threshold", 0.5)
-        return float(np.log(threshold / (1 - threshold))) / (1.0 if self.chosen_ is None else self.chosen_.calibration)
+        calibration = 1.0 if self.chosen_ is None else self.chosen_.calibration
+        return self.classes_[class_numbers(loss, decided(loss, scores, threshold, calibration))]
 
     def score_privately(self) -> PrivateEvaluation:
         """The quality of the model on records that its owners held out, with 95 % intervals. The fit has paid for it.

@@ -18,7 +18,7 @@ from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.federation import with_ones
-from sottovoce.problems.metrics import has_probabilities, probabilities
+from sottovoce.problems.metrics import decided, has_probabilities, probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
@@ -145,13 +145,11 @@ class Result:
         """
         kept = self.threshold if threshold is None else threshold
         loss = self.objective.loss
-        if kept == 0.5:
-            return loss.predict(scores)
         check.between("predict", 0, 1, threshold=kept)
-        two = loss.outputs == 1 and has_probabilities(loss)
+        two = kept == 0.5 or (loss.outputs == 1 and has_probabilities(loss))
         rule = "a threshold is a probability of the second of two classes, by a logistic loss"
         check.require(two, "predict", rule, kept, "Leave it out")
-        return np.where(self.calibration * scores >= np.log(kept / (1 - kept)), 1.0, -1.0)
+        return decided(loss, scores, kept, self.calibration)
 
     def predict_proba(self, X: object) -> np.ndarray:
         """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them.

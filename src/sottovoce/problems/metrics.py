@@ -68,6 +68,17 @@ def class_numbers(loss: Loss, y: Floats) -> Integers:
     return (y > 0).astype(np.intp) if loss.outputs == 1 else y.astype(np.intp)
 
 
+def decided(loss: Loss, scores: Floats, threshold: float = 0.5, calibration: float = 1.0) -> Floats:
+    """Labels as the loss has them, by its own rule: a score of 0 is the second of two classes, and of equal scores of
+    several classes the first wins.
+
+    `threshold`: the second where its probability, after calibration, is at least this: of a logistic loss only.
+    """
+    if threshold == 0.5:
+        return loss.predict(scores)
+    return loss.predict(calibration * scores - np.log(threshold / (1 - threshold)))
+
+
 def has_probabilities(loss: Loss) -> bool:
     """Whether scores of this loss stand for probabilities."""
     return getattr(loss, "output_loss", loss).probabilities

@@ -9,7 +9,7 @@ from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.lazy import untyped
 from sottovoce.problems.losses import Loss
-from sottovoce.problems.metrics import class_numbers, probabilities
+from sottovoce.problems.metrics import class_numbers, decided, probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +60,8 @@ class HeldOut:
     def _of_client(self, w: Floats, client: int, blanks: bool) -> Floats:
         rows, classes = slice(self.offsets[client], self.offsets[client + 1]), number_of_classes(self.loss)
         X, labels = np.asarray(self.X[rows], dtype=np.float64), self._labels[rows]
-        scores = self.calibration * self.loss.scores(X, w)
         most = self.calibration * longest(self.loss, w, self.row_bound)
-        predicted, bins = sorted_into(self.evaluation, self.loss, scores, most)
+        predicted, bins = sorted_into(self.evaluation, self.loss, self.loss.scores(X, w), most, self.calibration)
         table = labels * classes + predicted
         fine = table * self.evaluation.bins_of_class(classes) + bins
         there = self._there[rows] if blanks else slice(None)
@@ -91,17 +90,16 @@ def longest(loss: Loss, w: Floats, row_bound: float | None) -> float:
     return float(apart * np.linalg.norm(w)) * row_bound * (1 + 1e-9)
 
 
-def sorted_into(evaluation: Evaluation, loss: Loss, scores: Floats, most: float) -> tuple[Integers, Integers]:
+def sorted_into(
+    evaluation: Evaluation, loss: Loss, scores: Floats, most: float, calibration: float
+) -> tuple[Integers, Integers]:
     """The predicted class of each row, and its bin, by how sure the model is: each row has both, whatever its score."""
+    predicted = class_numbers(loss, decided(loss, scores, evaluation.threshold, calibration))
+    scores = calibration * scores
     chances = probabilities(loss, scores)
     if chances is None:  # a loss without probabilities: margins in the same order take their place
         expit = untyped("scipy.special").expit
         chances = np.stack([expit(-scores), expit(scores)], axis=-1)
-    classes = chances.shape[-1]
-    if classes == 2:
-        predicted = (chances[:, 1] >= evaluation.threshold).astype(np.intp)
-    else:
-        predicted = chances.argmax(axis=-1)
     sure = chances[np.arange(len(predicted)), predicted]
-    inner = evaluation.edges(classes, most)[predicted, 1:-1]
+    inner = evaluation.edges(chances.shape[-1], most)[predicted, 1:-1]
     return predicted, (sure[:, None] >= inner).sum(axis=-1)
