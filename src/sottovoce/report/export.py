@@ -2,11 +2,11 @@
 
 import json
 from importlib import resources
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.whole_files import finite
 from sottovoce.problems.metrics import has_probabilities
@@ -15,7 +15,7 @@ _PLACE = 'json.loads("{}")'
 _LINE = 88  # characters of the model's text on one line of the Python file
 
 
-def plain_model(result: Result) -> dict[str, Any]:
+def plain_model(result: Result) -> Json:
     """All that predictions follow from: the columns as a schema states them, and the weights, one list per output."""
     schema, label = result.schema, None if result.schema is None else result.schema.label
     hint = "Train with a [schema], or on a data set that comes with one"
