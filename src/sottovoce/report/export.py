@@ -28,12 +28,12 @@ def plain_model(result: Result) -> Json:
     result.effects()  # refuses a run that released no model
     parts = [schema.part(party) for party in schema.parties] if schema.parties else [schema]
     loss = result.objective.loss
-    factor = result.calibration if has_probabilities(loss) else 1.0  # as `Result.predict_proba` scales scores
     return {
         "columns": {name: column.to_table() for name, column in schema.columns.items()},
         "missing_values": list(schema.missing_values),
         "parts": [{"columns": list(part.columns), "bias": part.bias} for part in parts],
-        "weights": (factor * result.model).reshape(loss.outputs, -1).tolist(),
+        "weights": result.model.reshape(loss.outputs, -1).tolist(),
+        "calibration": result.calibration if has_probabilities(loss) else 1.0,  # as `predict_proba` scales scores
         "cut": float(np.log(result.threshold / (1 - result.threshold))),
         "classes": list(label.classes),
         "range": None if label.range is None else list(label.range),
