@@ -9,8 +9,11 @@ from sklearn.linear_model import LogisticRegression
 
 import sottovoce as sv
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.histogram import Evaluation
+from sottovoce.core.random.streams import Streams
 from sottovoce.core.vouched import vouched
-from sottovoce.experiment.train import train
+from sottovoce.experiment.task import Task
+from sottovoce.experiment.train import local_clients, train
 from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.penalties import Ball, Box, ElasticNet, Penalty
 from tests.cases import CASES, goal, small
@@ -125,3 +128,29 @@ def test_what_has_no_intercept_says_so() -> None:
     other = LogisticRegression(C=1 / (0.1 * 4), fit_intercept=False, tol=1e-12).fit(wide, parties.y).coef_[0]
     np.testing.assert_allclose(result.model, other[[0, 1, 4, 2, 3]], atol=1e-5)
     np.testing.assert_allclose(result.scores([np.eye(4)[:, :2], np.eye(4)[:, 2:]]), wide @ other, atol=1e-5)
+
+
+def test_a_record_that_is_not_there_has_no_intercept_either() -> None:
+    """Where records may be blank a row of zeros is one: it moves no gradient and no count, whatever its label."""
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(40, 3)), rng.choice([-1.0, 1.0], 40)
+    X /= 1.01 * np.linalg.norm(X, axis=1)[:, None]
+    objective = sv.Objective(sv.Logistic(), sv.L2(0.01), "records", fit_intercept=True)
+    privacy = sv.Proven(1.0, 1e-3, relation="add-remove")
+    task = Task(sv.NoisyGD(), objective, privacy, rounds=2, evaluate=Evaluation())
+
+    def answer(place: int, label: float, there: bool) -> np.ndarray:
+        rows, labels = np.insert(X, place, np.eye(3)[0] * there, axis=0), np.insert(y, place, label)
+        federation = sv.Federation.from_arrays(rows, labels, np.zeros(len(rows), int), row_bound=1.0)
+        clients: Any = local_clients(task, federation, Streams(0), None, None, "a run")
+        local, point = np.arange(1), np.array([[0.3, -0.2, 0.1, 0.4]])
+        gradient = clients.exact.gradient(point, local, clients.task.privacy.clip, 2, None)
+        return np.concatenate([gradient.ravel(), np.ravel(clients.door.held.counts(point, local, True))])
+
+    moved = []
+    for place in range(0, 41, 4):  # some of these are held out
+        blank = answer(place, 1.0, False)
+        assert np.array_equal(blank, answer(place, -1.0, False)), "the label of a blank says nothing"
+        moved.append(np.flatnonzero(blank != answer(place, 1.0, True)))
+    assert any((which < 4).all() for which in moved if len(which)), "a record that is there moves a gradient"
+    assert any((which >= 4).all() for which in moved if len(which)), "or counts"

@@ -119,8 +119,7 @@ class Task:
         """The same task with what follows from public numbers written out: method, weights of records, clip norm."""
         if self.rule is not None:
             width = federation.widths[0]
-            sizes = self.training_sizes(federation.sizes)
-            return self.ruled(sizes, width, federation.row_bound).settled(federation)
+            return self.ruled(federation.sizes, width, federation.row_bound).settled(federation)
         weight = federation.record_weight
         if self.evaluate is not None:
             weight = float(federation.n / self.training_sizes(federation.sizes).sum())

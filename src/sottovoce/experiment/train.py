@@ -43,7 +43,7 @@ def local_clients(
     check.of_kind("train", "federation", federation, Federation | VerticalFederation,
                   "Federation.from_arrays(X, y, groups)")  # fmt: skip
     task.check(federation.layout)
-    data = task.objective.on(federation)
+    data = task.objective.on(federation, blanks=getattr(task.privacy, "relation", "") == "add-remove")
     if data is not federation and isinstance(test, tuple) and len(test) == 2:
         test = federation.with_ones(federation.rows_like_these("test", test[0])), test[1]
     task = task.settled(data)

@@ -73,8 +73,11 @@ class FederatedData(ABC):
         """Rows like these, with one more column of ones."""
 
     @abstractmethod
-    def with_bias(self) -> "FederatedData":
-        """The same with one more column of ones for the intercept, if there is none yet."""
+    def with_bias(self, blanks: bool = False) -> "FederatedData":
+        """The same with one more column of ones for the intercept, if there is none yet.
+
+        `blanks`: a row of zeros stands for a record that is not there, and stays a row of zeros.
+        """
 
     @property
     def record_weight(self) -> float | Literal["mean"]:
@@ -246,11 +249,13 @@ class Federation(FederatedData):
     def with_ones(self, X: Any) -> AnyArray:
         return with_ones(X)
 
-    def with_bias(self) -> "Federation":
+    def with_bias(self, blanks: bool = False) -> "Federation":
         if self.bias:
             return self
-        bound = None if self.row_bound is None else float(np.hypot(self.row_bound, 1.0))
-        return replace(self, X=with_ones(self.X), row_bound=bound, bias=True)
+        bound, rows = None if self.row_bound is None else float(np.hypot(self.row_bound, 1.0)), with_ones(self.X)
+        if blanks:
+            rows[:, -1] = self.X.any(axis=1)
+        return replace(self, X=rows, row_bound=bound, bias=True)
 
     def in_float32(self) -> "Federation":
         """The same rows in half the memory, with seven digits: reading them takes about half as long.

@@ -77,9 +77,12 @@ class Objective:
         """Whether the model has an intercept."""
         return isinstance(self.penalty, WithIntercept)
 
-    def on(self, data: Data) -> Data:
-        """The data with a column for the intercept, if the model has one and they have none yet."""
-        return data.with_bias() if self.intercept else data  # type: ignore[return-value]
+    def on(self, data: Data, blanks: bool = False) -> Data:
+        """The data with a column for the intercept, if the model has one and they have none yet.
+
+        `blanks`: a row of zeros stands for a record that is not there.
+        """
+        return data.with_bias(blanks) if self.intercept else data  # type: ignore[return-value]
 
     def weighing(self, record: float | Literal["mean"]) -> "Objective":
         """The same, with scale "records" as a number: the weight of one record, which follows from public sizes."""

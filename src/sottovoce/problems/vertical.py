@@ -194,7 +194,7 @@ class VerticalFederation(FederatedData):
     def with_ones(self, X: Any) -> list[Any]:
         return [with_ones(part) if m == self.holder else part for m, part in enumerate(X)]
 
-    def with_bias(self) -> "VerticalFederation":
+    def with_bias(self, blanks: bool = False) -> "VerticalFederation":
         return self if self.bias else replace(self, parts=tuple(self.with_ones(self.parts)), bias=True)
 
     def pooled(self) -> "VerticalFederation":
