@@ -12,7 +12,16 @@ from sottovoce import rules
 from sottovoce.algorithms import DPSGD, FedEPM, MomentsThenGradients, NoisyGD
 from sottovoce.core.check import InvalidInput
 from sottovoce.privacy import accounting
-from sottovoce.problems.losses import Huber, Logistic, Loss, Softmax, Squared
+from sottovoce.problems.losses import (
+    Huber,
+    Logistic,
+    Loss,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+    WeightedLogistic,
+    WeightedSoftmax,
+)
 from sottovoce.rules import METHODS, PublicNumbers, choose, descent
 
 ADULT = PublicNumbers(40_000, 100, 148, 1.0, 1e-5)
@@ -63,6 +72,39 @@ def test_two_classes_of_softmax_go_as_far_as_logistic() -> None:
     """Their margins differ by twice a step, for gradients that are as long."""
     soft = descent(replace(ADULT, loss=Softmax(2), columns=74))
     assert soft.step == pytest.approx(descent(ADULT).step / 2)
+
+
+@pytest.mark.parametrize("loss", [WeightedLogistic((1.0, 10.0)), WeightedSoftmax(3, (1.0, 4.0, 2.0)), Softmax(4)],
+                         ids=lambda loss: loss.name)  # fmt: skip
+def test_the_clip_of_the_rule_is_the_one_that_follows_from_the_loss(loss: Loss) -> None:
+    """A class that weighs ten times as much has gradients that are ten times as long: they are not cut off again."""
+    public = replace(ADULT, loss=loss, row_bound=2.0)
+    assert choose(public).clip == sv.Proven(1.0, 1e-5).clipping(loss.slope_at_zero, 2.0).clip
+    soft = loss.outputs > 1
+    y, margin = (np.arange(loss.outputs), np.zeros((loss.outputs, loss.outputs))) if soft else ([-1, 1], np.zeros(2))
+    bends = loss.second(margin, np.asarray(y, float))
+    assert public.bend == pytest.approx(np.linalg.norm(bends, 2, axis=(-2, -1)).max() if soft else bends.max())
+
+
+@pytest.mark.parametrize("method", ["auto", "dp-sgd", "fedepm", "dp-admm", "fedspd-dp", "fed-plt"])
+def test_equal_weights_change_nothing_but_the_length_of_steps(method: str) -> None:
+    plain, heavy = (replace(ADULT, loss=WeightedLogistic((weight, weight))) for weight in (1.0, 20.0))
+    one, other = choose(plain, method), choose(heavy, method)
+    assert (one.rounds, one.chosen.calibration) == (other.rounds, other.chosen.calibration)
+    assert (plain.noise, descent(plain).time) == (heavy.noise, descent(heavy).time)
+    assert other.clip == pytest.approx(20 * one.clip)
+    lengths = {"step", "rho"} if method == "fed-plt" else {"step"}
+    for name in ("step", "rho", "gamma", "mu", "eta"):
+        value: Any = getattr(one.algorithm, name, None)
+        times = 1 / 20 if name in lengths else 20  # a length of steps, or a curvature
+        if isinstance(value, float):
+            assert getattr(other.algorithm, name) == pytest.approx(value * times), name
+
+
+def test_a_loss_that_bends_near_its_kink_only_goes_as_far_as_one_that_bends_everywhere() -> None:
+    sharp, round_ = (descent(replace(ADULT, loss=SmoothedHinge(width))) for width in (0.01, 1.0))
+    assert sharp.time == round_.time
+    assert replace(ADULT, loss=Huber(5.0)).clip_norm == 1.0  # labels lie in [-1, 1]
 
 
 @pytest.mark.parametrize("columns", [20, 120, 400])

@@ -135,7 +135,7 @@ class Task:
         check.require(self.objective.scale in ("mean", "records"), "rules", "are for scale 'records'", self.objective)
         clip = getattr(privacy, "clip", None)
         # Without a bound, rows are taken to be as long as the clip norm says, or columns to be about 1.
-        likely = float(np.sqrt(columns)) if clip is None else float(clip) / min(loss.slope_at_zero, 1.0)
+        likely = float(np.sqrt(columns)) if clip is None else float(clip) / rules.slope_of(loss)
         bound = likely if row_bound is None else row_bound
         if not isinstance(privacy, Proven):
             algorithm, rounds = rules.without_noise(loss, bound)
