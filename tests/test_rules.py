@@ -11,6 +11,8 @@ import sottovoce as sv
 from sottovoce import rules
 from sottovoce.algorithms import DPSGD, FedEPM, MomentsThenGradients, NoisyGD
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.participation import Bernoulli, Covering, KOfN, Participation, Schedule
+from sottovoce.experiment.task import Task
 from sottovoce.privacy import accounting
 from sottovoce.problems.losses import (
     Huber,
@@ -59,6 +61,26 @@ def test_the_stated_noise_is_the_noise_of_one_mean_gradient() -> None:
         weight = 1 / 400 if unit == "record" else 1.0
         deviation = event.noise_multiplier * reach * privacy.clip * weight / math.sqrt(100)
         assert public.noise * 2 * public.slope * public.row_bound == pytest.approx(deviation, rel=1e-9)
+
+
+IN_TURN = Schedule(tuple((client,) for client in range(100)))
+UNEQUAL = Bernoulli([0.1] * 50 + [0.3] * 50)
+ASKED = [(KOfN(10), 10), (Bernoulli(0.2), 20), (UNEQUAL, 20), (Covering(5, 20), 5), (IN_TURN, 1)]
+
+
+@pytest.mark.parametrize(("who", "answers"), ASKED)
+def test_fewer_answers_in_a_round_are_more_noise_on_their_mean(who: Participation, answers: int) -> None:
+    """Beside the plan of a real run of 100 rounds. Clients that take turns have a whole budget for their one answer."""
+    public = replace(ADULT, answers=who.answers(100), pace=who.pace)
+    assert public.answers == pytest.approx(answers)
+    goal, privacy = sv.Objective(sv.Logistic(), scale="records"), sv.Proven(1.0, 1e-5, 0.5)
+    sizes = np.full(100, 400)
+    planned = Task(NoisyGD(), goal, privacy, who, rounds=100).plan(sizes, 148, row_bound=1.0)[0]
+    deviation = planned.noise_multiplier * 2 * 0.5 / 400 / math.sqrt(answers)
+    assert public.noise * math.sqrt(100) == pytest.approx(deviation, rel=1e-6)
+    ruled = Task.by_rule(rules.Rule(), goal, privacy, participation=who).ruled(sizes, 148, 1.0)
+    assert ruled.algorithm == choose(replace(public, clip=0.5)).algorithm
+    assert public.noise / ADULT.noise == pytest.approx(1 if who is IN_TURN else math.sqrt(100 / answers))
 
 
 def test_longer_rows_take_shorter_steps_to_the_same_margins() -> None:
@@ -117,7 +139,7 @@ def test_moments_come_first_where_there_is_little_noise(columns: int) -> None:
 
 
 @pytest.mark.parametrize("against", [{"unit": "client", "clients": 10**6, "records": 10**6}, {"smooth": False},
-                                     {"everyone": False}, {"columns": 501}])  # fmt: skip
+                                     {"answers": 0.5}, {"columns": 501}])  # fmt: skip
 def test_moments_are_for_records_smooth_penalties_and_everyone(against: dict[str, Any]) -> None:
     public = replace(with_noise(1e-8), **against)
     assert isinstance(choose(public).algorithm, NoisyGD)

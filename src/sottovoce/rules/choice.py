@@ -128,9 +128,10 @@ def _warning(public: PublicNumbers) -> str:
 
 
 def _moments_first(public: PublicNumbers) -> bool:
-    """Whether second moments are worth their noise. They are for single records, smooth penalties and one round, and
-    for losses that bend alike for all classes."""
-    possible = public.unit == "record" and public.smooth and public.everyone and public.columns <= WIDEST_GRAM
+    """Whether second moments are worth their noise. They are for single records, smooth penalties and one round that
+    all clients answer, and for losses that bend alike for all classes."""
+    everyone, narrow = public.answering == public.clients, public.columns <= WIDEST_GRAM
+    possible = public.unit == "record" and public.smooth and everyone and narrow
     return possible and not hasattr(public.loss, "class_weight") and public.crowding < LITTLE_NOISE
 
 
@@ -163,8 +164,7 @@ def _lean(public: PublicNumbers, rule: Descent) -> float:
 def _ridge(public: PublicNumbers, kappa: float, share: float) -> float:
     """λ = 0.3 √(2d) times the deviation of the noise on the matrix of second moments."""
     one = moments.sensitivity(kappa, public.slope, public.relation == "replace-one")
-    alone = math.sqrt(public.clients / public.contributors) / (public.mu * public.records)
-    noise = one / kappa * alone / math.sqrt(share)
+    noise = one / kappa * public.alone / math.sqrt(share)
     return 0.3 * math.sqrt(2 * public.columns) * noise * public.row_bound**2
 
 

@@ -24,7 +24,8 @@ of a class; labels of a regression are taken to lie in [-1, 1], so B is at most 
 the bound on rows. Gradients are then 2BR times as long as above and curvatures 4cR² times as large, so s is counted in
 units of 2BR, and steps are divided by 4cR². The clip norm is BR, the longest gradient at a model of zeros. If a record
 is added or removed instead of replaced, s is half as large. If whole clients are hidden, each of them counts as one
-record; a client's *mean* gradient is shorter than a record's, so its clip norm is BR/2.
+record; a client's *mean* gradient is shorter than a record's, so its clip norm is BR/2. If k of the N clients answer in
+a round, and each may be asked in every one, s is √(N/k) times as large; √(pN/k) times if in a share p of rounds only.
 
 **What was looked at.** 15, 1.5, 0.008, 0.04 and 60 were chosen with Adult, heart disease and two further data sets in
 view. Where moments come first, and the share of the budget that they get, were tried on Adult, a9a and made-up rows of
@@ -80,8 +81,9 @@ class PublicNumbers:
         Records of the largest client; 0: all have as many.
     smooth
         Whether the penalty has a gradient.
-    everyone
-        Whether all clients take part in every round.
+    answers, pace
+        How many clients answer in a round, on average (None: all of them), and the largest share of rounds in which one
+        of them can be asked.
     base_rate
         How many of all records are of the second class, as everybody knows it; never read off the data.
     constant
@@ -107,7 +109,8 @@ class PublicNumbers:
     clip: float | None = None
     largest: int = 0
     smooth: bool = True
-    everyone: bool = True
+    answers: float | None = None
+    pace: float = 1.0
     base_rate: float | None = None
     constant: float = 1.0
 
@@ -150,9 +153,18 @@ class PublicNumbers:
     def noise(self) -> float:
         """s: deviation of the noise on the mean gradient asked for once, in units of the longest one twice."""
         reach = 1 if self.relation == "add-remove" else 2
+        return reach * self.clip_norm / (2 * self.slope * self.row_bound) * self.alone
+
+    @property
+    def alone(self) -> float:
+        """Deviation of the noise on the mean of what clients answer, if the largest answer is 1 and asked for once."""
         records = self.clients if self.unit == "client" else self.records
-        cut = reach * self.clip_norm / (2 * self.slope * self.row_bound)
-        return cut * math.sqrt(self.clients / self.contributors) / (self.mu * records)
+        return self.clients * math.sqrt(self.pace / (self.answering * self.contributors)) / (self.mu * records)
+
+    @property
+    def answering(self) -> float:
+        """How many clients answer in a round."""
+        return self.clients if self.answers is None else self.answers
 
     @property
     def crowding(self) -> float:

@@ -57,7 +57,7 @@ def _pulled(public: PublicNumbers, length: float) -> tuple[float, int, Descent]:
     rule, unit = descent(public), public.step_unit
     size = length / unit
     needed = rule.time / size  # rounds without a pull
-    drift = size * rule.noise**2 * public.clients * rule.time  # e² of so many rounds
+    drift = size * rule.noise**2 * public.answering * rule.time  # e² of so many rounds
     r = _pull_for(drift)
     r = max(0.05, min(r, MOST_PLAIN_ROUNDS / needed - 1))
     rounds = max(1, min(MOST_PLAIN_ROUNDS, math.ceil(needed * (1 + r))))
@@ -73,7 +73,7 @@ def _pull_for(drift: float) -> float:
 def _dp_admm(public: PublicNumbers) -> Recipe:
     length = 4 * public.step_unit * public.bend / public.loss.curvature  # 1/L
     rho, rounds, rule = _pulled(public, length)
-    noise = rule.noise * math.sqrt(rounds * public.clients) * 2 * public.slope * public.row_bound
+    noise = rule.noise * math.sqrt(rounds * public.answering) * 2 * public.slope * public.row_bound
     dim = public.loss.model_size(public.columns)
     c_w = 100 * noise * math.sqrt(2 * dim * rounds) * length  # noise lengthens 1/η_k by at most a hundredth
     return DPADMM(rho=rho, c_w=c_w, penalty_at="server"), rounds, rule
