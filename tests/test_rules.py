@@ -9,7 +9,8 @@ import pytest
 
 import sottovoce as sv
 from sottovoce import rules
-from sottovoce.algorithms import DPSGD, FedEPM, MomentsThenGradients, NoisyGD
+from sottovoce.algorithms import DPSGD, FedEPM, Moments, MomentsThenGradients, NoisyGD
+from sottovoce.core import moments
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Bernoulli, Covering, KOfN, Participation, Schedule
 from sottovoce.experiment.task import Task
@@ -152,6 +153,28 @@ def test_moments_cost_no_more_than_a_gradient_and_their_ridge_is_that_of_the_for
     assert algorithm.kappa**2 == pytest.approx(1 / 8)
     noise = public.noise / algorithm.kappa / math.sqrt(algorithm.share)
     assert algorithm.ridge == pytest.approx(0.3 * math.sqrt(2 * 148) * noise)
+
+
+@pytest.mark.parametrize("clip", [0.05, 0.5, 2.0])
+def test_a_clip_that_is_given_cuts_rows_and_does_not_change_the_method(clip: float) -> None:
+    """Rows are cut to clip/slope, and noise on their second moments is that of such rows: beside a real answer."""
+    public = replace(with_noise(0.03 / 100 * 1.1, 100), clip=clip, row_bound=1.0)
+    assert isinstance(choose(public).algorithm, NoisyGD)
+    choice = choose(public, "moments")
+    assert isinstance(choice.algorithm, Moments)
+    X = np.zeros((public.records, 100))
+    federation = sv.Federation.from_arrays(
+        X, np.where(np.arange(len(X)) % 2, 1.0, -1.0), np.zeros(len(X)), row_bound=1.0
+    )
+    goal = sv.Objective(sv.Logistic(), scale="records")
+    seen: list[Any] = []
+    privacy = sv.Proven(1.0, 1e-5, clip)
+    sv.train(choice.algorithm, federation, goal, rounds=1, privacy=privacy, seed=0, measure_training=False,
+             after_round=lambda at: seen.append(at.server.m))  # fmt: skip
+    _, gram = moments.split(seen[0], 100, choice.algorithm.kappa)
+    assert gram.diagonal(axis1=-2, axis2=-1).std() * 0.3 * math.sqrt(200) == pytest.approx(
+        choice.algorithm.ridge, rel=0.3
+    )
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(4), Squared(), Huber(0.5)], ids=lambda loss: loss.name)

@@ -138,10 +138,10 @@ def _moments_first(public: PublicNumbers) -> bool:
 def _reason(public: PublicNumbers, algorithm: Method, rule: Descent) -> str:
     if not isinstance(algorithm, MomentsThenGradients):
         return rule.words()
+    noise = f"noise on one mean gradient has deviation s = {public.noise_by_rule:.3g}"
     return (
-        f"noise on one mean gradient has deviation s = {rule.noise:.3g}, and s times {public.columns} columns is "
-        f"{public.crowding:.2g}, below {LITTLE_NOISE:g}: {MOMENTS_SHARE:.0%} of the budget for moments, the rest for "
-        f"{GRADIENT_ROUNDS} rounds of gradients"
+        f"{noise}, and s times {public.columns} columns is {public.crowding:.2g}, below {LITTLE_NOISE:g}: "
+        f"{MOMENTS_SHARE:.0%} of the budget for moments, the rest for {GRADIENT_ROUNDS} rounds of gradients"
     )
 
 
@@ -162,10 +162,10 @@ def _lean(public: PublicNumbers, rule: Descent) -> float:
 
 
 def _ridge(public: PublicNumbers, kappa: float, share: float) -> float:
-    """λ = 0.3 √(2d) times the deviation of the noise on the matrix of second moments."""
+    """λ = 0.3 √(2d) times the deviation of the noise on the matrix of second moments, of rows cut to clip norm / B."""
     one = moments.sensitivity(kappa, public.slope, public.relation == "replace-one")
     noise = one / kappa * public.alone / math.sqrt(share)
-    return 0.3 * math.sqrt(2 * public.columns) * noise * public.row_bound**2
+    return 0.3 * math.sqrt(2 * public.columns) * noise * (public.clip_norm / public.slope) ** 2
 
 
 def _moments(public: PublicNumbers) -> Recipe:

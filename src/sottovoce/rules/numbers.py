@@ -39,7 +39,7 @@ and 20 rounds of gradients as good as 30 and better than 15. No constant was cho
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -167,9 +167,14 @@ class PublicNumbers:
         return self.clients if self.answers is None else self.answers
 
     @property
+    def noise_by_rule(self) -> float:
+        """s at the clip norm of the rule, whichever is given: a smaller one cuts signal with the noise."""
+        return replace(self, clip=None).noise
+
+    @property
     def crowding(self) -> float:
         """s d, what decides between the methods."""
-        return self.noise * self.columns
+        return self.noise_by_rule * self.columns
 
     @property
     def spread(self) -> float:
