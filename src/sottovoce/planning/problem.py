@@ -24,7 +24,8 @@ from sottovoce.rules import Chosen, PublicNumbers
 
 TO_DO = (
     "Before it runs, put your own file and columns in [data] (csv is looked for from the folder of the run file), name "
-    "all labels there can be, and add the ranges that everybody knows: ranges = { column = [low, high] }"
+    "all labels there can be, and add the ranges that everybody knows: ranges = { column = [low, high] }. Between "
+    "machines, put [clients] in place of [data], with names, columns, row_bound and records = how many there are in all"
 )
 GOAL = Objective(Logistic(), L2(1e-6), scale="records")
 QUICK = 500_000  # synthetic rows x parameters that take little time ...
