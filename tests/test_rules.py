@@ -25,7 +25,7 @@ from sottovoce.problems.losses import (
     WeightedLogistic,
     WeightedSoftmax,
 )
-from sottovoce.rules import METHODS, PublicNumbers, choose, descent
+from sottovoce.rules import METHODS, Descent, PublicNumbers, choose, descent
 
 ADULT = PublicNumbers(40_000, 100, 148, 1.0, 1e-5)
 
@@ -34,6 +34,34 @@ def with_noise(s: float, columns: int = 148) -> PublicNumbers:
     """Numbers of one client whose one mean gradient has this noise."""
     mu = accounting.gaussian_mu(1.0, 1e-5)
     return PublicNumbers(round(1 / (mu * s)), 1, columns, 1.0, 1e-5)
+
+
+def score_variance(rule: Descent) -> float:
+    """Of the noise on a score, round by round, where all directions bend alike: rows of length 1, 1/(4d) in each."""
+    pull = np.array([[rule.momentum, -rule.step / (4 * rule.columns)], [0.0, 0.0]])
+    pull[1] = pull[0] + [0.0, 1.0]  # of velocity and model
+    new = rule.rounds * (rule.step * rule.noise) ** 2 * np.ones((2, 2))
+    spread = np.zeros((2, 2))
+    for _ in range(rule.rounds):
+        spread = pull @ spread @ pull.T + new
+    return float(spread[1, 1])
+
+
+def test_what_steps_add_up_to_is_what_was_walked() -> None:
+    """A gradient that stays the same moves the model that far."""
+    for most in (1, 2, 60):
+        rule = descent(ADULT, most)
+        w = v = 0.0
+        for _ in range(rule.rounds):
+            v = rule.momentum * v + rule.step
+            w += v
+        assert rule.walked == pytest.approx(w)
+        assert f"add up to {w:.3g}: " in rule.words()
+    assert descent(ADULT, 1).words().endswith("1 round of step 8")
+    assert descent(ADULT, 1).time > 1000  # how far it should go
+    long = replace(ADULT, row_bound=10.0, loss=WeightedLogistic((3.0, 3.0)))
+    assert descent(long).walked == pytest.approx(descent(ADULT).walked)
+    assert descent(long).shrink == pytest.approx(descent(ADULT).shrink)
 
 
 @pytest.mark.parametrize("s", [0.5, 0.05, 0.02, 0.004, 0.0009, 0.0001])
@@ -48,7 +76,8 @@ def test_the_constants_of_descent_are_those_of_the_formula(s: float) -> None:
     else:
         assert (rule.rounds, rule.step) == (60, 8.0)
         assert rule.momentum == pytest.approx(min(0.9, 1 - 480 / time))
-    assert rule.shrink == pytest.approx(1 / math.sqrt(1 + math.pi * (time * s) ** 2 / 8))
+    assert rule.shrink == pytest.approx(1 / math.sqrt(1 + math.pi * score_variance(rule) / 8))
+    assert rule.rounds > 1 or score_variance(rule) == pytest.approx((time * s) ** 2)
     assert rule.drowned == (0.04 / s**2 < 8)
 
 

@@ -43,8 +43,7 @@ def by_step(public: PublicNumbers, method: str) -> Recipe:
 
 
 def _without_momentum(public: PublicNumbers) -> Descent:
-    rule = descent(public, MOST_PLAIN_ROUNDS)
-    return replace(rule, momentum=0.0, time=min(rule.time, rule.rounds * rule.step / public.step_unit))
+    return replace(descent(public, MOST_PLAIN_ROUNDS), momentum=0.0)
 
 
 def _fedepm(public: PublicNumbers) -> Recipe:
@@ -93,7 +92,7 @@ def _fed_plt(public: PublicNumbers, local_steps: int = 2) -> Recipe:
     each = 2 * rho * (1 - kept) / (1 + kept) / public.step_unit
     rounds = max(1, min(MOST_PLAIN_ROUNDS, math.ceil(rule.time / each)))
     algorithm = FedPLT(rho=rho, step=step, local_steps=local_steps, strong=0.0, smooth=smooth * public.spread)
-    return algorithm, rounds, replace(rule, rounds=rounds, momentum=0.0)
+    return algorithm, rounds, replace(rule, rounds=rounds, step=each * public.step_unit, momentum=0.0)
 
 
 RECIPES: dict[str, Callable[[PublicNumbers], Recipe]] = {
