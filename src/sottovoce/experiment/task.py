@@ -103,6 +103,8 @@ class Task:
     @classmethod
     def by_rule(cls, rule: Rule, objective: Objective, privacy: PrivacyMode, **more: Any) -> "Task":
         """A task whose method, rounds and clip norm are settled by rule; until then a stand-in has their place."""
+        noisy = rule.base_rate is None or privacy.mode == "proven"
+        check.require(noisy, "rules", "a base_rate is leant on where noise is proven", privacy.mode, "Leave it out")
         stand_in = NoisyGD() if rule.name == AUTO else ALGORITHMS[rule.name]()
         rounds = rule.most or USUAL_ROUNDS
         if privacy.mode == "published":

@@ -17,6 +17,7 @@ LITTLE_NOISE = 0.03  # s d below which moments come first
 WIDEST_GRAM = 500  # columns up to which a matrix of second moments is worth its noise
 MOMENTS_SHARE, GRADIENT_ROUNDS, AVERAGED = 0.2, 20, 7
 AUTO = "auto"
+LEANING = (AUTO, NoisyGD.name)  # methods that a public base rate is for
 METHODS = (AUTO, *(name for name, kind in ALGORITHMS.items() if kind.layout == "rows"))
 
 
@@ -35,9 +36,15 @@ class Rule:
     """
 
     name: str = AUTO
-    base_rate: float | None = None
-    constant: float = 1.0
-    most: int = 0
+    base_rate: check.Fraction | None = None
+    constant: check.Positive = 1.0
+    most: check.WholeOrZero = 0
+
+    def __post_init__(self) -> None:
+        check.one_of("rules", "method", self.name, METHODS)
+        check.fields(self)
+        rule = f"base_rate is for {' and '.join(map(repr, LEANING))}, the methods whose intercept leans on it"
+        check.require(self.base_rate is None or self.name in LEANING, "rules", rule, self.name, "Leave it out")
 
 
 @dataclass(frozen=True)
