@@ -277,6 +277,26 @@ def test_what_no_rule_is_for_is_refused() -> None:
         replace(ADULT, base_rate=1.0)
 
 
+NO_NUMBERS = [{"clip": -1.0}, {"clip": 0}, {"constant": 0.0}, {"unit": "x"}, {"relation": "x"}, {"largest": -1},
+              {"answers": 0.0}, {"pace": 1.5}, {"records": 0}, {"epsilon": 0.0}, {"delta": 1.0},
+              {"loss": "x"}]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", NO_NUMBERS, ids=str)
+def test_fields_are_checked(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=f"PublicNumbers: .*{next(iter(change))}"):
+        replace(ADULT, **change)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_noise_that_exceeds_signal_is_told_whatever_the_method_and_its_rounds(method: str) -> None:
+    few = replace(with_noise(0.1), loss=Huber(0.2) if method == "noisy-gd" else Logistic())
+    choice = choose(few, method)
+    assert method != "noisy-gd" or choice.rounds > 1
+    assert "a constant prediction may do as well" in choice.chosen.warning
+    assert not choose(with_noise(0.05), method).chosen.warning
+
+
 @pytest.mark.parametrize("loss", [Softmax(3), Squared()], ids=lambda loss: loss.name)
 def test_other_losses_are_learnt_by_rule(loss: Loss) -> None:
     """Near what is possible without noise, where the budget is large."""

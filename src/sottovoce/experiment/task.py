@@ -148,6 +148,8 @@ class Task:
         epsilon, sizes = privacy.epsilon if epsilon is None else epsilon, self.training_sizes(sizes)
         if self.evaluate is not None:
             epsilon *= float(np.sqrt(1 - self.evaluate.share))  # nearly what is left of mu² for training
+        answers = self.participation.answers(len(sizes))
+        check.require(answers > 0, "rules", "participation asks nobody; name clients")
         choice = rules.choose(
             PublicNumbers(
                 *(int(sizes.sum()), len(sizes), columns, epsilon),
@@ -159,7 +161,7 @@ class Task:
                 clip=clip,
                 largest=int(sizes.max()),
                 smooth=self.objective.penalty.smooth,
-                answers=self.participation.answers(len(sizes)),
+                answers=answers,
                 pace=self.participation.pace,
                 base_rate=rule.base_rate,
                 constant=rule.constant,
