@@ -41,8 +41,8 @@ this library reports for Adult and a9a is a little too good for it. No constant 
 c with v = (τ s)² for many rounds too was tried on made-up rows of four shapes (20 to 120 columns; 800, 6000 and 20 000
 rows; labels hard and easy to predict) and on Adult. Where labels are easy it cost up to 0.036 of log loss against c = 1
 (0.248 to 0.284), because later rounds take noise back; now it is at most 0.006. On hard labels it gained up to 0.033,
-now up to 0.027. The rest is not due to noise: without noise too, scores are too sure if slopes above B are cut (the best
-c was 0.7 to 0.8, and 1.0 if none were cut). Adult at ε = 0.1, 0.3, 1: 0.457, 0.391, 0.366 with c = 1; 0.454, 0.393,
+now up to 0.027. The rest is not due to noise: without noise too, scores are too sure if slopes above B are cut (best c
+0.7 to 0.8, and 1.0 if none are cut). Adult at ε = 0.1, 0.3, 1: 0.457, 0.391, 0.366 with c = 1; 0.454, 0.393,
 0.365 with (τ s)²; 0.454, 0.390, 0.365 now.
 
 `papers.py` gives the methods of papers constants with which they go as far.
