@@ -6,6 +6,9 @@ starts inherit them. Tests of threads of our own say themselves how many they wa
 
 Ledgers and answers are synced to disk thousands of times, which a disk in memory does at once; what is synced, and in
 which order, is tested by looking at the calls. `TMPDIR` names another place.
+
+Hypothesis tries the same examples every time, so that a change is judged by what it changed. To look for new ones:
+``pytest --hypothesis-profile=default``.
 """
 
 import gc
@@ -13,10 +16,15 @@ import os
 import shutil
 import tempfile
 
+from hypothesis import settings
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 IN_MEMORY, ENOUGH = "/dev/shm", 2**31  # bytes
 if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > ENOUGH:

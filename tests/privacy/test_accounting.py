@@ -470,7 +470,7 @@ def test_poisson_batches_are_monotone_too(noise, rate, count, log_delta, more):
         return epsilon({Event("gaussian", noise, "poisson", "add-remove", rate): count}, delta)
 
     base = cost(noise, rate, count, delta)
-    slack = 1 + 1e-6  # of the discretised distribution
+    slack = 1 + 1e-4  # of Fourier transforms: delta pays for their rounding, which is not monotone
     assert cost(noise * more, rate, count, delta) <= base * slack
     assert cost(noise, rate / more, count, delta) <= base * slack
     assert cost(noise, rate, max(1, int(count / more)), delta) <= base * slack

@@ -138,6 +138,8 @@ def test_split_columns_are_scored_alike(tmp_path: Path, parties: Any) -> None:
 def test_a_run_folder_is_exported_from_the_command_line(tmp_path: Path) -> None:
     table().to_csv(tmp_path / "rows.csv", index=False)
     text = (Path(__file__).parents[2] / "examples" / "patients" / "run.toml").read_text()
+    evaluate, rest = text.index("[evaluate]"), text.index("[run]")
+    text = (text[:evaluate] + text[rest:]).replace("[data]", "[data]\ntest = 0.25")
     (tmp_path / "run.toml").write_text(text)
     (tmp_path / "schema.toml").write_text(SCHEMA.to_toml())
     result = run_file.load(tmp_path / "run.toml").train()

@@ -18,6 +18,7 @@ from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
 from sottovoce.core.check import BudgetSpent, InvalidInput, PrivacyWarning
 from sottovoce.core.contract import Algorithm, Layout, Method
+from sottovoce.core.plain import Json
 from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.scalers import RandomState
 from sottovoce.estimators.validation import Table
@@ -100,7 +101,7 @@ class PrivateEstimator(_Declared):
         An algorithm cannot change, so `set_params(algorithm__rho=1.0)` puts a changed copy in its place. An algorithm
         that was given by name becomes an object.
         """
-        nested: dict[str, dict[str, Any]] = {}
+        nested: dict[str, Json] = {}
         for name in [name for name in params if "__" in name]:
             part, _, rest = name.partition("__")
             nested.setdefault(part, {})[rest] = params.pop(name)
@@ -224,7 +225,7 @@ class PrivateEstimator(_Declared):
         check.one_of(self._name, "earlier_steps", self.earlier_steps, ("unknown", "public"))
         return () if mode.budget is None or self.earlier_steps == "public" else (EARLIER_STEPS,)
 
-    def _refuse(self, arguments: dict[str, Any]) -> None:
+    def _refuse(self, arguments: Json) -> None:
         """Refuse arguments of `fit` that other estimators have."""
         if arguments.get("sample_weight") is not None:
             raise InvalidInput(

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Method
+from sottovoce.core.plain import Json
 from sottovoce.estimators.base import LinearClassifier
 from sottovoce.estimators.scalers import seed_of
 from sottovoce.estimators.validation import Table, validated, validated_rows
@@ -130,7 +131,7 @@ class VerticalClassifier(LinearClassifier):
         made = VerticalFederation.from_arrays(parts, 2.0 * codes - 1.0, names=list(schema.parties))
         task = Task(self._algorithm(), self._objective(self._loss()), mode, rounds=self._rounds)
         self._count_fit(mode)
-        options: dict[str, Any] = {"seed": seed_of(self.random_state), "ledgers": self.ledgers}
+        options: Json = {"seed": seed_of(self.random_state), "ledgers": self.ledgers}
         result = self._run(task, replace(made, bias=schema.bias), list(self._earlier(mode)), **options)
         # a saved run prepares new rows by it
         self.result_ = replace(result, config=result.config | {"schema": schema.to_tables()})

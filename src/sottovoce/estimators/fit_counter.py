@@ -5,6 +5,8 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
+from sottovoce.core.plain import Json
+
 
 @dataclass
 class Fits:
@@ -34,13 +36,13 @@ class Counted(BaseEstimator):
         clone._fits = self.fits
         return clone
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Json:
         """Leave out a seed that was used, here or by a copy: who has it can compute the noise and remove it.
 
         Workers of `cross_val_score(..., n_jobs=2)` get such pickles. Their fits cannot be counted together, so each
         of them warns. If this process has fitted before, they draw fresh noise.
         """
-        state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
+        state: Json = dict(super().__getstate__())  # type: ignore[call-overload]
         state.pop("result_", None)  # its config holds the seed
         fits = state.get("_fits")
         if fits is not None:

@@ -65,7 +65,7 @@ class Source:
         check.whole("data", at_least=0, seed=self.seed)
         if self.clients is not None:
             check.whole("data", clients=self.clients)
-        if self.owner and not self.partition:
+        if self.owner and not self.partition and not self.split:
             rule = "clients follows from the owners; leave it out, or name a partition that shares the rows out again"
             check.require(self.clients is None, "data", rule, self.clients)
         if self.partition == OWNER:

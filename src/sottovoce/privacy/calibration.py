@@ -10,6 +10,7 @@ import numpy as np
 from sottovoce.core import check, histogram, moments
 from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Asks, Part
+from sottovoce.core.plain import Json
 from sottovoce.privacy import accounting
 from sottovoce.privacy.batches import batch_rates
 from sottovoce.privacy.discrete_noise import GRID_BOUND, GRID_STEPS, difference_steps
@@ -69,7 +70,7 @@ def plan_columns(privacy: "ProvenColumns", asks: Asks, rounds: int, shape: Answe
 def _shared_out(
     epsilon: float,
     delta: float,
-    kinds: list[dict[str, Any]],
+    kinds: list[Json],
     counts: list[int],
     shares: list[float],
     spent: Mapping[Event, int] | None,
@@ -122,7 +123,7 @@ def make_event(noise_multiplier: float, kind: Mapping[str, Any]) -> Event:
     return made(noise_multiplier=noise_multiplier, **kind)
 
 
-def grid_numbers(privacy: "Proven", part: Part, shape: AnswerShape) -> dict[str, Any]:
+def grid_numbers(privacy: "Proven", part: Part, shape: AnswerShape) -> Json:
     """How far one unit moves the integers of an answer, in grid steps, and how many integers there are."""
     width = moments.width(shape.dim, shape.columns)
     if privacy.unit == "client":
@@ -156,9 +157,7 @@ def bound_in_force(privacy: "Proven", part: Part, row_bound: float | None) -> fl
     return float(row_bound) if rests and row_bound is not None else 0.0
 
 
-def kind_of_answer(
-    privacy: "Proven", part: Part, sizes: np.ndarray, shape: AnswerShape | None = None
-) -> dict[str, Any]:
+def kind_of_answer(privacy: "Proven", part: Part, sizes: np.ndarray, shape: AnswerShape | None = None) -> Json:
     """What an answer is, but for how much noise there is: the other arguments of its `Event`.
 
     Batches follow from the relation: drawn record by record (Poisson) for add-remove, of fixed size for replace-one;
@@ -169,7 +168,7 @@ def kind_of_answer(
     mechanism = privacy.mechanism
     if mechanism == "gaussian" and privacy.on_grid:
         mechanism = "discrete-gaussian"
-    kind: dict[str, Any] = {"mechanism": mechanism, "relation": privacy.counted_relation}
+    kind: Json = {"mechanism": mechanism, "relation": privacy.counted_relation}
     if mechanism == "discrete-gaussian" and shape is not None:
         kind |= grid_numbers(privacy, part, shape)
     if privacy.unit == "client":
@@ -221,10 +220,10 @@ def _same(event: Event, kind: Mapping[str, Any], names: tuple[str, ...]) -> bool
     return alone and all(getattr(event, name, None) == kind.get(name) for name in names)
 
 
-def column_kind(privacy: "ProvenColumns", shape: AnswerShape | None = None) -> dict[str, Any]:
+def column_kind(privacy: "ProvenColumns", shape: AnswerShape | None = None) -> Json:
     """What an answer of a party is, but for how much noise there is."""
     mechanism = "discrete-gaussian" if privacy.on_grid else "gaussian"
-    kind: dict[str, Any] = {"mechanism": mechanism, "relation": privacy.counted_relation}
+    kind: Json = {"mechanism": mechanism, "relation": privacy.counted_relation}
     if privacy.on_grid and shape is not None:
         longest = max(shape.dim, shape.columns)
         moved = 2.0 * GRID_BOUND if privacy.variant == "clip" else difference_steps(longest)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from sottovoce.core.contract import Mode
+from sottovoce.core.plain import Json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns
 from sottovoce.privacy.theorems import (
@@ -130,7 +131,7 @@ class Guarantee:
     span: str = ""
     theorem: str = ""
     proof: str = ""
-    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    constants: Mapping[str, Any] = field(default_factory=Json)
     assumptions: tuple[Assumption, ...] = ()
     models: int = 1
     epsilon_of_all: float | None = None
@@ -165,14 +166,14 @@ class Guarantee:
             return self
         return replace(self, text="", not_covered=(*self.not_covered, *more))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values, for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> "Guarantee":
         """What `to_dict` gave, as it was: a text that does not follow from the fields stays what it is."""
-        values: dict[str, Any] = {
+        values: Json = {
             name: tuple(cast(list[Any], value)) if isinstance(value, list) else value for name, value in said.items()
         }
         values["assumptions"] = tuple(Assumption(**one) for one in values.get("assumptions", ()))

@@ -2,11 +2,11 @@
 
 import json
 from importlib import resources
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.whole_files import finite
 from sottovoce.problems.metrics import has_probabilities
@@ -15,7 +15,7 @@ _PLACE = 'json.loads("{}")'
 _LINE = 88  # characters of the model's text on one line of the Python file
 
 
-def plain_model(result: Result) -> dict[str, Any]:
+def plain_model(result: Result) -> Json:
     """All that predictions follow from: the columns as a schema states them, and the weights, one list per output."""
     schema, label = result.schema, None if result.schema is None else result.schema.label
     hint = "Train with a [schema], or on a data set that comes with one"
@@ -28,12 +28,12 @@ def plain_model(result: Result) -> dict[str, Any]:
     result.effects()  # refuses a run that released no model
     parts = [schema.part(party) for party in schema.parties] if schema.parties else [schema]
     loss = result.objective.loss
-    factor = result.calibration if has_probabilities(loss) else 1.0  # as `Result.predict_proba` scales scores
     return {
         "columns": {name: column.to_table() for name, column in schema.columns.items()},
         "missing_values": list(schema.missing_values),
         "parts": [{"columns": list(part.columns), "bias": part.bias} for part in parts],
-        "weights": (factor * result.model).reshape(loss.outputs, -1).tolist(),
+        "weights": result.model.reshape(loss.outputs, -1).tolist(),
+        "calibration": result.calibration if has_probabilities(loss) else 1.0,  # as `predict_proba` scales scores
         "cut": float(np.log(result.threshold / (1 - result.threshold))),
         "classes": list(label.classes),
         "range": None if label.range is None else list(label.range),

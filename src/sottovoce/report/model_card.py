@@ -1,7 +1,6 @@
 """A model card: what a model is for, what it was trained on, what is promised, how good it is, and where it ends."""
 
-from typing import Any
-
+from sottovoce.core.plain import Json
 from sottovoce.experiment.publishable import released
 from sottovoce.experiment.result import Result
 from sottovoce.problems.schema import Schema
@@ -53,7 +52,7 @@ def _data(result: Result) -> list[str]:
     return [*said, markdown_table(["column", "kind", "stated"], rows).strip(), *_label(schema)]
 
 
-def _stated(table: dict[str, Any]) -> tuple[str, str]:
+def _stated(table: Json) -> tuple[str, str]:
     gaps = ", or missing" if table.get("missing") else ""
     if "range" in table:
         low, high = table["range"]

@@ -144,7 +144,7 @@ def scores(rows: Rows) -> np.ndarray:
 
 def predict(rows: Rows) -> dict[str, list[Any]]:
     """The label of each row and, where the loss has them, the probabilities of the classes."""
-    found, classes = scores(rows), MODEL["classes"]
+    found, classes = MODEL["calibration"] * scores(rows), MODEL["classes"]  # calibrated for the noise in the weights
     if not classes:
         low, high = MODEL["range"]
         return {"prediction": (low + (found[:, 0] + 1.0) * ((high - low) / 2.0)).tolist()}

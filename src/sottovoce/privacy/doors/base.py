@@ -15,6 +15,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Asks, Claim, Descent, Noise, Oracle, Part, ProxSteps
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy.batches import batch_rates, smallest_of_each
@@ -106,7 +107,7 @@ class Door:
     held: HeldOutRows | None = None
     intercept: Callable[..., np.ndarray] = untouched
 
-    _shown: tuple[np.ndarray, Part, dict[str, Any]] | None = None  # see `_constants`
+    _shown: tuple[np.ndarray, Part, Json] | None = None  # see `_constants`
     clip: float | None = None  # applied to answers that are not noisy (`Published` may ask for it)
     counted = False  # whether answers cost, so that asking more than declared is refused
     poisson = False  # whether batches are drawn record by record; else they have a fixed size
@@ -233,11 +234,11 @@ class Door:
         """What was declared for round k."""
         return (self.asks.at(k) or _NOTHING) if k > 0 else replace(self.asks.parts[0], answers=0)
 
-    def _constants(self, local: np.ndarray, part: Part) -> dict[str, Any]:
+    def _constants(self, local: np.ndarray, part: Part) -> Json:
         """The numbers that an oracle shows; cached until other clients, or another kind of question, are asked."""
         shown = self._shown
         if shown is None or shown[1] != part or not np.array_equal(local, shown[0]):
-            constants: dict[str, Any] = {
+            constants: Json = {
                 "size": self.exact.sizes[local][:, None].astype(np.float64),
                 "weight": self.exact.weights[local],
                 "noise_std": self.noise_std(local, part),

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
+from sottovoce.core.plain import Json
 from sottovoce.privacy.events import Event
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class PrivacyMode:
 
     def kind_of_answer(
         self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
-    ) -> dict[str, Any]:
+    ) -> Json:
         """What an answer to this part's questions is, whatever its noise: the other fields of its event."""
         return {}
 

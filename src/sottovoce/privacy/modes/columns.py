@@ -9,6 +9,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import Fraction, NoGuarantee, Positive
 from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
+from sottovoce.core.plain import Json
 from sottovoce.core.vouched import vouched
 from sottovoce.privacy.events import Event, Relation
 from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
@@ -158,7 +159,7 @@ class ProvenColumns(PrivacyMode):
 
     def kind_of_answer(
         self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
-    ) -> dict[str, Any]:
+    ) -> Json:
         from sottovoce.privacy import calibration
 
         return calibration.column_kind(self, shape) | {"row_bound": 0.0}

@@ -8,6 +8,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.contract import Asks, Layout, Mode, Part
+from sottovoce.core.plain import Json
 from sottovoce.privacy.events import Event, Relation
 from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
 
@@ -139,7 +140,7 @@ class Proven(PrivacyMode):
 
     def kind_of_answer(
         self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
-    ) -> dict[str, Any]:
+    ) -> Json:
         from sottovoce.privacy import calibration
 
         bound = calibration.bound_in_force(self, part, row_bound)

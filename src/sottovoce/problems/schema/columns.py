@@ -20,6 +20,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.plain import Json
 from sottovoce.problems.schema import values
 from sottovoce.problems.schema.blocks import centred_one_hot, check_knots, check_range, scaled_block, short
 
@@ -51,7 +52,7 @@ class Column(ABC):
         """A name for each column of the block."""
 
     @abstractmethod
-    def to_table(self) -> dict[str, Any]:
+    def to_table(self) -> Json:
         """The column as a TOML table."""
 
     def sources(self, name: str) -> tuple[str, ...]:
@@ -62,7 +63,7 @@ class Column(ABC):
         """The values that stand for a missing one in this column alone."""
         return () if isinstance(self.missing, bool) else tuple(map(values.canonical, self.missing))
 
-    def _options(self, **options: Any) -> dict[str, Any]:
+    def _options(self, **options: Any) -> Json:
         """The options that are not at their defaults, as TOML values."""
         listed = {"missing": self.missing if isinstance(self.missing, bool) else list(self.missing)} | options
         return {name: value for name, value in listed.items() if value}
@@ -148,7 +149,7 @@ class Number(Column):
         places = np.expm1(places) if self.log else places
         return [name, *(f"{name} near {place:.4g}" for place in places), *([f"{name} missing"] if self.missing else [])]
 
-    def to_table(self) -> dict[str, Any]:
+    def to_table(self) -> Json:
         return {"range": [short(self.low), short(self.high)], **self._options(log=self.log, knots=self.knots)}
 
     @property
@@ -205,7 +206,7 @@ class Category(Column):
     def feature_names(self, name: str) -> list[str]:
         return [*(f"{name}={level}" for level in self.levels), *([f"{name} missing"] if self.missing else [])]
 
-    def to_table(self) -> dict[str, Any]:
+    def to_table(self) -> Json:
         return {"levels": list(self.levels), **self._options()}
 
 
@@ -286,7 +287,7 @@ class Date(Column):
         names += [f"{name} weekday={day}" for day in _WEEKDAYS] if self.weekday else []
         return names + ([f"{name} month={month}" for month in _MONTHS] if self.month else [])
 
-    def to_table(self) -> dict[str, Any]:
+    def to_table(self) -> Json:
         options = self._options(weekday=self.weekday, month=self.month, form=self.form, knots=self.knots)
         return {"dates": [self.first, self.last], **options}
 
@@ -332,7 +333,7 @@ class OneHot(Column):
     def feature_names(self, name: str) -> list[str]:
         return [f"{name}={column}" for column in self.columns]
 
-    def to_table(self) -> dict[str, Any]:
+    def to_table(self) -> Json:
         return {"one_hot": list(self.columns)}
 
     def sources(self, name: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.plain import Json
 from sottovoce.problems.schema.columns import Category, Column, Date, Number
 from sottovoce.problems.schema.label import Label
 from sottovoce.problems.schema.toml import file_text
@@ -19,7 +20,7 @@ from sottovoce.problems.schema.toml import file_text
 _NUMBERS, _DATES = ("number", "integer", "year"), ("date", "datetime")
 
 
-def parts(source: Any, label: str, owner: str, drop: Sequence[str]) -> tuple[dict[str, Column], dict[str, Any]]:
+def parts(source: Any, label: str, owner: str, drop: Sequence[str]) -> tuple[dict[str, Column], Json]:
     """The columns and the other arguments of `Schema`."""
     where, content = _content(source)
     fields = content.get("fields")

@@ -8,6 +8,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
+from sottovoce.core.plain import Json
 from sottovoce.problems.schema import values
 from sottovoce.problems.schema.blocks import check_range, short
 from sottovoce.problems.schema.columns import MOST_LEVELS
@@ -74,7 +75,7 @@ class Label:
         low, high = self.range
         return low + (scaled + 1.0) * ((high - low) / 2.0)
 
-    def to_table(self) -> dict[str, Any]:
+    def to_table(self) -> Json:
         """The label as a TOML table."""
         if self.range is not None:
             return {"column": self.column, "range": [short(end) for end in self.range]}

@@ -13,6 +13,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.clipping import clip_rows
+from sottovoce.core.plain import Json
 from sottovoce.core.toml import to_toml
 from sottovoce.problems.schema import toml
 from sottovoce.problems.schema.columns import Column
@@ -235,9 +236,9 @@ class Schema:
 
     # -------------------------------------------------------------------------------------------------- as written text
 
-    def to_tables(self) -> dict[str, Any]:
+    def to_tables(self) -> Json:
         """The schema as plain values: the contents of [schema] in a run file."""
-        plain: dict[str, Any] = {}
+        plain: Json = {}
         for name in ("owner", "drop", "missing_values"):
             if getattr(self, name):
                 plain[name] = list(value) if isinstance(value := getattr(self, name), tuple) else value
@@ -316,7 +317,7 @@ class Schema:
             self._output = check.one_of("Schema", "output", transform, ("default", "pandas", "polars"))
         return self
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> Json:
         """None: a schema is stated as a whole, and there is nothing to search over."""
         return {}
 

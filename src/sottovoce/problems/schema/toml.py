@@ -28,6 +28,7 @@ from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, MissingData
+from sottovoce.core.plain import Json
 from sottovoce.problems.schema.columns import Column, from_table
 from sottovoce.problems.schema.label import Label
 
@@ -35,7 +36,7 @@ _LARGEST_FILE = 4 * 2**20  # bytes
 _KEYS = ("owner", "drop", "missing_values", "bias", "parties", "label", "columns")
 
 
-def read(source: str | Path) -> tuple[dict[str, Any], str]:
+def read(source: str | Path) -> tuple[Json, str]:
     """The contents of [schema] in a TOML file, or in TOML text (which has several lines), and its name for errors."""
     is_text = isinstance(source, str) and "\n" in source
     where = "schema" if is_text else str(source)
@@ -52,7 +53,7 @@ def read(source: str | Path) -> tuple[dict[str, Any], str]:
     return tables["schema"], f"{where}, [schema]"
 
 
-def parts(tables: Mapping[str, Any], where: str) -> tuple[dict[str, Column], dict[str, Any]]:
+def parts(tables: Mapping[str, Any], where: str) -> tuple[dict[str, Column], Json]:
     """The columns and the other arguments of `Schema` from the contents of [schema]."""
     place = where.removesuffix("]")
     for name in tables:
@@ -61,7 +62,7 @@ def parts(tables: Mapping[str, Any], where: str) -> tuple[dict[str, Column], dic
         rule = f"{name} must be a table, {place[place.rfind('[') :]}.{name}]"
         check.require(isinstance(tables.get(name, {}), Mapping), where, rule)
     check.require(bool(tables.get("columns")), where, "needs a table [schema.columns]")
-    arguments: dict[str, Any] = {name: tables[name] for name in _KEYS[:5] if name in tables}
+    arguments: Json = {name: tables[name] for name in _KEYS[:5] if name in tables}
     if "label" in tables:
         arguments["label"] = _placed(f"{place}.label]", _label, tables["label"])
     columns = {name: _placed(f"{place}.columns.{name}]", _column, table) for name, table in tables["columns"].items()}
