@@ -1,5 +1,6 @@
 """The server's half of a deployment: what it makes of silence, of bad answers, and of its own sudden end."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from sottovoce.core import codec
+from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Hub
 from sottovoce.core.random.streams import SERVER, Draw, Streams
 from sottovoce.core.round import Checkpoint
@@ -17,6 +19,9 @@ from sottovoce.deploy.remote import TooFewAnswers
 from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment import store, whole_files
+from sottovoce.experiment.repetitions import interval
+from sottovoce.experiment.train import run_task
+from sottovoce.planning.problem import Plan, Problem
 from tests.deployments import (
     NAME,
     SECURE,
@@ -24,6 +29,7 @@ from tests.deployments import (
     LocalPost,
     charged,
     deployment,
+    federation,
     first_messages,
     run_tables,
     simulated,
@@ -202,6 +208,9 @@ def test_noise_is_secure_unless_the_file_says_otherwise() -> None:
         ("clients", {"columns": 0}, "columns must be a whole number >= 1"),
         ("clients", {"deadline": -1}, "deadline must be > 0"),
         ("clients", {"test": "nowhere.csv", "label": "y"}, "there is no such file"),
+        ("objective", {"scale": "records"}, r'run.toml, \[clients\]: scale = "records" in \[objective\] needs records'),
+        ("clients", {"records": 2}, "records must be a whole number >= 3"),
+        ("clients", {"records": 98}, "records goes with scale = .records."),
         ("run", {"runs": 3}, "runs and ledgers are for simulations"),
         ("algorithm", {"name": "dvp"}, "has no 'proven' variant"),
     ],
@@ -211,6 +220,33 @@ def test_a_run_file_says_what_is_wrong(table: str, change: Any, words: str) -> N
     tables[table] = change if table == "algorithm" else tables[table] | change
     with pytest.raises((ValueError, FileNotFoundError), match=words):
         Deployment.build(tables, "run.toml")
+
+
+def test_records_weigh_the_same_where_their_number_is_stated(files: list[Path], tmp_path: Path) -> None:
+    tables = run_tables("dp-sgd")
+    tables["objective"] |= {"scale": "records"}
+    tables["clients"] |= {"records": int(federation().sizes.sum())}
+    made = Deployment.build(tables, "run.toml")
+    assert Deployment.build(made.tables, "run.toml").task == made.task
+    result = serve(made, NAME, LocalPost(files), tmp_path / "run")
+    task = replace(made.task, objective=replace(made.task.objective, scale="records"))
+    expected = run_task(task, federation(), seed=11).model
+    np.testing.assert_array_equal(result.model, expected)
+    del tables["objective"]["scale"]
+    assert Deployment.build(tables, "run.toml").task == made.task
+
+
+def test_the_run_file_of_a_plan_is_one_of_a_deployment() -> None:
+    problem = Problem([400] * 3, 4, 1.0, 1e-5, secure=True)
+    setting = problem.setting("auto")
+    plan = Plan(problem, setting, interval(np.ones(2)), 0.9, 0.9, 0.5, 1.0, (), ())
+    tables = {name: table for name, table in plan.tables().items() if name != "data"}
+    who = {"names": ["a", "b", "c"], "columns": 4, "row_bound": 1.0}
+    with pytest.raises(InvalidInput, match=r"run.toml, \[clients\]: .* needs records"):
+        Deployment.build(tables | {"clients": who}, "run.toml")
+    made = Deployment.build(tables | {"clients": who | {"records": 1200}}, "run.toml")
+    assert (made.task.algorithm, made.task.rounds) == (setting.algorithm, setting.rounds)
+    assert made.task.objective.scale == 3 / 1200
 
 
 def test_what_is_measured_is_public(files: list[Path], tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.partition import PARTITIONS
 from sottovoce.problems.penalties import PENALTIES
+from sottovoce.rules import Rule, constant_entry
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing is stated about the sizes")  # rows here are short
@@ -230,6 +231,18 @@ def test_the_example_is_the_face_of_the_library() -> None:
     assert test[0].shape == (5222, 148)
 
 
+def test_a_base_rate_is_for_rows_with_an_intercept(folder: Path) -> None:
+    """Named data sets that a public schema encodes have a column for it; other rows get one that is 1."""
+    tables = tiny_tables() | {"algorithm": {"name": "auto", "base_rate": 0.3}, "run": {"seed": 1}}
+    tables["privacy"] = {"mode": "proven", "epsilon": 0.05, "delta": 1e-4}
+    named = build(tables | {"data": {"name": "heart", "partition": "owner"}}, "heart.toml").task.rule
+    assert named is not None
+    assert named.constant == constant_entry(sv.Schema.bundled("heart")) < 1
+    plain = build(tables | {"objective": {"loss": "logistic", "fit_intercept": True}}, "tiny.toml", folder)
+    assert plain.task.rule == Rule("auto", 0.3, 1.0)
+    assert plain.chosen().task.algorithm.lean == pytest.approx(np.log(0.3 / 0.7), rel=0.1)  # type: ignore[attr-defined]
+
+
 # ------------------------------------------------------------------------------------------------------ what is refused
 
 REFUSED = {
@@ -293,6 +306,13 @@ WRONG = {
         {"algorithm": {"name": "auto", "base_rate": 0.3}},
         "[algorithm]: a base_rate needs rows with a constant column. Give a [schema], whose rows have one",
     ),
+    "a base rate that is none": ({"algorithm": {"name": "auto", "base_rate": 7.0}}, "base_rate must lie in (0, 1)"),
+    "a number that follows": ({"algorithm": {"name": "auto", "constant": 0.1}}, "[algorithm]: unknown key 'constant'"),
+    "rounds in the wrong table": (
+        {"algorithm": {"name": "auto", "most": 3}},
+        "[algorithm]: unknown key 'most'. Known: name, base_rate",
+    ),
+    "rounds below 0": ({"algorithm": {"name": "auto"}, "run": {"rounds": -2}}, "rounds must be a whole number >= 0"),
     "rounds 0": ({"run": {"rounds": 0}}, "rounds must be a whole number >= 1, got 0"),
     "engine unknown": ({"run": {"rounds": 1, "engine": "nunpy"}}, "unknown engine 'nunpy'. Did you mean 'numpy'?"),
     "a name that leaves the folder": ({"run": {"rounds": 1, "name": "../x"}}, "name must be letters"),

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 from sottovoce import rules
-from sottovoce.algorithms import ALGORITHMS, DPSGD, FedPLT
+from sottovoce.algorithms import ALGORITHMS, DPSGD, FedPLT, NoisyGD
 from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput
 from sottovoce.experiment import run_file
@@ -57,7 +57,8 @@ def test_synthetic_rows_are_as_hard_as_asked_and_as_long_as_promised(goal: Objec
 
 
 def test_classes_are_balanced_as_asked_and_as_hard() -> None:
-    world = synthetic.world(GOALS[0], [3000], 4, 1.0, 0.9, seed=1, balance=0.2)
+    goal = Objective(Logistic(), scale="records", fit_intercept=True)
+    world = synthetic.world(goal, [3000], 4, 1.0, 0.9, seed=1, balance=0.2)
     assert world.truth[:, 1].mean() == pytest.approx(0.2, abs=1e-6)
     assert world.truth.max(axis=1).mean() == pytest.approx(0.9, abs=1e-6)
     assert world.constant() == pytest.approx(0.8, abs=1e-6)
@@ -159,6 +160,23 @@ def test_what_a_constant_prediction_reaches_is_told() -> None:
     assert "with 120 records at epsilon = 0.05 a constant prediction may do as well" in said
     assert "Expected AUC: " in said
     assert words.to_dict(chosen)["constant"] == pytest.approx(0.8, abs=1e-3)
+
+
+@pytest.mark.parametrize("features", [1, 3])
+def test_a_stated_balance_is_the_base_rate_that_the_intercept_leans_on(features: int) -> None:
+    """With one column too; and the run file has the intercept that leans."""
+    known: dict[str, Any] = {"features": features, "epsilon": 0.05, "delta": 1e-3, "best": 0.79}
+    chosen, plain = choose(balance=0.3, **known), choose(**known)
+    public = PublicNumbers(120, 4, features + 1, 0.05, 1e-3, row_bound=np.sqrt(2), largest=30, base_rate=0.3)
+    assert chosen.algorithm == rules.choose(public).algorithm
+    assert isinstance(chosen.algorithm, NoisyGD)
+    assert chosen.algorithm.lean == pytest.approx(np.log(0.3 / 0.7), rel=0.1)
+    assert isinstance(plain.algorithm, NoisyGD)
+    assert plain.algorithm.lean == 0
+    assert chosen.expected.mean > 0.65
+    task = run_file.build_task(tomllib.loads(to_toml(chosen.tables())), "plan")[0]
+    assert task.objective.intercept
+    assert task.algorithm == chosen.algorithm
 
 
 def test_a_forecast_is_made_in_the_world_of_the_choice_and_in_others() -> None:

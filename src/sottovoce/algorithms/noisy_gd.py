@@ -115,7 +115,10 @@ class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
 
     def stretch(self, curvature: float, rounds: int) -> float:
         """The largest √Σ_j a_j(h)² for 0 <= h <= curvature, j = 1..rounds, of the answer (4)."""
-        h = np.linspace(0.0, curvature, 65)
+        return float(self.gains(np.linspace(0.0, curvature, 65), rounds).max())
+
+    def gains(self, h: Array, rounds: int) -> Array:
+        """√Σ_j a_j(h)², j = 1..rounds, of the answer (4)."""
         moved, velocity, after = np.zeros_like(h), np.full_like(h, self.step), []
         for _ in range(rounds):
             moved = moved + velocity
@@ -127,7 +130,7 @@ class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
             left = np.arange(rounds, 0, -1)  # rounds to the end, that of the noise included
             before = np.maximum(left - (rounds - self.average_from + 1), 0)
             factors = (total[left] - total[before]) / (rounds - self.average_from + 1)
-        return float(np.sqrt(np.square(factors).sum(axis=0)).max())
+        return np.sqrt(np.square(factors).sum(axis=0))
 
     def model(self, server: Server) -> Array:
         w = np.where(server.averaged > 0, server.mean, server.w)

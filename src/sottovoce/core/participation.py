@@ -45,6 +45,15 @@ class Participation(ABC):
         """The probability that one of `n` clients is asked in a round, or a bound on it: some papers' claims use it."""
         return 1.0
 
+    def answers(self, n: int) -> float:
+        """How many of `n` clients are asked in a round, on average."""
+        return float(n)
+
+    @property
+    def pace(self) -> float:
+        """The largest share of rounds in which one client can be asked."""
+        return 1.0
+
     def meet(self, n: int) -> bool:
         """Whether, over many rounds, all of `n` clients are linked by rounds in which two of them take part."""
         return True
@@ -92,6 +101,9 @@ class KOfN(Participation):
     def rate(self, n: int) -> float:
         return min(self.k / n, 1.0)
 
+    def answers(self, n: int) -> float:
+        return float(min(self.k, n))
+
     def meet(self, n: int) -> bool:
         return self.k > 1 or n == 1
 
@@ -123,6 +135,9 @@ class Bernoulli(Participation):
 
     def rate(self, n: int) -> float:
         return float(np.max(self.p))
+
+    def answers(self, n: int) -> float:
+        return float(n * np.mean(self.p))
 
 
 @dataclass(frozen=True)
@@ -159,6 +174,9 @@ class Covering(Participation):
             waiting &= ~mask
             yield mask
 
+    def answers(self, n: int) -> float:
+        return float(min(self.k, n))
+
     def meet(self, n: int) -> bool:
         return self.k > 1 or n == 1
 
@@ -189,6 +207,13 @@ class Schedule(Participation):
     def most(self, rounds: int) -> int:
         named = Counter(client for chosen in self.sets[:rounds] for client in set(chosen))
         return max(named.values(), default=0)
+
+    def answers(self, n: int) -> float:
+        return sum(len(set(chosen)) for chosen in self.sets) / max(1, len(self.sets))
+
+    @property
+    def pace(self) -> float:
+        return self.most(len(self.sets)) / max(1, len(self.sets))
 
     def meet(self, n: int) -> bool:
         groups = [{client} for client in range(n)]

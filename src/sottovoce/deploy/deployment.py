@@ -1,6 +1,7 @@
 """What a server needs to know before it meets the clients: a run file with a table [clients].
 
-[clients]  names (their order is their number), columns, row_bound; deadline and wait in seconds; least = answers a
+[clients]  names (their order is their number), columns, row_bound; records = how many there are at all clients
+           together, a public number: all records then weigh the same; deadline and wait in seconds; least = answers a
            round needs; test = a public CSV file with label and labels, to measure on.
            With a [schema], the same one at all clients, columns, row_bound, label and labels follow from it
            Where columns are split: split = the columns of each party, samples, holder = who has the labels
@@ -39,6 +40,7 @@ class Clients:
     names: tuple[str, ...]
     columns: int | None = None
     row_bound: float | None = None
+    records: int | None = None
     deadline: float = 300.0
     wait: float = 600.0
     least: int = 1
@@ -65,6 +67,8 @@ class Clients:
         check.positive("clients", deadline=self.deadline, wait=self.wait)
         if self.row_bound is not None:
             check.positive("clients", row_bound=self.row_bound)
+        if self.records is not None:
+            check.whole("clients", at_least=len(self.names), records=self.records)
         check.require(bool(self.test) == bool(self.label), "clients", "label = a column goes with test = a CSV file")
 
     def _check_split(self) -> None:
@@ -75,7 +79,7 @@ class Clients:
             "clients", samples=self.samples or 0, **{f"split[{m}]": width for m, width in enumerate(self.split)}
         )
         check.one_of("clients", "holder", self.holder, self.names)
-        for key in ("columns", "row_bound", "test"):
+        for key in ("columns", "row_bound", "records", "test"):
             check.require(not getattr(self, key), "clients", f"split shares out columns: leave {key}, for rows, out")
 
     @property
@@ -109,10 +113,12 @@ class Deployment:
             given |= _stated_by(schema, given, f"{file}, [clients]")
         clients = from_table(Clients, given, f"{file}, [clients]")
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
-        objective = {"scale": "mean"} | tables.get("objective", {})  # how many records there are is not known yet
+        usual = "mean" if clients.records is None else "records"
+        objective = {"scale": usual} | tables.get("objective", {})
         given_tables = tables | {"objective": objective, "privacy": privacy | tables.get("privacy", {})}
         bias = schema is not None
         task, settings = build_task(given_tables, file, bias)
+        task = _weighing(task, clients, file)
         hint = "Take them from the run file that `sottovoce plan` writes"
         concrete = task.rule is None
         check.require(concrete, f"{file}, [algorithm]", "a deployment must state constants and [run] rounds", hint=hint)
@@ -172,6 +178,23 @@ class Deployment:
         made.start(task.algorithm)
         made.ledger = None
         return made
+
+
+def _weighing(task: Task, clients: Clients, file: str) -> Task:
+    """The task with the weight of one record as a number: it follows from how many there are, which must be stated."""
+    scale, records = task.objective.scale, clients.records
+    if scale != "records":
+        fits = records is None or not isinstance(scale, str)
+        rule = 'records goes with scale = "records" in [objective]'
+        check.require(fits, f"{file}, [clients]", rule, scale, "Leave one of them out")
+        return task
+    rule = (
+        'scale = "records" in [objective] needs records = how many there are at all clients together, a public number'
+    )
+    hint = 'State it, or set scale = "mean", with which clients weigh the same'
+    check.require(records is not None, f"{file}, [clients]", rule, hint=hint)
+    trained = int(task.training_sizes(np.array([records]))[0])
+    return replace(task, objective=task.objective.weighing(len(clients.names) / trained))
 
 
 def _with_coins(task: Task, settings: Settings, file: str) -> Settings:

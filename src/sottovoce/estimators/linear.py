@@ -121,22 +121,22 @@ class FederatedLinear(PrivateEstimator):
         columns = federation.X.shape[1]
         bound, name = self._bound(columns), self.algorithm
         by_rule = isinstance(name, str) and (name == AUTO or (self.rounds is None and name in METHODS))
+        rule = self._rule(str(name) if by_rule else None)
         if not by_rule:
             task = Task(self._algorithm(), objective, mode, rounds=self._rounds, **more)
             if isinstance(mode, Proven) and bound is None and not mode.has_clip:
                 return replace(task, privacy=replace(mode, clip=1.0))
             return task
-        assert isinstance(name, str)
         if objective.intercept and self._schema is None:  # one more column of ones
             columns, bound = columns + 1, None if bound is None else float(np.hypot(bound, 1.0))
         left = self._steps.epsilon_for_training(mode) if isinstance(mode, Proven) else None
-        rule = replace(self._rule(name), most=0 if self.rounds is None else self._rounds)
+        rule = replace(rule, most=0 if self.rounds is None else self._rounds)
         task = Task.by_rule(rule, objective, mode, **more)
         return task.ruled(federation.sizes, columns, bound, left)
 
-    def _rule(self, name: str) -> Rule:
-        """What is asked of the rule."""
-        return Rule(name)
+    def _rule(self, name: str | None) -> Rule:
+        """What is asked of the rule that chooses constants; None: they are given."""
+        return Rule(name or AUTO)
 
     def _bound(self, columns: int) -> float | None:
         """How long prepared rows can be, as far as that is known without looking."""

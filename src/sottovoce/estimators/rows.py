@@ -37,7 +37,8 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
         the bound on rows: 1/2 for a logistic loss and rows of length 1.
     base_rate
         The share of the second class among all records, if it is publicly known (a prevalence from the literature).
-        The intercept leans on it where noise exceeds signal. Never take it from the data: no guarantee covers that.
+        The intercept leans on it where noise exceeds signal and a rule chooses the constants ("auto", "noisy-gd").
+        Never take it from the data: no guarantee covers that.
     privacy
         "proven", "published" or "none"; or an object such as `Proven(...)`, in place of epsilon, delta and clip.
     loss
@@ -125,11 +126,14 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
 
     _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge", "weighted-logistic", "weighted-softmax")
 
-    def _rule(self, name: str) -> Rule:
+    def _rule(self, name: str | None) -> Rule:
         if self.base_rate is None:
-            return Rule(name)
+            return super()._rule(name)
+        check.between(self._name, 0, 1, base_rate=self.base_rate)
         check.require(self.fit_intercept or self._schema is not None, self._name, "base_rate needs fit_intercept=True")
-        return Rule(name, self.base_rate, 1.0 if self._schema is None else constant_entry(self._schema))
+        rule = "base_rate is for constants that a rule chooses, with algorithm 'auto', or 'noisy-gd' and no rounds"
+        check.require(name is not None, self._name, rule, hint="Leave it out")
+        return Rule(name or "", self.base_rate, 1.0 if self._schema is None else constant_entry(self._schema))
 
     def fit(self, X: Table, y: ArrayLike | None = None, groups: ArrayLike | None = None, **others: Any) -> Self:
         """Train. `groups` holds the owner of each row, as in grouped cross-validation; None: one owner has all rows."""

@@ -9,7 +9,7 @@
                      fit_intercept (true with a schema, else false), penalise_intercept
     [algorithm]      name, and the algorithm's fields; or a name alone, and no rounds in [run]: a rule gives constants
                      and rounds (`rules`). Left out: name = "auto", the method that the rule chooses, for at most as
-                     many rounds as are stated; base_rate goes with "auto" and a [schema]
+                     many rounds as are stated; base_rate goes with "auto", and rows with an intercept
     [privacy]        mode = "proven" | "published" | "none", and its fields
     [participation]  name, and its fields; left out: everyone
     [run]            rounds, seed, engine, record_every, runs, name, ledgers
@@ -206,10 +206,15 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     bias = schema is not None or datasets.has_schema(source[0].name, source[1])
     task, settings = build_task(tables, file, bias)
     if task.rule is not None and task.rule.base_rate is not None:
-        where, hint = f"{file}, [algorithm]", "Give a [schema], whose rows have one"
-        check.require(schema is not None, where, "a base_rate needs rows with a constant column", hint=hint)
-        assert schema is not None
-        task = replace(task, rule=replace(task.rule, constant=constant_entry(schema)))
+        where, hint = (
+            f"{file}, [algorithm]",
+            "Give a [schema], whose rows have one, or [objective] fit_intercept = true",
+        )
+        column = bias or task.objective.intercept
+        check.require(column, where, "a base_rate needs rows with a constant column", hint=hint)
+        known = schema or (Schema.bundled(source[0].name) if bias else None)
+        constant = 1.0 if known is None else constant_entry(known)
+        task = replace(task, rule=replace(task.rule, constant=constant))
     return Experiment(task, settings, *source, schema, file)
 
 
@@ -253,8 +258,9 @@ def _rule(table: Json, run: Json, where: str) -> Rule | None:
     """The rule that is to choose constants: for "auto", or where a method for rows is named without any, nor rounds."""
     name = toml.choice((AUTO, *ALGORITHMS), "algorithm", table, where)
     if name == AUTO:
+        toml.known_keys(table, ["name", "base_rate"], where)
         most = toml.fit_value(where, "rounds", run.get("rounds", 0), int)
-        return toml.from_table(Rule, dict(table) | {"most": most}, where)
+        return toml.from_table(Rule, dict(table) | {"most": max(0, most)}, where)
     alone = table.keys() == {"name"} and "rounds" not in run and name in METHODS
     return Rule(name) if alone else None
 

@@ -103,6 +103,8 @@ class Task:
     @classmethod
     def by_rule(cls, rule: Rule, objective: Objective, privacy: PrivacyMode, **more: Any) -> "Task":
         """A task whose method, rounds and clip norm are settled by rule; until then a stand-in has their place."""
+        noisy = rule.base_rate is None or privacy.mode == "proven"
+        check.require(noisy, "rules", "a base_rate is leant on where noise is proven", privacy.mode, "Leave it out")
         stand_in = NoisyGD() if rule.name == AUTO else ALGORITHMS[rule.name]()
         rounds = rule.most or USUAL_ROUNDS
         if privacy.mode == "published":
@@ -135,7 +137,7 @@ class Task:
         check.require(self.objective.scale in ("mean", "records"), "rules", "are for scale 'records'", self.objective)
         clip = getattr(privacy, "clip", None)
         # Without a bound, rows are taken to be as long as the clip norm says, or columns to be about 1.
-        likely = float(np.sqrt(columns)) if clip is None else float(clip) / min(loss.slope_at_zero, 1.0)
+        likely = float(np.sqrt(columns)) if clip is None else float(clip) / rules.slope_of(loss)
         bound = likely if row_bound is None else row_bound
         if not isinstance(privacy, Proven):
             algorithm, rounds = rules.without_noise(loss, bound)
@@ -146,6 +148,8 @@ class Task:
         epsilon, sizes = privacy.epsilon if epsilon is None else epsilon, self.training_sizes(sizes)
         if self.evaluate is not None:
             epsilon *= float(np.sqrt(1 - self.evaluate.share))  # nearly what is left of mu² for training
+        answers = self.participation.answers(len(sizes))
+        check.require(answers > 0, "rules", "participation asks nobody; name clients")
         choice = rules.choose(
             PublicNumbers(
                 *(int(sizes.sum()), len(sizes), columns, epsilon),
@@ -157,7 +161,8 @@ class Task:
                 clip=clip,
                 largest=int(sizes.max()),
                 smooth=self.objective.penalty.smooth,
-                everyone=isinstance(self.participation, Everyone),
+                answers=answers,
+                pace=self.participation.pace,
                 base_rate=rule.base_rate,
                 constant=rule.constant,
             ),

@@ -24,7 +24,8 @@ from sottovoce.rules import Chosen, PublicNumbers
 
 TO_DO = (
     "Before it runs, put your own file and columns in [data] (csv is looked for from the folder of the run file), name "
-    "all labels there can be, and add the ranges that everybody knows: ranges = { column = [low, high] }"
+    "all labels there can be, and add the ranges that everybody knows: ranges = { column = [low, high] }. Between "
+    "machines, put [clients] in place of [data], with names, columns, row_bound and records = how many there are in all"
 )
 GOAL = Objective(Logistic(), L2(1e-6), scale="records")
 QUICK = 500_000  # synthetic rows x parameters that take little time ...
@@ -96,7 +97,8 @@ class Problem:
     target
         Accuracy (or R²) to reach: whether it is expected to be, and with which epsilon, is said.
     balance
-        Two classes: the share of the second one. It must be public, such as a prevalence from the literature.
+        Two classes: the share of the second one. It must be public, such as a prevalence from the literature. The model
+        then has an intercept, which leans on it where noise exceeds signal.
     seed
         Of the synthetic rows and of all noise.
     """
@@ -137,14 +139,25 @@ class Problem:
             larger = max(self.balance, 1 - self.balance)
             rule = f"best must exceed {larger:g}, what a constant prediction reaches at this balance"
             check.require(self.best > larger, who, rule, self.best)
+            object.__setattr__(self, "objective", replace(objective, fit_intercept=True))
         check.whole(who, at_least=0, seed=self.seed)
         Proven(self.epsilon, self.delta, 1.0, unit=self.unit)  # refuses what is no budget
         object.__setattr__(self, "sizes", tuple(sizes.tolist()))
 
+    @property
+    def columns(self) -> int:
+        """Columns of a row, one for the intercept included if there is one."""
+        return self.features + self.objective.intercept
+
+    @property
+    def longest(self) -> float:
+        """How long rows are with that column."""
+        return float(np.hypot(self.row_bound, 1.0)) if self.objective.intercept else self.row_bound
+
     @cached_property
     def simulated_sizes(self) -> tuple[int, ...]:
         """Synthetic rows of each client: fewer than it has, where all would take too long."""
-        dim = self.features * self.objective.loss.outputs
+        dim = self.columns * self.objective.loss.outputs
         most = max(QUICK // dim, min(ROWS_PER_PARAMETER * dim, MOST // dim), 1)
         share = min(1.0, most / sum(self.sizes))
         return tuple(max(1, round(share * size)) for size in self.sizes[:most])
@@ -153,12 +166,13 @@ class Problem:
         """What the rules choose: the constants of a method, or with "auto" the method too."""
         choice = rules.choose(
             PublicNumbers(
-                *(int(sum(self.sizes)), len(self.sizes), self.features, self.epsilon, self.delta),
+                *(int(sum(self.sizes)), len(self.sizes), self.columns, self.epsilon, self.delta),
                 unit=self.unit,
                 loss=self.objective.loss,
-                row_bound=self.row_bound,
+                row_bound=self.longest,
                 largest=max(self.sizes),
                 smooth=self.objective.penalty.smooth,
+                base_rate=self.balance,
             ),
             method,
         )
@@ -174,9 +188,9 @@ class Problem:
 
     def _events(self, setting: Setting) -> tuple[Event, ...]:
         loss = self.objective.loss
-        shape = AnswerShape(loss.model_size(self.features), self.features, loss.slope_at_zero)
+        shape = AnswerShape(loss.model_size(self.columns), self.columns, loss.slope_at_zero)
         asks, sizes = setting.algorithm.asks(), np.array(self.sizes)
-        return self.privacy(setting).plan(asks, setting.rounds, sizes, row_bound=self.row_bound, shape=shape)
+        return self.privacy(setting).plan(asks, setting.rounds, sizes, row_bound=self.longest, shape=shape)
 
     def simulated_privacy(self, setting: Setting) -> Proven:
         """A budget that gives the simulated clients the very noise that the real ones will have with all their rows."""

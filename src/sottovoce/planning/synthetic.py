@@ -75,15 +75,13 @@ def world(
 ) -> World:
     """`best`: accuracy, or R², of the best possible model. Correlated: the variance of direction j falls like 1/j.
 
-    `balance`: the share of the second of two classes. The last column is then constant, for an intercept to be learnt.
+    `balance`: the share of the second of two classes, for an objective with an intercept.
     """
     loss, rows = objective.loss, int(sum(sizes))
     for_model, for_rows = (np.random.default_rng([seed, purpose]) for purpose in (0, 1))
     X = for_rows.normal(size=(rows + TEST_ROWS, features))
     if spectrum == "correlated":
         X /= np.sqrt(np.arange(1, features + 1))
-    if balance is not None:
-        X[:, -1] = 1.0
     X *= row_bound * (1 - 1e-9) / np.linalg.norm(X, axis=1, keepdims=True)
     scores = X @ for_model.normal(size=(features, loss.outputs))
     scores /= scores.std()
@@ -97,7 +95,8 @@ def world(
         y = np.clip(truth + np.sqrt(noise) * for_rows.normal(size=len(X)), -1.0, 1.0)
     owners = np.repeat(np.arange(len(sizes)), sizes)
     federation = Federation.from_arrays(X[:rows], y[:rows], owners, row_bound=row_bound)
-    return World(federation, objective, X[rows:], truth[rows:], noise)
+    test = federation.with_ones(X[rows:]) if objective.intercept else X[rows:]
+    return World(objective.on(federation), objective, test, truth[rows:], noise)
 
 
 def _probabilities(logits: np.ndarray) -> np.ndarray:

@@ -11,3 +11,4 @@ from sottovoce.rules.choice import without_noise as without_noise
 from sottovoce.rules.numbers import Descent as Descent
 from sottovoce.rules.numbers import PublicNumbers as PublicNumbers
 from sottovoce.rules.numbers import descent as descent
+from sottovoce.rules.numbers import slope_of as slope_of

@@ -17,6 +17,7 @@ LITTLE_NOISE = 0.03  # s d below which moments come first
 WIDEST_GRAM = 500  # columns up to which a matrix of second moments is worth its noise
 MOMENTS_SHARE, GRADIENT_ROUNDS, AVERAGED = 0.2, 20, 7
 AUTO = "auto"
+LEANING = (AUTO, NoisyGD.name)  # methods that a public base rate is for
 METHODS = (AUTO, *(name for name, kind in ALGORITHMS.items() if kind.layout == "rows"))
 
 
@@ -35,9 +36,15 @@ class Rule:
     """
 
     name: str = AUTO
-    base_rate: float | None = None
-    constant: float = 1.0
-    most: int = 0
+    base_rate: check.Fraction | None = None
+    constant: check.Positive = 1.0
+    most: check.WholeOrZero = 0
+
+    def __post_init__(self) -> None:
+        check.one_of("rules", "method", self.name, METHODS)
+        check.fields(self)
+        rule = f"base_rate is for {' and '.join(map(repr, LEANING))}, the methods whose intercept leans on it"
+        check.require(self.base_rate is None or self.name in LEANING, "rules", rule, self.name, "Leave it out")
 
 
 @dataclass(frozen=True)
@@ -128,19 +135,20 @@ def _warning(public: PublicNumbers) -> str:
 
 
 def _moments_first(public: PublicNumbers) -> bool:
-    """Whether second moments are worth their noise. They are for single records, smooth penalties and one round, and
-    for losses that bend alike for all classes."""
-    possible = public.unit == "record" and public.smooth and public.everyone and public.columns <= WIDEST_GRAM
+    """Whether second moments are worth their noise. They are for single records, smooth penalties and one round that
+    all clients answer, and for losses that bend alike for all classes."""
+    everyone, narrow = public.answering == public.clients, public.columns <= WIDEST_GRAM
+    possible = public.unit == "record" and public.smooth and everyone and narrow
     return possible and not hasattr(public.loss, "class_weight") and public.crowding < LITTLE_NOISE
 
 
 def _reason(public: PublicNumbers, algorithm: Method, rule: Descent) -> str:
     if not isinstance(algorithm, MomentsThenGradients):
         return rule.words()
+    noise = f"noise on one mean gradient has deviation s = {public.noise_by_rule:.3g}"
     return (
-        f"noise on one mean gradient has deviation s = {rule.noise:.3g}, and s times {public.columns} columns is "
-        f"{public.crowding:.2g}, below {LITTLE_NOISE:g}: {MOMENTS_SHARE:.0%} of the budget for moments, the rest for "
-        f"{GRADIENT_ROUNDS} rounds of gradients"
+        f"{noise}, and s times {public.columns} columns is {public.crowding:.2g}, below {LITTLE_NOISE:g}: "
+        f"{MOMENTS_SHARE:.0%} of the budget for moments, the rest for {GRADIENT_ROUNDS} rounds of gradients"
     )
 
 
@@ -161,11 +169,10 @@ def _lean(public: PublicNumbers, rule: Descent) -> float:
 
 
 def _ridge(public: PublicNumbers, kappa: float, share: float) -> float:
-    """λ = 0.3 √(2d) times the deviation of the noise on the matrix of second moments."""
+    """λ = 0.3 √(2d) times the deviation of the noise on the matrix of second moments, of rows cut to clip norm / B."""
     one = moments.sensitivity(kappa, public.slope, public.relation == "replace-one")
-    alone = math.sqrt(public.clients / public.contributors) / (public.mu * public.records)
-    noise = one / kappa * alone / math.sqrt(share)
-    return 0.3 * math.sqrt(2 * public.columns) * noise * public.row_bound**2
+    noise = one / kappa * public.alone / math.sqrt(share)
+    return 0.3 * math.sqrt(2 * public.columns) * noise * (public.clip_norm / public.slope) ** 2
 
 
 def _moments(public: PublicNumbers) -> Recipe:

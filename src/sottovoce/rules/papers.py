@@ -43,8 +43,7 @@ def by_step(public: PublicNumbers, method: str) -> Recipe:
 
 
 def _without_momentum(public: PublicNumbers) -> Descent:
-    rule = descent(public, MOST_PLAIN_ROUNDS)
-    return replace(rule, momentum=0.0, time=min(rule.time, rule.rounds * rule.step / public.step_unit))
+    return replace(descent(public, MOST_PLAIN_ROUNDS), momentum=0.0)
 
 
 def _fedepm(public: PublicNumbers) -> Recipe:
@@ -57,7 +56,7 @@ def _pulled(public: PublicNumbers, length: float) -> tuple[float, int, Descent]:
     rule, unit = descent(public), public.step_unit
     size = length / unit
     needed = rule.time / size  # rounds without a pull
-    drift = size * rule.noise**2 * public.clients * rule.time  # e² of so many rounds
+    drift = size * rule.noise**2 * public.answering * rule.time  # e² of so many rounds
     r = _pull_for(drift)
     r = max(0.05, min(r, MOST_PLAIN_ROUNDS / needed - 1))
     rounds = max(1, min(MOST_PLAIN_ROUNDS, math.ceil(needed * (1 + r))))
@@ -73,7 +72,7 @@ def _pull_for(drift: float) -> float:
 def _dp_admm(public: PublicNumbers) -> Recipe:
     length = 4 * public.step_unit * public.bend / public.loss.curvature  # 1/L
     rho, rounds, rule = _pulled(public, length)
-    noise = rule.noise * math.sqrt(rounds * public.clients) * 2 * public.slope * public.row_bound
+    noise = rule.noise * math.sqrt(rounds * public.answering) * 2 * public.slope * public.row_bound
     dim = public.loss.model_size(public.columns)
     c_w = 100 * noise * math.sqrt(2 * dim * rounds) * length  # noise lengthens 1/η_k by at most a hundredth
     return DPADMM(rho=rho, c_w=c_w, penalty_at="server"), rounds, rule
@@ -93,7 +92,7 @@ def _fed_plt(public: PublicNumbers, local_steps: int = 2) -> Recipe:
     each = 2 * rho * (1 - kept) / (1 + kept) / public.step_unit
     rounds = max(1, min(MOST_PLAIN_ROUNDS, math.ceil(rule.time / each)))
     algorithm = FedPLT(rho=rho, step=step, local_steps=local_steps, strong=0.0, smooth=smooth * public.spread)
-    return algorithm, rounds, replace(rule, rounds=rounds, momentum=0.0)
+    return algorithm, rounds, replace(rule, rounds=rounds, step=each * public.step_unit, momentum=0.0)
 
 
 RECIPES: dict[str, Callable[[PublicNumbers], Recipe]] = {
