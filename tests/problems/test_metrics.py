@@ -39,7 +39,7 @@ def test_two_margins_are_one_score():
     rng = np.random.default_rng(4)
     margins, y = rng.normal(size=(2, 50, 2)), rng.integers(0, 2, 50)
     several = metrics(Softmax(2), margins, y.astype(float))
-    one = metrics(Logistic(), margins[..., 1] - margins[..., 0], 2.0 * y - 1.0)
+    one = metrics(Logistic(), margins[..., 1] - margins[..., 0], np.where(y > 0, 1.0, -1.0))
     for name, values in one.items():
         assert np.allclose(several[name], values), name
 
