@@ -141,5 +141,5 @@ def test_a_checkpoint_goes_on_with_its_own_task_only(change: dict[str, Any]) -> 
 
     whole = play(run, after_round=kept.append)
     assert np.array_equal(play(run, resume=kept[1]).model, whole.model)
-    with pytest.raises(InvalidInput, match="another task, engine or rows"):
+    with pytest.raises(InvalidInput, match="another task, engine, rows or held-out records"):
         play(run | change, resume=kept[1])

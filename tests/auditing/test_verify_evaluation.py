@@ -11,6 +11,7 @@ import pytest
 import sottovoce as sv
 from sottovoce.algorithms import NoisyGD
 from sottovoce.auditing.verify import BROKEN
+from sottovoce.experiment import run_file
 from sottovoce.experiment.evaluation import PrivateEvaluation
 from tests.run_folders import GOAL, PROVEN, cover_up, edit, federation, remanifest, trained
 
@@ -39,6 +40,47 @@ RUNS: dict[str, Callable[[Path], sv.Result]] = {
     "by rule": lambda home: of_rule(),
     "no bound": lambda home: with_goal(GOAL, replace(federation(), row_bound=None)),
 }
+
+
+FILE = """
+[data]
+{data}
+[objective]
+loss = "logistic"
+{objective}
+[privacy]
+mode = "proven"
+epsilon = 3.0
+delta = 1e-5
+[evaluate]
+share = 0.2
+[run]
+seed = 3
+{more}"""
+SCHEMA = '[schema]\nowner = "ward"\n[schema.label]\ncolumn = "ill"\nclasses = ["no", "yes"]\n[schema.columns]\n'
+FILES = {
+    "a schema": ('csv = "rows.csv"', "", SCHEMA + "age = {range = [0, 100], knots = 3}\nweight = {range = [0, 200]}\n"),
+    "ranges": (
+        'csv = "rows.csv"\nlabel = "ill"\nowner = "ward"\nlabels = ["no", "yes"]\n'
+        "ranges = {age = [0, 100], weight = [0, 200]}", "", "",
+    ),
+    "ranges, and an intercept": (
+        'csv = "rows.csv"\nlabel = "ill"\nowner = "ward"\nlabels = ["no", "yes"]\n'
+        "ranges = {age = [0, 100], weight = [0, 200]}", "fit_intercept = true", "",
+    ),
+    "a data set that comes with a schema": ('name = "heart"', "", ""),
+    "a data set as it is": ('name = "heart"\nencoding = "raw"\nrow_bound = 1.0\nshorten = true', "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_runs_of_files_hold(kind: str, tmp_path: Path) -> None:
+    data, objective, more = FILES[kind]
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.integers(1, 99)},{rng.integers(40, 120)},{rng.choice(['no', 'yes'])},{i % 3}" for i in range(90)]
+    (tmp_path / "rows.csv").write_text("\n".join(["age,weight,ill,ward", *rows]))
+    (tmp_path / "run.toml").write_text(FILE.format(data=data, objective=objective, more=more))
+    assert broken(run_file.load(tmp_path / "run.toml").train().save(tmp_path / "run")) == {}
 
 
 def broken(folder: Path) -> dict[str, str]:

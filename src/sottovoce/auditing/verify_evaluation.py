@@ -85,13 +85,19 @@ def _records(config: Json, asked: Evaluation, made: PrivateEvaluation) -> None:
 
 
 def _bins(result: Result, asked: Evaluation, model: np.ndarray, made: PrivateEvaluation) -> None:
-    """Where bins end follows from the model and the bound on rows. The loss of a neural model is in no file."""
-    config = result.config
-    if config["objective"]["loss"] == "module":
+    """Where bins end follows from the model and the bound on rows.
+
+    The loss of a neural model is in no file, and neither is a bound that the loader of a named data set stated.
+    """
+    config, data = result.config, result.config.get("clients") or result.config.get("data", {})
+    bound = 1.0 if "schema" in config else data.get("row_bound")
+    if config["objective"]["loss"] == "module" or (bound is None and data.get("name")):
         return
     loss = run_file.build_objective(config["objective"], store.CONFIG).loss
-    bound = (config.get("clients") or config.get("data", {})).get("row_bound")
-    if bound is not None and adds_intercept(config):
+    added = int(adds_intercept(config))
+    if bound is None and data.get("ranges"):  # every column is within -1 and 1
+        bound = float(np.sqrt(model.shape[-1] // loss.outputs - added))
+    if bound is not None and added:
         bound = float(np.hypot(bound, 1.0))
     edges = asked.edges(number_of_classes(loss), result.calibration * longest(loss, model, bound))
     same = edges.shape == made.edges.shape and bool(np.allclose(made.edges, edges, rtol=1e-9, atol=0))
