@@ -25,6 +25,7 @@ from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.problems import data as datasets
 from sottovoce.problems.schema import draft, schema, toml, values
 from sottovoce.problems.schema.columns import from_table
+from sottovoce.problems.schema.effects import effects
 from tests.counting import calls_of_the_library
 
 PACKAGE = Path(schema.__file__).parent
@@ -756,3 +757,23 @@ def test_named_data_sets_are_encoded_by_their_schemas(adult: dict[str, list[str]
     assert heart.feature_names[0] == "age"
     with pytest.raises(InvalidInput, match="Did you mean 'schema'"):
         datasets.load("heart", encoding="shcema")
+
+
+def test_a_row_without_an_owner_is_refused_however_that_is_written() -> None:
+    stated = sv.Schema(age=sv.Number(0, 100), owner="ward", missing_values=["n/a"])
+    for nobody in ("", "n/a", None, float("nan")):
+        with pytest.raises(InvalidInput, match="column 'ward': must name an owner in every row"):
+            stated.encode({"age": [1, 2], "ward": ["a", nobody]})
+
+
+def test_categories_of_polars() -> None:
+    stated, entries = sv.Schema(smoker=sv.Category("no", "yes")), ["no", "yes", None, "no"]
+    plain = stated.transform({"smoker": entries})
+    kinds: list[Any] = [pl.Categorical, pl.Enum(["no", "yes"])]
+    for kind in kinds:
+        assert np.array_equal(stated.transform(pl.DataFrame({"smoker": pl.Series(entries, dtype=kind)})), plain)
+
+
+def test_effects_name_levels_as_they_are() -> None:
+    stated = sv.Schema(code=sv.Category("=1", "1"), label=sv.Label("y", ["a", "b"]))
+    assert [each.what for each in effects(stated, np.arange(3.0))][:2] == ["=1", "1"]

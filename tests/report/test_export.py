@@ -184,3 +184,27 @@ def test_what_cannot_be_exported_says_why() -> None:
     with pytest.raises(InvalidInput, match="several runs"):
         export.to_json(replace(plain, model=np.zeros((2, SCHEMA.width))))
     assert to_csv({"a": [1], "b": ["x"]}) == "a,b\n1,x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must have a line that names the columns, and rows"),
+        ("age,smoker\n", "must have a line that names the columns, and rows"),
+        ("age,age,smoker\n1,2,no\n", "column names must be distinct"),
+        ("age,smoker\n1\n", "row 1: must have 2 fields, got 1"),
+        ('age,smoker\n"44"x,no\n', "must be a CSV file in UTF-8 (Error)"),
+        ("age,smoker\n1,\xff\n", "must be a CSV file in UTF-8 (UnicodeDecodeError)"),
+    ],
+)
+def test_a_file_that_the_exported_scorer_cannot_read(text: str, words: str, tmp_path: Path) -> None:
+    columns: Any = {"age": sv.Number(0, 100), "smoker": sv.Category("no", "yes")}
+    rows = result_of(sv.Schema(columns, label=sv.Label("ill", ["no", "yes"])))
+    (tmp_path / "new.csv").write_bytes(text.encode("latin-1"))
+    (tmp_path / "model.py").write_text(export.to_python(rows), encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, "model.py", "new.csv"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr

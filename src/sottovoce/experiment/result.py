@@ -230,6 +230,8 @@ class VerticalResult(Result):
 
         After training with a schema these are rows as they are; the sum of what all parties send is `scores`.
         """
+        known = len(self.widths)
+        check.require(0 <= m < known, "partial_scores", f"parties have numbers from 0 to {known - 1}", m)
         if self.schema is not None:
             part = self.schema.part(list(self.schema.parties)[m]).transform(X)
             return summed_scores([part], self.party_model(m), [self.widths[m]])

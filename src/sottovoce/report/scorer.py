@@ -166,8 +166,19 @@ def predict(rows: Rows) -> dict[str, list[Any]]:
 
 def read(path: str) -> Rows:
     """The columns of a CSV file, as text."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        header, *rows = [[field.strip() for field in row] for row in csv.reader(file) if row]
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            lines = [[field.strip() for field in row] for row in csv.reader(file, strict=True) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SystemExit(f"{path}: must be a CSV file in UTF-8 ({type(error).__name__})") from None
+    if len(lines) < 2:
+        raise SystemExit(f"{path}: must have a line that names the columns, and rows")
+    header, *rows = lines
+    if len(set(header)) < len(header):
+        raise SystemExit("column names must be distinct")
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise SystemExit(f"row {number}: must have {len(header)} fields, got {len(row)}")
     needed = [each for name, column in MODEL["columns"].items() for each in column.get("one_hot", [name])]
     lacking = [name for name in needed if name not in header]
     if lacking:

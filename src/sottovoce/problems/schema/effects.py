@@ -37,7 +37,7 @@ def effects(schema: Schema, weights: np.ndarray) -> list[Effect]:
 
 
 def _of_column(column: Column, weights: np.ndarray, names: list[str], name: str) -> list[tuple[str, float]]:
-    whats = [each.removeprefix(name).lstrip(" =") for each in names]
+    whats = [each.removeprefix(name)[1:] for each in names]  # "name=level", or "name what"
     if isinstance(column, Category | OneHot):
         return list(zip(whats, weights - weights.mean(), strict=True))
     assert isinstance(column, Number | Date)

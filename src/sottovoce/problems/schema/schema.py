@@ -160,8 +160,8 @@ class Schema:
         names = y = None
         if asked_owner:
             names = np.array([canonical(name) for name in table.column(asked_owner).to_pylist()])
-            given = (names != "") & (names != "None") & (names != "nan")
-            check.require(bool(given.all()), table.who, f"column {asked_owner!r}: must name an owner in every row")
+            given = not {"None", *self.missing_values, *_ALWAYS_MISSING}.intersection(names.tolist())
+            check.require(given, table.who, f"column {asked_owner!r}: must name an owner in every row")
         if label is not None:
             y = self.code_labels(table.column(label.column), f"{table.who}, column {label.column!r}")
         return Encoded(self._rows(table), y, names)

@@ -68,7 +68,12 @@ def to_arrow(column: Any) -> "pa.Array":
         column = guessed
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
-    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+    if not isinstance(column, pa.DictionaryArray):
+        return column
+    levels = column.dictionary
+    if pa.types.is_string_view(levels.type):  # of polars, and Arrow cannot take from such texts
+        column = pa.DictionaryArray.from_arrays(column.indices, levels.cast(pa.string()))
+    return column.dictionary_decode()
 
 
 def _guessed(column: Any) -> "pa.Array | None":
