@@ -440,3 +440,50 @@ def test_signatures_count_once_and_only_of_the_roster() -> None:
     with pytest.raises(Refused, match="not of this set"):
         lying.reveal(VICTIM, 1, named, signed | {3: lying.stand_for(3, 1, [0, 1, 3])})
     lying.reveal(VICTIM, 1, named, signed | lying.signed_by_colluders(1, named))
+
+
+@pytest.mark.parametrize("first", [{0, 1, 2}, {0, 1, 2, 3}, {0, 1, 2, 3, 4}], ids=len)
+@pytest.mark.parametrize("then", [{0, 1, 3}, {0, 1, 2, 3}, {0, 1, 2, 3, 4}], ids=len)
+def test_a_client_stands_for_one_set_in_a_round(first: set[int], then: set[int]) -> None:
+    """Also in this order: a smaller set is signed, then the whole roster is named."""
+    group = group_of(5, 3, 1, rounds=2)
+    lying = LyingServer(group, (4,))
+    for i in lying.honest:
+        group.upload(i, 1)
+    answer = lying.stand_for(VICTIM, 1, first)
+    if first != then:
+        with pytest.raises(Refused):
+            lying.stand_for(VICTIM, 1, then)
+        with pytest.raises(Refused):
+            lying.reveal(VICTIM, 1, then, lying.signed_by_colluders(1, then))
+    elif len(first) < 5:
+        assert lying.stand_for(VICTIM, 1, then) == answer  # a signature may be sent again, shares may not
+    else:
+        with pytest.raises(Refused, match="gave its shares"):
+            lying.stand_for(VICTIM, 1, then)
+    group.upload(VICTIM, 2)
+    lying.stand_for(VICTIM, 2, then)  # in the next round it is free again
+
+
+def test_a_set_that_is_one_short_is_refused_whoever_is_in_it() -> None:
+    group = group_of(5, 4, 2)
+    lying = LyingServer(group, (3, 4))
+    group.upload(VICTIM, 1)
+    for named in ([0, 1, 2], [0, 3, 4], [1, 2, 3], []):
+        with pytest.raises(Refused, match=f"{len(named)} clients are named, and at least 4 must be"):
+            lying.stand_for(VICTIM, 1, named)
+        with pytest.raises(Refused, match="at least 4"):
+            lying.reveal(VICTIM, 1, named, lying.signed_by_colluders(1, named))
+
+
+def test_only_the_round_of_the_last_upload_is_open() -> None:
+    group = group_of(3, 2, 0, rounds=3)
+    lying = LyingServer(group)
+    for k in (0, 1, 3):
+        with pytest.raises(Refused, match="not open"):
+            lying.stand_for(VICTIM, k, range(3))
+    group.upload(VICTIM, 2)
+    for k in (0, 1, 3):
+        with pytest.raises(Refused, match="not open"):
+            lying.stand_for(VICTIM, k, range(3))
+    lying.stand_for(VICTIM, 2, range(3))
