@@ -12,16 +12,16 @@ from sottovoce.deploy.aggregation.client import Client
 from sottovoce.deploy.aggregation.plan import Plan
 from sottovoce.deploy.aggregation.server import Server
 
-QUESTION = b"q" * 32
+QUESTION, ATTEMPT = b"q" * 32, b"a" * 32
 
 
 def signing_key(i: int) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(bytes([i % 256, i // 256]) * 16)
 
 
-def plan_for(n: int, least: int, colluders: int, rounds: int = 1, width: int = 3, first: int = 0) -> Plan:
-    keys = tuple(signing_key(first + i).public_key().public_bytes_raw() for i in range(n))
-    return Plan(b"s" * 32, keys, least, colluders, rounds, width)
+def plan_for(n: int, least: int, colluders: int, rounds: int = 1, first: int = 1, key: int = 0) -> Plan:
+    keys = tuple(signing_key(key + i).public_key().public_bytes_raw() for i in range(n))
+    return Plan(b"s" * 32, keys, least, colluders, rounds, first)
 
 
 def added(vectors: Iterable[Words]) -> Words:
@@ -63,21 +63,26 @@ class Dictionary:
 class Group:
     """All clients of a plan, set up or to be set up, and a server that follows the protocol."""
 
-    def __init__(self, plan: Plan, seed: int = 0, first: int = 0) -> None:
-        self.plan, self.rng, self._first = plan, np.random.default_rng(seed), first
+    def __init__(self, plan: Plan, seed: int = 0, width: int = 3) -> None:
+        self.plan, self.rng, self.width = plan, np.random.default_rng(seed), width
         self.stores = [Dictionary() for _ in range(plan.n)]
         self.values: dict[tuple[int, int], Words] = {}  # u_i by (client, round), as drawn last
         self.server: Server | None = None
 
     def client(self, i: int) -> Client:
         """A fresh process: it knows what its store knows."""
-        return Client(self.plan, signing_key(self._first + i), self.stores[i])
+        return Client(self.plan, signing_key(i), self.stores[i])
+
+    def announced(self) -> dict[int, bytes]:
+        """The S1 messages of a new attempt."""
+        attempt = self.rng.bytes(32)
+        return {i: self.client(i).announce(attempt) for i in range(self.plan.n)}
 
     def set_up(self) -> Server:
-        self.server = Server(self.plan, {i: self.client(i).announce() for i in range(self.plan.n)})
+        self.server = Server(self.plan, self.announced())
         boxes = {i: self.client(i).share(self.server.announcements) for i in range(self.plan.n)}
         for i, box in self.server.deliver(boxes).items():
-            self.client(i).receive(box)
+            self.client(i).receive(self.run, box)
         return self.server
 
     @property
@@ -86,12 +91,12 @@ class Group:
         return self.server.run
 
     def numbers(self, i: int, k: int) -> Words:
-        self.values[i, k] = self.rng.integers(0, 2**64, self.plan.width, dtype=np.uint64)
+        self.values[i, k] = self.rng.integers(0, 2**64, self.width, dtype=np.uint64)
         return self.values[i, k]
 
     def upload(self, i: int, k: int, question: bytes = QUESTION) -> Words:
-        content = self.client(i).upload(self.run, k, question, lambda: self.numbers(i, k))
-        return messages.read_numbers(self.plan, content)
+        content = self.client(i).upload(self.run, k, question, self.width, lambda: self.numbers(i, k))
+        return messages.read_numbers(content, self.width)
 
     def sum_of(self, clients: Iterable[int], k: int) -> Words:
         """The right answer."""

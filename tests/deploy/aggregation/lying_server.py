@@ -86,17 +86,18 @@ class LyingServer:
         """The upload of i without its own mask and without the pair masks that do not cancel within `part`."""
         plan, server = self.plan, self.group.server
         assert server is not None
-        left = self.uploads[i, k] - masks.own_mask(plan, self.run, k, i, b)
-        key = server.peers[i].keys[k - 1]
+        left = self.uploads[i, k] - masks.own_mask(self.run, k, i, b, self.group.width)
+        place, width = k - plan.first, self.group.width
+        key = server.peers[i].keys[place]
         for j in plan.everyone - part - {i}:
             secret = self._colluders_secret(j, k) if j in self.colluders else p[j] if p[i] is None else p[i]
             assert secret is not None
             if j in self.colluders or p[i] is None:  # as j subtracts it
                 pair = masks.pair_key(plan, k, j, secret)
-                left += masks.pair_mask(plan, self.run, k, j, i, pair, key)
+                left += masks.pair_mask(self.run, k, j, i, pair, key, width)
             else:
                 pair = masks.pair_key(plan, k, i, secret)
-                left -= masks.pair_mask(plan, self.run, k, i, j, pair, server.peers[j].keys[k - 1])
+                left -= masks.pair_mask(self.run, k, i, j, pair, server.peers[j].keys[place], width)
         return left
 
     def _colluders_secret(self, c: int, k: int) -> int:

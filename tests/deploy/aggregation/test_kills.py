@@ -11,8 +11,7 @@ from sottovoce.deploy.limits import Refused
 from tests.deploy.aggregation.group import QUESTION, Dictionary, Group, Killed, plan_for
 
 VICTIM, N, ROUNDS = 0, 3, 2
-WRITES = 15  # of a client in set-up and two rounds, as counted below
-LOST = {(11, True): {(1, "R2")}, (14, True): {(2, "R2")}}  # it noted that it gave its shares, and did not give them
+WRITES = 17  # of a client in set-up and two rounds, as counted below
 
 
 def run_through(group: Group, store: Dictionary, sent: dict[tuple[bytes, int, str], set[bytes]]) -> None:
@@ -35,10 +34,10 @@ def run_through(group: Group, store: Dictionary, sent: dict[tuple[bytes, int, st
 
 def _set_up(group: Group) -> bool:
     try:
-        group.server = Server(group.plan, {i: group.client(i).announce() for i in range(N)})
+        group.server = Server(group.plan, group.announced())
         boxes = {i: group.client(i).share(group.server.announcements) for i in range(N)}
         for i, box in group.server.deliver(boxes).items():
-            group.client(i).receive(box)
+            group.client(i).receive(group.run, box)
     except Killed:
         return False
     return True
@@ -58,8 +57,7 @@ def test_never_two_different_answers(kill_at: int, late: bool) -> None:
     sent: dict[tuple[bytes, int, str], set[bytes]] = defaultdict(set)
     run_through(group, group.stores[VICTIM], sent)
     assert all(len(answers) <= 1 for answers in sent.values())
-    lost = {place[1:] for place, answers in sent.items() if not answers}
-    assert lost == LOST.get((kill_at, late), set())
+    assert all(sent.values()), "it does not recover"
     assert not [name for name in group.stores[VICTIM].files if name.startswith(("secrets", "shares", "shared", "ann"))]
 
 
@@ -87,5 +85,5 @@ def test_a_state_that_is_lost_is_set_up_again() -> None:
 def _take(group: Group, step: str, k: int) -> bytes:
     client = group.client(VICTIM)
     if step == "upload":
-        return client.upload(group.run, k, QUESTION, lambda: pytest.fail("charged"))
+        return client.upload(group.run, k, QUESTION, 3, lambda: pytest.fail("charged"))
     return client.stand_for(group.run, k, group.plan.everyone)

@@ -31,11 +31,11 @@ def test_a_derived_key_is_hkdf_written_out() -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 7])
 def test_all_pair_masks_add_up_to_nothing_and_no_part_of_them_does(n: int) -> None:
-    plan = plan_for(n, n, 0, width=5)
+    plan = plan_for(n, n, 0)
     pairs = [masks.pair_key(plan, 1, i, shamir.draw()) for i in range(n)]
     public = [pair.public_key().public_bytes_raw() for pair in pairs]
     each = [
-        sum((masks.pair_mask(plan, RUN, 1, i, j, pairs[i], public[j]) for j in range(n) if j != i), np.uint64(0))
+        sum((masks.pair_mask(RUN, 1, i, j, pairs[i], public[j], 5) for j in range(n) if j != i), np.uint64(0))
         for i in range(n)
     ]
     assert not np.any(np.sum(each, axis=0, dtype=np.uint64))
@@ -48,9 +48,9 @@ def test_a_mask_belongs_to_one_run_round_and_pair() -> None:
     one, other = (masks.pair_key(plan, 1, 0, shamir.draw()) for _ in range(2))
     key = other.public_key().public_bytes_raw()
     places = [(RUN, 1, 0, 1), (b"o" * 32, 1, 0, 1), (RUN, 2, 0, 1), (RUN, 1, 0, 2), (RUN, 1, 2, 3)]
-    seen = {masks.pair_mask(plan, run, k, i, j, one, key).tobytes() for run, k, i, j in places}
+    seen = {masks.pair_mask(run, k, i, j, one, key, 3).tobytes() for run, k, i, j in places}
     assert len(seen) == len(places)
-    owns = {masks.own_mask(plan, run, k, i, 5).tobytes() for run, k, i, _ in places}
+    owns = {masks.own_mask(run, k, i, 5, 3).tobytes() for run, k, i, _ in places}
     assert len(owns) == len(places) - 1  # the other client of a pair plays no part
     boxes = {masks.box_key(RUN, i, j, one, key) for i, j in [(0, 1), (1, 0), (0, 2)]}
     assert len(boxes) == 3
@@ -59,4 +59,4 @@ def test_a_mask_belongs_to_one_run_round_and_pair() -> None:
 def test_a_point_of_small_order_is_no_key() -> None:
     plan = plan_for(2, 2, 0)
     with pytest.raises(ValueError, match="rror computing shared key"):
-        masks.pair_mask(plan, RUN, 1, 0, 1, masks.pair_key(plan, 1, 0, 5), bytes(32))
+        masks.pair_mask(RUN, 1, 0, 1, masks.pair_key(plan, 1, 0, 5), bytes(32), 3)

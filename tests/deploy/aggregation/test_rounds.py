@@ -1,6 +1,7 @@
 """Rounds that go as they should: with everybody, with drop-outs, with too few; what is on disk, and what no more."""
 
 import hashlib
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
@@ -14,12 +15,12 @@ from sottovoce.deploy.aggregation.plan import Plan
 from sottovoce.deploy.aggregation.server import Server, Unopened
 from sottovoce.deploy.aggregation.store import Folder, start_of_machine
 from sottovoce.deploy.limits import Refused
-from tests.deploy.aggregation.group import QUESTION, Group, plan_for, signing_key
+from tests.deploy.aggregation.group import ATTEMPT, QUESTION, Group, plan_for, signing_key
 
 
 @pytest.mark.parametrize(("n", "least", "colluders"), [(2, 2, 0), (3, 2, 1), (5, 3, 1), (10, 10, 4)])
 def test_the_whole_roster_opens_the_sum_in_two_exchanges(n: int, least: int, colluders: int) -> None:
-    group = Group(plan_for(n, least, colluders, rounds=2, width=7))
+    group = Group(plan_for(n, least, colluders, rounds=2), width=7)
     group.set_up()
     for k in (1, 2):
         assert np.array_equal(group.opened(k), group.sum_of(range(n), k))
@@ -61,7 +62,7 @@ def test_a_client_that_was_away_comes_back() -> None:
 
 
 def test_numbers_are_added_modulo_2_to_the_64_from_negative_ones_too() -> None:
-    group = Group(plan_for(3, 3, 0, width=2))
+    group = Group(plan_for(3, 3, 0), width=2)
     group.set_up()
     exact = {0: [-5, 2**63 - 1], 1: [3, 2**63 - 1], 2: [-(2**63), 7]}
     group.numbers = lambda i, k: np.array([u % 2**64 for u in exact[i]], dtype=np.uint64)
@@ -82,31 +83,31 @@ def test_secrets_are_deleted_when_the_protocol_says(tmp_path: Path) -> None:
     def all_of(kind: str, *rounds: int) -> set[str]:
         return {f"{kind}-{k:06d}" for k in rounds}
 
-    server = Server(plan, {i: client.announce() for i, client in enumerate(clients)})
+    server = Server(plan, {i: client.announce(ATTEMPT) for i, client in enumerate(clients)})
     assert files() == {"state", "announced"}
     boxes = {i: client.share(server.announcements) for i, client in enumerate(clients)}
     assert files() == {"state", "shared"} | all_of("secrets", 1, 2, 3)
     for i, box in server.deliver(boxes).items():
-        clients[i].receive(box)
+        clients[i].receive(server.run, box)
     assert files() == {"state"} | all_of("secrets", 1, 2, 3) | all_of("shares", 1, 2, 3)  # e_i is gone
     for client in clients:
-        client.upload(server.run, 1, QUESTION, lambda: np.zeros(3, np.uint64))
+        client.upload(server.run, 1, QUESTION, 3, lambda: np.zeros(3, np.uint64))
     assert files() == {"state"} | all_of("secrets", 2, 3) | all_of("shares", 1, 2, 3) | all_of("masked", 1)
     clients[0].stand_for(server.run, 1, frozenset({0, 1}))
     assert files() == {"state"} | all_of("secrets", 2, 3) | all_of("shares", 1, 2, 3) | all_of("masked", 1)
-    clients[0].upload(server.run, 2, QUESTION, lambda: np.zeros(3, np.uint64))
+    clients[0].upload(server.run, 2, QUESTION, 3, lambda: np.zeros(3, np.uint64))
     assert files() == {"state"} | all_of("secrets", 3) | all_of("shares", 2, 3) | all_of("masked", 2)
     clients[0].stand_for(server.run, 2, plan.everyone)
-    assert files() == {"state"} | all_of("secrets", 3) | all_of("shares", 3) | all_of("masked", 2)
-    clients[0].announce()
+    assert files() == {"state"} | all_of("secrets", 3) | all_of("shares", 3) | all_of("masked", 2) | all_of("answer", 2)
+    clients[0].announce(b"b" * 32)
     assert files() == {"state", "announced"}
 
 
 def test_files_that_a_crash_left_half_written_are_deleted_too(tmp_path: Path) -> None:
     client, folder = Client(plan_for(2, 2, 0), signing_key(0), Folder(tmp_path)), tmp_path / start_of_machine()
-    client.announce()
+    client.announce(ATTEMPT)
     (folder / ".shares-000001.0a1b.part").write_bytes(b"half of a secret")
-    client.announce()
+    client.announce(b"b" * 32)
     assert {file.name for file in folder.iterdir()} == {"state", "announced"}
 
 
@@ -134,12 +135,12 @@ def test_an_upload_is_asked_for_once_and_sent_again_as_it_was() -> None:
         drawn.append(group.rng.integers(0, 2**64, 3, dtype=np.uint64))
         return drawn[-1]
 
-    first = group.client(0).upload(group.run, 1, QUESTION, numbers)
-    assert group.client(0).upload(group.run, 1, QUESTION, numbers) == first
+    first = group.client(0).upload(group.run, 1, QUESTION, 3, numbers)
+    assert group.client(0).upload(group.run, 1, QUESTION, 3, numbers) == first
     assert len(drawn) == 1
-    group.client(0).upload(group.run, 2, QUESTION, numbers)
+    group.client(0).upload(group.run, 2, QUESTION, 3, numbers)
     with pytest.raises(Refused, match="round 1 is over"):  # the stored bytes are of round 2 now
-        group.client(0).upload(group.run, 1, QUESTION, numbers)
+        group.client(0).upload(group.run, 1, QUESTION, 3, numbers)
     assert len(drawn) == 2
 
 
@@ -148,7 +149,7 @@ def test_nothing_is_charged_before_all_is_checked() -> None:
     group.set_up()
     for run, k, code in [(b"x" * 32, 1, "set-up"), (group.run, 2, "set-up"), (group.run, 0, "late")]:
         with pytest.raises(Refused) as refused:
-            group.client(0).upload(run, k, QUESTION, lambda: pytest.fail("charged"))
+            group.client(0).upload(run, k, QUESTION, 3, lambda: pytest.fail("charged"))
         assert refused.value.code == code
 
 
@@ -157,7 +158,51 @@ def test_what_is_no_vector_of_words_is_not_uploaded(wrong: np.ndarray) -> None:
     group = Group(plan_for(3, 3, 0))
     group.set_up()
     with pytest.raises(InvalidInput, match="3 unsigned integers"):
-        group.client(0).upload(group.run, 1, QUESTION, lambda: wrong)
+        group.client(0).upload(group.run, 1, QUESTION, 3, lambda: wrong)
+
+
+def test_every_question_may_come_twice() -> None:
+    """Messages are lost: the second time it gets the same bytes, and nothing happens again."""
+    group = Group(plan_for(4, 3, 0))
+
+    def twice(ask: Callable[[Client], bytes | None], i: int) -> bytes:
+        first, second = (ask(group.client(i)) for _ in range(2))
+        assert first == second
+        return first or b""
+
+    server = Server(group.plan, {i: twice(lambda client: client.announce(ATTEMPT), i) for i in range(4)})
+    group.server = server
+    boxes = {i: twice(lambda client: client.share(server.announcements), i) for i in range(4)}
+    with pytest.raises(Refused, match="gone on since"):
+        group.client(0).announce(ATTEMPT)
+    for i, box in server.deliver(boxes).items():
+        twice(lambda client, box=box: client.receive(server.run, box), i)
+    with pytest.raises(Refused, match="gone on since"):
+        group.client(0).announce(ATTEMPT)
+    uploads = {i: group.upload(i, 1) for i in range(3)}
+    named = frozenset(uploads)
+    signed = {i: twice(lambda client: client.stand_for(server.run, 1, named), i) for i in named}
+    signatures = server.signatures(1, named, signed)
+    answers = {i: twice(lambda client: client.reveal(server.run, 1, named, signatures), i) for i in named}
+    assert np.array_equal(server.open(1, named, uploads, answers), group.sum_of(named, 1))
+
+
+def test_a_later_set_up_goes_on_with_later_rounds() -> None:
+    group = Group(plan_for(3, 2, 0, rounds=2, first=101))
+    group.set_up()
+    for k in (100, 103):
+        with pytest.raises(Refused, match="rounds 101 to 102"):
+            group.upload(0, k)
+    assert np.array_equal(group.opened(101), group.sum_of(range(3), 101))
+    assert np.array_equal(group.opened(102, absent=[2]), group.sum_of(range(2), 102))
+
+
+def test_uploads_may_be_of_another_width_in_every_round() -> None:
+    group = Group(plan_for(3, 2, 0, rounds=2))
+    group.set_up()
+    for k, width in ((1, 9), (2, 1)):
+        group.width = width
+        assert np.array_equal(group.opened(k), group.sum_of(range(3), k))
 
 
 # ------------------------------------------------------------------------------------------------------------ the plan
@@ -183,8 +228,8 @@ def test_two_sets_never_both_have_a_quorum(n: int) -> None:
         ({"colluders": -1}, "colluders"),
         ({"rounds": 0}, "rounds"),
         ({"rounds": 101}, "at most 100"),
-        ({"width": 0}, "width"),
-        ({"width": 2**40}, "width must be at most"),
+        ({"first": 0}, "first"),
+        ({"first": 2**31}, "rounds must be <"),
         ({"settings": b""}, "settings"),
         ({"roster": (b"k" * 32,) * 2}, "one owner would count as two"),
         ({"roster": (b"k" * 32,)}, "2 to 1000 clients"),
@@ -193,16 +238,16 @@ def test_two_sets_never_both_have_a_quorum(n: int) -> None:
 )
 def test_a_plan_that_does_not_hold_is_refused(change: dict, rule: str) -> None:
     plan = plan_for(5, 3, 1)
-    given = {name: getattr(plan, name) for name in ("settings", "roster", "least", "colluders", "rounds", "width")}
+    given = {name: getattr(plan, name) for name in ("settings", "roster", "least", "colluders", "rounds", "first")}
     with pytest.raises(InvalidInput, match=rule):
         Plan(**given | change)
 
 
 def test_every_number_of_the_plan_and_every_pinned_key_is_in_its_digest() -> None:
     plan = plan_for(5, 3, 1)
-    others = [plan_for(5, 4, 1), plan_for(5, 3, 2), plan_for(5, 3, 1, rounds=2), plan_for(5, 3, 1, width=4)]
-    others += [plan_for(6, 3, 1), plan_for(5, 3, 1, first=1), Plan(b"t" * 32, plan.roster, 3, 1, 1, 3)]
-    others += [Plan(plan.settings, plan.roster[::-1], 3, 1, 1, 3)]
+    others = [plan_for(5, 4, 1), plan_for(5, 3, 2), plan_for(5, 3, 1, rounds=2), plan_for(5, 3, 1, first=4)]
+    others += [plan_for(6, 3, 1), plan_for(5, 3, 1, key=1), Plan(b"t" * 32, plan.roster, 3, 1, 1)]
+    others += [Plan(plan.settings, plan.roster[::-1], 3, 1, 1)]
     assert len({each.digest for each in [plan, *others]}) == len(others) + 1
     assert hashlib.sha256(b"").digest_size == len(plan.digest)
 
@@ -226,7 +271,7 @@ def test_messages_of_another_length_are_refused() -> None:
     readers = [
         (lambda content: messages.read_set(plan, content), messages.pack_set(plan, named)),
         (lambda content: messages.read_signatures(plan, content), good),
-        (lambda content: messages.read_numbers(plan, content), bytes(24)),
+        (lambda content: messages.read_numbers(content, 3), bytes(24)),
         (lambda content: messages.read_shares("x", content, 9), bytes(9 * 32)),
         (
             lambda content: messages.Announcement.read(plan, 0, content),
@@ -246,7 +291,7 @@ def test_messages_of_another_length_are_refused() -> None:
 
 def test_a_set_up_without_somebody_is_none() -> None:
     group = Group(plan_for(3, 3, 0))
-    announced = {i: group.client(i).announce() for i in range(3)}
+    announced = group.announced()
     with pytest.raises(InvalidInput, match=r"\[1\] are missing"):
         Server(group.plan, {i: announced[i] for i in (0, 2)})
     server = Server(group.plan, announced)
@@ -257,7 +302,7 @@ def test_a_set_up_without_somebody_is_none() -> None:
 
 def test_the_server_says_whose_announcement_is_false() -> None:
     group = Group(plan_for(3, 3, 0))
-    announced = {i: group.client(i).announce() for i in range(3)}
+    announced = group.announced()
     with pytest.raises(InvalidInput, match=r"S1 of client 2: must be signed by its pinned key"):
         Server(group.plan, announced | {2: announced[2][:-1] + bytes([announced[2][-1] ^ 1])})
 

@@ -149,7 +149,7 @@ def test_one_right_sum_of_an_admissible_set_or_nothing() -> None:
     [
         (("must_be_large",), "a sum of too few"),
         (("must_have_a_quorum",), "a sum of too few"),
-        (("must_not_be_given", "must_be_the_set_it_signed", "sweep"), "two sums of one round"),
+        (("is_given", "must_be_the_set_it_signed", "sweep"), "two sums of one round"),
         (("must_be_a_new_round", "sweep"), "two uploads in one round"),
     ],
     ids=["least", "quorum", "given once", "counter"],

@@ -52,18 +52,18 @@ def commitment(plan: Plan, k: int, i: int, b: int) -> bytes:
     return hashlib.sha256(label("own mask", plan.digest, number(k), number(i), shamir.to_bytes(b))).digest()
 
 
-def own_mask(plan: Plan, run: bytes, k: int, i: int, b: int) -> Words:
+def own_mask(run: bytes, k: int, i: int, b: int, width: int) -> Words:
     """PRG(HKDF(b_i^k))."""
-    return key_stream(derived(shamir.to_bytes(b), "own mask", run, number(k), number(i)), plan.width)
+    return key_stream(derived(shamir.to_bytes(b), "own mask", run, number(k), number(i)), width)
 
 
-def pair_mask(plan: Plan, run: bytes, k: int, i: int, j: int, own: X25519PrivateKey, other: bytes) -> Words:
+def pair_mask(run: bytes, k: int, i: int, j: int, own: X25519PrivateKey, other: bytes, width: int) -> Words:
     """± PRG(HKDF(X25519(p_i^k, X_j^k), run, k, {i, j})): what client i adds, client j subtracts.
 
     Raises ValueError where `other` is a point of small order, with which no key can be agreed on.
     """
     shared = own.exchange(X25519PublicKey.from_public_bytes(other))
-    mask = key_stream(derived(shared, "pair mask", run, number(k), number(min(i, j)), number(max(i, j))), plan.width)
+    mask = key_stream(derived(shared, "pair mask", run, number(k), number(min(i, j)), number(max(i, j))), width)
     return mask if i < j else np.negative(mask)  # modulo 2^64
 
 

@@ -97,8 +97,8 @@ def pack_numbers(numbers: Words) -> bytes:
     return numbers.astype("<u8").tobytes()
 
 
-def read_numbers(plan: Plan, content: bytes) -> Words:
-    check.require(len(content) == 8 * plan.width, "R1 answer", f"must have {8 * plan.width} bytes", len(content))
+def read_numbers(content: bytes, width: int) -> Words:
+    check.require(len(content) == 8 * width, "R1 answer", f"must have {8 * width} bytes", len(content))
     return np.frombuffer(content, dtype="<u8").astype(np.uint64)
 
 

@@ -8,7 +8,6 @@ from sottovoce.core import check
 
 MOST_CLIENTS = 1000
 MOST_ROUNDS = 100  # of one set-up; a longer run sets up again
-MOST_NUMBERS = 2**27  # of an upload: 1 GiB
 DIGEST = KEY = 32  # bytes of a SHA-256 digest, and of a public key
 
 
@@ -27,10 +26,8 @@ class Plan:
         The fewest clients whose sum may be opened.
     colluders
         t: at most so many clients share what they know with the server.
-    rounds
-        How many rounds the secrets of this set-up are for.
-    width
-        How many numbers an upload has.
+    rounds, first
+        How many rounds the secrets of this set-up are for, and the number of the first of them.
     """
 
     settings: bytes
@@ -38,7 +35,7 @@ class Plan:
     least: int
     colluders: int
     rounds: int
-    width: int
+    first: int = 1
 
     def __post_init__(self) -> None:
         who, n = "plan of sums", len(self.roster)
@@ -48,13 +45,13 @@ class Plan:
         check.require(len(set(self.roster)) == n, who, "no key may occur twice: one owner would count as two clients")
         check.whole(who, at_least=0, colluders=self.colluders)
         check.whole(who, at_least=2, least=self.least)
-        check.whole(who, rounds=self.rounds, width=self.width)
+        check.whole(who, rounds=self.rounds, first=self.first)
         check.require(self.least <= n, who, f"least must be at most the number of clients ({n})", self.least)
         rule = f"colluders must be below least ({self.least}): the honest clients' noise hides each of them"
         check.require(self.colluders < self.least, who, rule, self.colluders)
         check.require(self.quorum <= n, who, f"the quorum must be at most {n}", self.quorum, "Lower colluders")
         check.require(self.rounds <= MOST_ROUNDS, who, f"rounds must be at most {MOST_ROUNDS}", self.rounds)
-        check.require(self.width <= MOST_NUMBERS, who, f"width must be at most {MOST_NUMBERS}", self.width)
+        check.require(self.last < 2**31, who, "rounds must be < 2**31", self.last)
 
     @property
     def n(self) -> int:
@@ -66,6 +63,11 @@ class Plan:
         """Q, of signatures and of shares: two sets cannot both have so many, as each honest client signs one."""
         return (self.n + self.colluders) // 2 + 1
 
+    @property
+    def last(self) -> int:
+        """The number of the last round."""
+        return self.first + self.rounds - 1
+
     @cached_property
     def everyone(self) -> frozenset[int]:
         """The whole roster."""
@@ -74,6 +76,6 @@ class Plan:
     @cached_property
     def digest(self) -> bytes:
         """The same for the same plan with the same pinned keys, and for no other."""
-        numbers = (self.n, self.least, self.colluders, self.rounds, self.width)
+        numbers = (self.n, self.least, self.colluders, self.rounds, self.first)
         content = b"".join(number.to_bytes(8, "big") for number in numbers) + self.settings + b"".join(self.roster)
         return hashlib.sha256(b"sottovoce sums 1 plan\0" + content).digest()

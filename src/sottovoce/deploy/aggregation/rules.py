@@ -34,6 +34,12 @@ def must_be_announced(plan: Plan, j: int, content: bytes) -> Announcement:
         raise Refused(wire.SET_UP, f"sums: {error}") from None
 
 
+def must_be_another_attempt(state: State | None, attempt: bytes) -> None:
+    """A question of S1 that comes late must not end the set-up that it began."""
+    if state is not None and state.attempt == attempt:
+        raise Refused(wire.LATE, "sums: this set-up has gone on since")
+
+
 def must_be_this_run(state: State, run: bytes) -> None:
     """A question of another run, or with another roster, is refused."""
     if state.run != run:
@@ -44,8 +50,8 @@ def must_be_a_new_round(plan: Plan, state: State, k: int) -> None:
     """One upload per round: round numbers only grow, whatever happens. A client that was away leaves rounds out."""
     if not state.k < k:
         raise Refused(wire.LATE, f"sums: round {k} is over for this client, which uploaded in round {state.k}")
-    if k > plan.rounds:
-        raise Refused(wire.SET_UP, f"sums: it was set up for {plan.rounds} rounds; set up again")
+    if not plan.first <= k <= plan.last:
+        raise Refused(wire.SET_UP, f"sums: it was set up for rounds {plan.first} to {plan.last}; set up again")
 
 
 def must_be_the_same_question(state: State, question: bytes) -> None:
@@ -60,10 +66,9 @@ def must_be_open(state: State, k: int) -> None:
         raise Refused(wire.LATE, f"sums: round {k} is not open at this client")
 
 
-def must_not_be_given(state: State) -> None:
-    """Shares are given once in a round."""
-    if state.given:
-        raise Refused(wire.ANSWERED, f"sums: it gave its shares for round {state.k}")
+def is_given(state: State) -> bool:
+    """Shares are given once in a round; afterwards the same bytes are sent again."""
+    return state.given
 
 
 def must_be_large(plan: Plan, named: frozenset[int]) -> None:

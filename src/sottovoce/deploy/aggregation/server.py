@@ -71,15 +71,16 @@ class Server:
         given = [messages.read_shares(f"shares of client {i}", answers[i], plan.n) for i in givers]
         factors = shamir.weights([i + 1 for i in givers])
         secrets = [shamir.combine(factors, [shares[j] for shares in given]) for j in range(plan.n)]
-        total = np.zeros(plan.width, dtype=np.uint64)
+        place, width = k - plan.first, len(next(iter(uploads.values())))
+        total = np.zeros(width, dtype=np.uint64)
         for i in named:
-            self._must_fit(masks.commitment(plan, k, i, secrets[i]) == self.peers[i].commitments[k - 1])
-            total += uploads[i] - masks.own_mask(plan, self.run, k, i, secrets[i])
+            self._must_fit(masks.commitment(plan, k, i, secrets[i]) == self.peers[i].commitments[place])
+            total += uploads[i] - masks.own_mask(self.run, k, i, secrets[i], width)
         for j in plan.everyone - named:  # what those in U added for j, j would have subtracted
             pair = masks.pair_key(plan, k, j, secrets[j])
-            self._must_fit(pair.public_key().public_bytes_raw() == self.peers[j].keys[k - 1])
+            self._must_fit(pair.public_key().public_bytes_raw() == self.peers[j].keys[place])
             for i in named:
-                total += masks.pair_mask(plan, self.run, k, j, i, pair, self.peers[i].keys[k - 1])
+                total += masks.pair_mask(self.run, k, j, i, pair, self.peers[i].keys[place], width)
         return total
 
     def _enough(self, what: str, count: int) -> None:

@@ -22,8 +22,8 @@ class State:
     ----------
     stage
         ANNOUNCED, SHARED or READY.
-    plan
-        Its digest.
+    plan, attempt
+        The digest of the plan, and how the server calls this attempt to agree on it.
     run
         SHA-256 of the plan and all S1 messages; known from S2 on.
     k
@@ -38,6 +38,7 @@ class State:
 
     stage: int
     plan: bytes
+    attempt: bytes
     run: bytes = _NOTHING
     k: int = 0
     question: bytes = _NOTHING
@@ -47,7 +48,8 @@ class State:
     def write(self, store: Store, plan: Plan) -> None:
         """Put it on disk."""
         small = bytes([_VERSION, self.stage, self.given, self.signed is not None]) + self.k.to_bytes(4, "big")
-        store.write(FILE, small + self.plan + self.run + self.question + pack_set(plan, self.signed or ()))
+        digests = self.plan + self.attempt + self.run + self.question
+        store.write(FILE, small + digests + pack_set(plan, self.signed or ()))
 
     @classmethod
     def read(cls, store: Store, plan: Plan) -> "State | None":
@@ -55,11 +57,11 @@ class State:
         content = store.read(FILE)
         if content is None or content[8 : 8 + DIGEST] != plan.digest:
             return None
-        parts = cut("state of sums", content, 4, 4, DIGEST, DIGEST, DIGEST, set_length(plan))
+        parts = cut("state of sums", content, 4, 4, *[DIGEST] * 4, set_length(plan))
         version, stage, given, signed = parts[0]
         check.require(version == _VERSION, "state of sums", f"must be of version {_VERSION}", version)
-        named = read_set(plan, parts[5]) if signed else None
-        return cls(stage, parts[2], parts[3], int.from_bytes(parts[1], "big"), parts[4], named, bool(given))
+        named, k = read_set(plan, parts[6]) if signed else None, int.from_bytes(parts[1], "big")
+        return cls(stage, parts[2], parts[3], parts[4], k, parts[5], named, bool(given))
 
 
 def secrets_of(k: int) -> str:
@@ -77,6 +79,11 @@ def masked_of(k: int) -> str:
     return f"masked-{k:06d}"
 
 
+def answer_of(k: int) -> str:
+    """The file with the shares that it gave in round k, for the same question again; until a later round began."""
+    return f"answer-{k:06d}"
+
+
 def sweep(store: Store, state: State | None) -> None:
     """Delete what is no longer needed at this state, also what a crash left behind."""
     for name in list(store.names()):
@@ -86,5 +93,6 @@ def sweep(store: Store, state: State | None) -> None:
 
 def _is_needed(name: str, state: State) -> bool:
     kind, _, k = name.partition("-")
-    first = {"secrets": state.k + 1, "masked": state.k, "shares": state.k + 1 if state.given else state.k}
+    first = {"secrets": state.k + 1, "shares": state.k + 1 if state.given else state.k}
+    first |= {"masked": state.k, "answer": state.k}
     return int(k) >= first[kind] if kind in first and k.isdigit() else name in (FILE, OF_STAGE.get(state.stage))

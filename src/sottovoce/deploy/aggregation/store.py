@@ -10,7 +10,6 @@ from typing import Protocol
 from sottovoce.core import check
 from sottovoce.experiment import whole_files
 
-
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
