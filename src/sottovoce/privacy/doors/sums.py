@@ -157,8 +157,8 @@ class SumsDoor(ProvenDoor):
 
     def leaving(self, noisy: np.ndarray, exact: np.ndarray, step: Numbers, scale: float, kind: str) -> np.ndarray:
         """The whole numbers mod 2^64. What they stand for, the server computes from their sum."""
-        if self.intercept is not untouched:  # audits and replay see numbers that floating point holds exactly
-            noisy = np.rint(self.intercept(noisy.astype(np.float64), exact.astype(np.float64), scale, kind))
+        if self.intercept is not untouched:  # audits and replay see, and may replace, what the numbers stand for
+            noisy = np.rint(self.intercept(noisy * step, exact * step, scale * step, kind) / step)
         return noisy.astype(np.int64).view(np.uint64)
 
     def must_fit(self, part: Part, largest: float) -> None:
@@ -210,7 +210,7 @@ class RecordSums(SumsDoor, RecordDoor):
 
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
         self._as_it_came(w)
-        reading = Reading(self.exact.dim, self._common_step(question.part))
+        reading = Reading(self.exact.dim, float(self.grid_step(question.part)[0, 0]))
         return self._zeros_for(question, reading, lambda: RecordDoor.gradient(self, w, question))
 
     def moments(self, kappa: float, slope_bound: float, question: Question) -> np.ndarray:
@@ -218,7 +218,7 @@ class RecordSums(SumsDoor, RecordDoor):
         declared = (kappa, slope_bound) == (part.kappa, part.slope_bound)
         check.require(declared, "Oracle", "moments must be asked for with the kappa and slope_bound that were declared")
         width = moments.width(dim, dim // self.exact.loss.outputs)
-        worth = moments.rescaled(np.full(width, self._common_step(part)), dim, self.row_cap(part))
+        worth = moments.rescaled(np.full(width, self.grid_step(part)[0, 0]), dim, self.row_cap(part))
         return self._zeros_for(question, Reading(width, worth), lambda: self.short_moments(question))
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
@@ -273,9 +273,10 @@ class RecordSums(SumsDoor, RecordDoor):
                 "site.zeros; this one was computed by the client"
             )
 
-    def _common_step(self, part: Part) -> float:
-        """What one grid step is worth at the client whose records weigh the most: see `weighed`."""
-        return float(self.grid_step(part).max())
+    def grid_step(self, part: Part) -> np.ndarray:
+        """What one grid step is worth, at all clients: that of the one whose records weigh the most (`weighed`)."""
+        steps = super().grid_step(part)
+        return np.full_like(steps, steps.max())
 
     def _farthest(self, spec: ProxSteps, part: Part) -> float:
         """What one record moves the end of proximal steps by, of any client: the length of GRID_STEPS grid steps."""
