@@ -144,7 +144,7 @@ def test_limits_that_change_count_from_the_next_question(gates: list[Path], file
 
 def test_a_gate_that_was_killed_leaves_no_hindrance(files: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "gate"
-    command = [str(Path(sys.executable).with_name("sottovoce")), "node", str(files[0]), "--gate", str(path)]
+    command = [str(Path(sys.executable).with_name("sottovoce")), "node", "gate", str(files[0]), str(path)]
     for _ in range(2):
         with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
             assert process.stderr is not None

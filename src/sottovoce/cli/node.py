@@ -1,4 +1,4 @@
-"""`sottovoce node`."""
+"""`sottovoce node`: what the owner of rows does on its own machine."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,26 +8,18 @@ import typer
 from sottovoce.cli import terminal
 from sottovoce.report import tables
 
+node = typer.Typer(help="A client on its own machine: check its file, or hold its rows behind a gate.")
+File = Annotated[Path, typer.Argument(metavar="NODE.toml", help="The client's own file.")]
 
-def node(
-    file: Annotated[Path, typer.Argument(metavar="NODE.toml", help="The client's own file.")],
-    gate: Annotated[
-        Path | None, typer.Option(metavar="SOCKET", help="Answer at this Unix socket until interrupted.")
-    ] = None,
-    as_json: terminal.Json = False,
-) -> None:
-    """Check a client's own file and show what its ledger has spent; with --gate, answer for it from this account.
 
-    With a gate the account of the SuperNode, which runs what the server sends, need not be able to read the data: give
-    it --node-config 'sottovoce="unix:SOCKET"' and let the two accounts share a group.
-    """
+@node.command("check")
+def check_file(file: File, as_json: terminal.Json = False) -> None:
+    """Check a client's own file, and show what its ledger has spent."""
     from dataclasses import asdict
 
-    from sottovoce.deploy import gate as gates
     from sottovoce.deploy.node import Node
 
-    client = Node(file)
-    status = client.inspect()
+    status = Node(file).inspect()
 
     def text() -> None:
         tables.note(
@@ -39,5 +31,19 @@ def node(
 
     plain = {name: value for name, value in asdict(status).items() if name != "charges"}
     terminal.show(as_json, False, plain, [], text)
-    if gate is not None:
-        gates.serve(client, gate, ready=lambda: tables.complain(f"answering at {gate}; Ctrl-C ends it"))
+
+
+@node.command("gate")
+def open_gate(
+    file: File, socket: Annotated[Path, typer.Argument(metavar="SOCKET", help="The Unix socket to answer at.")]
+) -> None:
+    """Answer for this client at a Unix socket, from this account, until interrupted.
+
+    The account that speaks with the server then need not be able to read the rows. The two accounts share a group.
+    """
+    from sottovoce.deploy import gate
+    from sottovoce.deploy.node import Node
+
+    client = Node(file)
+    client.inspect()
+    gate.serve(client, socket, ready=lambda: tables.complain(f"answering at {socket}; Ctrl-C ends it"))

@@ -1,7 +1,7 @@
 """A client behind a socket: the one who holds the data answers from a process and an account of its own.
 
-Flower starts whatever app the server sends, under the account of its SuperNode. With a gate that account need not be
-able to read the data: `sottovoce node` runs under another one, and the app only passes bytes through a Unix socket.
+The account that speaks with a server then need not be able to read the data: `sottovoce node gate` runs under another
+one, and the first only passes bytes through a Unix socket.
 
 A change of the client's own file counts from the next question on; one that cannot be read stops all answers until it
 can be. The rows are read again with it, and at no other time.
