@@ -18,6 +18,7 @@ _EXIT_CODES = """\
 3    a file or a data set is missing
 4    no privacy guarantee supports what was asked, or a budget is spent
 5    something cannot be written (full disk, no permission)
+6    a run between machines stopped before its end, and can go on
 7    audit: a claim is refuted
 8    audit: something is suspicious
 9    verify: what a run folder states does not hold
