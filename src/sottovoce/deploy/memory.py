@@ -67,9 +67,9 @@ class Memory:
         for made in self._made:
             made.rmdir() if made.is_dir() else made.unlink()
 
-    def keep(self, ask: Ask, up: State, states: dict[str, np.ndarray]) -> None:
-        """Answer and state, as one file: both or neither."""
-        arrays = {f"up.{name}": array for name, array in codec.to_arrays(up).items()}
+    def keep(self, ask: Ask, up: State | None, states: dict[str, np.ndarray]) -> None:
+        """Answer and state, as one file: both or neither. None: an answer that must be on no disk (`summing.py`)."""
+        arrays = {} if up is None else {f"up.{name}": array for name, array in codec.to_arrays(up).items()}
         arrays |= states | {"identity": np.asarray(self._identity), "question": np.asarray(ask.digest())}
         whole_files.replace_arrays(self._path(ask.k), arrays)
 
