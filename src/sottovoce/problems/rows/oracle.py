@@ -9,7 +9,6 @@ A client's answer never depends on who else is asked, not even in the last bit, 
 one client on its own machine give the same numbers.
 """
 
-
 import numpy as np
 from numpy.typing import ArrayLike
 
