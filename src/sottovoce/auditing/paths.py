@@ -35,6 +35,7 @@ PATHS = {
     "columns": "every unit and variant where columns are split",
     "ledgers": "owners' ledger files, in a temporary folder",
     "resume": "resuming from a checkpoint",
+    "sums": "an observer of sums (observer = 'sums')",
     "seeds": "the same seed with other settings, and with other rows",
     "held-out": "counts of held-out records ([evaluate])",
 }
@@ -129,6 +130,7 @@ def _of_promise(game: Game, name: str) -> list[Place]:
     places = {  # name: whether the method has it, what changes in the promise, and the size of batches
         "client": (gaussian and record, {"unit": "client", "relation": "replace-one"}, None),
         "add-remove": (record and privacy.relation == "replace-one", {"relation": "add-remove"}, 0),
+        "sums": (gaussian and not (privacy.sums or game.algorithm.why_not_sums(privacy.unit)), {"observer": "sums"}, 0),
         "laplace": (
             record and gaussian and kinds in (("gradient",), ("prox-steps",)),
             {"mechanism": "laplace", "delta": 0.0},

@@ -91,6 +91,9 @@ class ChargeChecks:
         check.require(fits, "charges", f"must have one history for each of {owners}", charges.owners)
         if isinstance(named, int):
             check.require(named == owners, "config.toml", f"names another number of owners than {owners}", named)
+        roster = getattr(self.task.privacy, "roster", None)
+        if self.task.privacy.sums:
+            check.require(roster == owners, "config.toml", f"its roster must be the {owners} owners", roster)
         rule = f"must be of the {runs} repetitions that the config has"
         check.require(charges.repetitions == runs, "charges", rule, charges.repetitions)
         check.require(charges.rounds == rounds, "charges", f"must be of {rounds} rounds", charges.rounds)

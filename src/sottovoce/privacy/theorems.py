@@ -38,6 +38,7 @@ def _read_theorems() -> dict[str, dict[str, Theorem]]:
 _THEOREMS = _read_theorems()
 _ANSWERS, _SCORES, _COMPOSITIONS = (_THEOREMS[about] for about in ("answers", "scores", "compositions"))
 THEOREM_2 = _COMPOSITIONS["grid"]
+_SUMS = "sottovoce.privacy.doors.sums"
 
 
 def composition_theorem(event: Event) -> Theorem:
@@ -85,7 +86,9 @@ def grounds_of_rows(
         cut = "each value counts once, in one public bin"
     elif asked != "upload":
         cut = f"each record's gradient is cut to {norm} norm {privacy.clip:g}"
-    assumed = [Assumption(cut, CODE), *_of_all(privacy, charges, lasting, deployed, forgotten)]
+    if privacy.sums:
+        constants |= {"least": privacy.least, "colluders": privacy.colluders, "roster": privacy.roster}
+    assumed = [Assumption(cut, CODE), *_of_sums(privacy), *_of_all(privacy, charges, lasting, deployed, forgotten)]
     if asked == "argmin":
         assumed.append(Assumption("the loss is convex and of bounded slope, and rows are scaled to that", CODE))
     if asked == "descent":
@@ -93,7 +96,19 @@ def grounds_of_rows(
     if sampled:
         assumed.append(Assumption("batches are drawn by chance and nobody is told them", CODE))
     assumed += _bounds_on_rows([] if charges is None else charges.events(), deployed)
-    return Grounds(*_named(answer, event), constants | _numbers(charges), tuple(assumed))
+    return Grounds(*_named(answer, event, privacy.sums), constants | _numbers(charges), tuple(assumed))
+
+
+def _of_sums(privacy: Proven) -> list[Assumption]:
+    """What Theorem 1 assumes besides."""
+    if not privacy.sums:
+        return []
+    return [
+        Assumption(f"a sum is opened only over at least {privacy.least} of the {privacy.roster} clients", CODE),
+        Assumption("no noise, and for unit 'record' no data, enters what a client keeps between rounds", CODE),
+        Assumption(f"at most {privacy.colluders} of the other clients share what they know with the server", USER),
+        Assumption("all other clients add their noise and tell it nobody", USER),
+    ]
 
 
 def grounds_of_columns(
@@ -116,11 +131,14 @@ def grounds_of_columns(
     return Grounds(*_named(scores, event), constants | _numbers(charges), tuple(assumed))
 
 
-def _named(answer: Theorem, event: Event) -> tuple[str, str]:
-    """The theorems about one answer and about many, and where their proofs stand."""
+def _named(answer: Theorem, event: Event, sums: bool = False) -> tuple[str, str]:
+    """The theorems about one answer and about many, and where their proofs stand; about `sums` of answers there is one
+    more."""
     batches = " on secret batches" if event.sampling != "full" else ""
     many = composition_theorem(event)
     proof = f"{answer.proof}; {many.proof}" if many is THEOREM_2 else answer.proof
+    if sums:
+        return f"sums of {answer.name}{batches} by Theorem 1, {many.name}", f"{proof}; {_SUMS}"
     return f"{answer.name}{batches}, {many.name}", proof
 
 
