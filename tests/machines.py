@@ -275,6 +275,35 @@ class Machines:
         self.cable.close()
 
 
+class Keeper:
+    """Keeps every answer that clients write to disk while it is entered: they remove those of finished rounds."""
+
+    def __init__(self, machines: Machines) -> None:
+        self._folder, self._over = machines.folder / "kept", threading.Event()
+        self._from = {
+            file.parent / "node" / "experiments": self._folder / name for name, file in machines.files.items()
+        }
+        self.files = [to / "node.toml" for to in self._from.values()]
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Keeper":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        self._over.set()
+        self._thread.join(60)
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.02):
+            for folder, to in self._from.items():
+                for path in folder.glob("*/*.npz"):
+                    kept = to / "node" / "experiments" / path.relative_to(folder)
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    with contextlib.suppress(OSError):
+                        os.link(path, kept)
+
+
 class Run:
     """`flwr run`, with its output in a file. On a very busy machine too few may answer in time: it is started again."""
 

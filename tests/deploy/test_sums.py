@@ -146,7 +146,7 @@ def test_no_message_and_no_file_holds_a_term_without_its_masks(
             assert number.astype("<u8").tobytes() not in sent + kept
     uploads = [np.frombuffer(wire.bytes_of(reply.up), "<u8") for _, _, reply in questions(post, wire.UPLOAD, 1)]
     assert np.array_equal(sum(terms[:3], np.uint64(0)) - sum(uploads, np.uint64(0)), -_own_masks(post, made, files))
-    stored = whole_files.read_arrays(files[0].parent / "node" / "experiments" / NAME / "000001.npz")
+    stored = whole_files.read_arrays(files[0].parent / "node" / "experiments" / NAME / "000003.npz")
     assert not [name for name in stored if name.startswith("up.")]
 
 

@@ -203,9 +203,8 @@ def test_weights_of_clients_go_into_the_terms_before_the_grid() -> None:
     assert exchange is not None
     assert np.allclose(exchange.up.g, np.mean(per_client, axis=0), atol=1e-4)
     door: Any = everyone.door
-    for client in range(5):
-        assert np.linalg.norm(door.weighed(np.eye(1, 4), client, 0)) <= 1.0
-    assert np.linalg.norm(door.weighed(np.eye(1, 4), 4, 0)) == 1.0  # the smallest client has the heaviest records
+    assert np.allclose(door.shares(0)[:, 0], min(SIZES) / np.array(SIZES))
+    assert door.shares(0).max() == 1.0  # the smallest client has the heaviest records
 
 
 def test_noise_of_clients_adds_up_and_is_new_in_every_round() -> None:
@@ -405,7 +404,10 @@ def test_the_end_of_proximal_steps_moves_by_at_most_what_it_is_charged_for() -> 
         other = Federation.from_arrays(ROWS, labels, groups=OWNERS, row_bound=1.0)
         everyone = place(Rogue("prox"), SUMS, rounds=1, federation=other)
         exacts: list[np.ndarray] = []
-        everyone.door.intercept = lambda noisy, exact, *_, kept=exacts: kept.append(exact) or noisy
+        sigma = everyone.door.events[0].scale  # in grid steps; the door states it in what they are worth
+        everyone.door.intercept = lambda noisy, exact, scale, _, kept=exacts: (
+            kept.append(exact / scale * sigma) or noisy
+        )
         everyone.task.play(everyone, Streams(3))
         seen.append(exacts[0])
     moved = float(np.linalg.norm(seen[0] - seen[1]))

@@ -46,6 +46,16 @@ class ExactOracle(Protocol):
     def clipped_examples(
         self, w: np.ndarray, client: int, clip: float, norm: int, some: np.ndarray | None
     ) -> np.ndarray: ...
+    def truncated_sums(
+        self,
+        points: np.ndarray,
+        clients: np.ndarray,
+        clip: float,
+        norm: int,
+        factors: np.ndarray,
+        most: float,
+        keep: np.ndarray | None,
+    ) -> np.ndarray | None: ...
     def argmin(
         self,
         centre: np.ndarray,

@@ -15,6 +15,7 @@ from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy import sensitivity
 from sottovoce.privacy.calibration import AnswerShape, histogram_steps, moments_steps
 from sottovoce.privacy.doors.base import ARGMIN_TOL, Numbers
+from sottovoce.privacy.doors.grid_sums import gradient_sums
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question
 from sottovoce.privacy.events import Event
@@ -23,7 +24,6 @@ from sottovoce.privacy.modes import Proven
 PROMISE_SLACK = 1 + 2.0**-30  # the square of a row's length is checked against its promised bound to 12 digits
 _COARSEST = 2.0**32  # public numbers beside what one record changes
 _COARSEST_ON_GRID = mechanisms.LARGEST_INTEGER / mechanisms.GRID_STEPS  # the same: beyond, integers would be cut off
-_AT_ONCE = 1 << 21  # numbers of single gradients that are held at a time
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
 
 
@@ -232,11 +232,9 @@ class RecordDoor(ProvenDoor):
     def _grid_moments(self, kappa: float, row_bound: float, slope: float, local: np.ndarray) -> np.ndarray:
         """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
         longest = float(np.hypot(slope, kappa))
-        records = [
-            self.weighed(self.exact.moments_of_records(int(client), kappa, row_bound, slope), int(client), 0)
-            for client in local
-        ]
-        sums = np.stack([mechanisms.grid_sum(own, longest) for own in records])
+        records = (self.exact.moments_of_records(int(client), kappa, row_bound, slope) for client in local)
+        shares = self.shares(0)[local]
+        sums = np.stack([mechanisms.grid_sum(share * own, longest) for own, share in zip(records, shares, strict=True)])
         return np.broadcast_to(sums, (*self.shape(len(local)), sums.shape[-1]))  # each run has noise of its own
 
     def _moments_from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:
@@ -251,9 +249,9 @@ class RecordDoor(ProvenDoor):
         longest = float(np.hypot(self._slope(part), part.kappa)) if part.kind == "moments" else self.privacy.clip
         return longest / mechanisms.GRID_STEPS * (self.exact.weights / self.rates(part.batch))
 
-    def weighed(self, records: np.ndarray, client: int, batch: float) -> np.ndarray:
-        """What of this client's records is put on the grid: here they are as they are, and their sum gets a weight."""
-        return records
+    def shares(self, batch: float) -> np.ndarray:
+        """What each client's records are multiplied by before they are put on the grid, (n, 1): here by nothing."""
+        return np.ones_like(self.exact.weights)
 
     def _prox_steps_sensitivity(self, spec: ProxSteps, question: Question) -> np.ndarray:
         one, local = self._sensitivity(question), question.local
@@ -376,26 +374,10 @@ class RecordDoor(ProvenDoor):
         return {}
 
     def _grid_gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
-        """Sums of clipped gradients as integers on a grid, one client after the other; over a batch if declared.
-
-        All records of a client are computed, in pieces that depend on public sizes alone, and those that were not drawn
-        are left out afterwards. Else a record's last bits, and with them whole grid steps, could depend on who else is
-        in the batch: products of matrices round differently for other shapes.
-        """
-        local = question.local
-        points = np.broadcast_to(w, (*self.shape(len(local)), self.exact.dim))
-        sums = np.zeros(points.shape, dtype=np.int64)
-        drawn, starts = self.drawn(question), np.concatenate([[0], np.cumsum(self.exact.sizes[local])])
-        for place in np.ndindex(points.shape[:-1]):
-            client = int(local[place[-1]])
-            rows: np.ndarray = np.arange(int(self.exact.sizes[client]))
-            own = None if drawn is None else drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))]
-            for some in np.array_split(rows, max(1, len(rows) * self.exact.dim // _AT_ONCE)):
-                examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm, some)
-                chosen = examples if own is None else examples[own[some]]
-                chosen = self.weighed(chosen, client, question.part.batch)
-                sums[place] += mechanisms.grid_sum(chosen, self.privacy.clip, self._norm)
-        return sums
+        """Sums of clipped gradients as integers on a grid; over a batch if one was declared."""
+        points = np.broadcast_to(w, (*self.shape(len(question.local)), self.exact.dim))
+        about = points, question.local, self.drawn(question)
+        return gradient_sums(self.exact, *about, self.privacy.clip, self._norm, self.shares(question.part.batch))
 
     def _from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:
         """The gradients of integer sums, with discrete noise."""

@@ -39,7 +39,7 @@ How the code makes the conditions true
    no noise can.
 3. *No map after the noise.* One field of an upload is one answer as it came. What the numbers stand for, the server
    computes from the opened sum (`Reading`), a weight common to all. Weights of single clients are multiplied into each
-   record before it is put on the grid (`RecordSums.weighed`), which is common to all.
+   record before it is put on the grid (`RecordSums.shares`), which is common to all.
 4. *Whole numbers.* Bounded terms are truncated toward zero each, and then added. Where only a difference is bounded
    (the end of proximal steps), rounding adds up to two steps in each coordinate (`discrete_noise.difference_steps`).
 5. *Full noise.* Each upload has noise of scale σ_1 (`GridEvent.scale`), whatever the rows; σ_1 > 8 (`GridEvent`). A
@@ -241,11 +241,10 @@ class RecordSums(SumsDoor, RecordDoor):
     def reading(self, u: np.ndarray, centre: np.ndarray | float | None) -> Reading:
         return self._asked_for(u).reading
 
-    def weighed(self, records: np.ndarray, client: int, batch: float) -> np.ndarray:
-        """Records with this client's weight, relative to the heaviest: on the grid that all clients have in common."""
+    def shares(self, batch: float) -> np.ndarray:
+        """Each client's weight, relative to the heaviest: so records of all clients are on one grid."""
         weights = self.exact.weights / self.rates(batch)
-        share = float(weights[client, 0] / weights.max())
-        return records if share == 1 else records * share
+        return weights / weights.max()
 
     def noise_std(self, local: np.ndarray, part: Part) -> np.ndarray:
         return super().noise_std(local, part) / np.sqrt(self.privacy.honest)  # each adds a share
@@ -274,7 +273,7 @@ class RecordSums(SumsDoor, RecordDoor):
             )
 
     def grid_step(self, part: Part) -> np.ndarray:
-        """What one grid step is worth, at all clients: that of the one whose records weigh the most (`weighed`)."""
+        """What one grid step is worth, at all clients: that of the one whose records weigh the most (`shares`)."""
         steps = super().grid_step(part)
         return np.full_like(steps, steps.max())
 
