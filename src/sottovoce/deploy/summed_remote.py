@@ -7,7 +7,7 @@ before anybody is charged. A round whose sum is not opened is over: it was charg
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,24 +62,29 @@ class SummedRemote(Remote):
             return nobody
         answered = np.zeros(self.n, dtype=bool)
         answered[[self._roster[place] for place in named]] = True
+        if not answered.all():
+            missing = (self._deployment.clients.names[client] for client in np.flatnonzero(~answered))
+            log.info("round %d: the sum is without %s", k, ", ".join(missing))
         self.heard |= answered
         return sums.opened(self._blank, down, k, total, answered)
 
     # --------------------------------------------------------------------------------------------------------- set-up
 
     def _set_up(self, k: int) -> "Server":
-        """With all who are there and have budget left; those who fail in a step are left out of the next attempt."""
-        there: Iterable[int] = np.flatnonzero(~self._spent).tolist()
+        """With all who have budget left; those who fail in a step are left out of the next attempt.
+
+        Where too few are left all are asked again: somebody may only have been slow.
+        """
+        there: list[int] = []
         for _ in range(_TRIES):
-            self._roster = tuple(sorted(there))
-            if len(self._roster) < self._least:
-                break
+            able = np.flatnonzero(~self._spent).tolist()
+            self._roster = tuple(sorted(there if len(there) >= self._least else able))
             server, there = self._attempt(self._plan(k))
             if server is not None:
                 log.info("sums are set up with %d clients for rounds %d to %d", server.plan.n, k, server.plan.last)
                 return server
         raise TooFewAnswers(
-            f"round {k}: {len(tuple(there))} clients can take part in a sum and at least {self._least} must. "
+            f"round {k}: {len(there)} clients can take part in a sum and at least {self._least} must. "
             f"Nothing was charged. Run the app again to go on from round {k}"
         )
 
