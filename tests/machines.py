@@ -153,9 +153,12 @@ class Machines:
         return {**os.environ, "FLWR_HOME": str(self.home(name)), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ""}
 
     def start(self, name: str, *words: str, **more: str) -> subprocess.Popen[bytes]:
+        return self.start_program(name, [*SOTTOVOCE, *words], **more)
+
+    def start_program(self, name: str, command: list[str], **more: str) -> subprocess.Popen[bytes]:
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
-                [*SOTTOVOCE, *words],
+                command,
                 env=self.environment(name) | more,
                 stdout=log,
                 stderr=log,
