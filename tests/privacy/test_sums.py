@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sottovoce.algorithms import ALGORITHMS, DPSGD, DPFedAvg, FedAvg, Moments, MomentsThenGradients, NoisyGD
+from sottovoce.auditing.tape import Tape
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Method, ProxSteps, Site
 from sottovoce.core.participation import Bernoulli, Schedule
@@ -403,13 +404,10 @@ def test_the_end_of_proximal_steps_moves_by_at_most_what_it_is_charged_for() -> 
     for labels in (LABELS, opposite):
         other = Federation.from_arrays(ROWS, labels, groups=OWNERS, row_bound=1.0)
         everyone = place(Rogue("prox"), SUMS, rounds=1, federation=other)
-        exacts: list[np.ndarray] = []
-        sigma = everyone.door.events[0].scale  # in grid steps; the door states it in what they are worth
-        everyone.door.intercept = lambda noisy, exact, scale, _, kept=exacts: (
-            kept.append(exact / scale * sigma) or noisy
-        )
+        tape = everyone.door.intercept = Tape()
         everyone.task.play(everyone, Streams(3))
-        seen.append(exacts[0])
+        (made,) = tape.all_made
+        seen.append(made.exact / made.scale * everyone.door.events[0].scale)  # in grid steps
     moved = float(np.linalg.norm(seen[0] - seen[1]))
     assert 0.3 * GRID_STEPS < moved <= everyone.door.events[0].sensitivity
 
