@@ -63,7 +63,7 @@ def steps(n: int, least: int, colluders: int, width: int, missing: int) -> dict[
             signed = clock("round, server: collect signatures", lambda a=answers, u=named: server.signatures(2, u, a))
             give = lambda u=named, s=signed: {i: group.client(i).reveal(server.run, 2, u, s) for i in u}  # noqa: E731
             answers = clock(f"round{also}, a client: reveal", give, there)
-        open_ = lambda k=k, u=named, y=uploads, a=answers: server.open(k, u, y, a)  # noqa: E731
+        open_ = lambda k=k, u=named, y=uploads, a=answers: server.open(k, u, y, group.read(a))  # noqa: E731
         total = clock(f"round{also}, server: open", open_)
         assert np.array_equal(total, group.sum_of(named, k))
     clock.spent |= {"kB sent in the set-up, a client": (len(announced[0]) + len(boxes[0])) / 1e3}

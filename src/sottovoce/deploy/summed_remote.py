@@ -7,7 +7,7 @@ before anybody is charged. A round whose sum is not opened is over: it was charg
 
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,20 +98,20 @@ class SummedRemote(Remote):
 
     def _attempt(self, plan: "Plan") -> "tuple[Server | None, list[int]]":
         """S1, S2, S3: a set-up, or None; and who is left."""
-        from sottovoce.deploy.aggregation.messages import Announcement
+        from sottovoce.deploy.aggregation.messages import Announcement, box_length, pieces
         from sottovoce.deploy.aggregation.server import Server
 
         k, names = plan.first, tuple(self._deployment.clients.names[client] for client in self._roster)
         question = roster_question(secrets.token_bytes(32), plan.rounds, names)
         said = self._asked(k, wire.ANNOUNCE, dict.fromkeys(plan.everyone, question))  # S1
-        true = self._readable(said, lambda place, content: Announcement.read(plan, place, content))
-        said = {place: said[place] for place in true}
+        said = self._readable(said, lambda place, content: Announcement.read(plan, place, content) and content)
         if len(said) < plan.n:
             return None, [self._roster[place] for place in said]
         server = Server(plan, said)
         boxes = self._asked(k, wire.SHARE, dict.fromkeys(plan.everyone, server.announcements))  # S2
-        length = len(next(iter(boxes.values()), b""))
-        boxes = {place: content for place, content in boxes.items() if len(content) == length}
+        boxes = self._readable(
+            boxes, lambda _, content: pieces("S2", content, plan.n - 1, box_length(plan)) and content
+        )
         if len(boxes) < plan.n:
             return None, [self._roster[place] for place in boxes]
         ready = self._asked(k, wire.RECEIVE, server.deliver(boxes), server.run)  # S3
@@ -149,9 +149,8 @@ class SummedRemote(Remote):
         if named != plan.everyone:
             question = messages.pack_signatures(plan, named, server.signatures(k, named, answers))
             answers = self._asked(k, wire.REVEAL, dict.fromkeys(named, question), server.run)  # R3
-        length = 32 * plan.n
-        answers = {place: content for place, content in answers.items() if len(content) == length}
-        return named, server.open(k, named, uploads, answers)
+        shares = self._readable(answers, lambda _, content: messages.read_shares("shares", content, plan.n))
+        return named, server.open(k, named, uploads, shares)
 
     # ------------------------------------------------------------------------------------------------------- questions
 
@@ -186,8 +185,8 @@ class SummedRemote(Remote):
                 log.warning("round %d: %s: %s", k, self._deployment.clients.names[client], reply.told())
         return said
 
-    def _readable(self, said: Mapping[int, bytes], read: Any) -> dict[int, Any]:
-        """What can be read of it, by place."""
+    def _readable(self, said: Mapping[int, bytes], read: Callable[[int, bytes], Any]) -> dict[int, Any]:
+        """What can be read of it, by place; a client may send anything."""
         found: dict[int, Any] = {}
         for place, content in said.items():
             try:
