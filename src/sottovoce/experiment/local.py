@@ -110,7 +110,7 @@ class LocalClients:
         digests = rows_digests(exact.X, exact.y, exact.offsets)
         if held is not None:
             digests = rows_digests(whole.X, task.objective.loss.check_labels(whole.y), whole.offsets)
-        key = task.key(noise or streams, digests, events, exact.engine, federation.row_bound)
+        key = task.key(noise or streams, digests, events, exact.arithmetic, federation.row_bound)
         more_of_door: Any = {"key": key, "clients": who, "row_bound": bound, "held": held}
         door = open_door(task.privacy, events, ledger, exact, task.asks(), **more_of_door)
         return cls(task, federation, exact, door, streams, ledger, **more)
