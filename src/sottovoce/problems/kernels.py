@@ -261,7 +261,7 @@ def _one_margin(code: int, margins: str, block: int) -> FunctionType:
     """
     kind, at_once = getattr(np, margins), max(1, block)
 
-    def one_margin(X, y, caps, parameter, norm, room, weights, w, keep, chunks, begin, end, sums):
+    def one_margin(X, y, caps, parameter, norm, room, weights, w, keep, chunks, sums, begin, end):
         runs, width = len(sums), X.shape[1]
         point, total, slopes = np.empty(width, kind), np.empty(width), np.empty(at_once + 1)  # of this thread alone
         for chunk in range(begin, end):
@@ -286,7 +286,7 @@ def _one_margin(code: int, margins: str, block: int) -> FunctionType:
     return one_margin
 
 
-def _several_margins(X, y, caps, parameter, norm, room, weights, w, keep, chunks, begin, end, sums):
+def _several_margins(X, y, caps, parameter, norm, room, weights, w, keep, chunks, sums, begin, end):
     """The pass for a softmax loss."""
     step = max(2, NUMBERS_PER_BLOCK // X.shape[1] // 2 * 2)
     slopes = np.empty((2, w.shape[2]))
@@ -329,8 +329,7 @@ def gradients(stored: str, margins: str, code: int, block: int) -> Kernel:
         *(given(getattr(types, stored), 2), given(real, 1), given(real, 1)),  # X, y, caps
         *(real, whole, real),  # parameter, norm, room
         *(given(real, 1), given(real, 4), given(types.boolean, 2)),  # weights, w, keep
-        *(given(whole, 2), whole, whole),  # chunks, begin, end
-        types.Array(real, 4, "C"),  # sums
+        *(given(whole, 2), types.Array(real, 4, "C"), whole, whole),  # chunks, sums, begin, end
     )
     function = _several_margins if code == SOFTMAX else _one_margin(code, margins, block)
     return compile_for(signature, function, fastmath=_FAST)

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core import clipping
 from sottovoce.core.arrays import Booleans, Floats, Integers
-from sottovoce.core.compiling import THREADS, Kernel
+from sottovoce.core.compiling import THREADS
 from sottovoce.problems.rows.active import ActiveClients
 from sottovoce.problems.rows.stored import StoredRows, in_float64
 
@@ -65,14 +64,38 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
         sums = np.zeros((min(at_once, runs - low), plan.places, *shape[2:]))
         given = (
             *(rows.X, rows.y, bound.caps, loss.parameter, bound.norm, clipping.room(loss.outputs), weights),
-            *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep, plan.chunks),
+            *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep, plan.chunks, sums),
         )
         numbers = int(active.bounds[-1]) * rows.dim * len(sums)
-        THREADS.share(partial(_some_chunks, kernel, given, sums), plan.tasks.tolist(), numbers)
+        THREADS.share(partial(kernel, *given), plan.tasks.tolist(), numbers)
         kernels.add_up(sums, plan.folds)
         answers.append(np.ascontiguousarray(sums[:, :n]))
     return answers[0] if len(answers) == 1 else np.concatenate(answers)
 
 
-def _some_chunks(kernel: Kernel, given: tuple[Any, ...], sums: Floats, begin: int, end: int) -> None:
-    kernel(*given, begin, end, sums)
+def on_grid(
+    rows: StoredRows,
+    active: ActiveClients,
+    points: Floats,
+    bound: SlopeBound,
+    keep: Booleans,
+    factors: Floats,
+    most: float,
+) -> Floats:
+    """Sums of each row's clipped gradient times its client's factor, truncated: (runs, clients, features), compiled.
+
+    `points` (runs or 1, clients or 1, features), for a loss of one margin. Whole numbers below 2^53, so exact.
+    """
+    from sottovoce.problems import grid_kernel
+
+    loss, runs = rows.loss, max(len(points), len(keep))
+    starts = np.stack([rows.offsets[active.clients], rows.offsets[active.clients + 1]], axis=1)
+    firsts = np.cumsum(active.sizes) - active.sizes
+    sums = np.zeros((runs, len(active.sizes), rows.features))
+    given = (
+        *(rows.X, rows.y, bound.caps, loss.parameter, bound.norm, most),
+        *(np.ascontiguousarray(points), keep, starts, firsts, np.ascontiguousarray(factors), sums),
+    )
+    ends, numbers = range(runs * len(active.sizes) + 1), int(active.bounds[-1]) * rows.dim * runs
+    THREADS.share(partial(grid_kernel.grid_sums(rows.X.dtype.name, loss.code), *given), ends, numbers)
+    return sums
