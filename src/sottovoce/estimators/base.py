@@ -28,13 +28,12 @@ from sottovoce.experiment.task import USUAL_ROUNDS, Task
 from sottovoce.experiment.train import run_task
 from sottovoce.privacy.guarantee import LABELS_FOUND, Guarantee
 from sottovoce.privacy.modes import PrivacyMode
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.losses import LOSSES, Logistic, Loss, Softmax, WeightedLogistic, WeightedSoftmax
 from sottovoce.problems.metrics import class_numbers, decided
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2, Penalty
 from sottovoce.problems.schema import Label
-from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.rules import Chosen
 
 EARLIER_STEPS = (
@@ -155,9 +154,7 @@ class PrivateEstimator(_Declared):
             weights = [weights[label] for label in labels]
         return WeightedSoftmax(classes, weights) if several else WeightedLogistic(weights)  # type: ignore[arg-type]
 
-    def _run(
-        self, task: Task, federation: Federation | VerticalFederation, left_out: list[str], **options: Any
-    ) -> Result:
+    def _run(self, task: Task, federation: FederatedData, left_out: list[str], **options: Any) -> Result:
         """Train, and keep the result with a guarantee that also names what it has `left_out`."""
         # A model must not contain exact numbers about private rows: no history, no training loss.
         result = run_task(task, federation, measure_training=False, **options)

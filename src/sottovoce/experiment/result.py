@@ -184,10 +184,10 @@ class Result:
         outputs = self.objective.loss.outputs
         classes = [str(name) for name in schema.label.classes] if schema.label else []
         names = classes if outputs > 1 else [classes[1] if classes else "value"]
-        return {name: self._effects_of(schema, own) for name, own in zip(names, self._by_output(), strict=True)}
-
-    def _by_output(self) -> np.ndarray:
-        return self.model.reshape(self.objective.loss.outputs, -1)
+        return {
+            name: self._effects_of(schema, own)
+            for name, own in zip(names, self.model.reshape(outputs, -1), strict=True)
+        }
 
     def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
         from sottovoce.problems.schema.effects import effects

@@ -158,9 +158,7 @@ class Experiment:
         return told
 
     def train(
-        self,
-        after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
-        resume: Checkpoint | None = None,
+        self, after_round: Callable[[Checkpoint], None] = lambda checkpoint: None, resume: Checkpoint | None = None
     ) -> Result:
         """Train, from the start or from a checkpoint of this same run."""
         if self.task.rule is not None:
@@ -205,12 +203,11 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     bias = schema is not None or datasets.has_schema(source[0].name, source[1])
     task, settings = build_task(tables, file, bias)
     if task.rule is not None and task.rule.base_rate is not None:
-        where, hint = (
-            f"{file}, [algorithm]",
+        column, hint = (
+            bias or task.objective.intercept,
             "Give a [schema], whose rows have one, or [objective] fit_intercept = true",
         )
-        column = bias or task.objective.intercept
-        check.require(column, where, "a base_rate needs rows with a constant column", hint=hint)
+        check.require(column, f"{file}, [algorithm]", "a base_rate needs rows with a constant column", hint=hint)
         known = schema or (Schema.bundled(source[0].name) if bias else None)
         constant = 1.0 if known is None else constant_entry(known)
         task = replace(task, rule=replace(task.rule, constant=constant))

@@ -19,10 +19,9 @@ from sottovoce.experiment.train import CLIENTS
 from sottovoce.experiment.whole_files import read_arrays, read_json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Schema
-from sottovoce.problems.vertical import VerticalFederation
 
 
 def load_result(path: str | Path) -> Result:
@@ -126,12 +125,7 @@ def load_versions(path: str | Path) -> dict[str, str]:
     return {str(name): str(version) for name, version in read_json(Path(path) / store.VERSIONS).items()}
 
 
-def load_checkpoint(
-    path: str | Path,
-    task: Task,
-    federation: Federation | VerticalFederation,
-    config: Tables,
-) -> Checkpoint:
+def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, config: Tables) -> Checkpoint:
     """The checkpoint in a run folder, for `train(resume=...)`; one of another config or other rows is refused."""
     path = Path(path)
     must_be_unfinished(path)
@@ -212,7 +206,7 @@ def _history(columns: Columns, where: str) -> History:
     return History(columns)
 
 
-def _hub(federation: Federation | VerticalFederation, task: Task, config: Tables) -> Hub:
+def _hub(federation: FederatedData, task: Task, config: Tables) -> Hub:
     """The server's side before the first round: what its state looks like follows from it."""
     runs = config["run"].get("runs") or None
     lead = () if runs is None else (runs,)
