@@ -308,10 +308,7 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         """
         hint = "Fit again with evaluate=True (of FederatedClassifier), or use score on public rows"
         rule = "no records were held out by this fit, or no owner had budget left to count them"
-        found: PrivateEvaluation | None = getattr(self, "evaluation_", None)
-        check.require(found is not None, self._name, rule, hint=hint)
-        assert found is not None
-        return found
+        return check.given(getattr(self, "evaluation_", None), self._name, rule, hint)
 
     def score(self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy."""

@@ -105,11 +105,8 @@ class Result:
         from scipy.stats import norm
 
         check.between("interval", 0, 1, level=level)
-        errors = self.standard_errors
         rule = "standard errors are known for moments and noisy-gd, proven Gaussian noise and everyone in every round"
-        check.require(errors is not None, "interval", rule)
-        assert errors is not None
-        reach = float(norm.ppf((1 + level) / 2)) * errors
+        reach = float(norm.ppf((1 + level) / 2)) * check.given(self.standard_errors, "interval", rule)
         return self.model - reach, self.model + reach
 
     def scores(self, X: object) -> np.ndarray:
@@ -177,10 +174,8 @@ class Result:
 
         One list for the score of the second of two classes (or of a number); for several classes one for each.
         """
-        schema = self.schema
-        check.require(schema is not None, "effects", "this run keeps no schema, so its columns have no names")
+        schema = check.given(self.schema, "effects", "this run keeps no schema, so its columns have no names")
         check.require(self.model.ndim == 1, "effects", "this result holds several runs, with a model each")
-        assert schema is not None
         outputs = self.objective.loss.outputs
         classes = [str(name) for name in schema.label.classes] if schema.label else []
         names = classes if outputs > 1 else [classes[1] if classes else "value"]

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
@@ -75,20 +75,16 @@ class Settings:
     kept nowhere, so that the run cannot be repeated; `ledgers` is a folder of ledger files, from where the command
     runs: see `train`."""
 
-    rounds: int = 0
-    seed: int | None = None
+    rounds: check.WholeOrZero = 0
+    seed: check.WholeOrZero | None = None
     engine: Engine = "auto"
-    record_every: int = 1
-    runs: int = 0
+    record_every: check.Whole = 1
+    runs: check.WholeOrZero = 0
     name: str = ""
     ledgers: str = ""
 
     def __post_init__(self) -> None:
-        check.whole("run", record_every=self.record_every)
-        check.whole("run", at_least=0, rounds=self.rounds, runs=self.runs)
-        check.one_of("run", "engine", self.engine, get_args(Engine))
-        if self.seed is not None:
-            check.whole("run", at_least=0, seed=self.seed)
+        check.fields(self, "run")
         usable = re.fullmatch(r"[\w.-]{0,100}", self.name) is not None and not self.name.startswith(".")
         check.require(usable, "run", "name must be letters, digits, '-', '_' and '.' (it names a folder)", self.name)
 

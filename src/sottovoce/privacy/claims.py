@@ -29,16 +29,15 @@ _VERDICTS: dict[Verdict, str] = {
 class Asked:
     """What a published run asked for; the two rates matter to FedSPD-DP only (p and q of (21))."""
 
-    epsilon: float
+    epsilon: check.Positive
     delta: float
-    rounds: int
+    rounds: check.WholeOrZero
     data_rate: float | None = None
     client_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check.positive("describe", epsilon=self.epsilon)
+        check.fields(self, "describe")
         check.require(0 <= self.delta < 1, "describe", "delta must lie in [0, 1)", self.delta)
-        check.whole("describe", at_least=0, rounds=self.rounds)
 
 
 @dataclass(frozen=True)

@@ -168,9 +168,8 @@ class Schema:
 
     def code_labels(self, y: Any, who: str = "y") -> np.ndarray:
         """The labels of rows, given as a column: the number of each class, 0, 1, ...; or a number in [-1, 1]."""
-        check.require(self.label is not None, who, "the schema says nothing about the label")
-        assert self.label is not None
-        return self.label.read(who, to_arrow(y), frozenset(self.missing_values) | ALWAYS_MISSING)
+        label = check.given(self.label, who, "the schema says nothing about the label")
+        return label.read(who, to_arrow(y), frozenset(self.missing_values) | ALWAYS_MISSING)
 
     def transform(self, X: Any) -> Any:
         """The rows as numbers, (rows, width), each of length 1. Label, owner and dropped columns may be left out."""
