@@ -117,14 +117,11 @@ class PrivateEstimator(_Declared):
             setattr(self, part, current.set_params(**changes))
         return self
 
-    def _penalty(self) -> Penalty:
+    def _objective(self, loss: Loss) -> Objective:
         penalty = L2(1e-4) if self.penalty is None else self.penalty
         check.of_kind(self._name, "penalty", penalty, Penalty, "L2(1e-4)")
-        return penalty
-
-    def _objective(self, loss: Loss) -> Objective:
         counted = self.fit_intercept and self.penalise_intercept
-        return Objective(loss, self._penalty(), "records", self.fit_intercept, counted)
+        return Objective(loss, penalty, "records", self.fit_intercept, counted)
 
     def _loss(self, classes: int = 2) -> Loss:
         """The loss as an object."""
@@ -178,9 +175,8 @@ class PrivateEstimator(_Declared):
     def _measured(self, metric: Callable[..., float], rule: str, X: Table, y: ArrayLike, weight: object) -> float:
         """The value of a metric of scikit-learn. Its errors would quote labels; `rule` is said instead."""
         predicted, rows = self.predict(X), len(y) if isinstance(y, Sized) else 0
-        check.require(
-            rows == len(predicted), self._name, f"y must have one label per row of X ({len(predicted)})", rows
-        )
+        rule = f"y must have one label per row of X ({len(predicted)})"
+        check.require(rows == len(predicted), self._name, rule, rows)
         try:
             return float(metric(y, predicted, sample_weight=weight))
         except (TypeError, ValueError):

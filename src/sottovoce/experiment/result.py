@@ -213,9 +213,8 @@ class VerticalResult(Result):
     def party_model(self, m: int) -> np.ndarray:
         """The part of party m, which stays with it: (columns,) or (runs, columns)."""
         check.whole("party_model", at_least=0, m=m)
-        check.require(
-            m < len(self.widths), "party_model", f"m must be the number of a party, 0..{len(self.widths) - 1}", m
-        )
+        rule = f"m must be the number of a party, 0..{len(self.widths) - 1}"
+        check.require(m < len(self.widths), "party_model", rule, m)
         ends = list(itertools.accumulate(self.widths, initial=0))
         return self._released()[..., ends[m] : ends[m + 1]]
 

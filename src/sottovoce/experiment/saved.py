@@ -95,17 +95,13 @@ def load_parts(path: Path) -> Json:
 def folder_format(path: Path) -> int:
     """Which format a finished run folder has; one of a later version of this library is refused."""
     if not (path / store.MANIFEST).exists():
-        check.require(
-            not (path / store.CHARGES).exists(),
-            str(path),
-            f"has {store.CHARGES} but no {store.MANIFEST}; it was taken away",
-        )
+        rule = f"has {store.CHARGES} but no {store.MANIFEST}; it was taken away"
+        check.require(not (path / store.CHARGES).exists(), str(path), rule)
         return 1
     form = read_json(path / store.MANIFEST).get("format")
     known = isinstance(form, int) and not isinstance(form, bool) and 1 < form <= store.FORMAT
-    check.require(
-        known, str(path), f"must be a run folder of format 1 to {store.FORMAT}", form, "Use a newer sottovoce"
-    )
+    rule = f"must be a run folder of format 1 to {store.FORMAT}"
+    check.require(known, str(path), rule, form, "Use a newer sottovoce")
     assert isinstance(form, int)
     return form
 
@@ -131,11 +127,8 @@ def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, con
     must_be_unfinished(path)
     where = str(path / store.CHECKPOINT)
     arrays = read_arrays(path / store.CHECKPOINT)
-    check.require(
-        arrays.get("of", np.asarray("")).tolist() == store.identity(config, federation),
-        where,
-        "belongs to another config or to other rows; put them back as they were, or start again without --resume",
-    )
+    rule = "belongs to another config or to other rows; put them back as they were, or start again without --resume"
+    check.require(arrays.get("of", np.asarray("")).tolist() == store.identity(config, federation), where, rule)
     for name in store.COUNTERS:
         fits = name in arrays and arrays[name].shape == () and arrays[name].dtype.kind in "iuf"
         check.require(fits, where, f"must hold a number {name!r}")

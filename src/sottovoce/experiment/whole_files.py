@@ -186,9 +186,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             members = archive.infolist()
             total = sum(member.file_size for member in members)
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
-            check.require(
-                stored and total <= _LARGEST, str(path), f"must hold at most {_LARGEST} bytes, not compressed"
-            )
+            rule = f"must hold at most {_LARGEST} bytes, not compressed"
+            check.require(stored and total <= _LARGEST, str(path), rule)
             for member in members:
                 with archive.open(member) as file:
                     _check_header(file, member.file_size, f"{path}, {member.filename}")
