@@ -133,8 +133,8 @@ def describe(method: str, epsilon: float, delta: float, rounds: int, unmet: Sequ
     """The text a `Published` run prints: the paper's claim in numbers, then what it is worth and what to use instead.
 
     A method without a recorded claim is not refused: its run is over, and the text must say that nothing protects it.
-    `unmet` are assumptions of the claim that this run is known to break: then the verdict is "no guarantee". `rates` are
-    `data_rate` and `client_rate` of `Asked`.
+    `unmet` are assumptions of the claim that this run is known to break: then the verdict is "no guarantee".
+    `rates` are `data_rate` and `client_rate` of `Asked`.
     """
     asked = Asked(epsilon, delta, rounds, **rates)
     claim = CLAIMS.get(method)
