@@ -93,20 +93,11 @@ def errors(
             if (distances[-1] <= until * distances[0]).all():
                 raise Enough
 
-    options: Json = {"participation": participation, "engine": "kernel" if runs > 1 else "numpy"}
+    options: Json = {"participation": participation, "engine": "kernel" if runs > 1 else "numpy", "seed": seed}
+    options |= {"rounds": rounds * exchanges, "runs": runs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DoesNotContract)
-        watch(
-            algorithm,
-            federation,
-            GOAL,
-            sv.NoPrivacy(),
-            note,
-            rounds=rounds * exchanges,
-            seed=seed,
-            runs=runs,
-            **options,
-        )
+        watch(algorithm, federation, GOAL, sv.NoPrivacy(), note, **options)
     return np.array(distances)
 
 

@@ -114,13 +114,7 @@ class Streams:
         return to_unit(self.bits(clients, round_, purpose, count, question, about))
 
     def uniform_rows(
-        self,
-        clients: AnyArray,
-        sizes: Integers,
-        round_: int,
-        purpose: Purpose,
-        question: int = 0,
-        about: About = None,
+        self, clients: AnyArray, sizes: Integers, round_: int, purpose: Purpose, question: int = 0, about: About = None
     ) -> Floats:
         """One uniform number per row of each client, one client after the other: (runs?, sizes.sum())."""
         if len(sizes) and (sizes == sizes[0]).all():
