@@ -21,7 +21,8 @@ EVERY_PAIR = [  # is enough: a method meets the loss, the penalty and the sizes 
 @pytest.mark.parametrize("name", CASES)
 def test_noise_off_reaches_the_optimum(name: str, loss: str, penalty: str, unequal: bool) -> None:
     case, federation, objective = CASES[name], small(loss, unequal), goal(loss, penalty)
-    options = {"rounds": case.rounds, "privacy": NoPrivacy(), "engine": "numpy", "record_every": case.rounds, "seed": 0}
+    rounds = case.enough(loss, penalty)
+    options = {"rounds": rounds, "privacy": NoPrivacy(), "engine": "numpy", "record_every": rounds, "seed": 0}
     if case.smooth_only and not objective.penalty.smooth:
         with pytest.raises(InvalidInput, match="smooth penalty"):
             train(case.algorithm, federation, objective, **options)
