@@ -36,7 +36,8 @@ def test_scale_sum_weighs_clients_by_their_rows(loss: str) -> None:
     from sottovoce.algorithms import ADMM
 
     federation, objective = small(loss), goal(loss, "l2", scale="sum")
-    result = train(ADMM(rho=2.0), federation, objective, rounds=400, privacy=NoPrivacy(), engine="numpy", seed=0)
+    options = {"rounds": 400, "record_every": 400, "privacy": NoPrivacy(), "engine": "numpy", "seed": 0}
+    result = train(ADMM(rho=2.0), federation, objective, **options)
     np.testing.assert_allclose(result.model, optimum(federation, objective), atol=ARG_MIN, rtol=0)
 
 
@@ -64,5 +65,6 @@ def test_dp_admm_in_the_papers_form(scale: str) -> None:
 
     federation, objective = small(), goal(penalty="l2", scale=scale)
     algorithm = DPADMM(rho=0.3 if scale == "mean" else 2.0)
-    result = train(algorithm, federation, objective, rounds=3000, privacy=NoPrivacy(), engine="numpy", seed=0)
+    options = {"rounds": 300, "record_every": 300, "privacy": NoPrivacy(), "engine": "numpy", "seed": 0}
+    result = train(algorithm, federation, objective, **options)
     np.testing.assert_allclose(result.model, optimum(federation, objective), atol=1e-10, rtol=0)

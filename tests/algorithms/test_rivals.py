@@ -412,7 +412,7 @@ def test_no_public_smoothness_no_default_step(kind: Any) -> None:
 )
 def test_measured_rates(name: str, value: float, expected: float) -> None:
     """On all of 20 data sets: 0.762, 0.512, 0.703, 0.738, 0.756."""
-    rates = paper.rates(10, 1, name, value, rounds=600)["rate"]
+    rates = paper.rates(5, 1, name, value, rounds=600)["rate"]
     assert abs(np.mean(rates) - expected) < 0.04, np.round(rates, 3)
 
 
