@@ -7,21 +7,14 @@ starts inherit them. Tests of threads of our own say themselves how many they wa
 Ledgers and answers are synced to disk thousands of times, which a disk in memory does at once; what is synced, and in
 which order, is tested by looking at the calls. `TMPDIR` names another place.
 
-What is compiled is cached on disk, for all processes. They need the same loops at about the same time, so one compiles
-and the others wait for it.
-
 Hypothesis tries the same examples every time, so that a change is judged by what it changed. To look for new ones:
 ``pytest --hypothesis-profile=default``.
 """
 
-import fcntl
 import gc
 import os
 import shutil
 import tempfile
-import zlib
-from pathlib import Path
-from typing import Any
 
 from hypothesis import settings
 
@@ -38,20 +31,6 @@ settings.load_profile("repeatable")
 IN_MEMORY, ENOUGH = "/dev/shm", 2**31  # bytes
 if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > ENOUGH:
     tempfile.tempdir = os.environ["TMPDIR"] = IN_MEMORY  # pytest has asked before, and the answer is kept
-
-from sottovoce.core import compiling  # noqa: E402 (it loads NumPy, which reads the variables above)
-
-_compile_for = compiling.compile_for
-
-
-def compile_in_turn(*given: Any, **options: Any) -> compiling.Kernel:
-    """`compile_for`, in one process at a time of those that test this clone."""
-    with (Path(tempfile.gettempdir()) / f"sottovoce-{zlib.crc32(__file__.encode()):x}.lock").open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        return _compile_for(*given, **options)
-
-
-compiling.compile_for = compile_in_turn  # before the loops are imported, which look it up then
 
 
 def pytest_collection_finish() -> None:
