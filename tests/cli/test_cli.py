@@ -396,17 +396,35 @@ def test_demo_compares_saves_and_says_where(here: Path, monkeypatch: pytest.Monk
     outcome = call("demo", "--json", "--out", "shown")
     said = json.loads(outcome.stdout)
     assert outcome.stderr == ""
-    assert [method["method"] for method in said["methods"]] == ["optimum", "noisy-gd", "dp-admm", "dp-sgd"]
+    summed = "noisy-gd-sums"
+    assert [method["method"] for method in said["methods"]] == ["optimum", "noisy-gd", "dp-admm", "dp-sgd", summed]
     for method in said["methods"][1:]:
         assert method["epsilon"] == pytest.approx(1.0, abs=1e-6)
         assert method["objective"] > said["methods"][0]["objective"]
         assert saved.load_result(here / "shown" / method["method"]).remarks == method["why"]
     assert {path.name for path in (here / "shown").iterdir()} == {
-        *("noisy-gd", "dp-admm", "dp-sgd", "optimum.npz", "comparison.json", "comparison.png"),
+        *(
+            "noisy-gd",
+            "dp-admm",
+            "dp-sgd",
+            "noisy-gd-sums",
+            "optimum.npz",
+            "comparison.json",
+            "comparison.png",
+        ),
     }
     outcome = call("demo")
     assert outcome.exit_code == 0
-    for word in ("optimum", "noisy-gd", "dp-admm", "dp-sgd", "per record", "Constants by rule", "Saved in runs/demo-"):
+    for word in (
+        "optimum",
+        "noisy-gd",
+        "dp-admm",
+        "dp-sgd",
+        "per record",
+        "Constants by rule",
+        "Saved in runs/demo-",
+        "every opened sum",
+    ):
         assert word in " ".join(outcome.stdout.split())
 
 

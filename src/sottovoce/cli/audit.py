@@ -57,6 +57,9 @@ def audit(
     clients: Annotated[int | None, typer.Option(help="Default: 10; 1 for methods that ask for arg-mins.")] = None,
     records: Annotated[int, typer.Option(help="Records of a client.")] = 10,
     features: Annotated[int, typer.Option(help="Columns.")] = 5,
+    observer: Annotated[
+        str, typer.Option(help="server (sees all messages) or sums, with the usual colluders.")
+    ] = "server",
     runs: Annotated[int, typer.Option(help="Runs to play where something has to be sampled.")] = 20_000,
     statistic: _Statistic = "auto",
     confidence: Annotated[float, typer.Option(help="Of a sampled bound.")] = 0.95,
@@ -101,7 +104,7 @@ def audit(
             finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
         else:
             method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()  # with its usual constants
-            privacy = _promise(method, mode, epsilon, delta, clip, unit, relation)
+            privacy = _promise(method, mode, epsilon, delta, clip, unit, relation, observer)
             clients = clients or (1 if "argmin" in method.asks().kinds else 10)
             game = worst_case(method, privacy, rounds, clients, records, features)
             finding = _play(game, sampling, paths, all_paths, progress)
@@ -161,7 +164,7 @@ def _game_of_file(path: Path) -> "Game":
 
 
 def _promise(
-    method: "Method", mode: str, epsilon: float, delta: float, clip: float, unit: Any, relation: Any
+    method: "Method", mode: str, epsilon: float, delta: float, clip: float, unit: Any, relation: Any, observer: Any
 ) -> "Promise":
     from sottovoce.auditing.game import columns_promise
     from sottovoce.core import check
@@ -171,7 +174,7 @@ def _promise(
         return Published(epsilon, delta)
     if method.layout == "columns":
         return columns_promise(epsilon, delta, unit)
-    return Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace")
+    return Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace", observer=observer)
 
 
 def _report(finding: "Finding", as_json: bool, quiet: bool) -> None:

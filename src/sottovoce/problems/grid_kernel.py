@@ -1,4 +1,4 @@
-"""Sums of clipped gradients in whole grid steps, compiled: each row's gradient is truncated, and then added.
+"""Sums of clipped gradients and of moments in whole grid steps, compiled: each row's are truncated, and then added.
 
 Import this module only where it is needed: it loads Numba (`kernels.py`). What a row adds depends on that row and the
 point alone: the same instructions are carried out for every row, whoever else is asked.
@@ -7,6 +7,7 @@ point alone: the same instructions are carried out for every row, whoever else i
 # pyright: basic
 
 import functools
+import math
 from types import FunctionType
 from typing import Any
 
@@ -35,6 +36,45 @@ def _truncate(X, row, factor, values):
         absolute += abs(value)
         square += value * value
     return absolute, square
+
+
+@njit(fastmath={"contract", "reassoc"}, error_model="numpy")
+def _moments_of(x, row, slope, kappa, factor, values):
+    """values = factor times the moments of a row (`core/moments.py`), truncated; and their squared norm."""
+    d, square = x.shape[1], 0.0
+    for k in range(d):
+        first, diagonal = np.trunc(slope * x[row, k] * factor), np.trunc(kappa * x[row, k] * x[row, k] * factor)
+        values[k], values[d + k] = first, diagonal
+        square += first * first + diagonal * diagonal
+    place = 2 * d
+    for i in range(d):
+        beside = kappa * math.sqrt(2.0) * x[row, i] * factor
+        for j in range(i + 1, d):
+            value = np.trunc(beside * x[row, j])
+            values[place + j - i - 1] = value
+            square += value * value
+        place += d - i - 1
+    return square
+
+
+def _moment_sums(x, slopes, kappa, factors, most, starts, sums, begin, end):
+    """sums[i]: over the rows starts[i] to starts[i + 1] of client i, the moments times factors[i], truncated."""
+    values = np.empty(sums.shape[1])
+    for place in range(begin, end):
+        for row in range(starts[place], starts[place + 1]):
+            if _moments_of(x, row, slopes[row], kappa, factors[place], values) <= most:
+                for k in range(sums.shape[1]):
+                    sums[place, k] += values[k]
+
+
+@functools.cache
+def moment_sums() -> Kernel:
+    """moment_sums(x, slopes, kappa, factors, most, starts, sums, begin, end), for a loss of one margin."""
+    real, whole = types.float64, types.int64
+    rows, numbers = types.Array(real, 2, "C", readonly=True), types.Array(real, 1, "C", readonly=True)
+    starts = types.Array(whole, 1, "C", readonly=True)
+    sums = types.Array(real, 2, "C")
+    return compile_for(types.void(rows, numbers, real, numbers, real, starts, sums, whole, whole), _moment_sums)
 
 
 def _sums_for(code: int) -> FunctionType:

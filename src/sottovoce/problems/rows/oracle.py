@@ -198,9 +198,22 @@ class Rows(StoredRows):
         sums = [moments.of_client(self, int(client), kappa, row_bound, slope_bound) for client in clients]
         return self.weights[clients] * np.stack(sums)
 
-    def moments_of_records(self, client: int, kappa: float, row_bound: float, slope_bound: float) -> Floats:
-        """The same of each record of one client, not weighted."""
-        return moments.of_records(self, client, kappa, row_bound, slope_bound)
+    def moments_of_records(
+        self, client: int, kappa: float, row_bound: float, slope_bound: float, some: slice = slice(None)
+    ) -> Floats:
+        """The same of each record of one client, or of `some` of them, not weighted."""
+        return moments.of_records(self, client, kappa, row_bound, slope_bound, some)
+
+    def truncated_moments(
+        self, clients: Integers, kappa: float, bounds: tuple[float, float], factors: Floats, most: float
+    ) -> Integers | None:
+        """Sums of `moments_of_records`, each times its client's factor and truncated; as in `truncated_sums`.
+
+        `bounds`: on rows and on slopes.
+        """
+        if self.engine != "kernel" or self.loss.outputs > 1:
+            return None
+        return moments.truncated(self, clients, kappa, bounds, factors, most).astype(np.int64)
 
     @property
     def roundings(self) -> Integers:
