@@ -30,7 +30,8 @@ NOT_RUN = {  # how a command starts, and why it is left out
     r"make \w+": "sets up .venv from a package index; what comes after is run here (demo) or is this very run (test)",
     r"python3 -m venv": "as `make` does before any test runs",
     r"(\.venv/bin/)?pip install": "needs a package index",
-    r"(SOTTOVOCE_NODES=\S+ )?(\.venv/bin/)?sottovoce flower": "nodes that wait for a server: deploy/test_flower.py",
+    r"(SOTTOVOCE_NODES=\S+ )?(\.venv/bin/)?sottovoce flower": "a server that waits for nodes: deploy/test_machines.py",
+    r"(\.venv/bin/)?sottovoce node start": "waits for a server for ever: deploy/test_machines.py",
     r"sudo -u": "needs another account; the gate itself is tested in deploy/test_node_gate.py",
     r"sudo ufw": "changes the firewall of the machine",
 }
