@@ -26,7 +26,6 @@ answered about is in `label_holder.py`.
 
 import fcntl
 import json
-import math
 import os
 import stat
 import time
@@ -49,6 +48,7 @@ from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
+from sottovoce.deploy.pace import PacedLedgers, Recent, hold_questions
 from sottovoce.deploy.timing import at_fixed_times
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.csv_file import label_text
@@ -113,6 +113,7 @@ class Node:
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._open_ledger: FileLedger | None = None
+        self._recent: Recent | None = None
 
     def renewed(self) -> "Node":
         """Itself; or, if its owner has changed its file since it was read, the client that file describes now."""
@@ -226,9 +227,7 @@ class Node:
             assignment = Assignment.read(ask)
             self.limits.hold(assignment.task, assignment.events)
             self._hold_layout(assignment)
-            bound, own = assignment.row_bound or math.inf, self._own.row_bound or math.inf
-            promised = "nothing" if own == math.inf else f"{own:g}"
-            self.limits.allow(own <= bound, f"rows no longer than {bound:g} are asked, it promises {promised}")
+            self.limits.hold_row_bound(assignment.row_bound, self._own.row_bound)
             same = assignment.schema == self._schema_digest
             self.limits.allow(same, "its rows are prepared by another schema than the server names")
             if assignment.events:
@@ -270,7 +269,7 @@ class Node:
         return down
 
     def _affordable(self, ask: Ask, assignment: Assignment, memory: Memory, ledger: FileLedger) -> OwnerLedgers | None:
-        """The ledger as a door charges it; refuses a round that was paid for and lost."""
+        """The ledger as a door charges it; refuses a round that was paid for and lost, and one that comes too soon."""
         budget = assignment.task.privacy.budget
         if budget is None:
             return None
@@ -279,7 +278,9 @@ class Node:
             raise Refused(wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it")
         if paid and memory.new:
             raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
-        return OwnerLedgers([ledger], Budget(*budget), ask.experiment)
+        self._recent = Recent.of(ledger, self._recent)
+        hold_questions(self.limits, self._recent)
+        return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)
 
     def _clients(self, ask: Ask, run: _Run, owners: OwnerLedgers | None) -> LocalClients:
         """This client behind its door: built at the first question of an experiment."""

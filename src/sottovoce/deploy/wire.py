@@ -32,7 +32,7 @@ ROUND, MODEL, PROX, SLOPE, HISTOGRAM = "round", "model", "prox", "slope", "histo
 
 # Why a client did not answer. What is said beside it never depends on data.
 BUDGET, LIMITS, ANSWERED, LATE, LOST, STATE = "budget", "limits", "answered", "late", "lost", "state"
-LEDGER, DISK, BUSY, FAILED, BAD_ASK = "ledger", "disk", "busy", "failed", "bad-ask"
+LEDGER, DISK, BUSY, FAILED, BAD_ASK, PACE = "ledger", "disk", "busy", "failed", "bad-ask", "pace"
 # Why the server counts a client as silent.
 ABSENT, TIMEOUT, UNREACHABLE, BAD_ANSWER = "absent", "timeout", "unreachable", "bad-answer"
 
