@@ -93,14 +93,14 @@ class Node:
         self._file = Path(path).expanduser().absolute()
         self._text = _content(self._file)  # before its tables are read: a change in between is seen by `renewed`
         self.path = self._file.resolve()
-        tables = read_tables(self.path, known=("node", "data", "schema", "limits"))
+        tables = read_tables(self.path, known=("node", "server", "data", "schema", "limits"))
         kinds = {"node": Identity, "data": Own, "limits": Limits}
         for name in kinds:
             check.require(name in tables, self.path.name, f"needs a table [{name}]")
         labels = tables["data"].get("labels")
         if isinstance(labels, list):
             tables["data"]["labels"] = [label_text(label) for label in labels]
-        self._schema, self._schema_digest, split = schema_of(tables, self.path)
+        self._schema, self.schema_digest, split = schema_of(tables, self.path)
         if self._schema is not None:
             tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]", split)
         parts: Json = {
@@ -108,7 +108,7 @@ class Node:
         }
         self.name: str = parts["node"].name
         self.limits: Limits = parts["limits"]
-        self._budget = Budget(self.limits.epsilon, self.limits.delta)
+        self.budget = Budget(self.limits.epsilon, self.limits.delta)
         self._own: Own = parts["data"]
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
         self._runs: OrderedDict[str, _Run] = OrderedDict()
@@ -138,6 +138,15 @@ class Node:
     def status(self) -> Status | Reply:
         """Its public numbers, and what its ledger says."""
         return self._guarded("status", self._status)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels that its owner declares, in order."""
+        return self._own.labels
+
+    def looked_at(self) -> OwnRows:
+        """Its rows, for its owner: read and checked as they are for the first question."""
+        return self._rows
 
     def inspect(self) -> Status:
         """The same for its owner: errors are raised as they are."""
@@ -228,7 +237,7 @@ class Node:
             self.limits.hold(assignment.task, assignment.events)
             self._hold_layout(assignment)
             self.limits.hold_row_bound(assignment.row_bound, self._own.row_bound)
-            same = assignment.schema == self._schema_digest
+            same = assignment.schema == self.schema_digest
             self.limits.allow(same, "its rows are prepared by another schema than the server names")
             if assignment.events:
                 assignment.hold_events(*self._rows.X.shape)
@@ -329,7 +338,7 @@ class Node:
 
     def _ledger(self) -> FileLedger:
         """The ledger of these rows, made on first use and kept open; its budget follows the owner's limits."""
-        path, budget = self.folder / "ledger", self._budget
+        path, budget = self.folder / "ledger", self.budget
         known = path.exists() or path.with_name("ledger.head").exists()
         if not known and (self.folder / "experiments").exists():
             raise LedgerError(f"{path}: is gone, and answers were given. Put it back: without it nothing may be asked")
