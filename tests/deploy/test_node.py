@@ -373,7 +373,7 @@ def test_a_charge_without_an_answer_is_remembered_though_the_next_question_is_re
 def test_words_of_others_are_fit_for_the_owners_terminal(files: list[Path]) -> None:
     task = '"\\u001b[2J\\n2026 all is well" = 1'
     assert Node(files[0]).answer(replace(asks()[0], task=task)).code == wire.BAD_ASK
-    Node(files[0]).note(f"\x1b[2J\n2026 all is well{'!' * 10**6}")
+    Node(files[0]).home.note(f"\x1b[2J\n2026 all is well{'!' * 10**6}")
     lines = (files[0].parent / "node" / "node.log").read_text().split("\n")
     assert len(lines) == 3
     assert all(line.isprintable() and len(line) < 3000 for line in lines)

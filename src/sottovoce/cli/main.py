@@ -20,6 +20,7 @@ _EXIT_CODES = """\
 3    a file or a data set is missing
 4    no privacy guarantee supports what was asked, or a budget is spent
 5    something cannot be written (full disk, no permission)
+6    a run between machines stopped before its end, and can go on
 7    audit: a claim is refuted
 8    audit: something is suspicious
 9    verify: what a run folder states does not hold
@@ -57,8 +58,12 @@ def _add(group: typer.Typer, command: Callable[..., None], words: str) -> None:
 
 
 def _as_it_is(text: str) -> str:
-    """Help in which a name of a table, such as [data], stays: Rich would take it for a style. Done once is enough."""
-    return re.sub(r"(?<!\\)\[(?=[a-z])", r"\\[", text)
+    """Help with lines as long as the screen; the name of a table, such as [data], stays, which to Rich is a style.
+
+    To do this twice changes nothing: some options belong to several commands.
+    """
+    paragraphs = re.sub(r"(?<!\n)\n(?=[^\n ])", " ", text)
+    return re.sub(r"(?<!\\)\[(?=[a-z])", r"\\[", paragraphs)
 
 
 def _add_module(name: str) -> None:

@@ -1,18 +1,29 @@
 """`sottovoce node`: what the owner of rows does on its own machine."""
 
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sottovoce.cli import node_init, terminal
 from sottovoce.report import tables
 
-node = typer.Typer(help="A client on its own machine: check its file, or hold its rows behind a gate.")
+if TYPE_CHECKING:
+    from sottovoce.deploy.node import Node
+
+node = typer.Typer(
+    help="A client on its own machine: set it up, check it, answer a server, hold its rows behind a gate."
+)
 File = Annotated[Path, typer.Argument(metavar="NODE.toml", help="The client's own file.")]
 
 
-node.command("init")(node_init.init)
+@node.command("init")
+@wraps(node_init.init)
+def init(folder: Path, start: bool, **options: Any) -> None:
+    node_init.init(folder, start=start, **options)
+    if start:
+        start_node(folder / "node.toml")
 
 
 @node.command("check")
@@ -37,6 +48,54 @@ def check_file(
         raise typer.Exit(terminal.BAD_INPUT)
 
 
+@node.command("start")
+def start_node(
+    file: File,
+    gate: Annotated[
+        Path | None, typer.Option(metavar="SOCKET", help="Pass questions to the gate at this Unix socket.")
+    ] = None,
+) -> None:
+    """Answer the questions of the server that the file's table [server] names, until interrupted.
+
+    One process that runs nothing but what is installed here: no code is ever taken from a server. It waits for a server
+    that is not there, tries again for ever, and says what it waits for.
+
+    With --gate the file needs no more than the table [server]: another account holds the rows (`sottovoce node gate`).
+    """
+    import signal
+
+    from sottovoce.core.check import MissingData
+    from sottovoce.deploy.connection import Connection
+    from sottovoce.deploy.current_node import CurrentNode
+    from sottovoce.deploy.gate import GateClient
+
+    try:
+        from sottovoce.deploy.flower.line import Line
+        from sottovoce.deploy.flower.node_process import Stop, run
+    except ModuleNotFoundError as error:
+        raise MissingData("Flower is not installed. Install it with: pip install 'sottovoce[flower]'") from error
+    line = Line(Connection.read(file))
+    client = GateClient(gate) if gate is not None else CurrentNode(_checked(file))
+    stop = Stop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop.ask)
+    try:
+        run(line, client, tables.complain, stop)
+    except KeyboardInterrupt:
+        stop.set()
+    tables.complain("stopped, as asked")
+    line.close()
+
+
+def _checked(file: Path) -> "Node":
+    """The client that this file describes, whose rows and ledger are read."""
+    from sottovoce.deploy.node import Node
+
+    client = Node(file)
+    client.inspect()
+    return client
+
+
 @node.command("gate")
 def open_gate(
     file: File, socket: Annotated[Path, typer.Argument(metavar="SOCKET", help="The Unix socket to answer at.")]
@@ -46,8 +105,5 @@ def open_gate(
     The account that speaks with the server then need not be able to read the rows. The two accounts share a group.
     """
     from sottovoce.deploy import gate
-    from sottovoce.deploy.node import Node
 
-    client = Node(file)
-    client.inspect()
-    gate.serve(client, socket, ready=lambda: tables.complain(f"answering at {socket}; Ctrl-C ends it"))
+    gate.serve(_checked(file), socket, ready=lambda: tables.complain(f"answering at {socket}; Ctrl-C ends it"))

@@ -82,11 +82,7 @@ def init(
 
     plain = {"folder": str(folder), "line": str(line), "fingerprint": line.fingerprint}
     terminal.show(as_json, False, plain, [], text)
-    if start:
-        from sottovoce.cli.node import start_node
-
-        sys.stdout.flush()
-        start_node(file)
+    sys.stdout.flush()  # before a node that is started now says anything
 
 
 def _asks() -> bool:

@@ -3,7 +3,6 @@
 What is said here is for the owner of the rows, on its own machine.
 """
 
-import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -59,9 +58,7 @@ def _rights(node: Node) -> str:
     """The folder is closed to others, and can be written."""
     if not node.folder.exists():
         return f"{node.folder} will be made, closed to others"
-    mode = stat.S_IMODE(node.folder.stat().st_mode)
-    rule, hint = "nobody but its owner may look into it", f"Close it with: chmod 700 {node.folder}"
-    check.require(mode & 0o077 == 0, str(node.folder), rule, f"mode {mode:o}", hint)
+    node.home.open()
     probe = node.folder / "write-probe"
     try:
         probe.touch()
@@ -118,7 +115,8 @@ def _server(file: Path) -> Iterator[Item]:
     try:
         found = probe(connection)
     except check.SottovoceError as error:
-        yield Item("server", "bad", str(error))
+        hint = ". Is it up (there: sottovoce server start DIR), and does its firewall let this machine through?"
+        yield Item("server", "bad", f"{error}{hint if 'cannot be reached' in str(error) else ''}")
         return
     yield Item("server", "good", f"{connection.address} answers, and its certificate is the right one")
     if found.clock:
