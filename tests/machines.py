@@ -153,9 +153,12 @@ class Machines:
         return {**os.environ, "FLWR_HOME": str(self.home(name)), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ""}
 
     def start(self, name: str, *words: str, **more: str) -> subprocess.Popen[bytes]:
+        return self.start_program(name, [*SOTTOVOCE, *words], **more)
+
+    def start_program(self, name: str, command: list[str], **more: str) -> subprocess.Popen[bytes]:
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
-                [*SOTTOVOCE, *words],
+                command,
                 env=self.environment(name) | more,
                 stdout=log,
                 stderr=log,
@@ -273,6 +276,35 @@ class Machines:
             self.kill(name)
         self.signal("desk", signal.SIGKILL)
         self.cable.close()
+
+
+class Keeper:
+    """Keeps every answer that clients write to disk while it is entered: they remove those of finished rounds."""
+
+    def __init__(self, machines: Machines) -> None:
+        self._folder, self._over = machines.folder / "kept", threading.Event()
+        self._from = {
+            file.parent / "node" / "experiments": self._folder / name for name, file in machines.files.items()
+        }
+        self.files = [to / "node.toml" for to in self._from.values()]
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Keeper":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        self._over.set()
+        self._thread.join(60)
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.02):
+            for folder, to in self._from.items():
+                for path in folder.glob("*/*.npz"):
+                    kept = to / "node" / "experiments" / path.relative_to(folder)
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    with contextlib.suppress(OSError):
+                        os.link(path, kept)
 
 
 class Run:

@@ -227,6 +227,18 @@ def test_two_at_once_are_one(files: list[Path]) -> None:
     assert charged(files[0]) == 1
 
 
+def test_answers_of_finished_rounds_are_removed(files: list[Path]) -> None:
+    """The last ones are kept: a server that lost its last round on disk asks about it once more."""
+    ask, node = asks("dp-admm", SECURE, 8)[0], Node(files[0])
+    replies = [node.answer(at(ask, k)) for k in range(1, 6)]
+    assert [reply.code for reply in replies] == [""] * 5
+    kept = sorted(path.name for path in (files[0].parent / "node" / "experiments" / NAME).glob("*.npz"))
+    assert kept == ["000004.npz", "000005.npz"]
+    assert [Node(files[0]).answer(at(ask, k)) for k in (4, 5)] == replies[3:]
+    assert Node(files[0]).answer(at(ask, 3)).code == wire.LATE
+    assert charged(files[0]) == 5
+
+
 def test_a_rewritten_answer_file_is_refused(files: list[Path]) -> None:
     ask = asks()[0]
     Node(files[0]).answer(ask)

@@ -9,26 +9,55 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from flwr.proto.fleet_pb2 import ActivateNodeResponse
+from flwr.app import Message, Metadata, RecordDict
+from flwr.app.message import make_message, remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    ActivateNodeResponse,
+    DeactivateNodeRequest,
+    DeactivateNodeResponse,
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
+)
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest, SendNodeHeartbeatResponse
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ConfirmMessageReceivedResponse,
+    ObjectTree,
+    PullObjectRequest,
+    PullObjectResponse,
+    PushObjectRequest,
+    PushObjectResponse,
+)
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, iterate_object_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from typer.testing import CliRunner
 
 from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.deploy import keys as certificates
+from sottovoce.deploy import wire
 from sottovoce.deploy.connection import Connection
 from sottovoce.deploy.current_node import CurrentNode
 from sottovoce.deploy.flower import line as lines
 from sottovoce.deploy.flower import node_process
 from sottovoce.deploy.flower.line import Line, Trouble, wrong_clock
+from sottovoce.deploy.flower.records import KIND, replied, to_records
 from sottovoce.deploy.flower.superlink import KEY_IN_USE, UNKNOWN_KEY
 from sottovoce.deploy.node import Node
-from tests.deployments import write_nodes
+from sottovoce.deploy.wire import Hello
+from tests.deploy.hostile import hostile_messages
+from tests.deploy.test_node import asks
+from tests.deployments import SECURE, charged, write_nodes
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -178,6 +207,179 @@ def test_clocks_may_differ_a_little() -> None:
                            (2 * 86400, "2880 minutes ahead of")):  # fmt: skip
         assert words in wrong_clock(header, now + datetime.timedelta(seconds=seconds))
     assert wrong_clock("", now) == ""
+
+
+class Link:
+    """As much of a SuperLink as a node asks for: hands out messages and takes replies. `meddle` sees each request."""
+
+    def __init__(self, *contents: RecordDict, meddle: Callable[[str, Any], Answer | None] = lambda *_: None) -> None:
+        self._meddle, self.stop = meddle, node_process.Stop()
+        self.replies: list[Message] = []
+        self._objects: dict[str, bytes] = {}
+        self._waiting: list[PullMessagesResponse] = []
+        self._wanted, self._expected = set[str](), len(contents)
+        for content in contents:
+            self.put(content)
+
+    def put(self, content: RecordDict) -> None:
+        at = time.time()
+        told = Metadata(5, "", 1, 7, "", "", at, 600.0, KIND, src_task_id=1, dst_task_id=None)
+        message = make_message(told, content)
+        message.metadata.__dict__["_message_id"] = message.object_id
+        self._objects |= {name: each.deflate() for name, each in get_all_nested_objects(message).items()}
+        head = message_to_proto(remove_content_from_message(message))
+        self._waiting.append(
+            PullMessagesResponse(messages_list=[head], message_object_trees=[get_object_tree(message)])
+        )
+
+    def __call__(self, path: str, body: bytes) -> Answer:
+        kind = path.rpartition("/")[2]
+        request = REQUESTS[kind].FromString(body)
+        meddled = self._meddle(kind, request)
+        if meddled is not None:
+            return meddled
+        return 200, {}, getattr(self, kind.replace("-", "_"))(request).SerializeToString()
+
+    def activate_node(self, request: Any) -> Any:
+        return ActivateNodeResponse(node_id=7)
+
+    def deactivate_node(self, request: Any) -> Any:
+        return DeactivateNodeResponse()
+
+    def pull_messages(self, request: Any) -> Any:
+        if len(self.replies) == self._expected:
+            self.stop.set()
+        return self._waiting.pop(0) if self._waiting and not self.stop.is_set() else PullMessagesResponse()
+
+    def pull_object(self, request: Any) -> Any:
+        content = self._objects.get(request.object_id)
+        found = content is not None
+        return PullObjectResponse(object_found=found, object_available=found, object_content=content or b"")
+
+    def send_node_heartbeat(self, request: Any) -> Any:
+        return SendNodeHeartbeatResponse(success=True)
+
+    def confirm_message_received(self, request: Any) -> Any:
+        return ConfirmMessageReceivedResponse()
+
+    def push_messages(self, request: Any) -> Any:
+        self._tree = request.message_object_trees[0]
+        self._wanted = {each.object_id for each in iterate_object_tree(self._tree)}
+        return PushMessagesResponse(objects_to_push=list(self._wanted), session_id="session")
+
+    def push_object(self, request: Any) -> Any:
+        self._objects[request.object_id] = request.object_content
+        self._wanted.discard(request.object_id)
+        if not self._wanted:
+            parts = {each.object_id: self._objects[each.object_id] for each in iterate_object_tree(self._tree)}
+            self.replies.append(cast(Message, inflate_object_from_contents(self._tree.object_id, parts)))
+        return PushObjectResponse(stored=True)
+
+
+REQUESTS: dict[str, Any] = {
+    "activate-node": ActivateNodeRequest,
+    "deactivate-node": DeactivateNodeRequest,
+    "send-node-heartbeat": SendNodeHeartbeatRequest,
+    "pull-messages": PullMessagesRequest,
+    "push-messages": PushMessagesRequest,
+    "pull-object": PullObjectRequest,
+    "push-object": PushObjectRequest,
+    "confirm-message-received": ConfirmMessageReceivedRequest,
+}  # and no others: a node that asks for more is answered nothing
+
+
+def answered(keys: Path, link: Link, client: Any) -> tuple[list[Any], list[str], list[str]]:
+    """What a node says to all that this link hands out: its replies, its lines for its owner, what it asked for."""
+    said: list[str] = []
+    with serving(keys, link) as server, contextlib.closing(line_to(server.port, keys)) as line:
+        thread = threading.Thread(target=node_process.run, args=(line, client, said.append, link.stop), daemon=True)
+        thread.start()
+        thread.join(120)
+        assert not thread.is_alive(), said
+    return [replied(message) for message in link.replies], said, server.asked
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_process, "_PAUSE", (0.001, 0.01))
+    monkeypatch.setattr(node_process, "_POLL", (0.001, 0.01))
+
+
+def children() -> set[int]:
+    return {int(word) for task in Path("/proc/self/task").iterdir() for word in (task / "children").read_text().split()}
+
+
+def test_no_code_of_a_server_runs(keys: Path, tmp_path: Path) -> None:
+    """Messages that ask for code, files or a shell: a refusal for each, no process, no file, no charge."""
+    file, loot = write_nodes(tmp_path)[0], tmp_path / "loot"
+    before, had = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}, children()
+    replies, said, asked = answered(keys, Link(*hostile_messages(loot, file)), CurrentNode(Node(file)))
+    assert len(replies) == len(hostile_messages(loot, file)) >= 20
+    assert {reply.code for reply in replies} <= {wire.FAILED, wire.BAD_ASK, wire.LIMITS}
+    assert not loot.exists()
+    assert children() == had
+    changed = {path for path in tmp_path.rglob("*") if before.get(path) != path.stat().st_mtime_ns}
+    assert {path.name for path in changed if path.is_file()} <= {"lock", "node.log", "ledger", "ledger.head"}
+    assert charged(file) == 0
+    assert len(said) == 1
+    assert {path.rpartition("/")[2] for path in asked} <= REQUESTS.keys()
+
+
+def test_an_answer_that_cannot_be_stored_is_given_again_and_is_free(keys: Path, tmp_path: Path) -> None:
+    """The server's database is locked for a while, and then for good: it asks again, and gets the same answer."""
+    file, ask = write_nodes(tmp_path)[0], asks("dp-admm", SECURE)[0]
+    busy = iter([(500, {}, b'{"code": 1, "detail": "database is locked"}')] * 3)
+
+    def locked(kind: str, request: Any) -> Answer | None:
+        return next(busy, None) if kind in ("push-messages", "push-object") else None
+
+    def refused(kind: str, request: Any) -> Answer | None:
+        lost = kind == "push-object" and next(once, False)
+        return (200, {}, PushObjectResponse(stored=False).SerializeToString()) if lost else None
+
+    (first,), _, asked = answered(keys, Link(to_records(ask), meddle=locked), CurrentNode(Node(file)))
+    assert first.code == ""
+    assert asked.count("/v1/fleet/push-messages") == 4
+    once = iter([True])
+    link = Link(to_records(ask), meddle=refused)
+    link.put(to_records(ask))
+    replies, said, _ = answered(keys, link, CurrentNode(Node(file)))
+    assert any("could not store an answer, and will ask for it again" in words for words in said)
+    assert replies == [first]
+    assert charged(file) == 1
+
+
+@pytest.mark.parametrize("what", ["another", "many", "large", "half", "deep"])
+def test_pieces_of_a_question_are_checked(keys: Path, what: str, tmp_path: Path) -> None:
+    """Wrong bytes, too many pieces, too many bytes, half a piece: the question is not believed, and the next one is."""
+    file, spoilt = write_nodes(tmp_path)[0], iter([True])
+    link = Link(to_records(Hello()))
+
+    def spoil(kind: str, request: Any) -> Answer | None:
+        if kind == "pull-object" and next(spoilt, False):
+            content = link._objects[request.object_id]
+            wrong = {
+                "another": content[:-1] + bytes([content[-1] ^ 1]),
+                "half": content[: len(content) // 2],
+                "large": bytes(2**22),
+            }
+            told = PullObjectResponse(object_found=True, object_available=True, object_content=wrong[what])
+            return 200, {}, told.SerializeToString()
+        return None
+
+    if what in ("another", "half", "large"):
+        link._meddle = spoil
+    elif what == "many":
+        tree = link._waiting[0].message_object_trees[0]
+        tree.children.extend([ObjectTree(object_id=f"{number:064d}") for number in range(node_process._PIECES)])
+    else:
+        inner = link._waiting[0].message_object_trees[0]
+        for _ in range(90):
+            inner = inner.children.add(object_id="0" * 64)
+    link.put(to_records(Hello()))
+    (status,), said, _ = answered(keys, link, CurrentNode(Node(file)))
+    assert status.name == "north"
+    assert any("a question could not be fetched" in words for words in said), said
 
 
 class Clerk:
