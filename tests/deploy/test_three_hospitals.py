@@ -102,7 +102,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 def seen(folder: Path, runs: Path) -> None:
     """A result with the guarantee that the ledgers support, all three charged, and nothing refused."""
     (out,) = [path for path in runs.iterdir() if path.is_dir()]
-    result = saved.load(out)
+    result = saved.load_result(out)
     assert (result.rounds, result.stopped) == (20, "")
     for name in NAMES:
         if (folder / name).exists():
@@ -111,7 +111,7 @@ def seen(folder: Path, runs: Path) -> None:
 
 def test_three_hospitals_on_one_machine_by_the_page_alone(shell: Shell) -> None:
     commands = [command for command in printed("Three hospitals on one machine") if not command.startswith("pip ")]
-    ports = "--port {} --operator-port {}".format(*free_ports())
+    said, ports = "", "--port {} --operator-port {}".format(*free_ports())
     for command in commands:
         if "server add" in command:  # the page says to wait for the lines
             wait(lambda: all((shell.folder / name / "line").exists() for name in NAMES), "every node has its line")

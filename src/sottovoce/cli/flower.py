@@ -51,8 +51,7 @@ def flower(context: typer.Context) -> None:
     if name == "superlink" and alone:
         from sottovoce.deploy.flower import superlink
 
-        for variable in _NEVER:
-            os.environ.pop(variable, None)
+        os.environ.clear()
         os.environ.update(environment)
         superlink.start(rest)
         return

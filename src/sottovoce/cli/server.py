@@ -76,8 +76,9 @@ def start(folder: Folder) -> None:
     from sottovoce.deploy.flower import superlink
 
     settings = setup_server.read(folder)
+    environment = flower_environment() | {"FLWR_HOME": str((folder / setup_server.FLOWER).absolute())}
     os.environ.clear()
-    os.environ.update(flower_environment() | {"FLWR_HOME": str((folder / setup_server.FLOWER).absolute())})
+    os.environ.update(environment)
     superlink.start(setup_server.arguments(folder, settings))
 
 
