@@ -86,6 +86,7 @@ def load_parts(path: Path) -> Json:
     return {
         "model": weights,
         "standard_errors": arrays.get("standard_errors"),
+        **({"sums": arrays["sums"]} if "sums" in arrays else {}),
         "history": _read_history(path / store.HISTORY),
         "guarantee": guarantee,
         "rounds": rounds,
@@ -149,6 +150,7 @@ def load_checkpoint(
     for name in store.COUNTERS:
         fits = name in arrays and arrays[name].shape == () and arrays[name].dtype.kind in "iuf"
         check.require(fits, where, f"must hold a number {name!r}")
+    task = task.settled(task.objective.on(federation))  # what a state looks like follows from the settled method
     like = task.algorithm.init_server(_hub(federation, task, config))
     server = codec.from_arrays(type(like), codec.under("server.", arrays), like=like)
     columns = {name: column.tolist() for name, column in codec.under("history.", arrays).items()}

@@ -14,6 +14,7 @@ from sottovoce.core.contract import Mode
 from sottovoce.core.plain import Json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns
+from sottovoce.privacy.statement_of_products import of_products
 from sottovoce.privacy.theorems import (
     CODE,
     Assumption,
@@ -158,7 +159,8 @@ class Guarantee:
         if self.models > 1:
             every = "unknown" if self.epsilon_of_all is None else f"{self.epsilon_of_all:.4g}"
             one = f" for one of {self.models} models (all of them: {every})"
-        return f"{self.epsilon:.4g} (δ={self.delta:g}) per {unit}{one}, server sees all messages{simulated}"
+        seen = "sums of products only" if self.theorem.startswith("noisy products") else "all messages"
+        return f"{self.epsilon:.4g} (δ={self.delta:g}) per {unit}{one}, server sees {seen}{simulated}"
 
     def leaving_out(self, *more: str) -> "Guarantee":
         """The same statement, with more that it does not cover. Where nothing is guaranteed, nothing is left out."""
@@ -197,11 +199,9 @@ def words(said: Guarantee) -> str:
     shares = ""
     if not said.split and said.epsilon - least >= 1e-12:
         shares = f" (the least asked client: {least:.4g})"
-    of_what = " of features" if said.split else ""
-    scores = ""
-    if said.split:
-        released = "scores of new rows by the noisy models are covered" if said.predicts else "no model was released"
-        scores = f" ({released})"
+    of_what, scores = (" of features", " (no model was released)") if said.split else ("", "")
+    if said.split and said.predicts:
+        scores = " (scores of new rows by the noisy models are covered)"
     rests = [f"{one.what} ({one.answers})" for one in said.assumptions if one.answers != CODE]
     sentences = [
         f"({said.epsilon:.6g}, {said.delta:g})-differential privacy{of_what}{shares} for {said.unit}, over "
@@ -333,9 +333,10 @@ def state_guarantee(
         return Guarantee(
             "published", claims.describe(method, promised.epsilon, promised.delta, rounds, **(claim_terms or {}))
         )
-    assert known is not None
-    if not np.isfinite(known.epsilons).all():
+    if known is None or not np.isfinite(known.epsilons).all():
         return Guarantee("proven", UNKNOWN)
+    if known.kinds == ("products",):
+        return of_products(cast(ProvenColumns, privacy), known, _NOT_COVERED_COLUMNS, **facts)
     return _STATEMENTS[privacy.promise](privacy, known, **facts)
 
 
