@@ -49,13 +49,12 @@ def audit_products(privacy: ProvenColumns, owners: int = 3, seed: int = 0) -> Fi
     server, which deals to the two.
     """
     begun, rng = time.perf_counter(), np.random.default_rng(seed)
+    others = rng.uniform(-1, 1, size=(SAMPLES - 1, owners * WIDTH))
     comparisons: list[Comparison] = []
     for honest in coalitions(owners):
-        first, second = _worst(owners, honest, rng)
-        others = rng.uniform(-1, 1, size=(SAMPLES - 1, owners * WIDTH))
-        sides = [_place(privacy, _federation(record, others, owners), seed) for record in (first, second)]
-        comparisons.append(_comparison(privacy, sides, honest))
-    federation = _federation(first, others, owners)
+        pair = (_federation(record, others, owners) for record in _worst(owners, honest, rng))
+        comparisons.append(_comparison(privacy, [_place(privacy, each, seed) for each in pair], honest))
+    federation = _federation((rng.uniform(-1, 1, size=owners * WIDTH), 1.0), others, owners)
     return Finding(
         method=MaskedMoments.name,
         mode=privacy.mode,
@@ -138,8 +137,7 @@ def _place(privacy: ProvenColumns, federation: VerticalFederation, seed: int, ru
 
 def _federation(record: Record, others: Floats, owners: int) -> VerticalFederation:
     rows = np.vstack([record[0], others])
-    labels = np.where(np.arange(len(rows)) % 2 == 0, record[1], -record[1])
-    labels[1:] = np.where(np.arange(len(rows) - 1) % 2 == 0, 1.0, -1.0)
+    labels = np.array([record[1], *(1.0 if row % 2 else -1.0 for row in range(len(others)))])
     return VerticalFederation.from_columns(rows, labels, [WIDTH] * owners)
 
 

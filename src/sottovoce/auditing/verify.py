@@ -99,7 +99,9 @@ def verify(path: str | Path) -> Verdict:
     checks = [_checked("files", lambda: _files(path))]
     digest = hashlib.sha256((path / store.MANIFEST).read_bytes()).hexdigest()
     try:
-        result = Result(objective=None, **saved.load_parts(path))  # type: ignore[arg-type]  (no check needs it)
+        parts = saved.load_parts(path)
+        parts.pop("sums", None)
+        result = Result(objective=None, **parts)  # type: ignore[arg-type]  (no check needs it)
         _, seal = saved.load_charges(path)
     except _UNREADABLE as error:
         broken = Check("reading", BROKEN, f"a file cannot be read ({_why(error)})")
@@ -220,7 +222,8 @@ def _width(config: Json) -> int | None:
     data, clients = config.get("data", {}), config.get("clients", {})
     ones = int(verify_evaluation.adds_intercept(config))
     if "split" in data:
-        return sum(data["split"]) + ones
+        outputs = run_file.build_objective(config["objective"], store.CONFIG).loss.outputs
+        return (sum(data["split"]) + ones) * outputs
     columns = clients.get("columns", data.get("columns") if data.get("source") == "arrays" else None)
     if columns is None or config["objective"]["loss"] == "module":
         return None

@@ -13,7 +13,7 @@ from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Exchange, Outcome, State
 from sottovoce.experiment.local import Ledgers, LocalClients
-from sottovoce.experiment.result import ALONE, Result, summed_scores
+from sottovoce.experiment.result import Result, summed_scores
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.ledger.histories import Counted, History, Kept
@@ -23,7 +23,7 @@ from sottovoce.privacy.events import Event
 from sottovoce.privacy.labels import label_event, label_key, label_oracle, randomised_labels
 from sottovoce.privacy.noise_key import NoiseKey, parts_digests
 from sottovoce.problems.columns import Columns
-from sottovoce.problems.metrics import metrics
+from sottovoce.problems.metrics import ALONE, metrics
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import Matrix, VerticalFederation
 
@@ -63,7 +63,11 @@ class LocalParties(LocalClients):
         **more: Any,
     ) -> "LocalParties":
         split = task.split
-        shares = None if split is None else lambda: products.halves(split, whole_tables(task, federation))
+        shares = None
+        if split is not None:
+            rule = "products of owners on several machines are not computed here: all owners must be in one place"
+            check.require(split.owners == federation.n, "masked-moments", rule, federation.n)
+            shares = lambda: products.halves(split, whole_tables(task, federation))  # noqa: E731 (read once)
         exact = Columns(bounded(federation.parts, task.privacy), task.objective.penalty, shares)
         labels = None if split is None else (federation.holder, federation.y)  # products are about labels too
         key = column_key(task, federation.parts, noise or streams, events, labels)

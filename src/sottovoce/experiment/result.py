@@ -18,7 +18,7 @@ from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.federation import with_ones
-from sottovoce.problems.metrics import decided, has_probabilities, probabilities
+from sottovoce.problems.metrics import ALONE, decided, has_probabilities, probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import Penalty
 from sottovoce.problems.schema import Label, Schema
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sottovoce.experiment.evaluation import PrivateEvaluation
     from sottovoce.problems.schema.effects import Effect
 
-ALONE = "_alone"  # how the metrics of one party's columns end
 _SHOWN = ("objective", "test_loss", "test_accuracy", "test_larger_class", "test_auc", "test_r2")
 
 

@@ -51,8 +51,9 @@ def load_result(path: str | Path) -> Result:
     widths = _widths(config, objective, str(path / store.CONFIG))
     if not widths:
         return Result(objective=objective, **parts)
-    rule = f"must hold {sum(widths)} numbers (or none, if none were released)"
-    check.require(weights.shape[-1] in (0, sum(widths)), str(path / store.MODEL), rule, weights.shape)
+    size = sum(widths) * objective.loss.outputs
+    rule = f"must hold {size} numbers (or none, if none were released)"
+    check.require(weights.shape[-1] in (0, size), str(path / store.MODEL), rule, weights.shape)
     return VerticalResult(objective=objective, **parts, widths=tuple(widths))
 
 

@@ -132,7 +132,7 @@ class VerticalFederation(FederatedData):
         who = "VerticalFederation"
         listed = _is_list(parts) and len(parts) > 0
         check.require(listed, who, "parts must be a list with one array per party")
-        names = [f"party {m}" for m in range(1, len(parts) + 1)] if names is None else list(names)
+        names = usual_names(len(parts)) if names is None else list(names)
         check.require(len(names) == len(parts), who, f"needs one name per party ({len(parts)})", len(names))
         check.whole(who, at_least=0, holder=holder)
         check.require(holder < len(parts), who, f"holder must be the number of a party, 0..{len(parts) - 1}", holder)
@@ -238,7 +238,8 @@ class VerticalFederation(FederatedData):
         return [array for of_party in self.data() for array in of_party]
 
     def to_table(self) -> Json:
-        return {"source": "arrays", "rows": self.samples, "split": list(self.widths), "holder": self.holder}
+        split = {"split": list(self.widths), "holder": self.holder, "names": list(self.names)}
+        return {"source": "arrays", "rows": self.samples, **split}
 
     def model_parts(self) -> Json:
         return {"widths": self.widths}
@@ -259,6 +260,11 @@ class VerticalFederation(FederatedData):
     def __repr__(self) -> str:  # the default would print rows
         widths = " + ".join(map(str, self.widths))
         return f"VerticalFederation({self.n} parties, {self.samples} samples, {widths} columns)"
+
+
+def usual_names(count: int) -> list[str]:
+    """Of parties that were given none."""
+    return [f"party {m}" for m in range(1, count + 1)]
 
 
 def cut(X: Matrix, split: Sequence[int]) -> list[Matrix]:
