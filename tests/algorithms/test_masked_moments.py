@@ -249,7 +249,7 @@ def test_a_sum_that_no_honest_owners_can_have_stops_the_run() -> None:
     for place_of in (0, split.size - 1):
         uploads[0, place_of] = int(most[place_of])
         method.server(method.init_server(hub), Up(products.to_limbs(uploads)), hub)
-        uploads[0, place_of] = -int(most[place_of] * (1 + 1e-9)) - 2
+        uploads[0, place_of] = -int(most[place_of] * (1 + 1e-6))
         with pytest.raises(SottovoceError, match="stays charged"):
             method.server(method.init_server(hub), Up(products.to_limbs(uploads)), hub)
         uploads[0, place_of] = 0
@@ -339,3 +339,26 @@ def test_a_saved_run_keeps_its_sums_and_refits(tmp_path: Any) -> None:
     np.testing.assert_array_equal(loaded.with_penalty(sv.L2(0.3)).model, result.with_penalty(sv.L2(0.3)).model)
     np.testing.assert_array_equal(loaded.alone(1).model, result.alone(1).model)
     assert loaded.metrics == result.metrics
+
+
+def test_products_are_asked_with_the_declared_kappa_or_not_at_all() -> None:
+    """Another one would get noise that was made for this one."""
+    place: Any = assemble(MaskedMoments(kappa=0.3), data(), goal(), PROVEN, Everyone(), 1, Streams(0))
+    oracle, _ = place.door.open(np.arange(3), np.ones(3, dtype=bool), 1)
+    with pytest.raises(InvalidInput, match="kappa that was declared"):
+        oracle.products(0.7)
+    assert not place.ledger.spent(0)
+
+
+def test_ledgers_count_over_runs_and_hold_one_kind_of_answer(tmp_path: Any) -> None:
+    federation = data(owners=2, holder=0)
+    first = trained(federation, goal(), PROVEN, ledgers=tmp_path / "ledgers")
+    assert first.guarantee.epsilon == pytest.approx(1.0, abs=1e-6)
+    again = trained(federation, goal(), PROVEN, ledgers=tmp_path / "ledgers", seed=1)
+    assert again.rounds == 0  # the budget of every owner is spent
+    bounds = sv.ProvenColumns(1.0, 1e-5, bound=20.0, row_bound=2.0, score_bound=1.0)
+    with pytest.raises(NoGuarantee, match="do not add up"):
+        trained(federation, goal(), bounds, algorithm=sv.ADMMSharing(), ledgers=tmp_path / "ledgers")
+    trained(federation, goal(), bounds, algorithm=sv.ADMMSharing(), ledgers=tmp_path / "others")
+    with pytest.raises(NoGuarantee, match="ledgers of their own"):
+        trained(federation, goal(), PROVEN, ledgers=tmp_path / "others")

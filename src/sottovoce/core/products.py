@@ -295,6 +295,11 @@ def products_sensitivity(kappa: float) -> float:
     return moments.sensitivity(kappa, LABEL_REACH, replaced=True)
 
 
+def is_products_event(event: object) -> bool:
+    """Whether a charge is for products: one record moves them by 2^36 steps and more, and nothing else by as many."""
+    return getattr(event, "sensitivity", 0.0) >= UNIT
+
+
 def must_fit(samples: int, sigma: float, kappa: float) -> None:
     """Refuse what would leave 64 bits, by public numbers: σ is the scale of the noise on X's in units of 2^-36."""
     rule = "there may be at most 2^26 samples: sums of products must fit in 64 bits"

@@ -40,6 +40,8 @@ def standard_errors(
     else:
         return None
     weights = np.ones(len(sizes)) if by_client else of_record
+    if privacy.sums:  # all add the same noise, a share of what hides the heaviest record
+        weights = np.full(len(sizes), weights.max() / np.sqrt(privacy.honest))
     deviation = events[0].noise_multiplier * one * float(np.linalg.norm(weights)) / len(sizes)
     curvature = float(np.mean(of_record * sizes)) * loss.curvature * row_bound**2
     if not np.isfinite(curvature) or (privacy.participations or rounds) < rounds:

@@ -86,6 +86,8 @@ class LocalParties(LocalClients):
         y = loss.check_labels(federation.y)
         loss.check_both_classes(y)
         events = task.plan(federation.sizes, max(federation.widths))
+        if ledger is not None and ledgers is not None:
+            _must_hold_one_kind(ledger, federation.n, task)
         made = cls.of(task, federation, ledger, streams, events, test=cls.test_set(task, federation, test))
         epsilon = getattr(task.privacy, "label_epsilon", None)
         if epsilon is not None:
@@ -201,6 +203,7 @@ class LocalParties(LocalClients):
         facts = {"together": together, "predicts": model.shape[-1] > 0, "on_labels": self.label_epsilon}
         if one_release:
             facts = {"names": self.federation.names, "holder": self.federation.holder}
+            config = config | {"data": config["data"] | {"names": list(self.federation.names)}}  # the guarantee has them
         result: Any = self.finished_run(outcome, config, lasting, model, **facts)
         if not one_release or outcome.rounds == 0:
             return result
@@ -219,6 +222,22 @@ class LocalParties(LocalClients):
             scores = self.test_scores(result.alone(m).model)
             found[f"test_{what}_{name}{ALONE}"] = np.ravel(metrics(loss, scores, self.test[1])[what]).tolist()
         return found
+
+
+def _must_hold_one_kind(ledger: Ledgers, parties: int, task: Task) -> None:
+    """Refuse ledgers with answers of the other kind: their costs do not add up to one number.
+
+    Products cost a record once, whatever number of parties it is at, and its label with it. Fits cost it at each party,
+    and labels apart.
+    """
+    charged = (event for party in range(parties) for event in ledger.spent(party))
+    other = [event for event in charged if products.is_products_event(event) != (task.split is not None)]
+    if other:
+        raise check.NoGuarantee(
+            "train: these ledgers hold answers about single parties (admm-sharing) and would get products of all "
+            "parties' columns (masked-moments), or the other way round, and the costs of the two do not add up to a "
+            "number for one record. Use ledgers of their own, and count the epsilons together yourself"
+        )
 
 
 def label_weight(objective: Objective, samples: int) -> float:

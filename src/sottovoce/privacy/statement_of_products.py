@@ -19,13 +19,6 @@ NOT_COVERED = (
     "other's part of it",
     "how many columns each owner has",
 )
-_NOISE = {
-    "discrete": "simulation: discrete noise, pseudo-random and repeatable; this holds for the mechanism, not against "
-    "someone who knows the seed",
-    "forgotten": "discrete noise, pseudo-random, of a seed that the operating system drew and that is kept nowhere; "
-    "this holds for the mechanism, not against someone who can read this machine's memory while it runs",
-    "secure": "discrete noise from the operating system's generator",
-}
 
 
 def dealers_of(names: Sequence[str]) -> dict[tuple[int, int], str]:
@@ -66,12 +59,11 @@ def of_products(
     """The guarantee. `names`: of the owners; `holder`: the number of the one that has the labels."""
     dealers = dealers_of(names) if dealers is None else dealers
     grounds = grounds_of_products(privacy, known.charges, known.lasting, known.deployed, known.forgotten, len(names))
-    noise = "secure" if privacy.secret_noise else "forgotten" if known.forgotten else "discrete"
+    privacy = privacy if privacy.on_grid else replace(privacy, noise="discrete")  # there is no other on products
     left_out = tuple(text for text in not_covered if not text.startswith(("which samples", "losses and accuracies of")))
     return replace(
         known.said(privacy, UNIT, grounds, "owners", (*left_out, *NOT_COVERED)),
         text="",
         observer=observer_of(names, dealers),
-        noise=_NOISE[noise],
         label_epsilon=None,
     )

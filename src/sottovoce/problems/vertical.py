@@ -238,8 +238,7 @@ class VerticalFederation(FederatedData):
         return [array for of_party in self.data() for array in of_party]
 
     def to_table(self) -> Json:
-        split = {"split": list(self.widths), "holder": self.holder, "names": list(self.names)}
-        return {"source": "arrays", "rows": self.samples, **split}
+        return {"source": "arrays", "rows": self.samples, "split": list(self.widths), "holder": self.holder}
 
     def model_parts(self) -> Json:
         return {"widths": self.widths}

@@ -176,6 +176,8 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         Noise is bound to the party's own rows and not, as elsewhere, to the exact answer: of a product that two parties
         compute together, each has a random half. A number changes only if the rows of a party that adds noise to it do.
         """
+        if kappa != question.part.kappa:  # noise was planned for the declared one
+            raise InvalidInput("Oracle: products must be asked with the kappa that was declared; nothing was computed")
         scale = self.grid_scale(question.part, UNIT * products_sensitivity(kappa))
         must_fit(self.exact.samples, scale, kappa)
         return self.answered(
