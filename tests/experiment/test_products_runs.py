@@ -50,9 +50,9 @@ seed = 1
 """
 
 
-def rows(count: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
+def rows(count: int = 2000, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
-    made = []
+    made: Any = []
     for _ in range(count):
         age, income, sex, region = (
             rng.uniform(18, 90),
@@ -172,7 +172,7 @@ def test_several_classes_and_a_regression_over_split_columns() -> None:
 def test_a_regression_by_a_schema_predicts_in_its_own_units() -> None:
     schema = sv.Schema(age=sv.Number(0, 100), sex=sv.Category("f", "m"), label=sv.Label("pay", range=(0, 200)),
                        parties={"bank": ["age"], "shop": ["sex"]})  # fmt: skip
-    table = [
+    table: Any = [
         {"age": row["age"], "sex": row["sex"], "pay": row["age"] + (30 if row["sex"] == "f" else 0)}
         for row in rows(4000)
     ]

@@ -272,6 +272,24 @@ def test_the_dealers_transcript_has_no_data_in_it() -> None:
     assert given[0] == given[1]
 
 
+def test_scores_of_new_samples_are_summed_under_fresh_masks() -> None:
+    keys, rng = [X25519PrivateKey.generate() for _ in range(3)], np.random.default_rng(0)
+    scores = rng.normal(size=(3, 500)) * 10
+
+    def parts(query: bytes, values: np.ndarray = scores) -> list[np.ndarray]:
+        agreed = [{o: keys[m].exchange(keys[o].public_key()) for o in range(3) if o != m} for m in range(3)]
+        return [mp.masked_scores(values[m], m, agreed[m], query) for m in range(3)]
+
+    first, second = parts(b"first"), parts(b"second")
+    np.testing.assert_allclose(mp.opened_scores(first), scores.sum(axis=0), atol=1e-9)
+    np.testing.assert_allclose(mp.opened_scores(second), scores.sum(axis=0), atol=1e-9)
+    for m in range(3):  # a part alone is uniform, and no two queries share masks
+        assert 200 < (first[m] >> np.uint64(63)).sum() < 300
+        assert not (first[m] == second[m]).any()
+    other = parts(b"first", scores + 1.0)  # under one query twice, an owner's parts differ by what its scores do
+    np.testing.assert_allclose((other[0] - first[0]).view(np.int64) / mp.SCORE_STEPS, 1.0, atol=1e-9)
+
+
 # ------------------------------------------------------------------------------------- all coalitions, over Z modulo 3
 
 HONEST_NOISE = ((0, 0), (0, 1), (1, 0), (1, 1))  # N_a, N_b: not uniform, so it hides something but not everything

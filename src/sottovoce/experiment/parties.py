@@ -203,7 +203,8 @@ class LocalParties(LocalClients):
         facts = {"together": together, "predicts": model.shape[-1] > 0, "on_labels": self.label_epsilon}
         if one_release:
             facts = {"names": self.federation.names, "holder": self.federation.holder}
-            config = config | {"data": config["data"] | {"names": list(self.federation.names)}}  # the guarantee has them
+            named = config["data"] | {"names": list(self.federation.names)}  # for whoever verifies the guarantee
+            config = config | {"data": named}
         result: Any = self.finished_run(outcome, config, lasting, model, **facts)
         if not one_release or outcome.rounds == 0:
             return result

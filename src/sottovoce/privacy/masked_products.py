@@ -49,19 +49,24 @@ attempt, charged again.
 
 import hashlib
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Words
+from sottovoce.core.arrays import AnyArray, Floats, Words
 from sottovoce.core.random.bits import key_stream
 
 _LIMB, _LIMBS = 22, 3  # bits of a limb, and limbs of 64 bits
 _ROWS = 512  # sums of so many products of two limbs are below 2^53: exact in floating point
 _CHUNK = 8192  # rows of a mask that are drawn at a time
 KEY_BYTES = NONCE_BYTES = 32
+SCORE_STEPS, LARGEST_SCORE = (
+    2.0**32,
+    2.0**26,
+)  # a score is a multiple of 2^-32, and so are sums of fewer than 32 of them
 Role = Literal["first", "second"]
 
 
@@ -109,11 +114,16 @@ def fresh_secret() -> bytes:
 
 
 def derived_key(secret: bytes, attempt: Attempt, purpose: str) -> bytes:
-    """HKDF-SHA256 of a secret, for one purpose in one attempt."""
+    """The key of a secret for one purpose in one attempt."""
+    return hkdf(secret, attempt.context(purpose))
+
+
+def hkdf(secret: bytes, context: bytes) -> bytes:
+    """HKDF-SHA256."""
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    return HKDF(SHA256(), KEY_BYTES, None, attempt.context(purpose)).derive(secret)
+    return HKDF(SHA256(), KEY_BYTES, None, context).derive(secret)
 
 
 # -------------------------------------------------------------------------------------------------------------- masks
@@ -291,3 +301,35 @@ class Side:
 def opened_block(first: Words, second: Words) -> AnyArray:
     """The server's part: A'B + N_a + N_b, as signed numbers."""
     return (first + second).view(np.int64)
+
+
+# ---------------------------------------------------------------------------------------------- scores of new samples
+
+
+def masked_scores(scores: Floats, own: int, secrets: Mapping[int, bytes], query: bytes) -> Words:
+    """Owner `own`'s part x_m w_m of the scores of new samples, masked: only the sum over all owners can be read.
+
+    A score is a use of the model and not covered by any budget; masks keep an owner's part of it from a predictor who
+    is no owner. (Of two owners, the one who predicts learns the other's part.)
+
+    Parameters
+    ----------
+    secrets
+        What this owner shares with each other one, by its number: X25519 of pinned keys.
+    query
+        A digest of what is asked and of a fresh nonce of *every* owner. Under the same one twice, the difference of two
+        replies would show.
+    """
+    masked = as_words(np.rint(np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE) * SCORE_STEPS).astype(np.int64))
+    for other, secret in secrets.items():
+        pair = f"{min(own, other)} {max(own, other)}".encode()
+        key = hkdf(secret, b"sottovoce masked scores" + len(query).to_bytes(4, "big") + query + pair)
+        stream = key_stream(key, scores.size).reshape(scores.shape)
+        masked = masked + stream if own < other else masked - stream
+    return masked
+
+
+def opened_scores(parts: Sequence[Words]) -> Floats:
+    """The scores, from the masked parts of all owners."""
+    total: Words = np.sum(np.stack(parts), axis=0, dtype=np.uint64)
+    return total.view(np.int64).astype(np.float64) / SCORE_STEPS
