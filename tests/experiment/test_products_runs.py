@@ -165,8 +165,8 @@ def test_several_classes_and_a_regression_over_split_columns() -> None:
     values = 50 + X @ [10.0, 0.0, -5.0, 2.0]
     regression = sv.VerticalRegressor({"x": [0, 1], "y": [2, 3]}, y_range=(30, 70), epsilon=5.0, random_state=0)
     assert regression.fit(X, values).score(X, values) > 0.97
-    np.testing.assert_allclose(regression.coef_[0], [10.0, 0.0, -5.0, 2.0], atol=1.0)
-    assert regression.intercept_[0] == pytest.approx(50, abs=1.0)
+    np.testing.assert_allclose(regression.coef_, [10.0, 0.0, -5.0, 2.0], atol=1.0)
+    assert regression.intercept_ == pytest.approx(50, abs=1.0)
 
 
 def test_a_regression_by_a_schema_predicts_in_its_own_units() -> None:

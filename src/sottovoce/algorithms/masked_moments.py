@@ -103,7 +103,7 @@ class Up(Arrays):
 class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
     """One round: noisy products of all columns, and the minimiser of the quadratic that they make.
 
-    All but the first four parameters follow from the data's public shape, the loss and the budget; left as they are,
+    All but the first three parameters follow from the data's public shape, the loss and the budget; left as they are,
     `train` and the estimators fill them in.
 
     Parameters

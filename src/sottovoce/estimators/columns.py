@@ -164,8 +164,8 @@ class VerticalLinear(PrivateEstimator):
         check_is_fitted(self, "coef_")
         if self.prepare is not None:  # as a saved run computes them, to the last bit
             parts, _ = self.prepare.encode_parts(X, labels=False)
-            return summed_scores(parts, self.coef_.ravel(), self._widths, len(self.coef_))
-        scores = validated_rows(self, X, sparse=True) @ self.coef_.T + self.intercept_
+            return summed_scores(parts, self.coef_.ravel(), self._widths, len(np.atleast_2d(self.coef_)))
+        scores = validated_rows(self, X, sparse=True) @ np.atleast_2d(self.coef_).T + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def __sklearn_tags__(self) -> Tags:
@@ -315,12 +315,13 @@ class VerticalRegressor(RegressorMixin, VerticalLinear):
             rule = "a schema must state the range of y, Label(column, range=(low, high)), and y_range must be left out"
             check.require(stated, self._name, rule)
             self._train_parts(self.prepare, parts, values, loss)
+            self.coef_, self.intercept_ = self.coef_[0], self.intercept_[0]
             return self
         table, values = validated(self, X, y, y_numeric=True, sparse=True)
         low, high = public_range(self._name, self.y_range)
         middle, reach = (low + high) / 2, (high - low) / 2
         self._train(table, (np.clip(values, low, high) - middle) / reach, loss, [])
-        self.coef_, self.intercept_ = reach * self.coef_, reach * self.intercept_ + middle
+        self.coef_, self.intercept_ = reach * self.coef_[0], reach * self.intercept_[0] + middle
         return self
 
     def predict(self, X: Table) -> np.ndarray:

@@ -47,6 +47,7 @@ A deployment writes `Side.reply` to disk before it sends it: after a crash it se
 attempt, charged again.
 """
 
+import functools
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -331,5 +332,5 @@ def masked_scores(scores: Floats, own: int, secrets: Mapping[int, bytes], query:
 
 def opened_scores(parts: Sequence[Words]) -> Floats:
     """The scores, from the masked parts of all owners."""
-    total: Words = np.sum(np.stack(parts), axis=0, dtype=np.uint64)
+    total = functools.reduce(lambda one, other: one + other, parts)  # modulo 2^64
     return total.view(np.int64).astype(np.float64) / SCORE_STEPS
