@@ -105,6 +105,10 @@ def audit(
         else:
             method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()  # with its usual constants
             privacy = _promise(method, mode, epsilon, delta, clip, unit, relation, observer)
+            if "products" in method.asks().kinds and privacy.mode == "proven":
+                from sottovoce.auditing.products import audit_products
+
+                return _report(audit_products(cast(Any, privacy), clients or 3, seed), as_json, quiet)
             clients = clients or (1 if "argmin" in method.asks().kinds else 10)
             game = worst_case(method, privacy, rounds, clients, records, features)
             finding = _play(game, sampling, paths, all_paths, progress)
@@ -168,10 +172,12 @@ def _promise(
 ) -> "Promise":
     from sottovoce.auditing.game import columns_promise
     from sottovoce.core import check
-    from sottovoce.privacy.modes import Proven, Published
+    from sottovoce.privacy.modes import Proven, ProvenColumns, Published
 
     if check.one_of("audit", "mode", mode, ("published", "proven")) == "published":
         return Published(epsilon, delta)
+    if "products" in method.asks().kinds:
+        return ProvenColumns(epsilon, delta, unit)
     if method.layout == "columns":
         return columns_promise(epsilon, delta, unit)
     return Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace", observer=observer)

@@ -267,7 +267,7 @@ class LocalClients:
         guarantee = state_guarantee(task.privacy, task.algorithm.name, outcome.rounds, known, terms, **facts)
         parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
         result = RESULTS[self.layout](*parts, self.metrics(model), **self.federation.model_parts())
-        if task.privacy.budget is None or self.layout == "columns":
+        if task.privacy.budget is None or (self.layout == "columns" and task.split is None):
             return result
         where = self.federation.sizes, self.door.events, outcome.server, outcome.rounds, self.federation.row_bound
         return replace(result, standard_errors=standard_errors(task, *where))

@@ -28,7 +28,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sottovoce.algorithms import ALGORITHMS
+from sottovoce.algorithms import ALGORITHMS, MaskedMoments
 from sottovoce.core import check
 from sottovoce.core.contract import Layout, Method
 from sottovoce.core.histogram import Evaluation
@@ -40,7 +40,7 @@ from sottovoce.experiment import tables as toml
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.source import Data, Source, read_rows, read_schema, read_source
 from sottovoce.experiment.tables import Built, Tables
-from sottovoce.experiment.task import Engine, Task
+from sottovoce.experiment.task import Engine, Task, usual_for_columns
 from sottovoce.experiment.train import run_task
 from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, ProvenColumns, Published
@@ -129,7 +129,6 @@ class Experiment:
             return self
         federation = self.data().federation
         with toml.placed_at(f"{self.file}, [algorithm]"):
-            check.require(federation.layout == "rows", "rules", "are for rows; columns are split here", hint="Name one")
             task = self.task.settled(self.task.objective.on(federation))
         # As it is read from a saved run, so that noise is bound to the same: a 0 may stand for 0.0.
         table = {"name": task.algorithm.name, **toml.plain_fields(task.algorithm)}
@@ -197,7 +196,8 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     schema = read_schema(tables, file, folder)
     source = read_source(tables["data"], f"{file}, [data]", folder, schema)
     bias = schema is not None or datasets.has_schema(source[0].name, source[1])
-    task, settings = build_task(tables, file, bias)
+    split = bool(source[0].split) or (schema is not None and bool(schema.parties))
+    task, settings = build_task(tables, file, bias, "columns" if split else "rows")
     if task.rule is not None and task.rule.base_rate is not None:
         column, hint = (
             bias or task.objective.intercept,
@@ -210,15 +210,19 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     return Experiment(task, settings, *source, schema, file)
 
 
-def build_task(tables: Tables, file: str, bias: bool = False) -> tuple[Task, Settings]:
+def build_task(tables: Tables, file: str, bias: bool = False, data_layout: Layout = "rows") -> tuple[Task, Settings]:
     """What `tables` ask for, whoever holds the rows. `file` is named in errors.
 
-    `bias`: whether rows have a column for the intercept, which is then fitted unless the tables say otherwise.
+    `bias`: whether rows have a column for the intercept, which is then fitted unless the tables say otherwise;
+    `data_layout`: what is split, where no method is named.
     """
     for name in ("objective", "privacy"):
         check.require(name in tables, file, f"needs a table [{name}]")
     where, run = f"{file}, [algorithm]", tables.get("run", {})
     table = tables.get("algorithm", {"name": AUTO})
+    if data_layout == "columns" and table == {"name": AUTO}:
+        stated = toml.named(MODES["columns"], "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
+        table = {"name": usual_for_columns(stated).name}
     rule = _rule(table, run, where)
     algorithm = toml.named(ALGORITHMS, "algorithm", table, where) if rule is None else None
     layout: Layout = "rows" if algorithm is None else algorithm.layout
@@ -226,6 +230,8 @@ def build_task(tables: Tables, file: str, bias: bool = False) -> tuple[Task, Set
     given = tables.get("participation", {"name": Everyone.name})
     participation = toml.named(PARTICIPATION, "participation", given, f"{file}, [participation]")
     settings = toml.from_table(Settings, run, f"{file}, [run]")
+    if isinstance(algorithm, MaskedMoments) and "rounds" not in run:
+        settings = replace(settings, rounds=1)
     stated = settings.rounds > 0 or "rounds" not in run
     check.require(stated, f"{file}, [run]", "rounds must be a whole number >= 1", settings.rounds)
     counted = {"penalise_intercept": True} if layout == "columns" else {}

@@ -46,8 +46,9 @@ def load_result(path: str | Path) -> Result:
     widths = _widths(config, objective, str(path / store.CONFIG))
     if not widths:
         return Result(objective=objective, **parts)
-    rule = f"must hold {sum(widths)} numbers (or none, if none were released)"
-    check.require(weights.shape[-1] in (0, sum(widths)), str(path / store.MODEL), rule, weights.shape)
+    size = sum(widths) * objective.loss.outputs
+    rule = f"must hold {size} numbers (or none, if none were released)"
+    check.require(weights.shape[-1] in (0, size), str(path / store.MODEL), rule, weights.shape)
     return VerticalResult(objective=objective, **parts, widths=tuple(widths))
 
 
@@ -81,6 +82,7 @@ def load_parts(path: Path) -> Json:
     return {
         "model": weights,
         "standard_errors": arrays.get("standard_errors"),
+        **({"sums": arrays["sums"]} if "sums" in arrays else {}),
         "history": _read_history(path / store.HISTORY),
         "guarantee": guarantee,
         "rounds": rounds,
@@ -132,6 +134,7 @@ def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, con
     for name in store.COUNTERS:
         fits = name in arrays and arrays[name].shape == () and arrays[name].dtype.kind in "iuf"
         check.require(fits, where, f"must hold a number {name!r}")
+    task = task.settled(task.objective.on(federation))  # what a state looks like follows from the settled method
     like = task.algorithm.init_server(_hub(federation, task, config))
     server = codec.from_arrays(type(like), codec.under("server.", arrays), like=like)
     columns = {name: column.tolist() for name, column in codec.under("history.", arrays).items()}

@@ -212,8 +212,7 @@ def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
         train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
         test = [part[test_rows] for part in parts], y[test_rows]
         parts, y = [part[train_rows] for part in parts], y[train_rows]
-    parties = VerticalFederation.from_arrays(parts, y, names=list(schema.parties))
-    return Data(replace(parties, bias=schema.bias), test, class_texts(label), schema)
+    return Data(VerticalFederation.of_schema(schema, parts, y), test, class_texts(label), schema)
 
 
 def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) -> datasets.Dataset:

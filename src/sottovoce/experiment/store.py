@@ -116,7 +116,9 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _errors(result: "Result") -> dict[str, np.ndarray]:
-    return {} if result.standard_errors is None else {"standard_errors": result.standard_errors}
+    """What else is known beside the model: its standard errors, and the sums that it was made of."""
+    arrays = {"standard_errors": result.standard_errors, "sums": getattr(result, "sums", None)}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def summary(result: "Result") -> Json:

@@ -40,6 +40,7 @@ def local_clients(
     """All clients of a federation in this process: parts checked, ledgers opened, noise calibrated."""
     check.of_kind("train", "federation", federation, FederatedData,
                   "Federation.from_arrays(X, y, groups)")  # fmt: skip
+    task = task.for_layout(federation.layout)
     task.check(federation.layout)
     data = task.objective.on(federation, blanks=getattr(task.privacy, "relation", "") == "add-remove")
     if data is not federation and isinstance(test, tuple) and len(test) == 2:

@@ -14,6 +14,9 @@ BINS = 10  # of probabilities, for the calibration error
 Metrics = dict[str, Floats]
 
 
+ALONE = "_alone"  # how the names of metrics end that are about one party's columns
+
+
 def metrics(loss: Loss, scores: Floats, y: Floats) -> Metrics:
     """All numbers that suit the loss, (...,) each; the confusion table is (..., classes, classes), labels first.
 
