@@ -99,15 +99,17 @@ class Result:
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """For each parameter a range that holds, at this rate, what the same rounds would have given without noise.
 
-        For moments and noisy gradient descent, whose noise has a known law. The range is about noise alone. It does
-        not cover the optimum (early stopping, clipping and the ridge are biased towards zero), nor what other records
-        would have given. For noisy gradient descent it is an upper bound, and so holds more often than stated.
+        For our own three methods, whose noise has a known law. The range is about noise alone. It does not cover the
+        optimum (early stopping, clipping and the ridge are biased towards zero), nor what other records would have
+        given. For noisy gradient descent and moments-then-gradients it is too wide rather than too narrow, and so
+        holds more often than stated.
         """
         from scipy.stats import norm
 
         check.between("interval", 0, 1, level=level)
         errors = self.standard_errors
-        rule = "standard errors are known for moments and noisy-gd, proven Gaussian noise and everyone in every round"
+        rule = "standard errors are known for noisy-gd, moments and moments-then-gradients, with proven Gaussian noise"
+        rule = f"{rule} and everyone in every round"
         check.require(errors is not None, "interval", rule)
         assert errors is not None
         reach = float(norm.ppf((1 + level) / 2)) * errors
