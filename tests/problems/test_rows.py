@@ -16,6 +16,7 @@ from sottovoce.privacy import sensitivity
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.rows import Rows
+from sottovoce.problems.rows.argmin import subproblems
 from tests.exact import exact_size
 
 LOSSES = [Logistic(), Softmax(4), Squared(), Huber(0.5), SmoothedHinge(0.7)]
@@ -57,7 +58,8 @@ def certificate(
     row_cap: float | None = None,
 ) -> np.ndarray:
     """Euclidean norm of the gradient of `argmin`'s objective at `w`, (..., clients)."""
-    problems = rows._subproblems(centre, rho, linear, ridge, clients, row_cap)
+    capped = rows if row_cap is None else rows._capped(row_cap)
+    problems = subproblems(capped, capped.gradient, centre, rho, linear, ridge, clients)
     w, norms = np.broadcast_to(w, problems.shape), np.empty(problems.shape[:-1])
     for place, _, problem in problems:
         norms[place] = np.linalg.norm(problem.gradient(w[place]))
@@ -432,7 +434,7 @@ def test_arg_mins_that_are_not_stiff_are_found_for_all_at_once() -> None:
     rows = make(Logistic())
     start = points(rows, rows.n_clients)
     for pull, at_once in ((10.0, True), (1e-4, False)):
-        problems = rows._subproblems(start, pull, 0.0, 0.0, None, None)
+        problems = subproblems(rows, rows.gradient, start, pull, 0.0, 0.0, None)
         found, arrived = problems.descend(start, 1e-10)
         assert arrived.all() == at_once == arrived.any()
         np.testing.assert_array_less(certificate(rows, found, start, pull)[arrived], 1e-10)

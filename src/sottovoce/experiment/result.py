@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Columns, Json
 from sottovoce.core.round import History
@@ -160,7 +159,7 @@ class Result:
         """
         loss = self.objective.loss
         if not has_probabilities(loss):
-            raise InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
+            raise check.InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
         chances = probabilities(loss, self.calibration * self.scores(X))
         assert chances is not None
         return chances
@@ -267,7 +266,7 @@ class VerticalResult(Result):
 
     def _released(self) -> np.ndarray:
         if self.model.shape[-1] == 0:
-            raise NoGuarantee(
+            raise check.NoGuarantee(
                 "predict: no model was released, so no score of a new row is covered by the guarantee. Train with "
                 "ProvenColumns(model=True)"
             )

@@ -30,7 +30,6 @@ from typing import Any, get_args
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Layout, Method
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
@@ -268,7 +267,7 @@ def _rule(table: Json, run: Json, where: str) -> Rule | None:
 def build_objective(table: Json, where: str) -> Objective:
     """The objective of an [objective] table, in which the options of the loss and of the penalty stand side by side."""
     if table.get("loss") == "module":
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{where}: a neural model is code, which no file may bring along. Build its Module again in Python and "
             "give it the saved parameters: module.scores(X, w), or module.trained(w)"
         )

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core import check, codec
-from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.core.contract import Hub
 from sottovoce.core.plain import Columns, Json
 from sottovoce.core.random.streams import SERVER, Draw, Streams
@@ -42,9 +41,9 @@ def load_result(path: str | Path) -> Result:
     """
     path = Path(path)
     if not path.is_dir():
-        raise MissingData(f"{path}: there is no such run folder")
+        raise check.MissingData(f"{path}: there is no such run folder")
     if (path / store.CHECKPOINT).exists():
-        raise InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
+        raise check.InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
     parts = load_parts(path)
     config, weights = parts["config"], parts["model"]
     objective = build_objective(config.get("objective", {}), f"{path / store.CONFIG}, [objective]")
@@ -79,7 +78,7 @@ def load_parts(path: Path) -> Json:
         guarantee = Guarantee.from_dict(read_json(path / store.GUARANTEE))
         rounds, stopped = int(outcome["rounds"]), str(outcome["stopped"])
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise InvalidInput(f"{path}: {store.GUARANTEE} or {store.SUMMARY} was altered ({error})") from None
+        raise check.InvalidInput(f"{path}: {store.GUARANTEE} or {store.SUMMARY} was altered ({error})") from None
     weights = arrays["model"]
     fits = weights.dtype == np.float64 and weights.ndim in (1, 2)
     check.require(fits, str(path / store.MODEL), "must hold float64 numbers, (dim,) or (runs, dim)", weights.shape)
@@ -163,10 +162,10 @@ def load_checkpoint(
 def must_be_unfinished(path: Path) -> None:
     """Refuse a folder from which no run can go on."""
     if not path.is_dir():
-        raise MissingData(f"{path}: there is no such run folder")
+        raise check.MissingData(f"{path}: there is no such run folder")
     if not (path / store.CHECKPOINT).exists():
         check.require(not (path / store.MODEL).exists(), str(path), "this run is finished, there is nothing to resume")
-        raise MissingData(f"{path}: holds no {store.CHECKPOINT}, so there is nothing to resume")
+        raise check.MissingData(f"{path}: holds no {store.CHECKPOINT}, so there is nothing to resume")
 
 
 def _read_metrics(path: Path) -> Columns:
@@ -177,7 +176,7 @@ def _read_metrics(path: Path) -> Columns:
     try:
         tables = {name: np.array(values, dtype=np.float64).tolist() for name, values in said.items()}
     except (TypeError, ValueError):
-        raise InvalidInput(f"{path}: must hold numbers") from None
+        raise check.InvalidInput(f"{path}: must hold numbers") from None
     return tables
 
 
@@ -196,9 +195,9 @@ def _read_history(path: Path) -> History:
     try:
         table = parquet.read_table(path)
     except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
+        raise check.MissingData(f"{path}: there is no such file") from None
     except (OSError, pa.ArrowException) as error:
-        raise InvalidInput(f"{path}: must be a Parquet file ({error})") from None
+        raise check.InvalidInput(f"{path}: must be a Parquet file ({error})") from None
     return _history(table.to_pydict(), str(path))
 
 

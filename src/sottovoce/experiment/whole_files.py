@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.files import read_bytes
 from sottovoce.core.plain import Json
 
 _LARGEST = 8 * 2**30  # bytes of arrays that are read from one file
@@ -183,13 +184,7 @@ def read_json(path: Path) -> Json:
 
 
 def read_text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise check.MissingData(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise check.MissingData(f"{path}: cannot be read ({error.strerror})") from None
-    return check.utf8(str(path), content, "text")
+    return check.utf8(str(path), read_bytes(path), "text")
 
 
 def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:

@@ -1,7 +1,7 @@
 """A trained model for use elsewhere: as JSON, and as one Python file that needs NumPy only."""
 
 import json
-from importlib import resources
+import re
 
 import numpy as np
 
@@ -10,8 +10,12 @@ from sottovoce.core.plain import Json
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.whole_files import finite
 from sottovoce.problems.metrics import has_probabilities
+from sottovoce.report.html import asset
 
 _PLACE = 'json.loads("{}")'
+_BORROWED = re.compile(
+    r"from sottovoce\.problems\.schema\.encoding import \([^)]*\)\n"
+)  # what takes its place: that file
 _LINE = 88  # characters of the model's text on one line of the Python file
 
 
@@ -58,7 +62,8 @@ def to_python(result: Result) -> str:
     """A Python file that predicts raw rows of a CSV file."""
     text = json.dumps(plain_model(result), allow_nan=False)  # ASCII alone: whatever the names, its repr is one string
     lines = [text[start : start + _LINE] for start in range(0, len(text), _LINE)]
-    source = resources.files("sottovoce.report").joinpath("scorer.py").read_text("utf-8")
-    assert source.count(_PLACE) == 1
     literal = "\n".join(f"    {line!r}" for line in lines)
+    _, imports, encoding = asset("encoding.py", "sottovoce.problems.schema").partition("import datetime\n")
+    source, borrowed = _BORROWED.subn(lambda _: imports + encoding, asset("scorer.py"))
+    assert borrowed == source.count(_PLACE) == 1
     return source.replace(_PLACE, f"json.loads(\n{literal}\n)")

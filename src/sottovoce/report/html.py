@@ -72,6 +72,6 @@ def filled(template: str, **values: str) -> Markup:
     return Markup(template.format(**{name: joined(value) for name, value in values.items()}))
 
 
-def asset(name: str) -> str:
-    """The text of a file beside this one: a script, a style sheet, the text of a page."""
-    return resources.files("sottovoce.report").joinpath(name).read_text(encoding="utf-8")
+def asset(name: str, package: str = "sottovoce.report") -> str:
+    """The text of a file of the package: a script, a style sheet, the text of a page."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")

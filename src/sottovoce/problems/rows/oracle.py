@@ -9,8 +9,6 @@ A client's answer never depends on who else is asked, not even in the last bit, 
 one client on its own machine give the same numbers.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -21,7 +19,7 @@ from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.rows import moments
 from sottovoce.problems.rows.active import ActiveClients, checked_keep
-from sottovoce.problems.rows.argmin import Subproblems, subproblems
+from sottovoce.problems.rows.argmin import subproblems
 from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy
 from sottovoce.problems.rows.stored import Scale, StoredRows, in_float64
 
@@ -139,7 +137,8 @@ class Rows(StoredRows):
             return the best point in any case.
         """
         require(bool(np.all(np.asarray(tol) > 0.0)), "Rows.argmin", "tol must be > 0", tol)
-        problems = self._subproblems(centre, rho, linear, ridge, clients, row_cap)
+        rows = self if row_cap is None else self._capped(row_cap)
+        problems = subproblems(rows, rows.gradient, centre, rho, linear, ridge, clients)
         return problems.solve(centre if start is None else start, tol, last_steps)
 
     def clipped_examples(
@@ -204,24 +203,9 @@ class Rows(StoredRows):
             self._last_bound = asked, SlopeBound(float(clip), norm, caps)
         return self._last_bound[1]
 
-    def _subproblems(
-        self,
-        centre: ArrayLike,
-        rho: ArrayLike,
-        linear: ArrayLike,
-        ridge: float,
-        clients: ArrayLike | None,
-        row_cap: float | None,
-    ) -> Subproblems:
-        problems = subproblems(self, self.gradient, centre, rho, linear, ridge, clients)
-        if row_cap is None:
-            return problems
-        positive("Rows.argmin", row_cap=row_cap)
-        capped = self._capped(row_cap)
-        return replace(problems, rows=capped, gradient=capped.gradient)
-
     def _capped(self, cap: float) -> "Rows":
         """These rows, those longer than `cap` scaled down to it."""
+        positive("Rows.argmin", row_cap=cap)
         if self.l2_norms.max() <= cap * (1.0 - 2.0 * clipping.room(self.features)):
             return self
         if self._last_capped is None or self._last_capped[0] != cap:

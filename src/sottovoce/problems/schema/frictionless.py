@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.plain import Json
 from sottovoce.problems.schema.columns import Category, Column, Date, Number
 from sottovoce.problems.schema.label import Label
@@ -53,7 +52,7 @@ def _content(source: Any) -> tuple[str, Mapping[str, Any]]:
         try:
             content = json.loads(file_text(Path(source)))
         except (json.JSONDecodeError, RecursionError):
-            raise InvalidInput(f"{where}: must be JSON") from None
+            raise check.InvalidInput(f"{where}: must be JSON") from None
     resources = content.get("resources") if isinstance(content, Mapping) else None
     if isinstance(resources, list):
         check.require(len(resources) == 1, where, "a data package must describe one table here", len(resources))
@@ -109,6 +108,6 @@ def _levels(field: Mapping[str, Any]) -> list[Any] | None:
 def _placed(where: str, field: Mapping[str, Any], build: Any) -> Any:
     try:
         return build(field)
-    except InvalidInput as error:
+    except check.InvalidInput as error:
         message = str(error)
-    raise InvalidInput(f"{where}, field {field['name']!r}: {message}")
+    raise check.InvalidInput(f"{where}, field {field['name']!r}: {message}")

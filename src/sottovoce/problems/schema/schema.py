@@ -17,14 +17,14 @@ from sottovoce.core.plain import Json
 from sottovoce.core.toml import to_toml
 from sottovoce.problems.schema import toml
 from sottovoce.problems.schema.columns import Column
+from sottovoce.problems.schema.encoding import ALWAYS_MISSING, canonical
 from sottovoce.problems.schema.frames import Table, must_be_there, read_table
 from sottovoce.problems.schema.label import Label
-from sottovoce.problems.schema.values import canonical, to_arrow
+from sottovoce.problems.schema.values import to_arrow
 
 BIAS = "(bias)"
 BUNDLED = ("adult", "heart", "a9a")
 _ENCODING = "sottovoce encoding 1"  # part of the digest: another encoding of the same columns is another schema
-_ALWAYS_MISSING = frozenset(("", "nan", "NaN", "NAN"))
 _CHUNK = 2048  # rows that are encoded at a time, so that the numbers stay in cache
 
 
@@ -126,7 +126,7 @@ class Schema:
         rule = f"a column can be one of feature, label, owner or dropped, and {', '.join(map(repr, twice))} is several"
         check.require(not twice, "Schema", rule)
         for name, column in self.columns.items():
-            clash = sorted(set(getattr(column, "levels", ())) & (set(self.missing_values) | _ALWAYS_MISSING))
+            clash = sorted(set(getattr(column, "levels", ())) & (set(self.missing_values) | ALWAYS_MISSING))
             check.require(not clash, "Schema", f"column {name!r}: {clash} cannot be both a level and a missing value")
         features = self.get_feature_names_out().tolist()
         check.require(
@@ -160,7 +160,7 @@ class Schema:
         names = y = None
         if asked_owner:
             names = np.array([canonical(name) for name in table.column(asked_owner).to_pylist()])
-            given = not {"None", *self.missing_values, *_ALWAYS_MISSING}.intersection(names.tolist())
+            given = not {"None", *self.missing_values, *ALWAYS_MISSING}.intersection(names.tolist())
             check.require(given, table.who, f"column {asked_owner!r}: must name an owner in every row")
         if label is not None:
             y = self.code_labels(table.column(label.column), f"{table.who}, column {label.column!r}")
@@ -170,7 +170,7 @@ class Schema:
         """The labels of rows, given as a column: the number of each class, 0, 1, ...; or a number in [-1, 1]."""
         check.require(self.label is not None, who, "the schema says nothing about the label")
         assert self.label is not None
-        return self.label.read(who, to_arrow(y), frozenset(self.missing_values) | _ALWAYS_MISSING)
+        return self.label.read(who, to_arrow(y), frozenset(self.missing_values) | ALWAYS_MISSING)
 
     def transform(self, X: Any) -> Any:
         """The rows as numbers, (rows, width), each of length 1. Label, owner and dropped columns may be left out."""
@@ -201,7 +201,7 @@ class Schema:
     def _rows(self, table: Table) -> np.ndarray:
         entries = []
         for name, column in self.columns.items():
-            marks = frozenset((*self.missing_values, *column.marks())) | _ALWAYS_MISSING
+            marks = frozenset((*self.missing_values, *column.marks())) | ALWAYS_MISSING
             arrays = [table.column(source) for source in column.sources(name)]
             entries.append(column.read(f"{table.who}, column {name!r}", arrays, marks))
         encoded = np.empty((table.rows, self.width))

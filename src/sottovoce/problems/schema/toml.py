@@ -21,14 +21,14 @@ admitted = {dates = ["2015-01-01", "2025-12-31"], weekday = true}
 """
 
 import datetime
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData
+from sottovoce.core.files import read_bytes
 from sottovoce.core.plain import Json
+from sottovoce.core.toml import parse_toml
 from sottovoce.problems.schema.columns import Column, from_table
 from sottovoce.problems.schema.label import Label
 
@@ -42,10 +42,7 @@ def read(source: str | Path) -> tuple[Json, str]:
     where = "schema" if is_text else str(source)
     check.require(isinstance(source, str | Path), "Schema", f"must be TOML text or a path, got {check.shown(source)}")
     text = str(source) if is_text else file_text(Path(source))
-    try:
-        tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidInput(f"{where}: must be TOML ({error})") from None
+    tables = parse_toml(text, where)
     rule = "must hold the table [schema], with [schema.columns] below it"
     check.require(isinstance(tables.get("schema"), dict), where, rule)
     for name in tables:
@@ -90,19 +87,11 @@ def _as_text(value: Any) -> Any:
 def _placed(where: str, build: Any, table: Any) -> Any:
     try:
         return build(table)
-    except InvalidInput as error:
+    except check.InvalidInput as error:
         message = str(error)
-    raise InvalidInput(f"{where}: {message}")
+    raise check.InvalidInput(f"{where}: {message}")
 
 
 def file_text(path: Path) -> str:
     """The text of a small file."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
-    except (OSError, ValueError) as error:
-        raise MissingData(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    check.require(len(content) <= _LARGEST_FILE, str(path), f"must have at most {_LARGEST_FILE // 2**20} MiB")
-    return check.utf8(str(path), content, "TOML")
+    return check.utf8(str(path), read_bytes(path, _LARGEST_FILE), "TOML")
