@@ -10,13 +10,14 @@ Every kind turns the entries of its own column into a block of numbers, entry by
 - a missing number becomes the middle of the range, and has a column of its own (+1 where missing, else -1) if `missing`
   is stated; a missing category is a level of its own if `missing` is stated, and zeros if not.
 
-Why waves weigh 1.4/j^1.5. Noise is as large in all directions, so weights are a prior: heavier columns are learnt first.
-Compared with 8 hat functions of weight 1/2 at ε = 1 and 3 (noisy-gd, server sees all messages), in points of accuracy:
-Adult, three splits +0.14 and +0.14; made-up rows with effects of all kinds +0.55, +0.33, steps +0.52, +0.02, straight
-lines +0.02, +0.05, kinks +0.47, +0.26. Hat functions of weight 0.7 and 1, 5 and 12 of them, weights 1/j, 1/j^1.5 and
-0.7/j^0.5, and mixtures of both were no better on all of these. On rows that nothing was chosen on: two more splits of
-Adult +0.06, +0.15; smooth steps +0.11, +0.11; spikes +0.14, +0.09; parabolas +0.34, +0.31; 3000 rows +0.23, +0.36; 300
-columns −0.04, −0.04; 3 % positive with a spike −0.01, −0.04 (its AUC −0.9, −0.5: a spike is what waves are worst at).
+Why waves weigh 1.4/j^1.5. Noise is as large in all directions, so weights are a prior: what weighs more is learnt
+first. Compared with 8 hat functions of weight 1/2 at ε = 1 and 3 (noisy-gd, server sees all messages), in points of
+accuracy: Adult, three splits +0.14 and +0.14; made-up rows with effects of all kinds +0.55, +0.33, steps +0.52, +0.02,
+straight lines +0.02, +0.05, kinks +0.47, +0.26. Hat functions of weight 0.7 and 1, 5 and 12 of them, weights 1/j,
+1/j^1.5 and 0.7/j^0.5, and mixtures of both were no better on all of these. On rows that nothing was chosen on: two more
+splits of Adult +0.06, +0.15; smooth steps +0.11, +0.11; spikes +0.14, +0.09; parabolas +0.34, +0.31; 3000 rows +0.23,
++0.36; 300 columns −0.04, −0.04; 3 % positive with a spike −0.01, −0.04 (its AUC −0.9, −0.5: a spike is what waves are
+worst at).
 """
 
 import datetime
