@@ -15,9 +15,9 @@ DP-ADMM and FedSPD-DP, with local steps of length h and noise of deviation e on 
 e √(2/(r(4 + r))), r = ρh: r is chosen such that this is at most 1, as far as `MOST_PLAIN_ROUNDS` allow.
 
 Tried on Adult with 40, 400 and 4000 rows per client and on unequal clients. From ε = 0.3 on they are within a point of
-noisy gradient descent with 400 rows and more. With 40 rows, where each client's own noise is ten times as large, at
-ε = 1: DP-ADMM 0.3 and FedSPD-DP 0.1 points below (81.1; rows with hat functions), Fed-PLT 1.6 (82.4; with waves), where
-it was 3.3 with the long pull of 400 rows; at ε = 3 Fed-PLT 0.1, where it was 0.8. Going less far, so that a client's own
+noisy gradient descent with 400 rows and more. With 40 rows, where each client's own noise is ten times as large, at ε =
+1: DP-ADMM 0.3 and FedSPD-DP 0.1 points below (81.1; rows with hat functions), Fed-PLT 1.6 (82.4; with waves), where it
+was 3.3 with the long pull of 400 rows; at ε = 3 Fed-PLT 0.1, where it was 0.8. Going less far, so that a client's own
 noise moves margins by 1 or √3 at most, costs DP-ADMM 2.0 and 0.7 points, and FedSPD-DP 1.8.
 """
 
@@ -87,8 +87,8 @@ def _fedspd_dp(public: PublicNumbers) -> Recipe:
 
 
 def _fed_plt(public: PublicNumbers) -> Recipe:
-    """Two local steps and q = ρL = 5; where each client's own noise is large, s² N τ > 1/2, one local step and a pull as
-    short as `MOST_PLAIN_ROUNDS` allow: such a round goes 2q/(L (1 + q))."""
+    """Two local steps and q = ρL = 5; where each client's own noise is large, s² N τ > 1/2, one local step and a pull
+    as short as `MOST_PLAIN_ROUNDS` allow: such a round goes 2q/(L (1 + q))."""
     smooth, rule = public.loss.curvature * public.row_bound**2, descent(public)
     most = 2 * MOST_PLAIN_ROUNDS / smooth / public.step_unit  # what so many rounds without a pull add up to
     near = rule.noise**2 * public.answering * rule.time > 0.5 and most > 1.2 * rule.time
