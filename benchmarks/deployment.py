@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from tests.deploy.test_flower import Machines, result
+from tests.machines import Machines
 from tests.deployments import NAMES, SECURE, deployment
 
 ROUNDS = 6

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from sottovoce.deploy.flower import superlink
-from tests.deploy.test_flower import Machines, processes_of, talk
+from tests.machines import Machines, processes_of, talk
 
 NEVER = {"FLWR_INTERNAL_GRPC_CONTROL_API": "1", "FLWR_INTERNAL_GRPC_FLEET_API": "1"}
 
@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in NEVER.items():  # which would open gRPC ports to all the world
             patch.setenv(variable, value)
-        made = Machines(tmp_path_factory.mktemp("server"))
+        made = Machines(tmp_path_factory.mktemp("server"), {})
         try:
             made.start_server()
             assert made.post(made.control, "/v1/control/list-runs") == 200  # it has all it opens

@@ -91,6 +91,9 @@ class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)
 
+    def why_not_sums(self, unit: str) -> str:
+        return ""
+
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), hub.zeros.copy(), hub.zeros.copy(), hub.zeros[..., :1].copy())
 

@@ -4,7 +4,8 @@ Computed from the question, the rows and the promise. From the code under audit,
 the penalty's prox are used.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,9 @@ class World:
                 "client": {RELEASE: _upload},
                 "columns": {"fit": _columns, MODEL: _columns},
             }[self.privacy.promise]
-        return of_kind[answer.kind](self, answer) if answer.kind in of_kind else None
+        wanted = of_kind[answer.kind](self, answer) if answer.kind in of_kind else None
+        # A term of a sum is without what is public.
+        return replace(wanted, public=0.0) if wanted is not None and self.privacy.sums else wanted
 
     def part_of(self, answer: Answer) -> Part:
         """The part of the plan that this answer belongs to."""
@@ -85,7 +88,11 @@ class World:
 
     def multiplier(self, answer: Answer) -> float | None:
         """The promised noise, divided by the sensitivity; None if only the accountant can tell."""
-        return self.promises[self.number_of(answer)].multiplier if self.promises else 1.0
+        if not self.promises:
+            return 1.0
+        promised = self.promises[self.number_of(answer)]
+        whole = promised.multiplier
+        return None if whole is None else whole / math.sqrt(promised.contributors)  # each adds a share
 
     @property
     def norm(self) -> int:
@@ -108,6 +115,10 @@ class World:
         sizes, scale = self.federation.sizes[local][:, None], self.objective.scale
         return 1.0 / sizes if scale == "mean" else np.full(sizes.shape, 1.0 if scale == "sum" else scale)
 
+    def common(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers of clients (n, 1) that grids and noise are made for: where sums are seen, the largest of all."""
+        return np.full_like(numbers, numbers.max()) if self.privacy.sums else numbers
+
     def rate(self, local: np.ndarray, batch: float) -> np.ndarray:
         """The share of its records that each client draws."""
         if not batch:
@@ -118,7 +129,7 @@ class World:
     def one_gradient(self, answer: Answer) -> np.ndarray:
         """How far one record moves a gradient."""
         rate = self.rate(answer.local, self.part_of(answer).batch)
-        return promise.gradient_sensitivity(self.privacy, self.weight(answer.local), rate)
+        return self.common(promise.gradient_sensitivity(self.privacy, self.weight(answer.local), rate))
 
     def in_steps(self, answer: Answer, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How far one record moves an answer of which only the difference is bounded, and the length of GRID steps."""
@@ -177,7 +188,7 @@ def _as_stated(
 def _gradient(world: World, answer: Answer) -> Expected | None:
     one, local = world.one_gradient(answer), answer.local
     rate = world.rate(local, world.part_of(answer).batch)
-    cut = world.privacy.clip * world.weight(local) / rate
+    cut = world.common(world.privacy.clip * world.weight(local) / rate)
     if (rate < 1).any() or world.objective.loss.outputs > 1:
         return _as_stated(answer, 0.0, one, world.kind, cut)
     return Expected(0.0, world.clipped_gradient(answer.asked["w"], local), one, world.kind, cut=cut)
@@ -237,11 +248,13 @@ def _moments(world: World, answer: Answer) -> Expected:
         gram, first = x.T @ x, loss.outputs * x.shape[1]
         above = np.sqrt(2) * gram[np.triu_indices(len(gram), 1)]
         sums.append(np.concatenate([(s.T @ x).ravel(), kappa * np.diagonal(gram), kappa * above]))
-    exact, cut = weight * np.stack(sums), np.hypot(slope, kappa) * weight
+    exact, cut = weight * np.stack(sums), world.common(np.hypot(slope, kappa) * weight)
     one = promise.moments_sensitivity(world.privacy, kappa, slope) * weight
     if steps := world.promises[world.number_of(answer)].steps:
         one = steps * cut / promise.GRID
     unit = np.where(np.arange(exact.shape[-1]) < first, bound, bound**2)
+    if world.privacy.sums:  # terms are of rows that were divided by the bound
+        unit = 1.0
     return Expected(0.0, exact, one, unit=unit, cut=cut)
 
 

@@ -14,7 +14,6 @@ from sottovoce.auditing.expected import World
 from sottovoce.auditing.finding import Check
 from sottovoce.auditing.game import Game, Player, Progress, columns_promise, silent
 from sottovoce.auditing.held_out import held_out, held_out_game
-from sottovoce.auditing.neighbours import Neighbours
 from sottovoce.auditing.tape import Answer
 from sottovoce.core import check
 from sottovoce.core.random.streams import Purpose, Streams
@@ -36,6 +35,7 @@ PATHS = {
     "columns": "every unit and variant where columns are split",
     "ledgers": "owners' ledger files, in a temporary folder",
     "resume": "resuming from a checkpoint",
+    "sums": "an observer of sums (observer = 'sums')",
     "seeds": "the same seed with other settings, and with other rows",
     "held-out": "counts of held-out records ([evaluate])",
 }
@@ -79,10 +79,12 @@ def paths_of(game: Game) -> list[str]:
 
 
 def _has_path(game: Game, name: str) -> bool:
-    if name in _SPECIAL:
-        return game.privacy.budget is not None and (name != "held-out" or _may_hold_out(game))
+    proven = game.privacy.budget is not None
     try:
-        return bool(_places(game, name))
+        if name == "held-out" and proven:  # the method and its promise must go with counts of held-out records
+            held_out_game(game, 0).task("auto").check("rows")
+            return not game.privacy.secret_noise
+        return proven if name in _SPECIAL else bool(_places(game, name))
     except (check.InvalidInput, check.NoGuarantee):
         return False
 
@@ -128,6 +130,7 @@ def _of_promise(game: Game, name: str) -> list[Place]:
     places = {  # name: whether the method has it, what changes in the promise, and the size of batches
         "client": (gaussian and record, {"unit": "client", "relation": "replace-one"}, None),
         "add-remove": (record and privacy.relation == "replace-one", {"relation": "add-remove"}, 0),
+        "sums": (gaussian and not (privacy.sums or game.algorithm.why_not_sums(privacy.unit)), {"observer": "sums"}, 0),
         "laplace": (
             record and gaussian and kinds in (("gradient",), ("prox-steps",)),
             {"mechanism": "laplace", "delta": 0.0},
@@ -250,7 +253,10 @@ def _seeds(game: Game, seed: int) -> list[Check]:
     changed = {"epsilon": replace(game, privacy=replace(privacy, epsilon=privacy.epsilon * 1.01))}
     rows = game.algorithm.layout == "rows"
     if rows:
-        changed["bound on rows"] = replace(game, neighbours=_with_longer_rows(game.neighbours))
+        sides = (game.neighbours.first, game.neighbours.second)  # the same rows, with a promise that allows longer ones
+        first_side, second_side = (replace(side, row_bound=1.01 * (side.row_bound or 0.0)) for side in sides)
+        longer = replace(game.neighbours, first=first_side, second=second_side)
+        changed["bound on rows"] = replace(game, neighbours=longer)
     checks = []
     for name, other in changed.items():
         there = World.of(other), basic.heard(basic.player_of(other, seed))
@@ -263,13 +269,6 @@ def _seeds(game: Game, seed: int) -> list[Check]:
         engine = "numpy" if first.place.exact.engine == "kernel" else "kernel"
         keys.append(basic.player_of(replace(game, engine=engine), seed).place.door.key)
     return checks + _bindings(keys, client, path)
-
-
-def _with_longer_rows(neighbours: Neighbours) -> Neighbours:
-    """The same rows, with a promise that allows longer ones."""
-    sides = neighbours.first, neighbours.second
-    first, second = (replace(side, row_bound=1.01 * (side.row_bound or 0.0)) for side in sides)
-    return replace(neighbours, first=first, second=second)
 
 
 def _bindings(keys: Sequence[NoiseKey], client: int, path: str) -> list[Check]:
@@ -314,15 +313,6 @@ def _unrelated(
 def _uncorrelated(path: str, name: str, one: np.ndarray, other: np.ndarray) -> Check:
     outcome = tests.related(np.stack([one, other])[:, None, None, :], "runs")
     return basic.judged([replace(outcome, name=name)], path)[0]
-
-
-def _may_hold_out(game: Game) -> bool:
-    """Whether the method and its promise go with counts of held-out records."""
-    try:
-        held_out_game(game, 0).task("auto").check("rows")
-    except (check.InvalidInput, check.NoGuarantee):
-        return False
-    return not game.privacy.secret_noise
 
 
 _SPECIAL: dict[str, Callable[[Game, int], list[Check]]] = {

@@ -33,13 +33,8 @@ def looks(result: Result) -> Iterator[tuple[str, Callable[[], str]]]:
         yield "chains", _nothing_charged
         return
     checks = ChargeChecks(result, result.charges)
-    yield "chains", checks.chains
-    yield "owners", checks.owners
-    yield "epsilon", checks.epsilon
-    yield "other numbers", checks.other_numbers
-    yield "noise", checks.noise
-    yield "statement", checks.statement
-    yield "history", checks.history
+    for about in ("chains", "owners", "epsilon", "other numbers", "noise", "statement", "history"):
+        yield about, getattr(checks, about.replace(" ", "_"))
 
 
 def _nothing_charged() -> str:
@@ -96,6 +91,9 @@ class ChargeChecks:
         check.require(fits, "charges", f"must have one history for each of {owners}", charges.owners)
         if isinstance(named, int):
             check.require(named == owners, "config.toml", f"names another number of owners than {owners}", named)
+        roster = getattr(self.task.privacy, "roster", None)
+        if self.task.privacy.sums:
+            check.require(roster == owners, "config.toml", f"its roster must be the {owners} owners", roster)
         rule = f"must be of the {runs} repetitions that the config has"
         check.require(charges.repetitions == runs, "charges", rule, charges.repetitions)
         check.require(charges.rounds == rounds, "charges", f"must be of {rounds} rounds", charges.rounds)
@@ -189,13 +187,11 @@ class ChargeChecks:
 
     def _shape(self) -> AnswerShape | None:
         """How long answers are; None if the config does not say."""
-        data, clients = self.config.get("data", {}), self.config.get("clients", {})
+        data = self.config.get("data", {})
         if "split" in data:
             return self.task.shape(max(data["split"]), int(data["rows"])) if "rows" in data else None
-        columns = clients.get("columns", data.get("columns") if data.get("source") == "arrays" else None)
-        if columns is None or self.config["objective"]["loss"] == "module":
-            return None
-        return self.task.shape(columns, 1)
+        columns = columns_of(self.config)
+        return None if columns is None else self.task.shape(columns, 1)
 
     def _answers(self, parts: Sequence[Part], rounds: int, times: int) -> list[int]:
         """How many answers of each part one owner gives in a run of `rounds`, if it takes part in `times` of them."""
@@ -311,6 +307,13 @@ class ChargeChecks:
         same = abs(last - (stated.epsilon or 0.0)) <= 1e-9 * last
         check.require(same, "history.parquet", "ends with another epsilon", last)
         return "the history ends with the stated epsilon"
+
+
+def columns_of(config: Json) -> int | None:
+    """How many columns the rows of a linear model have; None where the config does not say."""
+    data, clients = config.get("data", {}), config.get("clients", {})
+    columns = clients.get("columns", data.get("columns") if data.get("source") == "arrays" else None)
+    return None if config["objective"]["loss"] == "module" else columns
 
 
 # ----------------------------------------------------------------------------------------------------- single histories

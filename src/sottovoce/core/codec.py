@@ -67,13 +67,18 @@ def merge(old: Message, new: Message, clients: Integers, takes: Booleans) -> Mes
 
 def stacked(messages: Sequence[Message]) -> Message:
     """The messages of several clients as one, in their order."""
-    arrays = [to_arrays(message) for message in messages]
-    return type(messages[0])(**{name: np.concatenate([one[name] for one in arrays], axis=-2) for name in arrays[0]})
+    names = [field.name for field in fields(messages[0])]
+    return type(messages[0])(
+        **{name: np.concatenate([getattr(one, name) for one in messages], axis=-2) for name in names}
+    )
 
 
 def empty_rows(message: Message, n: int, fill: float = 0.0) -> Message:
     """A message of the same kind for `n` clients, all its numbers `fill`."""
-    return _map(message, lambda x: np.full((*x.shape[:-2], n, x.shape[-1]), fill))
+    arrays = {field.name: getattr(message, field.name) for field in fields(message)}
+    return type(message)(
+        **{name: np.full((*x.shape[:-2], n, x.shape[-1]), fill, dtype=x.dtype) for name, x in arrays.items()}
+    )
 
 
 def under(prefix: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:

@@ -183,7 +183,12 @@ class Hub:
     labels: LabelOracle | None = None  # where columns are split
 
     def mean(self, x: Array) -> Array:
-        """Mean over those who answered, with a client axis of length one (zero where nobody did)."""
+        """Mean over those who answered, with a client axis of length one (zero where nobody did).
+
+        An upload of one row is what all who answered sent on average: where only sums are seen, there is no more.
+        """
+        if x.shape[-2] == 1:
+            return self.if_any(x, np.zeros(()))
         total = self.fresh(x, 0.0).sum(axis=-2, keepdims=True)
         return total / np.maximum(self.answered.sum(axis=-2, keepdims=True), 1)
 
@@ -267,6 +272,14 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
 
     def warn_about(self, participation: Participation, n: int) -> None:
         """Warn, before any work starts, if the method fails when these of `n` clients take part."""
+
+    def why_not_sums(self, unit: str) -> str:
+        """Why it cannot do with sums of what clients send, for this unit of `Proven`; "" where it can.
+
+        Its server half must take uploads by `hub.mean` alone. For unit "record" its clients upload answers as they
+        come, asked at what was broadcast; for any unit they keep nothing that they made of a release.
+        """
+        return "nobody declared that its server half needs only the mean of what clients send"
 
     def claim_terms(self, sizes: Array, rounds: int) -> Json:
         """What its paper's claim depends on besides epsilon, delta and rounds: arguments of `privacy.claims.describe`.

@@ -1,5 +1,6 @@
 """Files are read here: up to a size, and with errors that name the file and never quote what it holds."""
 
+from importlib import resources
 from pathlib import Path
 
 from sottovoce.core import check
@@ -22,3 +23,8 @@ def read_bytes(
     fits = most is None or len(content) <= most
     check.require(fits, str(path), f"must have at most {(most or 0) // 2**20} MiB")
     return content
+
+
+def packaged_text(package: str, name: str) -> str:
+    """The text of a file that comes with this library, in `sottovoce.<package>`."""
+    return resources.files("sottovoce").joinpath(*package.split("."), name).read_text("utf-8")

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 
 from sottovoce.core.check import InvalidInput, shown
+from sottovoce.core.files import packaged_text
 from sottovoce.core.plain import Json
 
 
@@ -56,6 +57,11 @@ def parse_toml(text: str, where: str) -> Json:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidInput(f"{where}: must be TOML ({error})") from None
+
+
+def packaged_toml(package: str, name: str) -> Json:
+    """The tables of a TOML file that comes with this library, in `sottovoce.<package>`."""
+    return parse_toml(packaged_text(package, name), name)
 
 
 def _tables_in(table: Mapping[str, object]) -> dict[str, Mapping[str, object]]:

@@ -4,6 +4,7 @@ It is installed where the data is. A server sends what to ask (`wire.Ask`) and n
 loss and privacy are names in this library's registries with checked numbers, held against the owner's limits.
 
     [node]    name, folder (its ledger and its memory; made on first use)
+    [server]  where its server is, and by which key it is let in there (`connection.py`)
     [data]    csv = "rows.csv" with label = a column, or npz = "rows.npz" with arrays X, y; labels, row_bound, shorten;
               where columns are split: id (and salt), or same_order; label with the label holder alone
     [schema]  what is known of the columns of the csv, the same at all clients; or file = "schema.toml"; or, where rows
@@ -24,16 +25,11 @@ The task, the client's own rows and its door are read, checked and built once fo
 answered about is in `label_holder.py`.
 """
 
-import fcntl
 import json
 import math
-import os
-import stat
-import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,11 +42,13 @@ from sottovoce.core.round import State
 from sottovoce.core.shapes import declared
 from sottovoce.deploy import held_out, label_holder, wire
 from sottovoce.deploy.assignment import Assignment
+from sottovoce.deploy.connection import TABLES
+from sottovoce.deploy.home import Home
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
 from sottovoce.deploy.timing import at_fixed_times
-from sottovoce.deploy.wire import Ask, Reply, Status
+from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 from sottovoce.experiment.csv_file import label_text
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
 from sottovoce.experiment.local import LocalClients
@@ -66,8 +64,6 @@ from sottovoce.privacy.events import pack_event
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.vertical import VerticalFederation
 
-_PATIENCE = 60.0  # seconds to wait for another answer of this client to be finished
-_LARGEST_LOG, _LONGEST_LINE = 2**24, 2000
 _KEPT_RUNS = 4  # experiments that are kept in memory; others are read from disk again
 _SENTENCES = {
     wire.LEDGER: "its ledger cannot be read, written or trusted; its owner has to look at it",
@@ -93,7 +89,7 @@ class Node:
         self._file = Path(path).expanduser().absolute()
         self._text = _content(self._file)  # before its tables are read: a change in between is seen by `renewed`
         self.path = self._file.resolve()
-        tables = read_tables(self.path, known=("node", "data", "schema", "limits"))
+        tables = read_tables(self.path, TABLES)
         kinds = {"node": Identity, "data": Own, "limits": Limits}
         for name in kinds:
             check.require(name in tables, self.path.name, f"needs a table [{name}]")
@@ -111,6 +107,7 @@ class Node:
         self._budget = Budget(self.limits.epsilon, self.limits.delta)
         self._own: Own = parts["data"]
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
+        self.home = Home(self.folder)
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._open_ledger: FileLedger | None = None
 
@@ -128,6 +125,10 @@ class Node:
             self._open_ledger.close()
             self._open_ledger = None
 
+    def reply_to(self, question: Hello | Ask) -> Status | Reply:
+        """What it says to a message of any kind that a server may send."""
+        return self.answer(question) if isinstance(question, Ask) else self.status()
+
     def answer(self, ask: Ask) -> Reply:
         """The answer to one round's question, the same one if it is asked again; or why there is none."""
         named = f"experiment {ask.experiment} round {ask.k}"
@@ -140,8 +141,8 @@ class Node:
 
     def inspect(self) -> Status:
         """The same for its owner: errors are raised as they are."""
-        self._home()
-        with self._locked():
+        self.home.open()
+        with self.home.locked():
             return self._status()
 
     def _status(self) -> Status:
@@ -152,27 +153,21 @@ class Node:
         public = self.name, len(rows.X), rows.X.shape[1], epsilon, budget.epsilon, budget.delta
         return Status(*public, spent, bool(rows.labels), rows.order, charges)
 
-    def _home(self) -> None:
-        """Its folder, made on first use, and closed to others: states, flips and the log in it are no noisy answers."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        mode = stat.S_IMODE(self.folder.stat().st_mode)
-        rule, hint = "nobody but its owner may look into it", f"Close it with: chmod 700 {self.folder}"
-        check.require(mode & 0o077 == 0, str(self.folder), rule, f"mode {mode:o}", hint)
-
     def _guarded(self, what: str, work: Callable[[], Done]) -> Done | Reply:
         """Do the work under the lock. Of an error only a code and a fixed sentence are sent."""
         try:
-            self._home()
-            with self._locked():
+            self.home.open()
+            with self.home.locked():
                 done = work()
-            self.note(f"{what}: answered")
+            self.home.note(f"{what}: answered")
             return done
         except Exception as error:
             code, why = _said(error)
             own = isinstance(error, check.SottovoceError | OSError)
-            self.note(f"{what}: {code}: {error if own else type(error).__name__}")
+            self.home.note(f"{what}: {code}: {error if own else type(error).__name__}")
             if not own:  # its text may quote rows: the log says where it came from, and that is all
-                self.note(*(line for entry in traceback.format_tb(error.__traceback__) for line in entry.splitlines()))
+                where = traceback.format_tb(error.__traceback__)
+                self.home.note(*(line for entry in where for line in entry.splitlines()))
             return Reply(code, why)
 
     def _answer(self, ask: Ask) -> wire.Packed:
@@ -343,32 +338,6 @@ class Node:
     def _rows(self) -> OwnRows:
         """Read once. What no row is longer than, and which classes there are, is its owner's word, checked here."""
         return self._own.rows(self.path.parent, self.name, self.limits, self._schema)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One answer at a time; the lock falls with the process that holds it."""
-        with (self.folder / "lock").open("w") as file:
-            until = time.monotonic() + _PATIENCE
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        raise Refused(wire.BUSY, "it is busy with another answer") from None
-                    time.sleep(0.05)
-            yield
-
-    def note(self, *lines: str) -> None:
-        """Write to the owner's log, without control characters; a log that cannot be written stops nothing."""
-        with suppress(OSError):
-            path = self.folder / "node.log"
-            if path.exists() and path.stat().st_size > _LARGEST_LOG:
-                os.replace(path, path.with_suffix(".log.1"))
-            with path.open("a", encoding="utf-8") as file:
-                for line in lines:
-                    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-                    file.write(f"{at} {wire.printable(line, _LONGEST_LINE)}\n")
 
 
 def _content(file: Path) -> bytes:

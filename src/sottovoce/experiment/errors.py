@@ -28,6 +28,8 @@ def standard_errors(
     scale, by_client = task.objective.scale, privacy.unit == "client"
     of_record = 1 / sizes if scale == "mean" else np.full(len(sizes), 1.0 if isinstance(scale, str) else scale)
     weights = np.ones(len(sizes)) if by_client else of_record
+    if privacy.sums:  # all add the same noise, a share of what hides the heaviest record
+        weights = np.full(len(sizes), weights.max() / np.sqrt(privacy.honest))
     deviations, cut = [], privacy.clip
     for part, event in zip(parts, events, strict=True):
         replaced = privacy.relation == "replace-one"

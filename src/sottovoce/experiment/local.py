@@ -15,7 +15,7 @@ from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, Outcome, State
-from sottovoce.experiment import held_out
+from sottovoce.experiment import held_out, sums
 from sottovoce.experiment.errors import standard_errors
 from sottovoce.experiment.evaluation import PrivateEvaluation, evaluations_of
 from sottovoce.experiment.held_out import Split
@@ -161,6 +161,11 @@ class LocalClients:
         return self._site(local, k, *self.door.open(local, active, k, [self._sealed_zeros(len(local))]))
 
     def exchange(self, algorithm: Algorithm, down: State, active: np.ndarray, k: int) -> Exchange | None:
+        sent = self.take_part(algorithm, down, active, k)
+        return sent if sent is None or not self.door.summed else sums.only_the_sum(self, down, k, sent)
+
+    def take_part(self, algorithm: Algorithm, down: State, active: np.ndarray, k: int) -> Exchange | None:
+        """What each client sends in round k; None if nobody can afford it."""
         able = self.door.able(self._everyone, k)
         if not able.any():
             return None
@@ -172,7 +177,7 @@ class LocalClients:
         everyone = len(asked) == self.n
         takes = active if everyone else active[..., asked]
         before, broadcast = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
-        after, up = self.door.take_part(self._visit(algorithm, before, broadcast, asked, takes, k))
+        after, up = self.door.take_part(self.visit(algorithm, before, broadcast, asked, takes, k))
         if everyone and takes.all():
             self._states = after
             return Exchange(up, active)
@@ -328,7 +333,7 @@ class LocalClients:
         if self.ledger is not None:
             self.ledger.restore(codec.under("ledger.", arrays))
 
-    def _visit(
+    def visit(
         self, algorithm: Algorithm, before: State, broadcast: State, local: np.ndarray, active: np.ndarray, k: int
     ) -> Visit:
         """One round of some clients. They must not change the broadcast, so it is sealed."""
@@ -344,7 +349,7 @@ class LocalClients:
             releases=releases,
             zeros=zeros.given,
             play=lambda states, f, release: algorithm.client(states, broadcast, self._site(local, k, f, release)),
-            alone=lambda place: self._visit(
+            alone=lambda place: self.visit(
                 algorithm,
                 codec.rows(before, np.array([place])),
                 codec.rows(broadcast, np.array([place])),

@@ -40,10 +40,7 @@ def load_result(path: str | Path) -> Result:
     array([ 1., -1.])
     """
     path = Path(path)
-    if not path.is_dir():
-        raise check.MissingData(f"{path}: there is no such run folder")
-    if (path / store.CHECKPOINT).exists():
-        raise check.InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
+    must_be_finished(path)
     parts = load_parts(path)
     config, weights = parts["config"], parts["model"]
     objective = build_objective(config.get("objective", {}), f"{path / store.CONFIG}, [objective]")
@@ -157,6 +154,14 @@ def load_checkpoint(
     return Checkpoint(
         server=server, clients=codec.under("clients.", arrays), history=history, recorded=len(history), **counters
     )
+
+
+def must_be_finished(path: Path) -> None:
+    """Refuse a folder that holds no run, or one that is not finished."""
+    if not path.is_dir():
+        raise check.MissingData(f"{path}: there is no such run folder")
+    if (path / store.CHECKPOINT).exists():
+        raise check.InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
 
 
 def must_be_unfinished(path: Path) -> None:

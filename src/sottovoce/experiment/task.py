@@ -121,13 +121,17 @@ class Task:
         """The same task with what follows from public numbers written out: method, weights of records, clip norm."""
         if self.rule is not None:
             width = federation.widths[0]
-            return self.ruled(federation.sizes, width, federation.row_bound).settled(federation)
+            return self.among(federation.n).ruled(federation.sizes, width, federation.row_bound).settled(federation)
         weight = federation.record_weight
         if self.evaluate is not None:
             weight = float(federation.n / self.training_sizes(federation.sizes).sum())
         objective = self.objective.weighing(weight)
-        privacy = self.privacy.clipping(objective.loss.slope_at_zero, federation.row_bound)
+        privacy = self.privacy.among(federation.n).clipping(objective.loss.slope_at_zero, federation.row_bound)
         return replace(self, objective=objective, privacy=privacy)
+
+    def among(self, clients: int) -> "Task":
+        """The same with what follows from the number of clients written out."""
+        return replace(self, privacy=self.privacy.among(clients))
 
     def ruled(self, sizes: np.ndarray, columns: int, row_bound: float | None, epsilon: float | None = None) -> "Task":
         """What the rule chooses for clients of these sizes; `epsilon`: what is left of the budget for training."""
@@ -154,6 +158,7 @@ class Task:
             PublicNumbers(
                 *(int(sizes.sum()), len(sizes), columns, epsilon),
                 privacy.delta,
+                contributors=privacy.among(len(sizes)).honest,
                 unit=privacy.unit,
                 relation=privacy.relation,
                 loss=loss,
@@ -198,6 +203,13 @@ class Task:
         counted = self.algorithm.layout == "rows" or not self.objective.intercept or penalty.penalised
         rule = "where columns are split the penalty counts the intercept too: the sensitivity of a fit rests on it"
         check.require(counted, "train", rule, hint="Give penalise_intercept=True")
+        why_not = self.algorithm.why_not_sums(self.privacy.promise) if self.privacy.sums else ""
+        if why_not:
+            raise check.NoGuarantee(
+                f"{self.algorithm.name}: is not for observer='sums' with unit {self.privacy.promise!r}: {why_not}. Use "
+                "noisy-gd, dp-sgd, moments or moments-then-gradients, with unit 'client' also dp-fedavg; or "
+                "observer='server'"
+            )
         self.algorithm.check(self.objective.penalty)
         self.privacy.check(self.algorithm.asks(), self.objective.penalty)
         if self.evaluate is not None:
@@ -214,6 +226,8 @@ class Task:
         moved = plain and self.evaluate.threshold != 0.5
         rule = "a threshold is a probability of the second of two classes, by a logistic loss"
         check.require(not moved, "evaluate", rule, self.evaluate.threshold, "Leave it out")
+        rule = "counts of held-out records are not summed yet; use observer='server', or public test rows"
+        check.require(not privacy.sums, "evaluate", rule, "sums")
         proved = privacy.promise in ("none", "record") and getattr(privacy, "mechanism", "gaussian") == "gaussian"
         if not proved:
             raise check.NoGuarantee(

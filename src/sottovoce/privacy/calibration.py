@@ -171,6 +171,8 @@ def kind_of_answer(privacy: "Proven", part: Part, sizes: np.ndarray, shape: Answ
     kind: Json = {"mechanism": mechanism, "relation": privacy.counted_relation}
     if mechanism == "discrete-gaussian" and shape is not None:
         kind |= grid_numbers(privacy, part, shape)
+        if privacy.sums:
+            kind["contributors"] = privacy.honest
     if privacy.unit == "client":
         return kind
     if part.kind == "descent" and mechanism == "gaussian":

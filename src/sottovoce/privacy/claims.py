@@ -7,14 +7,13 @@ Every number in a `because` is recomputed by `tests/privacy/test_claims.py`. The
 """
 
 import math
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from string import Template
 from typing import Any, Literal
 
 from sottovoce.core import check
+from sottovoce.core.toml import packaged_toml
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.accounting.gaussian import gaussian_epsilon
 
@@ -114,7 +113,7 @@ _TOTALS: dict[str, Callable[[Asked], tuple[float, float] | None]] = {
 
 
 def _read_claims() -> dict[str, PaperClaim]:
-    tables = tomllib.loads(resources.files("sottovoce.privacy").joinpath("claims.toml").read_text("utf-8"))
+    tables = packaged_toml("privacy", "claims.toml")
     shared = tables.pop("shared")
 
     def filled(value: str | bool | list[str]) -> Any:

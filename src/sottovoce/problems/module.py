@@ -258,6 +258,9 @@ class ModuleRows(Rows):
         rows = slice(start, end) if some is None else start + some
         return clip_rows(self.loss.bounded_examples(self.X[rows], self.y[rows], w), clip, norm)
 
+    def truncated_sums(self, *_: object, **__: object) -> None:
+        """None: not compiled."""
+
     def smoothness(self, clients: ArrayLike | None = None) -> Floats:
         return np.full((len(self.active(clients).clients), 1), np.inf)
 

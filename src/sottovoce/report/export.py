@@ -6,11 +6,11 @@ import re
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.files import packaged_text
 from sottovoce.core.plain import Json
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.whole_files import finite
 from sottovoce.problems.metrics import has_probabilities
-from sottovoce.report.html import asset
 
 _PLACE = 'json.loads("{}")'
 _BORROWED = re.compile(
@@ -63,7 +63,7 @@ def to_python(result: Result) -> str:
     text = json.dumps(plain_model(result), allow_nan=False)  # ASCII alone: whatever the names, its repr is one string
     lines = [text[start : start + _LINE] for start in range(0, len(text), _LINE)]
     literal = "\n".join(f"    {line!r}" for line in lines)
-    _, imports, encoding = asset("encoding.py", "sottovoce.problems.schema").partition("import datetime\n")
-    source, borrowed = _BORROWED.subn(lambda _: imports + encoding, asset("scorer.py"))
+    _, imports, encoding = packaged_text("problems.schema", "encoding.py").partition("import datetime\n")
+    source, borrowed = _BORROWED.subn(lambda _: imports + encoding, packaged_text("report", "scorer.py"))
     assert borrowed == source.count(_PLACE) == 1
     return source.replace(_PLACE, f"json.loads(\n{literal}\n)")

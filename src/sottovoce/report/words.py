@@ -6,6 +6,10 @@ from sottovoce.privacy.guarantee import Guarantee, short_unit
 from sottovoce.report.numbers import rounded_up
 
 PRIVATE = "simulation only, not released"
+EFFECTS = (
+    "By how much a score changes: for one unit of a number, or for a level next to the mean of all levels. Changes "
+    "belong to a row before it is divided by its length, and are as noisy as the model."
+)
 
 
 def headline(guarantee: Guarantee) -> str:

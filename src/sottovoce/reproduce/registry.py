@@ -1,10 +1,9 @@
 """Every experiment by its name, in the order of the page, with the remarks of `remarks.toml`."""
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import resources
 
+from sottovoce.core.toml import packaged_toml
 from sottovoce.reproduce import admm_sharing, comparison, dp_admm, fed_plt, fedepm, fedspd_dp
 from sottovoce.reproduce.experiment import Experiment
 
@@ -20,9 +19,7 @@ _PAPERS = {
 
 def _experiments() -> Iterator[Experiment]:
     """The experiments, each with its paper, its notes, and why its claims may not come out the same."""
-    remarks = tomllib.loads(resources.files("sottovoce.reproduce").joinpath("remarks.toml").read_text("utf-8"))[
-        "remark"
-    ]
+    remarks = packaged_toml("reproduce", "remarks.toml")["remark"]
     for paper, experiments in _PAPERS.items():
         for experiment in experiments:
             own = [remark for remark in remarks if experiment.name in remark["of"]]

@@ -46,6 +46,16 @@ class ExactOracle(Protocol):
     def clipped_examples(
         self, w: np.ndarray, client: int, clip: float, norm: int, some: np.ndarray | None
     ) -> np.ndarray: ...
+    def truncated_sums(
+        self,
+        points: np.ndarray,
+        clients: np.ndarray,
+        clip: float,
+        norm: int,
+        factors: np.ndarray,
+        most: float,
+        keep: np.ndarray | None,
+    ) -> np.ndarray | None: ...
     def argmin(
         self,
         centre: np.ndarray,
@@ -110,6 +120,7 @@ class Door:
     _shown: tuple[np.ndarray, Part, Json] | None = None  # see `_constants`
     clip: float | None = None  # applied to answers that are not noisy (`Published` may ask for it)
     counted = False  # whether answers cost, so that asking more than declared is refused
+    summed = False  # whether what leaves are whole numbers of which only sums may be seen (`sums.py`)
     poisson = False  # whether batches are drawn record by record; else they have a fixed size
 
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats, Matrix
 from sottovoce.core.lazy import untyped
-from sottovoce.core.toml import parse_toml
+from sottovoce.core.toml import packaged_toml
 from sottovoce.problems.data.dataset import Dataset, DatasetInfo
 
 FOLDER_VARIABLE = "SOTTOVOCE_DATA"
@@ -56,8 +56,7 @@ class Source:
     @classmethod
     def named(cls, name: str) -> "Source":
         """The source that `sources.toml` describes under this name."""
-        text = resources.files("sottovoce.problems").joinpath("data", "sources.toml").read_text("utf-8")
-        table = parse_toml(text, "sources.toml")[name]
+        table = packaged_toml("problems.data", "sources.toml")[name]
         parts, files = (Part(*part) for part in table.pop("parts")), table.pop("files", table.get("sha256", ()))
         return cls(name, files=tuple(files), parts=tuple(parts), **table)
 

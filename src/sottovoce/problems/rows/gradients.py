@@ -68,3 +68,30 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
             )
         answers.append(np.ascontiguousarray(sums[:, :n]))
     return answers[0] if len(answers) == 1 else np.concatenate(answers)
+
+
+def on_grid(
+    rows: StoredRows,
+    active: ActiveClients,
+    points: Floats,
+    bound: SlopeBound,
+    keep: Booleans,
+    factors: Floats,
+    most: float,
+) -> Floats:
+    """Sums of each row's clipped gradient times its client's factor, truncated: (runs, clients, features), compiled.
+
+    `points` (runs or 1, clients or 1, features), for a loss of one margin. Whole numbers below 2^53, so exact.
+    """
+    from sottovoce.problems import grid_kernel
+
+    loss, runs = rows.loss, max(len(points), len(keep))
+    starts = np.stack([rows.offsets[active.clients], rows.offsets[active.clients + 1]], axis=1)
+    firsts = np.cumsum(active.sizes) - active.sizes
+    sums = np.zeros((runs, len(active.sizes), rows.features))
+    with _lock:
+        grid_kernel.grid_sums(rows.X.dtype.name)(
+            *(rows.X, rows.y, bound.caps, loss.code, loss.parameter, bound.norm, most),
+            *(np.ascontiguousarray(points), keep, starts, firsts, np.ascontiguousarray(factors), sums),
+        )
+    return sums

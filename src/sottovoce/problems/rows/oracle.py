@@ -20,7 +20,7 @@ from sottovoce.problems.losses.base import margins
 from sottovoce.problems.rows import moments
 from sottovoce.problems.rows.active import ActiveClients, checked_keep
 from sottovoce.problems.rows.argmin import subproblems
-from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy
+from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy, on_grid
 from sottovoce.problems.rows.stored import Scale, StoredRows, in_float64
 
 KERNEL_PAYS_FROM = 2_000_000  # rows x parameters: below it NumPy is fast enough and nobody waits for a compiler
@@ -155,6 +155,29 @@ class Rows(StoredRows):
             slopes = self.loss.slope(margins(X, w, outputs), self.y[rows]).reshape(len(X), outputs)
         slopes = self._slope_bound(clip, norm).apply(slopes, rows)
         return (slopes[:, :, None] * X[:, None, :]).reshape(len(X), self.dim)
+
+    def truncated_sums(
+        self,
+        points: Floats,
+        clients: Integers,
+        clip: float,
+        norm: int,
+        factors: Floats,
+        most: float,
+        keep: Booleans | None,
+    ) -> Integers | None:
+        """Sums of `clipped_examples` at points (runs?, clients, dim), each times its client's factor and truncated.
+
+        None where this is not compiled: with NumPy's engine, and for losses of several outputs. A row whose norm (L1,
+        or squared L2) would exceed `most` adds nothing; `keep` as in `gradient`.
+        """
+        if self.engine != "kernel" or self.loss.outputs > 1 or len(clients) == 0:
+            return None
+        active = self.active(clients)
+        sample = checked_keep(keep, active, 1 if points.ndim == 2 else len(points))
+        at, bound = self._points(points, active)[:, :, 0], self._slope_bound(clip, norm)
+        sums = on_grid(self, active, at, bound, sample, factors, most)
+        return sums.astype(np.int64).reshape(points.shape)
 
     def moments(self, clients: Integers, kappa: float, row_bound: float, slope_bound: float) -> Floats:
         """First and second moments of each client's records, weighted (see `moments.py`): (clients, width)."""

@@ -5,7 +5,6 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.clipping import clip_rows
+from sottovoce.core.files import packaged_text
 from sottovoce.core.plain import Json
 from sottovoce.core.toml import to_toml
 from sottovoce.problems.schema import toml
@@ -278,8 +278,7 @@ class Schema:
     def bundled(cls, name: str) -> "Schema":
         """The schema of a public data set, written from its documentation: "adult", "heart" or "a9a"."""
         check.one_of("Schema", "bundled schema", name, BUNDLED)
-        text = resources.files("sottovoce.problems.schema").joinpath("bundled", f"{name}.toml").read_text("utf-8")
-        return cls.from_toml(text)
+        return cls.from_toml(packaged_text("problems.schema.bundled", f"{name}.toml"))
 
     def digest(self) -> str:
         """SHA-256 of what the schema says: equal for schemas that encode every table alike, and for no others."""
