@@ -212,7 +212,9 @@ class KnownNoise:
     Parameters
     ----------
     deviation
-        Of each coordinate of the mean over clients of one answer.
+        Of each coordinate of the mean over clients of one answer, to the method's first kind of question.
+    later
+        The same for its second kind of question; 0 if it has none.
     row_bound
         "moments": the length to which rows were cut; the answer was about rows divided by it.
     curvature
@@ -224,6 +226,7 @@ class KnownNoise:
     """
 
     deviation: float
+    later: float
     row_bound: float
     curvature: float
     penalty: Penalty

@@ -100,17 +100,17 @@ class Result:
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """For each parameter a range that holds, at this rate, what the same rounds would have given without noise.
 
-        For moments, masked or not, and noisy gradient descent, whose noise has a known law. The range is about noise
-        alone. It does not cover the optimum (early stopping, clipping and the ridge are biased towards zero), nor what
-        other records would have given. For noisy gradient descent it is an upper bound, and so holds more often than
-        stated.
+        For our own methods, whose noise has a known law. The range is about noise alone. It does not cover the
+        optimum (early stopping, clipping and the ridge are biased towards zero), nor what other records would have
+        given. For noisy gradient descent and moments-then-gradients it is too wide rather than too narrow, and so
+        holds more often than stated.
         """
         from scipy.stats import norm
 
         check.between("interval", 0, 1, level=level)
         rule = (
-            "standard errors are known for moments, masked-moments and noisy-gd, proven Gaussian noise, everyone in "
-            "every round and a penalty without kinks"
+            "standard errors are known for noisy-gd, moments, moments-then-gradients and masked-moments, with proven "
+            "Gaussian noise, everyone in every round and a penalty without kinks"
         )
         reach = float(norm.ppf((1 + level) / 2)) * check.given(self.standard_errors, "interval", rule)
         return self.model - reach, self.model + reach

@@ -10,6 +10,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.problems.schema.columns import Category, Column, Date, Number, OneHot
+from sottovoce.problems.schema.encoding import shapes
 from sottovoce.problems.schema.schema import BIAS, Schema
 
 _DAYS_OF_A_YEAR = 365.25
@@ -44,9 +45,9 @@ def _of_column(column: Column, weights: np.ndarray, names: list[str], name: str)
     low, high = column.ends()
     unit = 2.0 / (high - low)
     line = (column.unit, weights[0] * unit * (_DAYS_OF_A_YEAR if isinstance(column, Date) else 1.0))
-    knots = weights[1 : 1 + column.knots]
-    bends = list(zip(whats[1:], (knots - knots.mean()) / 2.0 if column.knots else knots, strict=False))
-    place = 1 + column.knots
+    curve = shapes(np.linspace(-1.0, 1.0, column.waves), column.waves) @ weights[1 : 1 + column.waves]
+    bends = list(zip(column.places(), curve - curve.mean() if column.waves else curve, strict=True))
+    place = 1 + column.waves
     gap = [("missing, next to known", 2.0 * weights[place])] if column.missing else []
     place += len(gap)
     rest = []

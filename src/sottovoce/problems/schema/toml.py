@@ -14,7 +14,7 @@ bank = ["age", "income"]
 shop = ["sex", "admitted"]
 
 [schema.columns]
-age = {range = [0, 100], knots = 8}
+age = {range = [0, 100], waves = 8}
 income = {range = [0, 1000000], log = true, missing = true}
 sex = {levels = ["Female", "Male"]}
 admitted = {dates = ["2015-01-01", "2025-12-31"], weekday = true}
