@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from tests.deployments import LIMITS
-from tests.machines import Machines, answers, wait
+from tests.machines import Machines, answers, free_ports, wait
 
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.experiment.tables import to_toml
@@ -81,7 +81,8 @@ class SuperNodes(Machines):
         rows = self.files[name].parent / "rows.npz"
         return self._start(
             name,
-            *("flower-supernode", "--superlink", f"127.0.0.1:{self.control}", "--host", "127.0.0.1", "--port", "0"),
+            *("flower-supernode", "--superlink", f"127.0.0.1:{self.control}", "--host", "127.0.0.1"),
+            *("--port", str(free_ports(1)[0])),
             *("--root-certificates", self.keys("ca.crt"), "--auth-supernode-private-key", self.keys(f"{name}.key")),
             *("--node-config", f'rows="{rows}"'),
         )

@@ -13,6 +13,7 @@ import os
 import re
 import resource
 import select
+import shutil
 import signal
 import socket
 import ssl
@@ -304,7 +305,9 @@ class Keeper:
                     kept = to / "node" / "experiments" / path.relative_to(folder)
                     kept.parent.mkdir(parents=True, exist_ok=True)
                     with contextlib.suppress(OSError):
-                        os.link(path, kept)
+                        if not kept.exists():
+                            shutil.copy(path, kept.with_suffix(".new"))
+                            os.replace(kept.with_suffix(".new"), kept)
 
 
 class Run:

@@ -40,10 +40,10 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
     authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     files = _server_files(authority, server, list(dict.fromkeys([*hosts, *LOOPBACK])), days)
     for name in clients:
-        files |= _client_files(name, ec.generate_private_key(ec.SECP384R1()))
+        files[f"{name}.key"], files[f"{name}.pub"] = key_pair()
     with whole_files.new_folder(folder) as made:
         for name, content in files.items():
-            _write(made / name, content, 0o600 if name.endswith(".key") else 0o644)
+            (write_private if name.endswith(".key") else whole_files.write_content)(made / name, content)
     return list(files)
 
 
@@ -56,7 +56,7 @@ def make_signing_key(path: Path) -> str:
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     check.require(not path.exists(), str(path), "exists; choose another name")
     with whole_files.disk(path):
-        _write(path, key.private_bytes(*form), 0o600)
+        write_private(path, key.private_bytes(*form))
     return key.public_key().public_bytes_raw().hex()
 
 
@@ -74,9 +74,12 @@ def read_signing_key(path: Path) -> "Ed25519PrivateKey":
     return key
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+def write_private(path: Path, content: bytes) -> None:
+    """A new file that nobody but its owner can read, from its first byte on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _server_files(authority: "Key", server: "Key", hosts: Sequence[str], days: int) -> dict[str, bytes]:
@@ -105,13 +108,14 @@ def _server_files(authority: "Key", server: "Key", hosts: Sequence[str], days: i
     return {AUTHORITY: own, SERVER: certificate, SERVER_KEY: _private(server, serialization.PrivateFormat.PKCS8)}
 
 
-def _client_files(name: str, key: "Key") -> dict[str, bytes]:
-    """A client's key pair."""
+def key_pair() -> tuple[bytes, bytes]:
+    """A client's private and public key, in OpenSSH's form."""
     from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
 
+    key = ec.generate_private_key(ec.SECP384R1())
     form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    private = _private(key, serialization.PrivateFormat.OpenSSH)
-    return {f"{name}.key": private, f"{name}.pub": key.public_key().public_bytes(*form)}
+    return _private(key, serialization.PrivateFormat.OpenSSH), key.public_key().public_bytes(*form)
 
 
 def _private(key: "Key", form: "PrivateFormat") -> bytes:

@@ -27,7 +27,6 @@ answered about is in `label_holder.py`.
 """
 
 import json
-import math
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -49,6 +48,7 @@ from sottovoce.deploy.home import Home
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
+from sottovoce.deploy.pace import PacedLedgers, Recent, hold_questions
 from sottovoce.deploy.refusals import told_of
 from sottovoce.deploy.summing import Summing, Sums
 from sottovoce.deploy.timing import at_fixed_times
@@ -95,7 +95,7 @@ class Node:
         labels = tables["data"].get("labels")
         if isinstance(labels, list):
             tables["data"]["labels"] = [label_text(label) for label in labels]
-        self._schema, self._schema_digest, split = schema_of(tables, self.path)
+        self._schema, self.schema_digest, split = schema_of(tables, self.path)
         if self._schema is not None:
             tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]", split)
         parts: Json = {
@@ -103,13 +103,14 @@ class Node:
         }
         self.name: str = parts["node"].name
         self.limits: Limits = parts["limits"]
-        self._budget = Budget(self.limits.epsilon, self.limits.delta)
+        self.budget = Budget(self.limits.epsilon, self.limits.delta)
         self._own: Own = parts["data"]
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
         self.home = Home(self.folder)
         self._sums = from_table(Sums, tables["sums"], f"{self.path.name}, [sums]") if "sums" in tables else None
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._open_ledger: FileLedger | None = None
+        self._recent: Recent | None = None
 
     def renewed(self) -> "Node":
         """Itself; or, if its owner has changed its file since it was read, the client that file describes now."""
@@ -138,6 +139,15 @@ class Node:
     def status(self) -> Status | Reply:
         """Its public numbers, and what its ledger says."""
         return self._guarded("status", self._status)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels that its owner declares, in order."""
+        return self._own.labels
+
+    def looked_at(self) -> OwnRows:
+        """Its rows, for its owner: read and checked as they are for the first question."""
+        return self._rows
 
     def inspect(self) -> Status:
         """The same for its owner: errors are raised as they are."""
@@ -258,10 +268,8 @@ class Node:
             assignment = Assignment.read(ask)
             self.limits.hold(assignment.task, assignment.events)
             self._hold_layout(assignment)
-            bound, own = assignment.row_bound or math.inf, self._own.row_bound or math.inf
-            promised = "nothing" if own == math.inf else f"{own:g}"
-            self.limits.allow(own <= bound, f"rows no longer than {bound:g} are asked, it promises {promised}")
-            same = assignment.schema == self._schema_digest
+            self.limits.hold_row_bound(assignment.row_bound, self._own.row_bound)
+            same = assignment.schema == self.schema_digest
             self.limits.allow(same, "its rows are prepared by another schema than the server names")
             if assignment.events:
                 assignment.hold_events(*self._rows.X.shape)
@@ -304,7 +312,7 @@ class Node:
         return down
 
     def _affordable(self, ask: Ask, assignment: Assignment, memory: Memory, ledger: FileLedger) -> OwnerLedgers | None:
-        """The ledger as a door charges it; refuses a round that was paid for and lost."""
+        """The ledger as a door charges it; refuses a round that was paid for and lost, and one that comes too soon."""
         budget = assignment.task.privacy.budget
         if budget is None:
             return None
@@ -313,7 +321,9 @@ class Node:
             raise Refused(wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it")
         if paid and memory.new:
             raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
-        return OwnerLedgers([ledger], Budget(*budget), ask.experiment)
+        self._recent = Recent.of(ledger, self._recent)
+        hold_questions(self.limits, self._recent)
+        return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)
 
     def _clients(self, ask: Ask, run: _Run, owners: OwnerLedgers | None) -> LocalClients:
         """This client behind its door: built at the first question of an experiment."""
@@ -362,7 +372,7 @@ class Node:
 
     def _ledger(self) -> FileLedger:
         """The ledger of these rows, made on first use and kept open; its budget follows the owner's limits."""
-        path, budget = self.folder / "ledger", self._budget
+        path, budget = self.folder / "ledger", self.budget
         known = path.exists() or path.with_name("ledger.head").exists()
         if not known and (self.folder / "experiments").exists():
             raise LedgerError(f"{path}: is gone, and answers were given. Put it back: without it nothing may be asked")

@@ -42,7 +42,7 @@ SUMS = (ANNOUNCE, SHARE, RECEIVE, UPLOAD, STAND_FOR, REVEAL)
 
 # Why a client did not answer. What is said beside it never depends on data.
 BUDGET, LIMITS, ANSWERED, LATE, LOST, STATE = "budget", "limits", "answered", "late", "lost", "state"
-LEDGER, DISK, BUSY, FAILED, BAD_ASK = "ledger", "disk", "busy", "failed", "bad-ask"
+LEDGER, DISK, BUSY, FAILED, BAD_ASK, PACE = "ledger", "disk", "busy", "failed", "bad-ask", "pace"
 SET_UP = "set-up"  # what sums need was not agreed on, or is gone: it must be set up again
 # Why the server counts a client as silent.
 ABSENT, TIMEOUT, UNREACHABLE, BAD_ANSWER = "absent", "timeout", "unreachable", "bad-answer"
