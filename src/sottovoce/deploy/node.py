@@ -234,10 +234,7 @@ class Node:
 
     def _summed(self, ask: Ask, run: _Run) -> bytes:
         """A step of the protocol by which the server sees sums only."""
-        if self._sums is None:
-            raise Refused(wire.LIMITS, "this client's limits: its file has no table [sums]")
-        key = self.path.parent / Path(self._sums.key).expanduser()
-        summing = Summing(self._sums, key, self.folder / "sums" / ask.experiment, ask, run.assignment)
+        summing = Summing(self._sums, self.path.parent, self.folder / "sums" / ask.experiment, ask, run.assignment)
         if ask.what != wire.UPLOAD:
             return summing.step()
         before = summing.uploaded()
