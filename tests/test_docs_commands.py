@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from sottovoce.cli import demo
 from sottovoce.cli.main import app
 from sottovoce.experiment.tables import to_toml
 from tests.experiment.test_experiment import tiny_tables, write_csv
@@ -35,6 +36,7 @@ NOT_RUN = {  # how a command starts, and why it is left out
 }
 SMALLER = {  # how a command starts that computes for long, and words after which it does the same with less
     r"\.venv/bin/sottovoce plan": "--rows 40 --features 8",
+    r"\.venv/bin/sottovoce run examples/adult": "--rounds 5",
 }
 DOCS = [*PAGES, ROOT / "CONTRIBUTING.md"]
 
@@ -121,6 +123,7 @@ def test_commands_run_as_printed(
 ) -> None:
     clone_with_a_readers_files(tmp_path, page, commands)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(demo.TABLES, "data", {**demo.TABLES["data"], "test": 40_000})  # 5 222 rows to train on
     for command in commands:
         line = command.split(" #")[0].replace("-...", "-*")  # a page's word for the name that the last command said
         line = " ".join([line, *(less for start, less in SMALLER.items() if re.match(start, command))])

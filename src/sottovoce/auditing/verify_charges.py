@@ -146,9 +146,8 @@ class ChargeChecks:
 
     def noise(self) -> str:
         """The kind, the noise and the number of answers are what the config asks for."""
-        charges, task, budget = self.charges, self.task, self.task.privacy.budget
-        check.require(budget is not None, "config.toml", "has no budget, but one is charged")
-        assert budget is not None
+        charges, task = self.charges, self.task
+        budget = check.given(task.privacy.budget, "config.toml", "has no budget, but one is charged")
         parts, planned = task.privacy.parts(task.asks()), charges.planned
         rule = f"must be planned for {len(parts)} kinds of question"
         check.require(len(planned) == len(parts), "charges", rule, len(planned))

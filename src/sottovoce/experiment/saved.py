@@ -19,10 +19,9 @@ from sottovoce.experiment.train import CLIENTS
 from sottovoce.experiment.whole_files import read_arrays, read_json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Schema
-from sottovoce.problems.vertical import VerticalFederation
 
 
 def load_result(path: str | Path) -> Result:
@@ -98,17 +97,13 @@ def load_parts(path: Path) -> Json:
 def folder_format(path: Path) -> int:
     """Which format a finished run folder has; one of a later version of this library is refused."""
     if not (path / store.MANIFEST).exists():
-        check.require(
-            not (path / store.CHARGES).exists(),
-            str(path),
-            f"has {store.CHARGES} but no {store.MANIFEST}; it was taken away",
-        )
+        rule = f"has {store.CHARGES} but no {store.MANIFEST}; it was taken away"
+        check.require(not (path / store.CHARGES).exists(), str(path), rule)
         return 1
     form = read_json(path / store.MANIFEST).get("format")
     known = isinstance(form, int) and not isinstance(form, bool) and 1 < form <= store.FORMAT
-    check.require(
-        known, str(path), f"must be a run folder of format 1 to {store.FORMAT}", form, "Use a newer sottovoce"
-    )
+    rule = f"must be a run folder of format 1 to {store.FORMAT}"
+    check.require(known, str(path), rule, form, "Use a newer sottovoce")
     assert isinstance(form, int)
     return form
 
@@ -128,22 +123,14 @@ def load_versions(path: str | Path) -> dict[str, str]:
     return {str(name): str(version) for name, version in read_json(Path(path) / store.VERSIONS).items()}
 
 
-def load_checkpoint(
-    path: str | Path,
-    task: Task,
-    federation: Federation | VerticalFederation,
-    config: Tables,
-) -> Checkpoint:
+def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, config: Tables) -> Checkpoint:
     """The checkpoint in a run folder, for `train(resume=...)`; one of another config or other rows is refused."""
     path = Path(path)
     must_be_unfinished(path)
     where = str(path / store.CHECKPOINT)
     arrays = read_arrays(path / store.CHECKPOINT)
-    check.require(
-        arrays.get("of", np.asarray("")).tolist() == store.identity(config, federation),
-        where,
-        "belongs to another config or to other rows; put them back as they were, or start again without --resume",
-    )
+    rule = "belongs to another config or to other rows; put them back as they were, or start again without --resume"
+    check.require(arrays.get("of", np.asarray("")).tolist() == store.identity(config, federation), where, rule)
     for name in store.COUNTERS:
         fits = name in arrays and arrays[name].shape == () and arrays[name].dtype.kind in "iuf"
         check.require(fits, where, f"must hold a number {name!r}")
@@ -215,7 +202,7 @@ def _history(columns: Columns, where: str) -> History:
     return History(columns)
 
 
-def _hub(federation: Federation | VerticalFederation, task: Task, config: Tables) -> Hub:
+def _hub(federation: FederatedData, task: Task, config: Tables) -> Hub:
     """The server's side before the first round: what its state looks like follows from it."""
     runs = config["run"].get("runs") or None
     lead = () if runs is None else (runs,)

@@ -31,7 +31,9 @@ def choose(problem: Problem, progress: Progress = lambda what, done, of: None) -
     """The setting to use, and what to expect of it and of the other methods."""
     world, setting = _world(problem, "correlated"), problem.setting(AUTO)
     trials, left_out = [_tried(setting, world, problem, REPEATS)], []
-    others = [name for name in METHODS if name not in (AUTO, setting.algorithm.name) and _is_proven(name)]
+    others = [
+        name for name in METHODS if name not in (AUTO, setting.algorithm.name) and "proven" in ALGORITHMS[name].modes
+    ]
     for number, name in enumerate(others):
         progress("other methods", number, len(others))
         try:
@@ -76,10 +78,6 @@ def forecast(plan: Plan, progress: Progress = lambda what, done, of: None) -> Pl
     enough = [budget for budget, quality in curve if problem.target is not None and quality >= problem.target]
     drawn = {"curve": tuple(curve), "losses": tuple(losses), "independent": independent}
     return replace(plan, **drawn, sufficient_epsilon=min(enough, default=None))
-
-
-def _is_proven(name: str) -> bool:
-    return "proven" in ALGORITHMS[name].modes
 
 
 @lru_cache(maxsize=4)

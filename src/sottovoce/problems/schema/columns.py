@@ -11,6 +11,7 @@ Every kind turns the entries of its own column into a block of numbers, entry by
 """
 
 import datetime
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -341,12 +342,8 @@ def from_table(table: Mapping[str, Any]) -> Column:
         raise check.InvalidInput(f"a column {rule}")
     key = keys[0]
     options = {name: value for name, value in table.items() if name != key}
-    known = {
-        "range": ("log", "knots", "missing"),
-        "levels": ("missing",),
-        "dates": ("weekday", "month", "form", "knots", "missing"),
-        "one_hot": (),
-    }[key]
+    declared = inspect.signature(kinds[key]).parameters.values()
+    known = [each.name for each in declared if each.default is not each.empty]
     for name in options:
         check.one_of(f"a column with {key}", "key", name, [key, *known])
     given = table[key]
