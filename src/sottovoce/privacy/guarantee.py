@@ -162,7 +162,7 @@ class Guarantee:
         unit = short_unit(self.unit)
         sees = "server sees all messages"
         if self.of_sums:
-            sees = f"server sees sums only, at most {self.constants['colluders']} clients share what they know with it"
+            sees = f"server sees sums only, {self.constants.get('colluders')} others may share what they know with it"
         simulated = ", simulated noise" if self.noise.startswith("simulation") else ""
         one = ""
         if self.models > 1:
@@ -173,7 +173,7 @@ class Guarantee:
     @property
     def of_sums(self) -> bool:
         """Whether it is about an observer who sees only sums of messages."""
-        return "colluders" in self.constants
+        return of_sums(self.observer)
 
     def leaving_out(self, *more: str) -> "Guarantee":
         """The same statement, with more that it does not cover. Where nothing is guaranteed, nothing is left out."""
@@ -196,6 +196,11 @@ class Guarantee:
         if unknown or not isinstance(values["text"], str) or not values["text"]:
             raise TypeError(f"unknown field {unknown[0]!r}" if unknown else "text is missing")
         return cls(**values)
+
+
+def of_sums(observer: str) -> bool:
+    """Whether an observer, as a guarantee names it, sees only sums of messages."""
+    return "every opened sum" in observer
 
 
 def short_unit(unit: str) -> str:
