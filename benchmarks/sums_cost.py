@@ -9,7 +9,6 @@ simulator does in it: broadcast, clipped gradients (or moments), noise, charges,
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from tests.local import assemble
 
@@ -17,6 +16,7 @@ import sottovoce as sv
 from benchmarks.clock import side_by_side
 from benchmarks.round_cost import CLIENTS, FEATURES, ROWS, SERVER_ONLY, data
 from sottovoce.algorithms import Moments, NoisyGD
+from sottovoce.core.compiling import THREADS
 from sottovoce.core.contract import Hub
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Draw, Streams
@@ -57,7 +57,7 @@ def rounds_of(algorithm: Any, privacy: sv.Proven, federation: sv.Federation, aga
 
 
 def main() -> None:
-    numba.set_num_threads(1)
+    THREADS.most = 1
     federation = data()
     print(f"{CLIENTS} clients x {ROWS} rows x {FEATURES} columns, one thread, CPU time of a round")
     for algorithm, again in ((NoisyGD(), False), (Moments(), True)):

@@ -80,11 +80,16 @@ def test_every_command_named_exists(page: Path) -> None:
     from sottovoce.cli.main import app
 
     known = get_command(app).commands  # type: ignore[attr-defined]
-    for command, options in re.findall(r"(?:bin/|`)sottovoce ([a-z]+)\b([^`\n#]*)", page.read_text(encoding="utf-8")):
-        assert command in known, f"{page.name} names `sottovoce {command}`"
-        offered = {name for option in known[command].params for name in option.opts}
+    for name, words in re.findall(r"(?:bin/|`)sottovoce ([a-z]+)\b([^`\n#]*)", page.read_text(encoding="utf-8")):
+        assert name in known, f"{page.name} names `sottovoce {name}`"
+        command, options = known[name], words
+        if hasattr(command, "commands") and words.strip():  # a group: its next word is one of its commands
+            inner = words.split()[0]
+            assert inner in command.commands, f"{page.name} names `sottovoce {name} {inner}`"
+            command = command.commands[inner]
+        offered = {name for option in command.params for name in option.opts}
         for option in re.findall(r"(?<!\S)--[a-z-]+", options):
-            assert option in offered, f"{page.name}: `sottovoce {command}` has no {option}"
+            assert option in offered, f"{page.name}: `sottovoce {name}{words}` has no {option}"
 
 
 def test_the_readme_names_every_command() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from sottovoce.cli import demo
 from sottovoce.cli.main import app
 from sottovoce.experiment.tables import to_toml
 from tests.experiment.test_experiment import tiny_tables, write_csv
@@ -29,12 +30,14 @@ NOT_RUN = {  # how a command starts, and why it is left out
     r"make \w+": "sets up .venv from a package index; what comes after is run here (demo) or is this very run (test)",
     r"python3 -m venv": "as `make` does before any test runs",
     r"(\.venv/bin/)?pip install": "needs a package index",
-    r"(SOTTOVOCE_NODES=\S+ )?(\.venv/bin/)?sottovoce flower": "nodes that wait for a server: deploy/test_flower.py",
+    r"(SOTTOVOCE_NODES=\S+ )?(\.venv/bin/)?sottovoce flower": "a server that waits for nodes: deploy/test_machines.py",
+    r"(\.venv/bin/)?sottovoce node start": "waits for a server for ever: deploy/test_machines.py",
     r"sudo -u": "needs another account; the gate itself is tested in deploy/test_node_gate.py",
     r"sudo ufw": "changes the firewall of the machine",
 }
 SMALLER = {  # how a command starts that computes for long, and words after which it does the same with less
     r"\.venv/bin/sottovoce plan": "--rows 40 --features 8",
+    r"\.venv/bin/sottovoce run examples/adult": "--rounds 5",
 }
 DOCS = [*PAGES, ROOT / "CONTRIBUTING.md"]
 
@@ -121,6 +124,7 @@ def test_commands_run_as_printed(
 ) -> None:
     clone_with_a_readers_files(tmp_path, page, commands)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(demo.TABLES, "data", {**demo.TABLES["data"], "test": 40_000})  # 5 222 rows to train on
     for command in commands:
         line = command.split(" #")[0].replace("-...", "-*")  # a page's word for the name that the last command said
         line = " ".join([line, *(less for start, less in SMALLER.items() if re.match(start, command))])

@@ -134,8 +134,8 @@ def cases_of_files(folder: Path) -> Iterator[Case]:
     rows = good / "rows.csv"
     latin = good / "latin.csv"
     latin.write_bytes(changed(3, 1, f"{TEXT}é").decode().encode("latin-1"))
-    for file, name in itertools.product((rows, latin), ("run", "compare", "report", "node", "audit")):
-        yield name, f"a file of rows, {file.name}", partial(command, name, file)
+    for file, name in itertools.product((rows, latin), ("run", "compare", "report", "node check", "audit")):
+        yield name, f"a file of rows, {file.name}", partial(command, *name.split(), file)
     yield "run --resume", "a file of rows", lambda: command("run", "--resume", rows)
     for name in store.CONFIG, store.SUMMARY, store.MODEL, store.HISTORY:
         run = folder / f"result-{name}"
@@ -194,7 +194,7 @@ def cases_of_nodes(folder: Path) -> Iterator[Case]:
         if "label" not in wrong and "class" not in wrong:  # what labels mean is asked when a loss is known
             yield "Node.status", wrong, lambda file=file: replied(Node(file).status())
             yield "Node.inspect", wrong, lambda file=file: Node(file).inspect()
-            yield "sottovoce node", wrong, partial(command, "node", file)
+            yield "sottovoce node check", wrong, partial(command, "node", "check", file)
 
 
 def question() -> Any:

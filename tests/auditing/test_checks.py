@@ -59,9 +59,8 @@ def failed(checks: list[Check]) -> list[Check]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_honest_methods_pass(name: str, seed: int) -> None:
-    checks = examine(game_of(ALGORITHMS[name](), rounds=3), ["plain"], seed)
+def test_honest_methods_pass(name: str) -> None:
+    checks = examine(game_of(ALGORITHMS[name](), rounds=3), ["plain"], seed=0)
     assert not failed(checks)
     assert len(checks) >= 18
 

@@ -12,9 +12,9 @@ pytest.importorskip("flwr", reason="needs the extra 'simulation'")
 pytest.importorskip("ray", reason="needs the extra 'simulation'")
 
 from sottovoce.experiment import run_file, saved
-from tests.deploy.test_flower import LONG, SOTTOVOCE, answers, end_all, free_ports, processes_of, wait
 from tests.deploy.test_superlink_process import listening
 from tests.deployments import charged
+from tests.machines import LONG, SOTTOVOCE, answers, end_all, free_ports, processes_of, wait
 
 RUN = """
 [data]

@@ -227,6 +227,18 @@ def test_two_at_once_are_one(files: list[Path]) -> None:
     assert charged(files[0]) == 1
 
 
+def test_answers_of_finished_rounds_are_removed(files: list[Path]) -> None:
+    """The last ones are kept: a server that lost its last round on disk asks about it once more."""
+    ask, node = asks("dp-admm", SECURE, 8)[0], Node(files[0])
+    replies = [node.answer(at(ask, k)) for k in range(1, 6)]
+    assert [reply.code for reply in replies] == [""] * 5
+    kept = sorted(path.name for path in (files[0].parent / "node" / "experiments" / NAME).glob("*.npz"))
+    assert kept == ["000004.npz", "000005.npz"]
+    assert [Node(files[0]).answer(at(ask, k)) for k in (4, 5)] == replies[3:]
+    assert Node(files[0]).answer(at(ask, 3)).code == wire.LATE
+    assert charged(files[0]) == 5
+
+
 def test_a_rewritten_answer_file_is_refused(files: list[Path]) -> None:
     ask = asks()[0]
     Node(files[0]).answer(ask)
@@ -373,7 +385,7 @@ def test_a_charge_without_an_answer_is_remembered_though_the_next_question_is_re
 def test_words_of_others_are_fit_for_the_owners_terminal(files: list[Path]) -> None:
     task = '"\\u001b[2J\\n2026 all is well" = 1'
     assert Node(files[0]).answer(replace(asks()[0], task=task)).code == wire.BAD_ASK
-    Node(files[0]).note(f"\x1b[2J\n2026 all is well{'!' * 10**6}")
+    Node(files[0]).home.note(f"\x1b[2J\n2026 all is well{'!' * 10**6}")
     lines = (files[0].parent / "node" / "node.log").read_text().split("\n")
     assert len(lines) == 3
     assert all(line.isprintable() and len(line) < 3000 for line in lines)

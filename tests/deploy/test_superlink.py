@@ -49,20 +49,24 @@ def status(
     "path",
     [
         *("/v1/control/start-run", "/v1/runtime/acquire-task", "/", "", "/docs", "//v1/fleet/x", "/v1/fleet"),
-        *("/v1/fleet/", "/V1/FLEET/get-run", "/v1/fleet/get-run/", "/v1/fleet/push-messages\n", "/v1/fleet/other"),
+        *("/v1/fleet/get-run", "/v1/fleet/get-fab", "/v1/fleet/register-node"),
+        *("/v1/fleet/", "/V1/FLEET/pull-messages", "/v1/fleet/pull-messages/", "/v1/fleet/push-messages\n"),
+        "/v1/fleet/other",
     ],
 )
 def test_what_is_no_business_of_nodes_is_not_found(path: str) -> None:
     assert status(path, LENGTH) == 404
     assert status(path, LENGTH, port=CONTROL) == 200
-    assert status("/v1/fleet/get-run", LENGTH) == 200
-    assert status("/v1/fleet/get-run", LENGTH, method="GET") == 404
+    assert status("/v1/fleet/pull-messages", LENGTH) == 200
+    assert status("/v1/fleet/pull-messages", LENGTH, method="GET") == 404
 
 
-def test_what_nodes_ask_is_what_flower_serves_them() -> None:
+def test_what_nodes_ask_is_served_but_for_the_code_of_apps_and_for_registering() -> None:
     translation = pytest.importorskip("flwr.supercore.protobuf.translation", reason="needs the extra 'flower'")
     served = {(method, path) for method, path in translation.PROTOBUF_REQUEST_TYPES if "/fleet" in path}
-    assert served == {("POST", path) for path in superlink.FLEET}
+    left_out = {"/v1/fleet/" + name for name in ("get-run", "get-fab", "register-node", "unregister-node")}
+    assert served == {("POST", path) for path in superlink.FLEET | left_out}
+    assert not superlink.FLEET & left_out
 
 
 def test_a_request_has_a_length_and_not_too_large_a_one() -> None:
@@ -79,7 +83,7 @@ def test_a_request_has_a_length_and_not_too_large_a_one() -> None:
     assert status("/v1/fleet/push-object", LENGTH, (b"transfer-encoding", b"chunked")) == 411
 
 
-@pytest.mark.parametrize("path", ["/v1/fleet/push-object", "/v1/fleet/get-run"])
+@pytest.mark.parametrize("path", ["/v1/fleet/push-object", "/v1/fleet/pull-messages"])
 def test_a_request_that_does_not_come_is_not_waited_for(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(superlink, "SECONDS", 0.1)
     half = [{"type": "http.request", "body": b"12", "more_body": True}]
@@ -112,12 +116,12 @@ def test_large_requests_are_read_a_few_at_a_time() -> None:
 
     asyncio.run(all_at_once("/v1/fleet/push-object"))
     assert (most, answered) == (superlink.PIECES, 50)
-    asyncio.run(all_at_once("/v1/fleet/get-run"))
+    asyncio.run(all_at_once("/v1/fleet/pull-messages"))
     assert most == 50
 
 
 def test_nothing_but_http_comes_in() -> None:
-    assert status("/v1/fleet/get-run", LENGTH, kind="websocket") == 0
+    assert status("/v1/fleet/pull-messages", LENGTH, kind="websocket") == 0
     assert status("", kind="lifespan") == 200  # no caller's: the server itself starting
 
 
@@ -147,6 +151,7 @@ def started(monkeypatch: pytest.MonkeyPatch, *arguments: str, host: str = "127.0
     monkeypatch.setattr(uvicorn, "run", None)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [Command()])
     monkeypatch.setattr(superlink, "_listening", lambda *at: Place(at))
+    monkeypatch.setattr(superlink, "_say_why_not_activated", lambda: None)  # changes Flower itself
     monkeypatch.setattr(sys, "argv", [])
     superlink.start(list(arguments))
     return type(seen[0]).__name__, seen[1], sys.argv[1:]

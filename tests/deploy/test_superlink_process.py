@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from sottovoce.deploy.flower import superlink
-from tests.deploy.test_flower import Machines, processes_of, talk
+from tests.machines import Machines, processes_of, talk
 
 NEVER = {"FLWR_INTERNAL_GRPC_CONTROL_API": "1", "FLWR_INTERNAL_GRPC_FLEET_API": "1"}
 
@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in NEVER.items():  # which would open gRPC ports to all the world
             patch.setenv(variable, value)
-        made = Machines(tmp_path_factory.mktemp("server"))
+        made = Machines(tmp_path_factory.mktemp("server"), {})
         try:
             made.start_server()
             assert made.post(made.control, "/v1/control/list-runs") == 200  # it has all it opens
@@ -106,12 +106,12 @@ def test_what_looks_like_a_nodes_request_is_refused_unread(server: Machines) -> 
 
 @pytest.mark.parametrize("length", [2**23, 2**23 - 1], ids=["whole", "half sent"])
 def test_large_bodies_take_little_memory(server: Machines, length: int) -> None:
-    """Forty of 8 MiB, without a key: a few are read at a time, and what Flower makes of them does not stay."""
+    """Thirty-two of 8 MiB, without a key: a few are read at a time, and what Flower makes of them does not stay."""
     trusted = ssl.create_default_context(cafile=server.keys("ca.crt"))
     first = server.running["server"].pid
     before, most = resident(first), 0
     with contextlib.ExitStack() as lines:
-        for _ in range(40):
+        for _ in range(32):
             line = lines.enter_context(socket.create_connection(("127.0.0.1", server.port), 30))
             secure = lines.enter_context(trusted.wrap_socket(line, server_hostname="localhost"))
             secure.sendall(in_bytes(post("/v1/fleet/push-object", f"content-length: {2**23}")))

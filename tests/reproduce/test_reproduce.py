@@ -2,6 +2,8 @@
 
 import json
 import os
+import tomllib
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -444,3 +446,11 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert done.exit_code == 130
     assert "the same command goes on" in done.output
     assert len(list((tmp_path / "r" / "cells" / "toy").iterdir())) == 1
+
+
+def test_every_remark_is_about_experiments_and_claims_that_there_are() -> None:
+    remarks = tomllib.loads(resources.files("sottovoce.reproduce").joinpath("remarks.toml").read_text("utf-8"))
+    for remark in remarks["remark"]:
+        assert remark.keys() <= {"of", "claims", "text"}
+        says = {claim.says for name in remark["of"] for claim in EXPERIMENTS[name].claims}
+        assert says >= set(remark.get("claims", ())), remark

@@ -33,13 +33,8 @@ def looks(result: Result) -> Iterator[tuple[str, Callable[[], str]]]:
         yield "chains", _nothing_charged
         return
     checks = ChargeChecks(result, result.charges)
-    yield "chains", checks.chains
-    yield "owners", checks.owners
-    yield "epsilon", checks.epsilon
-    yield "other numbers", checks.other_numbers
-    yield "noise", checks.noise
-    yield "statement", checks.statement
-    yield "history", checks.history
+    for about in ("chains", "owners", "epsilon", "other numbers", "noise", "statement", "history"):
+        yield about, getattr(checks, about.replace(" ", "_"))
 
 
 def _nothing_charged() -> str:
@@ -150,9 +145,8 @@ class ChargeChecks:
 
     def noise(self) -> str:
         """The kind, the noise and the number of answers are what the config asks for."""
-        charges, task, budget = self.charges, self.task, self.task.privacy.budget
-        check.require(budget is not None, "config.toml", "has no budget, but one is charged")
-        assert budget is not None
+        charges, task = self.charges, self.task
+        budget = check.given(task.privacy.budget, "config.toml", "has no budget, but one is charged")
         parts, planned = task.privacy.parts(task.asks()), charges.planned
         rule = f"must be planned for {len(parts)} kinds of question"
         check.require(len(planned) == len(parts), "charges", rule, len(planned))
@@ -192,13 +186,11 @@ class ChargeChecks:
 
     def _shape(self) -> AnswerShape | None:
         """How long answers are; None if the config does not say."""
-        data, clients = self.config.get("data", {}), self.config.get("clients", {})
+        data = self.config.get("data", {})
         if "split" in data:
             return self.task.shape(max(data["split"]), int(data["rows"])) if "rows" in data else None
-        columns = clients.get("columns", data.get("columns") if data.get("source") == "arrays" else None)
-        if columns is None or self.config["objective"]["loss"] == "module":
-            return None
-        return self.task.shape(columns, 1)
+        columns = columns_of(self.config)
+        return None if columns is None else self.task.shape(columns, 1)
 
     def _answers(self, parts: Sequence[Part], rounds: int, times: int) -> list[int]:
         """How many answers of each part one owner gives in a run of `rounds`, if it takes part in `times` of them."""
@@ -314,6 +306,13 @@ class ChargeChecks:
         same = abs(last - (stated.epsilon or 0.0)) <= 1e-9 * last
         check.require(same, "history.parquet", "ends with another epsilon", last)
         return "the history ends with the stated epsilon"
+
+
+def columns_of(config: Json) -> int | None:
+    """How many columns the rows of a linear model have; None where the config does not say."""
+    data, clients = config.get("data", {}), config.get("clients", {})
+    columns = clients.get("columns", data.get("columns") if data.get("source") == "arrays" else None)
+    return None if config["objective"]["loss"] == "module" else columns
 
 
 # ----------------------------------------------------------------------------------------------------- single histories

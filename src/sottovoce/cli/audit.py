@@ -82,7 +82,9 @@ def audit(
     Exit code: 0 not refuted, 7 refuted, 8 suspicious. A paper's claim that this library says is false is refuted too
     (four of five are, with --mode published). --papers ends with 7 only if something proven is refuted.
     """
+    from sottovoce.algorithms import ALGORITHMS
     from sottovoce.auditing.game import worst_case
+    from sottovoce.core import check
 
     _check_choice(what, papers, one_run, membership)
     name = what or ""
@@ -101,7 +103,7 @@ def audit(
         elif name.endswith(".toml"):
             finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
         else:
-            method = _method(name)
+            method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()  # with its usual constants
             privacy = _promise(method, mode, epsilon, delta, clip, unit, relation, observer)
             clients = clients or (1 if "argmin" in method.asks().kinds else 10)
             game = worst_case(method, privacy, rounds, clients, records, features)
@@ -159,14 +161,6 @@ def _game_of_file(path: Path) -> "Game":
     federation, task = experiment.data().federation.as_rows(path.name, rule), experiment.task
     neighbours = own_record(federation, task.objective.loss, relation_of(task.privacy))
     return Game(task.algorithm, neighbours, task.objective, cast(Any, task.privacy), task.rounds)
-
-
-def _method(name: str) -> "Method":
-    """A method with its usual constants."""
-    from sottovoce.algorithms import ALGORITHMS
-    from sottovoce.core import check
-
-    return ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
 
 
 def _promise(

@@ -71,7 +71,7 @@ def run(path: Path, progress: terminal.Progress) -> list[Json]:
             store.save(result, folder / method.replace(", ", "-"))
             summaries.append(store.summary(result) | {"method": method, "why": result.remarks})
             histories[method] = result.history
-        whole_files.write_arrays(folder / f"{optimum.NAME}.npz", {"model": model})
+        whole_files.replace_arrays(folder / f"{optimum.NAME}.npz", {"model": model})
         whole_files.write_json(folder / NUMBERS, {"methods": summaries})
         title = "Adult, 100 clients: total ε = 1, δ = 1e-5 per record"
         whole_files.replace_file(folder / FIGURE, figures.convergence(histories, best, "optimum, no privacy", title))

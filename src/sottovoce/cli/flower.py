@@ -7,6 +7,9 @@ from pathlib import Path
 
 import typer
 
+from sottovoce.cli import terminal
+from sottovoce.report import tables
+
 _DEFAULTS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -20,18 +23,20 @@ _NEVER = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
 
 
 def flower(context: typer.Context) -> None:
-    """Run a Flower command with telemetry, update checks and downloads off: superlink, supernode, run, ls, log, ...
+    """Run a Flower command with telemetry, update checks and downloads off: superlink, run, supernode register, ls, ...
 
     Everything after its name is passed on to Flower unchanged. Variables you have set yourself are kept, except two
     (FLWR_INTERNAL_GRPC_CONTROL_API, FLWR_INTERNAL_GRPC_FLEET_API) that would open ports past the options below.
 
     superlink has one more option, --fleet HOST:PORT: nodes on other machines connect there, and reach nothing but what
     nodes need. All else (starting runs, registering nodes) stays on this machine's loopback, at --host and --port.
+
+    A SuperNode of Flower runs whatever a server sends, and is not started: `sottovoce node start` takes its place.
     """
     from sottovoce.core import check
     from sottovoce.core.check import MissingData
 
-    check.require(len(context.args) > 0, "flower", "needs a command of Flower, such as superlink, supernode or run")
+    check.require(len(context.args) > 0, "flower", "needs a command of Flower, such as superlink or run")
     name, *rest = context.args
     folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # Flower starts programs
     for variable in _NEVER:
@@ -44,9 +49,32 @@ def flower(context: typer.Context) -> None:
         os.environ.update(environment)
         superlink.start(rest)
         return
-    program = "flower-supernode" if name == "supernode" and alone else "flwr"
-    executable = shutil.which(program, path=folders)
+    hint = "Start this library's own node in its place: sottovoce node start node.toml"
+    check.require(name != "supernode" or not alone, "flower", "a SuperNode runs whatever a server sends it", hint=hint)
+    executable = shutil.which("flwr", path=folders)
     if executable is None:
-        raise MissingData(f"{program} is not installed. Install it with: pip install 'sottovoce[flower]'")
+        raise MissingData("flwr is not installed. Install it with: pip install 'sottovoce[flower]'")
     sys.stdout.flush()
-    os.execve(executable, [program, *(context.args if program == "flwr" else rest)], environment)
+    if name == "run" and "--stream" in rest:
+        _watched([executable, *context.args], environment)
+    os.execve(executable, ["flwr", *context.args], environment)
+
+
+def _watched(command: list[str], environment: dict[str, str]) -> None:
+    """Let a run tell what it does, and say at the end how to go on with one that has stopped, or was killed."""
+    import subprocess
+
+    from sottovoce.deploy.flower import app_folder
+
+    with subprocess.Popen(command, env=environment) as process:
+        while True:
+            try:
+                code = process.wait()
+                break
+            except KeyboardInterrupt:  # which it got as well, and it ends by itself
+                continue
+    app = next((Path(word) for word in command[2:] if (Path(word) / "pyproject.toml").is_file()), None)
+    left = "" if app is None else app_folder.left_off(app)
+    if left:
+        tables.complain(f"{left} To go on from there: sottovoce flower {' '.join(command[1:])}")
+    raise typer.Exit(code or (terminal.NOT_ENDED if left else terminal.DONE))

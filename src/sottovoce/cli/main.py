@@ -11,22 +11,12 @@ import typer
 from sottovoce.cli import terminal
 from sottovoce.report import tables
 
-_EXIT_CODES = """\
-0    done
-1    internal error (SOTTOVOCE_DEBUG=1 shows where)
-2    bad input
-3    a file or a data set is missing
-4    no privacy guarantee supports what was asked, or a budget is spent
-5    something cannot be written (full disk, no permission)
-7    audit: a claim is refuted
-8    audit: something is suspicious
-9    verify: what a run folder states does not hold
-130  interrupted"""
 _COMMANDS = (  # modules of this package, in the order of the help
     *("demo", "run", "report", "verify", "show", "predict", "export", "schema", "compare", "plan", "catalogue", "data"),
     *("account", "audit", "app", "certificates", "node", "flower", "reproduce"),
 )
-_EXAMPLES = resources.files("sottovoce.cli").joinpath("examples.txt").read_text(encoding="utf-8")
+_TEXTS = resources.files("sottovoce.cli")
+_EXAMPLES, _EXIT_CODES = (_TEXTS.joinpath(f"{name}.txt").read_text("utf-8") for name in ("examples", "exit_codes"))
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,19 +29,32 @@ app = typer.Typer(
 )
 
 
-def _add(command: Callable[..., None]) -> None:
-    name = command.__name__.rstrip("_")
-    examples = [line for line in _EXAMPLES.splitlines() if f"sottovoce {name} " in f"{line} "]
+def _add(group: typer.Typer, command: Callable[..., None], words: str) -> None:
+    """Add a command, known by `words`, with its lines of `examples.txt`."""
+    examples = [line for line in _EXAMPLES.splitlines() if f"sottovoce {words} " in f"{line} "]
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
-    app.command(
-        name,
+    group.command(
+        words.split()[-1],
         epilog="\n\n".join(["Examples:" if len(examples) > 1 else "Example:", *examples]),
-        context_settings=passed_on if name == "flower" else None,
+        context_settings=passed_on if words == "flower" else None,
     )(terminal.exit_codes()(command))
 
 
+def _add_module(name: str) -> None:
+    """The command of a module of this package, or its group of commands."""
+    found = getattr(import_module(f"sottovoce.cli.{name}"), "list_" if name == "catalogue" else name)
+    if not isinstance(found, typer.Typer):
+        _add(app, found, found.__name__.rstrip("_"))
+        return
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help=found.info.help)
+    for inner in found.registered_commands:
+        assert inner.callback is not None
+        _add(group, inner.callback, f"{name} {inner.name}")
+    app.add_typer(group, name=name)
+
+
 for _name in _COMMANDS:
-    _add(getattr(import_module(f"sottovoce.cli.{_name}"), "list_" if _name == "catalogue" else _name))
+    _add_module(_name)
 
 
 def main() -> None:

@@ -1,33 +1,28 @@
-"""`sottovoce node`."""
+"""`sottovoce node`: what the owner of rows does on its own machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
 
-
-def node(
-    file: Annotated[Path, typer.Argument(metavar="NODE.toml", help="The client's own file.")],
-    gate: Annotated[
-        Path | None, typer.Option(metavar="SOCKET", help="Answer at this Unix socket until interrupted.")
-    ] = None,
-    as_json: terminal.Json = False,
-) -> None:
-    """Check a client's own file and show what its ledger has spent; with --gate, answer for it from this account.
-
-    With a gate the account of the SuperNode, which runs what the server sends, need not be able to read the data: give
-    it --node-config 'sottovoce="unix:SOCKET"' and let the two accounts share a group.
-    """
-    from dataclasses import asdict
-
-    from sottovoce.deploy import gate as gates
+if TYPE_CHECKING:
     from sottovoce.deploy.node import Node
 
-    client = Node(file)
-    status = client.inspect()
+node = typer.Typer(help="A client on its own machine: check its file, answer a server, hold its rows behind a gate.")
+File = Annotated[Path, typer.Argument(metavar="NODE.toml", help="The client's own file.")]
+
+
+@node.command("check")
+def check_file(file: File, as_json: terminal.Json = False) -> None:
+    """Check a client's own file, and show what its ledger has spent."""
+    from dataclasses import asdict
+
+    from sottovoce.deploy.node import Node
+
+    status = Node(file).inspect()
 
     def text() -> None:
         tables.note(
@@ -39,5 +34,81 @@ def node(
 
     plain = {name: value for name, value in asdict(status).items() if name != "charges"}
     terminal.show(as_json, False, plain, [], text)
-    if gate is not None:
-        gates.serve(client, gate, ready=lambda: tables.complain(f"answering at {gate}; Ctrl-C ends it"))
+
+
+@node.command("start")
+def start(
+    file: File,
+    gate: Annotated[
+        Path | None, typer.Option(metavar="SOCKET", help="Pass questions to the gate at this Unix socket.")
+    ] = None,
+) -> None:
+    """Answer the questions of the server that the file's table [server] names, until interrupted.
+
+    One process that runs nothing but what is installed here: no code is ever taken from a server. It waits for a server
+    that is not there, tries again for ever, and says what it waits for.
+
+    With --gate the file needs no more than the table [server]: another account holds the rows (`sottovoce node gate`).
+    """
+    import signal
+
+    from sottovoce.core.check import MissingData
+    from sottovoce.deploy.connection import Connection
+    from sottovoce.deploy.current_node import CurrentNode
+    from sottovoce.deploy.gate import GateClient
+
+    try:
+        from sottovoce.deploy.flower.line import Line
+        from sottovoce.deploy.flower.node_process import Stop, run
+    except ModuleNotFoundError as error:
+        raise MissingData("Flower is not installed. Install it with: pip install 'sottovoce[flower]'") from error
+    line = Line(Connection.read(file))
+    client = GateClient(gate) if gate is not None else CurrentNode(_checked(file))
+    stop = Stop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop.ask)
+    try:
+        run(line, client, tables.complain, stop)
+    except KeyboardInterrupt:
+        stop.set()
+    tables.complain("stopped, as asked")
+    line.close()
+
+
+def _checked(file: Path) -> "Node":
+    """The client that this file describes, whose rows and ledger are read."""
+    from sottovoce.deploy.node import Node
+
+    client = Node(file)
+    client.inspect()
+    return client
+
+
+@node.command("gate")
+def open_gate(
+    file: File, socket: Annotated[Path, typer.Argument(metavar="SOCKET", help="The Unix socket to answer at.")]
+) -> None:
+    """Answer for this client at a Unix socket, from this account, until interrupted.
+
+    The account that speaks with the server then need not be able to read the rows. The two accounts share a group.
+    """
+    from sottovoce.deploy import gate
+
+    gate.serve(_checked(file), socket, ready=lambda: tables.complain(f"answering at {socket}; Ctrl-C ends it"))
+
+
+@node.command("key")
+def make_key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it. Must not exist.")],
+    as_json: terminal.Json = False,
+) -> None:
+    """Make the key by which this client signs where a server sees sums only, and show its public half.
+
+    The file stays on this machine, named in the table [sums] of the client's file. The public half goes to the other
+    owners and to the server, by a way that you trust: whoever can change it on its way can pass for you.
+    """
+    from sottovoce.deploy.keys import make_signing_key
+
+    public = make_signing_key(file)
+    plain = {"file": str(file), "public": public}
+    terminal.show(as_json, False, plain, [], lambda: tables.note(f"Wrote {file}. Its public half: {public}"))

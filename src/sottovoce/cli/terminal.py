@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 DONE, INTERNAL, BAD_INPUT, MISSING, NO_PRIVACY, NOT_WRITTEN, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+NOT_ENDED = 6  # a run between machines
 REFUTED, SUSPICIOUS = 7, 8  # what an audit found
 DOES_NOT_HOLD = 9  # what `verify` looked at
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of tables.")]

@@ -1,12 +1,9 @@
 """A client behind a socket: the one who holds the data answers from a process and an account of its own.
 
-Flower starts whatever app the server sends, under the account of its SuperNode. With a gate that account need not be
-able to read the data: `sottovoce node` runs under another one, and the app only passes bytes through a Unix socket.
+The account that speaks with a server then need not be able to read the data: `sottovoce node gate` runs under another
+one, and the first only passes bytes through a Unix socket.
 
-A change of the client's own file counts from the next question on; one that cannot be read stops all answers until it
-can be. The rows are read again with it, and at no other time.
-
-A frame is a length (8 bytes), a JSON header, a length, and the arrays' bytes end to end in the header's order.
+A frame is a length (8 bytes), a message's values as JSON, a length, and the bytes of its arrays (`wire.taken_apart`).
 """
 
 import fcntl
@@ -17,14 +14,14 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
 from pathlib import Path
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
+from sottovoce.deploy.current_node import CurrentNode
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.wire import Ask, Reply, Status
+from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 
 _HEADER = 2 * wire.LONGEST_TEXT
 _PATIENCE = 600.0  # seconds for one answer
@@ -35,28 +32,22 @@ class GateClient:
     """A `Node` as seen through its socket."""
 
     def __init__(self, path: str | Path, most: int = wire.MOST_BYTES) -> None:
-        self._path, self._most = str(path), most
+        self._path, self.most = str(path), most
 
-    def answer(self, ask: Ask) -> Reply:
-        reply = self._call({"ask": _without(ask, "down")}, ask.down)
-        return reply if isinstance(reply, Reply) else Reply(wire.FAILED, "its gate answered something else")
-
-    def status(self) -> Status | Reply:
-        return self._call({"status": {}}, {})
-
-    def _call(self, header: Json, arrays: wire.Packed) -> Status | Reply:
+    def reply_to(self, question: Hello | Ask) -> Status | Reply:
         try:
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(_PATIENCE)
                 line.connect(self._path)
-                _send(line, header, arrays)
-                return _said(*_receive(line, self._most, _PATIENCE))
+                _send(line, question)
+                return wire.put_together(*_receive(line, self.most, _PATIENCE), *wire.REPLIES)
         except OSError:
             return Reply(wire.FAILED, "its gate does not answer")
 
 
 def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] = lambda: None) -> None:
     """Answer at a new socket, one caller at a time, until interrupted. The socket's `mode` says who may call."""
+    current = CurrentNode(node)
     with _only_gate(path), socket.socket(socket.AF_UNIX) as door:
         _make_room(path)
         mask = os.umask(0o777 & ~mode)  # it is made with its mode: a name may lead elsewhere by the time of a chmod
@@ -73,7 +64,7 @@ def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] =
                 line, _ = door.accept()
                 with line, suppress(OSError):
                     line.settimeout(_PATIENCE)
-                    node = _answer(node, line)
+                    _answer(current, line)
         finally:
             path.unlink(missing_ok=True)
 
@@ -113,65 +104,32 @@ def _make_room(path: Path) -> None:
     raise check.InvalidInput(f"{path}: exists already, and another gate is open there")
 
 
-def _answer(node: Node, line: socket.socket) -> Node:
-    """Answer one question, and return the client as its file describes it by now."""
+def _answer(node: CurrentNode, line: socket.socket) -> None:
+    """Answer one question."""
     try:
-        header, arrays = _receive(line, node.limits.message_bytes, _FRAME)
-        ask = replace(wire.read(Ask, header["ask"]), down=arrays) if "ask" in header else None
-        node, current = _renewed(node)
-        if not current:
-            reply = Reply(wire.FAILED, "its own file cannot be read")
-        else:
-            reply = node.status() if ask is None else node.answer(ask)
+        reply = node.reply_to(wire.put_together(*_receive(line, node.most, _FRAME), *wire.QUESTIONS))
     except check.SottovoceError as error:  # about the caller's own words
         reply = Reply(wire.BAD_ASK, str(error)[:300])
     except (ValueError, TypeError, AttributeError, ArithmeticError):
         reply = Reply(wire.BAD_ASK, "the question cannot be read")
-    if isinstance(reply, Status):
-        _send(line, {"status": asdict(reply)}, {})
-    else:
-        _send(line, {"reply": _without(reply, "up")}, reply.up)
-    return node
+    _send(line, reply)
 
 
-def _renewed(node: Node) -> tuple[Node, bool]:
-    """The client as its file describes it now, and whether that can be read: if not, nothing is answered."""
-    try:
-        return node.renewed(), True
-    except check.SottovoceError as error:
-        node.note(f"no question is answered: {error}")
-        return node, False
-
-
-def _said(header: Json, arrays: wire.Packed) -> Status | Reply:
-    if "status" in header:
-        return wire.read(Status, header["status"])
-    return replace(wire.read(Reply, header.get("reply", {})), up=arrays)
-
-
-def _without(message: Ask | Reply, arrays: str) -> Json:
-    return {name: value for name, value in vars(message).items() if name != arrays}
-
-
-def _send(line: socket.socket, header: Json, arrays: wire.Packed) -> None:
-    shapes = [[name, list(shape), len(data)] for name, (shape, data) in arrays.items()]
-    text, body = json.dumps(header | {"arrays": shapes}).encode(), b"".join(data for _, data in arrays.values())
+def _send(line: socket.socket, message: Hello | Ask | Reply | Status) -> None:
+    values, body = wire.taken_apart(message)
+    text = json.dumps(values).encode()
     line.sendall(struct.pack("<Q", len(text)) + text + struct.pack("<Q", len(body)) + body)
 
 
-def _receive(line: socket.socket, most: int, seconds: float) -> tuple[Json, wire.Packed]:
-    """A frame, all of which must come in so many seconds."""
+def _receive(line: socket.socket, most: int, seconds: float) -> tuple[Json, bytes]:
+    """The values and the bytes of a frame, all of which must come in so many seconds."""
     until = time.monotonic() + seconds
     try:
-        header = json.loads(_part(line, _HEADER, until))
-        body = memoryview(_part(line, most, until))
-        arrays, start = {}, 0
-        for name, shape, length in header.pop("arrays")[: wire.MOST_ARRAYS]:
-            arrays[str(name)] = (tuple(int(each) for each in shape), bytes(body[start : start + int(length)]))
-            start += int(length)
-        return header, arrays
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        values = json.loads(_part(line, _HEADER, until))
+    except (ValueError, RecursionError) as error:
         raise check.InvalidInput(f"gate: a frame cannot be read ({error})") from None
+    check.require(isinstance(values, dict), "gate", "a frame must hold a message's values")
+    return values, _part(line, most, until)
 
 
 def _part(line: socket.socket, most: int, until: float) -> bytes:

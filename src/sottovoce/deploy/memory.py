@@ -1,6 +1,7 @@
 """What a client remembers of an experiment, on its own disk."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 
+KEPT = 2  # answers that are kept, the last ones
 SPLIT = "held-out"  # the file with the digest of the key by which an experiment held out records
 
 
 class Memory:
-    """What a client remembers of one experiment: per round a file with the question's digest, the answer, the state."""
+    """What a client remembers of one experiment: a file of question, answer and state for the last rounds."""
 
     def __init__(self, folder: Path, identity: str, known: int | None = None) -> None:
         """`known`: the round that was last read or written by this process, whose file need not be read again."""
@@ -67,11 +69,18 @@ class Memory:
         for made in self._made:
             made.rmdir() if made.is_dir() else made.unlink()
 
-    def keep(self, ask: Ask, up: State, states: dict[str, np.ndarray]) -> None:
-        """Answer and state, as one file: both or neither."""
-        arrays = {f"up.{name}": array for name, array in codec.to_arrays(up).items()}
+    def keep(self, ask: Ask, up: State | None, states: dict[str, np.ndarray]) -> None:
+        """Answer and state, as one file: both or neither. Answers of finished rounds are removed.
+
+        A server asks about a round once it has those before it on its own disk. It may have lost the last of them.
+        None: an answer that must be on no disk, since it leaves under masks (`summing.py`).
+        """
+        arrays = {} if up is None else {f"up.{name}": array for name, array in codec.to_arrays(up).items()}
         arrays |= states | {"identity": np.asarray(self._identity), "question": np.asarray(ask.digest())}
         whole_files.replace_arrays(self._path(ask.k), arrays)
+        for finished in sorted(self._rounds | {ask.k})[:-KEPT]:
+            with suppress(OSError):
+                self._path(finished).unlink(missing_ok=True)
 
     def _read(self, k: int) -> dict[str, np.ndarray]:
         return whole_files.read_arrays(self._path(k))

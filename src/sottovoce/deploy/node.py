@@ -4,11 +4,13 @@ It is installed where the data is. A server sends what to ask (`wire.Ask`) and n
 loss and privacy are names in this library's registries with checked numbers, held against the owner's limits.
 
     [node]    name, folder (its ledger and its memory; made on first use)
+    [server]  where its server is, and by which key it is let in there (`connection.py`)
     [data]    csv = "rows.csv" with label = a column, or npz = "rows.npz" with arrays X, y; labels, row_bound, shorten;
               where columns are split: id (and salt), or same_order; label with the label holder alone
     [schema]  what is known of the columns of the csv, the same at all clients; or file = "schema.toml"; or, where rows
               are prepared already, digest = that of the schema they were prepared by
     [limits]  epsilon, delta, algorithms, losses, and what `Limits` names
+    [sums]    its key and those of the other owners, where a server may see sums only (`summing.py`)
 
 One answer, under a lock: check the question and whether the budget holds it; compute; charge the ledger (on disk);
 add noise; write answer and new state as one file, synced and renamed; only then reply. So, wherever it is killed:
@@ -24,16 +26,12 @@ The task, the client's own rows and its door are read, checked and built once fo
 answered about is in `label_holder.py`.
 """
 
-import fcntl
 import json
 import math
-import os
-import stat
-import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,34 +44,31 @@ from sottovoce.core.round import State
 from sottovoce.core.shapes import declared
 from sottovoce.deploy import held_out, label_holder, wire
 from sottovoce.deploy.assignment import Assignment
+from sottovoce.deploy.connection import TABLES
+from sottovoce.deploy.home import Home
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
+from sottovoce.deploy.refusals import told_of
+from sottovoce.deploy.summing import Summing, Sums
 from sottovoce.deploy.timing import at_fixed_times
-from sottovoce.deploy.wire import Ask, Reply, Status
+from sottovoce.deploy.wire import Ask, Hello, Reply, Status
+from sottovoce.experiment import sums
 from sottovoce.experiment.csv_file import label_text
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.tables import from_table, read_tables
 from sottovoce.experiment.train import CLIENTS
-from sottovoce.experiment.whole_files import StoreError
 from sottovoce.ledger.budget import Budget, LedgerError
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.histories import pack_rows
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
-from sottovoce.privacy.doors.party import MODEL, OutOfRange
+from sottovoce.privacy.doors.party import MODEL
 from sottovoce.privacy.events import pack_event
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.vertical import VerticalFederation
 
-_PATIENCE = 60.0  # seconds to wait for another answer of this client to be finished
-_LARGEST_LOG, _LONGEST_LINE = 2**24, 2000
 _KEPT_RUNS = 4  # experiments that are kept in memory; others are read from disk again
-_SENTENCES = {
-    wire.LEDGER: "its ledger cannot be read, written or trusted; its owner has to look at it",
-    wire.DISK: "its disk is full or cannot be written; nothing was answered",
-    wire.FAILED: "it could not answer; its own log says why",
-}
 Done = TypeVar("Done")
 
 
@@ -93,7 +88,7 @@ class Node:
         self._file = Path(path).expanduser().absolute()
         self._text = _content(self._file)  # before its tables are read: a change in between is seen by `renewed`
         self.path = self._file.resolve()
-        tables = read_tables(self.path, known=("node", "data", "schema", "limits"))
+        tables = read_tables(self.path, TABLES)
         kinds = {"node": Identity, "data": Own, "limits": Limits}
         for name in kinds:
             check.require(name in tables, self.path.name, f"needs a table [{name}]")
@@ -111,6 +106,8 @@ class Node:
         self._budget = Budget(self.limits.epsilon, self.limits.delta)
         self._own: Own = parts["data"]
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
+        self.home = Home(self.folder)
+        self._sums = from_table(Sums, tables["sums"], f"{self.path.name}, [sums]") if "sums" in tables else None
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._open_ledger: FileLedger | None = None
 
@@ -128,6 +125,10 @@ class Node:
             self._open_ledger.close()
             self._open_ledger = None
 
+    def reply_to(self, question: Hello | Ask) -> Status | Reply:
+        """What it says to a message of any kind that a server may send."""
+        return self.answer(question) if isinstance(question, Ask) else self.status()
+
     def answer(self, ask: Ask) -> Reply:
         """The answer to one round's question, the same one if it is asked again; or why there is none."""
         named = f"experiment {ask.experiment} round {ask.k}"
@@ -140,8 +141,8 @@ class Node:
 
     def inspect(self) -> Status:
         """The same for its owner: errors are raised as they are."""
-        self._home()
-        with self._locked():
+        self.home.open()
+        with self.home.locked():
             return self._status()
 
     def _status(self) -> Status:
@@ -152,27 +153,21 @@ class Node:
         public = self.name, len(rows.X), rows.X.shape[1], epsilon, budget.epsilon, budget.delta
         return Status(*public, spent, bool(rows.labels), rows.order, charges)
 
-    def _home(self) -> None:
-        """Its folder, made on first use, and closed to others: states, flips and the log in it are no noisy answers."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        mode = stat.S_IMODE(self.folder.stat().st_mode)
-        rule, hint = "nobody but its owner may look into it", f"Close it with: chmod 700 {self.folder}"
-        check.require(mode & 0o077 == 0, str(self.folder), rule, f"mode {mode:o}", hint)
-
     def _guarded(self, what: str, work: Callable[[], Done]) -> Done | Reply:
         """Do the work under the lock. Of an error only a code and a fixed sentence are sent."""
         try:
-            self._home()
-            with self._locked():
+            self.home.open()
+            with self.home.locked():
                 done = work()
-            self.note(f"{what}: answered")
+            self.home.note(f"{what}: answered")
             return done
         except Exception as error:
-            code, why = _said(error)
+            code, why = told_of(error)
             own = isinstance(error, check.SottovoceError | OSError)
-            self.note(f"{what}: {code}: {error if own else type(error).__name__}")
+            self.home.note(f"{what}: {code}: {error if own else type(error).__name__}")
             if not own:  # its text may quote rows: the log says where it came from, and that is all
-                self.note(*(line for entry in traceback.format_tb(error.__traceback__) for line in entry.splitlines()))
+                where = traceback.format_tb(error.__traceback__)
+                self.home.note(*(line for entry in where for line in entry.splitlines()))
             return Reply(code, why)
 
     def _answer(self, ask: Ask) -> wire.Packed:
@@ -183,6 +178,8 @@ class Node:
         if task.rounds < ask.k and ask.what != wire.HISTOGRAM:
             raise Refused(wire.BAD_ASK, f"round {ask.k} is beyond the {task.rounds} of this experiment")
         self._hold_what(ask, run.assignment)
+        if ask.what in wire.SUMS:
+            return wire.of_bytes(self._summed(ask, run))
         if ask.what in (wire.PROX, wire.SLOPE):
             of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
             y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, self._flips(of))
@@ -203,14 +200,9 @@ class Node:
         owners = self._affordable(ask, run.assignment, memory, ledger)
         clients = self._clients(ask, run, owners)
         answers.begin("" if clients.split is None else clients.split.digest)
-        try:
+        with self._undone(ask, answers, ledger):
             self._bring_to(clients, run, memory)
             up = self._last_answer(ask, memory, clients) if down is None else self._round(ask, down, clients)
-        except Exception:
-            self._runs.pop(ask.identity(), None)
-            if _row_of(ask) not in ledger.rounds_charged(ask.experiment):
-                answers.forget()
-            raise
         try:
             answers.keep(ask, up, clients.snapshot())
         except BaseException:
@@ -218,6 +210,46 @@ class Node:
             raise
         run.after = ask.k if ask.what == wire.ROUND else run.after
         return wire.pack(up)
+
+    @contextmanager
+    def _undone(self, ask: Ask, answers: Memory, ledger: FileLedger) -> Iterator[None]:
+        """Where it fails, what is in memory is forgotten; if nothing was charged, so is what was made on disk."""
+        try:
+            yield
+        except Exception:
+            self._runs.pop(ask.identity(), None)
+            if _row_of(ask) not in ledger.rounds_charged(ask.experiment):
+                answers.forget()
+            raise
+
+    def _summed(self, ask: Ask, run: _Run) -> bytes:
+        """A step of the protocol by which the server sees sums only."""
+        if self._sums is None:
+            raise Refused(wire.LIMITS, "this client's limits: its file has no table [sums]")
+        key = self.path.parent / Path(self._sums.key).expanduser()
+        summing = Summing(self._sums, key, self.folder / "sums" / ask.experiment, ask, run.assignment)
+        if ask.what != wire.UPLOAD:
+            return summing.step()
+        before = summing.uploaded()
+        return self._upload(ask, run, summing) if before is None else before
+
+    def _upload(self, ask: Ask, run: _Run, summing: Summing) -> bytes:
+        """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
+        memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
+        down, ledger = self._broadcast(ask, run.assignment), self._ledger()
+        clients = self._clients(ask, run, self._affordable(ask, run.assignment, memory, ledger))
+        memory.begin()
+
+        def numbers() -> np.ndarray:
+            term = sums.own_term(clients, down, ask.k)
+            memory.keep(ask, None, clients.snapshot())
+            return term
+
+        with self._undone(ask, memory, ledger):
+            self._bring_to(clients, run, memory)
+            masked = summing.upload(sums.length(clients, down, ask.k), numbers)
+        run.after = ask.k
+        return masked
 
     def _run(self, ask: Ask) -> _Run:
         """The experiment that is asked about: read and held against the limits at its first question."""
@@ -251,9 +283,11 @@ class Node:
             self.limits.hold_labels(assignment.task)
 
     def _hold_what(self, ask: Ask, assignment: Assignment) -> None:
+        if assignment.task.privacy.sums != (ask.what in wire.SUMS):  # such an answer has a share of the noise only
+            raise Refused(wire.BAD_ASK, "where the server sees sums only, answers leave under masks, and nowhere else")
         if ask.what == wire.HISTOGRAM:
             held_out.hold(ask, assignment)
-        elif not assignment.split_columns and ask.what != wire.ROUND:
+        elif not assignment.split_columns and ask.what not in (wire.ROUND, *wire.SUMS):
             raise Refused(wire.BAD_ASK, "this is for columns that are split, or needs labels that this client has not")
         if ask.what in (wire.PROX, wire.SLOPE) and not self._rows.labels:
             raise Refused(wire.BAD_ASK, "this client holds no labels")
@@ -344,32 +378,6 @@ class Node:
         """Read once. What no row is longer than, and which classes there are, is its owner's word, checked here."""
         return self._own.rows(self.path.parent, self.name, self.limits, self._schema)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One answer at a time; the lock falls with the process that holds it."""
-        with (self.folder / "lock").open("w") as file:
-            until = time.monotonic() + _PATIENCE
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        raise Refused(wire.BUSY, "it is busy with another answer") from None
-                    time.sleep(0.05)
-            yield
-
-    def note(self, *lines: str) -> None:
-        """Write to the owner's log, without control characters; a log that cannot be written stops nothing."""
-        with suppress(OSError):
-            path = self.folder / "node.log"
-            if path.exists() and path.stat().st_size > _LARGEST_LOG:
-                os.replace(path, path.with_suffix(".log.1"))
-            with path.open("a", encoding="utf-8") as file:
-                for line in lines:
-                    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-                    file.write(f"{at} {wire.printable(line, _LONGEST_LINE)}\n")
-
 
 def _content(file: Path) -> bytes:
     """Its bytes; none if it cannot be read: `read_tables` then says why."""
@@ -382,18 +390,3 @@ def _content(file: Path) -> bytes:
 def _row_of(ask: Ask) -> int:
     """The round that an answer is charged under in the ledger."""
     return MODEL if ask.what == wire.MODEL else ask.k
-
-
-def _said(error: Exception) -> tuple[str, str]:
-    """A code and a sentence for the server. Unexpected error texts are never forwarded: they may contain data."""
-    if isinstance(error, Refused):
-        return error.code, str(error)
-    if isinstance(error, OutOfRange):  # about the server's own numbers
-        return wire.BAD_ASK, str(error)
-    if isinstance(error, check.BudgetSpent):
-        return wire.BUDGET, "its privacy budget is spent"
-    if isinstance(error, LedgerError):
-        return wire.LEDGER, _SENTENCES[wire.LEDGER]
-    if isinstance(error, StoreError) or (isinstance(error, OSError) and not isinstance(error, check.SottovoceError)):
-        return wire.DISK, _SENTENCES[wire.DISK]
-    return wire.FAILED, _SENTENCES[wire.FAILED]

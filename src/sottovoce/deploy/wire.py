@@ -1,14 +1,19 @@
 """What a server and a client say to each other, as plain values: text, numbers, and arrays as shapes and bytes.
 
-Whatever carries it (`flower.py`) only moves it. Arrays stay bytes until the one who reads them has said how large they
-may be, so nothing that came from outside is decoded, or given memory, by what it says of itself.
+Whatever carries it (`flower/`, `gate.py`) only moves it: `taken_apart` and `put_together` are all it needs to know.
+Arrays stay bytes until the one who reads them has said how large they may be, so nothing that came from outside is
+decoded, or given memory, by what it says of itself.
+
+A further kind of message is one more class here, named in `QUESTIONS` or `REPLIES`; `Node.reply_to` answers questions.
 """
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +24,7 @@ from sottovoce.core.round import State
 from sottovoce.experiment.tables import from_table
 from sottovoce.ledger.histories import MOST_CHARACTERS
 
-FORMAT = 2  # of messages; another one is refused
+FORMAT = 3  # of messages; another one is refused
 Packed = dict[str, tuple[tuple[int, ...], bytes]]  # by name: shape, and little-endian float64
 MOST_ARRAYS = 64
 MOST_CHARGES = MOST_CHARACTERS  # of the rows of a ledger in a status
@@ -29,12 +34,29 @@ LONGEST_TEXT = 2**20  # of all texts in a message
 # What is asked: one round of the algorithm; and where columns are split, a party's model after the last round, or one
 # of the two questions about labels. After the last round of rows: counts of held-out records.
 ROUND, MODEL, PROX, SLOPE, HISTOGRAM = "round", "model", "prox", "slope", "histogram"
+# Where the server sees sums only, the steps of a protocol take the place of a round (`aggregation/`): S1, S2, S3 of a
+# set-up, then R1, R2, R3 of each round.
+ANNOUNCE, SHARE, RECEIVE = "sums-announce", "sums-share", "sums-receive"
+UPLOAD, STAND_FOR, REVEAL = "sums-upload", "sums-stand-for", "sums-reveal"
+SUMS = (ANNOUNCE, SHARE, RECEIVE, UPLOAD, STAND_FOR, REVEAL)
 
 # Why a client did not answer. What is said beside it never depends on data.
 BUDGET, LIMITS, ANSWERED, LATE, LOST, STATE = "budget", "limits", "answered", "late", "lost", "state"
 LEDGER, DISK, BUSY, FAILED, BAD_ASK = "ledger", "disk", "busy", "failed", "bad-ask"
+SET_UP = "set-up"  # what sums need was not agreed on, or is gone: it must be set up again
 # Why the server counts a client as silent.
 ABSENT, TIMEOUT, UNREACHABLE, BAD_ANSWER = "absent", "timeout", "unreachable", "bad-answer"
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Asks a client who it is and where its ledger stands; a `Status` answers it."""
+
+    format: int = FORMAT
+    arrays: ClassVar[str] = ""  # the field with arrays, of each kind of message
+
+    def __post_init__(self) -> None:
+        must_be_known("Hello", self.format)
 
 
 @dataclass(frozen=True)
@@ -54,9 +76,11 @@ class Ask:
     row_bound
         What no client's row is longer than; 0 where nothing is promised.
     what
-        ROUND, MODEL, PROX, SLOPE or HISTOGRAM.
+        ROUND, MODEL, PROX, SLOPE, HISTOGRAM or one of SUMS.
     down
-        The broadcast, this client's rows of it; or the question about labels.
+        The broadcast, this client's rows of it; or the question about labels; or the bytes of a step of SUMS.
+    run
+        Of SUMS: the name of the run that was set up, 64 hex digits; "" in S1 and S2, where it has none yet.
     format
         Of this message.
     """
@@ -69,7 +93,9 @@ class Ask:
     row_bound: float = 0.0
     what: str = ROUND
     down: Packed = field(default_factory=dict, repr=False)
+    run: str = ""
     format: int = FORMAT
+    arrays: ClassVar[str] = "down"
 
     def __post_init__(self) -> None:
         must_be_known("Ask", self.format)
@@ -80,13 +106,14 @@ class Ask:
         check.whole("Ask", k=self.k)
         check.require(max(self.client, self.k) < 2**31, "Ask", "client and k must be < 2**31")
         check.non_negative("Ask", row_bound=self.row_bound)
-        check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE, HISTOGRAM))
+        check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE, HISTOGRAM, *SUMS))
+        check.require(re.fullmatch(r"([0-9a-f]{64})?", self.run) is not None, "Ask", "run must be 64 hex digits")
         check.require(len(self.task) + len(self.events) <= LONGEST_TEXT, "Ask", f"must be at most {LONGEST_TEXT} long")
 
     def digest(self) -> str:
         """The same for the same question to the last bit, and for no other."""
         digest = hashlib.sha256()
-        for part in (self.identity(), self.what, str(self.k)):
+        for part in (self.identity(), self.what, str(self.k), self.run):
             digest.update(f"{part};".encode())
         for name, (shape, data) in sorted(self.down.items()):
             digest.update(f"{name} {shape} {len(data)};".encode() + data)
@@ -106,6 +133,7 @@ class Reply:
     why: str = ""
     up: Packed = field(default_factory=dict, repr=False)
     format: int = FORMAT
+    arrays: ClassVar[str] = "up"
 
     def __post_init__(self) -> None:
         must_be_known("Reply", self.format)
@@ -130,6 +158,7 @@ class Status:
     order: str = ""  # where columns are split: SHA-256 of its salted sample ids, whose order its rows are in
     charges: str = ""  # the rows of its ledger (`ledger/charges.py`); "" where they are too many for a message
     format: int = FORMAT
+    arrays: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         must_be_known("Status", self.format)
@@ -145,6 +174,51 @@ def must_be_known(kind: str, format_: object) -> None:
     """Refuse a message of a format that this library does not use. Messages of the first format name none."""
     hint = "Install the same version of sottovoce on both sides"
     check.require(format_ == FORMAT, kind, f"must be a message of format {FORMAT}", format_, hint)
+
+
+QUESTIONS, REPLIES = (Hello, Ask), (Reply, Status)
+KINDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in (*QUESTIONS, *REPLIES)}
+
+
+def taken_apart(message: Hello | Ask | Reply | Status) -> tuple[Json, bytes]:
+    """A message as plain values, which say its kind and how its arrays lie in the bytes beside them."""
+    values = dict(vars(message))
+    packed: Packed = values.pop(message.arrays, {})
+    kind = next(name for name, known in KINDS.items() if known is type(message))
+    layout = [[name, list(shape), len(data)] for name, (shape, data) in packed.items()]
+    return values | {"kind": kind, "layout": json.dumps(layout)}, b"".join(data for _, data in packed.values())
+
+
+def put_together(values: Mapping[str, object], data: bytes, *kinds: type[Message]) -> Message:
+    """The message of one of these kinds that was taken apart; each value must be of the type it declares."""
+    values = dict(values)
+    layout, known = values.pop("layout", "[]"), {name: kind for name, kind in KINDS.items() if kind in kinds}
+    kind = known[check.one_of("message", "kind", str(values.pop("kind", ""))[:40], tuple(known))]
+    texts = sum(len(value) for value in values.values() if isinstance(value, str | bytes | list))
+    check.require(texts <= LONGEST_TEXT, kind.__name__, "holds texts that are too long")
+    check.require(len(data) <= MOST_BYTES, kind.__name__, f"must have at most {MOST_BYTES} bytes of arrays", len(data))
+    message = read(kind, {name: value for name, value in values.items() if name != kind.arrays})
+    return replace(message, **{kind.arrays: _arrays(str(layout), data)}) if kind.arrays else message
+
+
+def _arrays(layout: str, data: bytes) -> Packed:
+    """Arrays as they came, not decoded: shapes and bytes."""
+    arrays: Packed = {}
+    start, view, rule = 0, memoryview(data), "arrays must be described by names, shapes and lengths"
+    try:
+        described = json.loads(layout[:LONGEST_TEXT])
+        few = len(described) <= MOST_ARRAYS
+        check.require(few, "message", f"must have at most {MOST_ARRAYS} arrays", len(described))
+        for name, shape, length in described:
+            check.require(isinstance(length, int) and length >= 0, "message", rule)
+            arrays[str(name)] = (tuple(int(each) for each in shape), bytes(view[start : start + length]))
+            start += length
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        if isinstance(error, check.SottovoceError):
+            raise
+        raise check.InvalidInput(f"message: {rule}") from None
+    check.require(start == len(data), "message", "must have the bytes that its arrays are said to have", len(data))
+    return arrays
 
 
 def read(kind: type[Message], values: Json) -> Message:
@@ -175,6 +249,17 @@ def printable(text: str, longest: int) -> str:
     """Words of others for a log or a terminal, however long they are and whatever characters they hold."""
     text = text[:longest]
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def of_bytes(content: bytes) -> Packed:
+    """Bytes that are no array: a step of SUMS."""
+    return {"content": ((len(content),), content)}
+
+
+def bytes_of(packed: Packed) -> bytes:
+    """The bytes of such a message."""
+    check.require(set(packed) == {"content"}, "message", "must hold bytes called 'content'", len(packed))
+    return packed["content"][1]
 
 
 def weight(packed: Mapping[str, tuple[object, bytes]]) -> int:

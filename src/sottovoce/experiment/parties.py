@@ -131,13 +131,9 @@ class LocalParties(LocalClients):
             weight = label_weight(self.task.objective, self.dim)
             numbers["objective"] = weight * data_term + self.task.objective.penalty.value(self.flat(x))
         if self.test is not None and (self.measure_training or self.task.privacy.budget is None):
-            X, y = self.test
             x = self.door.would_be(kept, self._everyone, self._k)
             if x is not None:
-                scores = summed_scores(X, self.flat(x), self.federation.widths)
-                numbers["test_loss"] = loss.value(scores, y).mean(axis=-1)
-                if loss.classification:
-                    numbers["test_accuracy"] = (loss.predict(scores) == y).mean(axis=-1)
+                numbers |= self.tested(self.test_scores(self.flat(x)))
         if self.ledger is not None:
             numbers["epsilon"] = self.ledger.epsilons(roughly=True).max(axis=-1)
         return numbers

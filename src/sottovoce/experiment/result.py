@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Columns, Json
 from sottovoce.core.round import History
@@ -106,11 +105,8 @@ class Result:
         from scipy.stats import norm
 
         check.between("interval", 0, 1, level=level)
-        errors = self.standard_errors
         rule = "standard errors are known for moments and noisy-gd, proven Gaussian noise and everyone in every round"
-        check.require(errors is not None, "interval", rule)
-        assert errors is not None
-        reach = float(norm.ppf((1 + level) / 2)) * errors
+        reach = float(norm.ppf((1 + level) / 2)) * check.given(self.standard_errors, "interval", rule)
         return self.model - reach, self.model + reach
 
     def scores(self, X: object) -> np.ndarray:
@@ -158,7 +154,7 @@ class Result:
         """
         loss = self.objective.loss
         if not has_probabilities(loss):
-            raise InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
+            raise check.InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
         chances = probabilities(loss, self.calibration * self.scores(X))
         assert chances is not None
         return chances
@@ -178,17 +174,15 @@ class Result:
 
         One list for the score of the second of two classes (or of a number); for several classes one for each.
         """
-        schema = self.schema
-        check.require(schema is not None, "effects", "this run keeps no schema, so its columns have no names")
+        schema = check.given(self.schema, "effects", "this run keeps no schema, so its columns have no names")
         check.require(self.model.ndim == 1, "effects", "this result holds several runs, with a model each")
-        assert schema is not None
         outputs = self.objective.loss.outputs
         classes = [str(name) for name in schema.label.classes] if schema.label else []
         names = classes if outputs > 1 else [classes[1] if classes else "value"]
-        return {name: self._effects_of(schema, own) for name, own in zip(names, self._by_output(), strict=True)}
-
-    def _by_output(self) -> np.ndarray:
-        return self.model.reshape(self.objective.loss.outputs, -1)
+        return {
+            name: self._effects_of(schema, own)
+            for name, own in zip(names, self.model.reshape(outputs, -1), strict=True)
+        }
 
     def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
         from sottovoce.problems.schema.effects import effects
@@ -219,9 +213,8 @@ class VerticalResult(Result):
     def party_model(self, m: int) -> np.ndarray:
         """The part of party m, which stays with it: (columns,) or (runs, columns)."""
         check.whole("party_model", at_least=0, m=m)
-        check.require(
-            m < len(self.widths), "party_model", f"m must be the number of a party, 0..{len(self.widths) - 1}", m
-        )
+        rule = f"m must be the number of a party, 0..{len(self.widths) - 1}"
+        check.require(m < len(self.widths), "party_model", rule, m)
         ends = list(itertools.accumulate(self.widths, initial=0))
         return self._released()[..., ends[m] : ends[m + 1]]
 
@@ -265,7 +258,7 @@ class VerticalResult(Result):
 
     def _released(self) -> np.ndarray:
         if self.model.shape[-1] == 0:
-            raise NoGuarantee(
+            raise check.NoGuarantee(
                 "predict: no model was released, so no score of a new row is covered by the guarantee. Train with "
                 "ProvenColumns(model=True)"
             )

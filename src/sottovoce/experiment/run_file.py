@@ -26,11 +26,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Layout, Method
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
@@ -76,20 +75,16 @@ class Settings:
     kept nowhere, so that the run cannot be repeated; `ledgers` is a folder of ledger files, from where the command
     runs: see `train`."""
 
-    rounds: int = 0
-    seed: int | None = None
+    rounds: check.WholeOrZero = 0
+    seed: check.WholeOrZero | None = None
     engine: Engine = "auto"
-    record_every: int = 1
-    runs: int = 0
+    record_every: check.Whole = 1
+    runs: check.WholeOrZero = 0
     name: str = ""
     ledgers: str = ""
 
     def __post_init__(self) -> None:
-        check.whole("run", record_every=self.record_every)
-        check.whole("run", at_least=0, rounds=self.rounds, runs=self.runs)
-        check.one_of("run", "engine", self.engine, get_args(Engine))
-        if self.seed is not None:
-            check.whole("run", at_least=0, seed=self.seed)
+        check.fields(self, "run")
         usable = re.fullmatch(r"[\w.-]{0,100}", self.name) is not None and not self.name.startswith(".")
         check.require(usable, "run", "name must be letters, digits, '-', '_' and '.' (it names a folder)", self.name)
 
@@ -159,9 +154,7 @@ class Experiment:
         return told
 
     def train(
-        self,
-        after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
-        resume: Checkpoint | None = None,
+        self, after_round: Callable[[Checkpoint], None] = lambda checkpoint: None, resume: Checkpoint | None = None
     ) -> Result:
         """Train, from the start or from a checkpoint of this same run."""
         if self.task.rule is not None:
@@ -206,12 +199,11 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     bias = schema is not None or datasets.has_schema(source[0].name, source[1])
     task, settings = build_task(tables, file, bias)
     if task.rule is not None and task.rule.base_rate is not None:
-        where, hint = (
-            f"{file}, [algorithm]",
+        column, hint = (
+            bias or task.objective.intercept,
             "Give a [schema], whose rows have one, or [objective] fit_intercept = true",
         )
-        column = bias or task.objective.intercept
-        check.require(column, where, "a base_rate needs rows with a constant column", hint=hint)
+        check.require(column, f"{file}, [algorithm]", "a base_rate needs rows with a constant column", hint=hint)
         known = schema or (Schema.bundled(source[0].name) if bias else None)
         constant = 1.0 if known is None else constant_entry(known)
         task = replace(task, rule=replace(task.rule, constant=constant))
@@ -268,7 +260,7 @@ def _rule(table: Json, run: Json, where: str) -> Rule | None:
 def build_objective(table: Json, where: str) -> Objective:
     """The objective of an [objective] table, in which the options of the loss and of the penalty stand side by side."""
     if table.get("loss") == "module":
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{where}: a neural model is code, which no file may bring along. Build its Module again in Python and "
             "give it the saved parameters: module.scores(X, w), or module.trained(w)"
         )

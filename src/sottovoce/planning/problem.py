@@ -106,16 +106,16 @@ class Problem:
     """
 
     sizes: Sequence[int]
-    features: int
+    features: check.Whole
     epsilon: float
     delta: float
     objective: Objective = GOAL
     unit: Literal["record", "client"] = "record"
     secure: bool = False
-    row_bound: float = 1.0
+    row_bound: check.Positive = 1.0
     best: float = 0.85
     target: float | None = None
-    seed: int = 0
+    seed: check.WholeOrZero = 0
     balance: float | None = None
     observer: Literal["server", "sums"] = "server"
     least: int | None = None
@@ -123,11 +123,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         who, objective, sizes = "plan", self.objective, np.asarray(self.sizes)
-        check.whole(who, features=self.features)
+        check.fields(self, who)
         whole = sizes.ndim == 1 and len(sizes) > 0 and np.issubdtype(sizes.dtype, np.integer) and sizes.min() > 0
         check.require(bool(whole), who, "sizes must be a list of whole numbers >= 1", self.sizes)
-        check.one_of(who, "unit", self.unit, ("record", "client"))
-        check.positive(who, row_bound=self.row_bound)
         check.require(isinstance(objective, Objective), who, "objective must be an Objective", objective)
         check.require(objective.loss.convex, who, "is for convex losses; choose by hand for", objective.loss.name)
         guessing = 1 / max(2, objective.loss.outputs) if objective.loss.classification else 0.0
@@ -145,7 +143,6 @@ class Problem:
             rule = f"best must exceed {larger:g}, what a constant prediction reaches at this balance"
             check.require(self.best > larger, who, rule, self.best)
             object.__setattr__(self, "objective", replace(objective, fit_intercept=True))
-        check.whole(who, at_least=0, seed=self.seed)
         self._promise(1.0, "seeded")  # refuses what is no budget
         object.__setattr__(self, "sizes", tuple(sizes.tolist()))
 

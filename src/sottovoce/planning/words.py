@@ -28,8 +28,8 @@ def reasons(plan: Plan) -> list[str]:
 
 
 def _choice(plan: Plan) -> list[str]:
-    setting, others = plan.setting, plan.trials[1:]
-    sentences = [f"Chosen by rule, from sizes and the budget: {setting}. {_capital(setting.chosen.why)}."]
+    setting, others, why = plan.setting, plan.trials[1:], plan.setting.chosen.why
+    sentences = [f"Chosen by rule, from sizes and the budget: {setting}. {why[:1].upper()}{why[1:]}."]
     if setting.chosen.warning:
         sentences.append(setting.chosen.warning)
     if others:
@@ -39,10 +39,6 @@ def _choice(plan: Plan) -> list[str]:
             f"rules with one seed each, of which {best.setting.method} was best, {best.mean:.1%}."
         )
     return sentences
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _noise(plan: Plan) -> list[str]:

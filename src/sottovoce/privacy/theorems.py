@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sottovoce.core.toml import packaged_toml
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.privacy.modes import Proven, ProvenColumns
@@ -28,67 +29,16 @@ class Theorem:
     sensitivity: str = ""
 
 
+def _read_theorems() -> dict[str, dict[str, Theorem]]:
+    """The theorems of `theorems.toml`: about answers, about scores of split columns, and about composition."""
+    tables = packaged_toml("privacy", "theorems.toml")
+    return {about: {key: Theorem(**table) for key, table in listed.items()} for about, listed in tables.items()}
+
+
+_THEOREMS = _read_theorems()
+_ANSWERS, _SCORES, _COMPOSITIONS = (_THEOREMS[about] for about in ("answers", "scores", "compositions"))
+THEOREM_2 = _COMPOSITIONS["grid"]
 _SUMS = "sottovoce.privacy.doors.sums"
-_RECORD, _LOCAL_STEPS = "sottovoce.privacy.doors.record, RecordDoor", "sottovoce.privacy.local_steps"
-_ANSWERS = {  # by kind of question
-    "gradient": Theorem("noisy clipped gradients", _RECORD, "{reach} clip weight"),
-    "argmin": Theorem(
-        "noisy minimisers of strongly convex functions", _RECORD, "({reach} clip weight + 2 tol) / (rho + ridge)"
-    ),
-    "prox-steps": Theorem(
-        "noisy ends of proximal steps from a public start",
-        _LOCAL_STEPS,
-        "recursion of local_steps, from {reach} clip weight",
-    ),
-    "descent": Theorem(
-        "ends of noisy contracting steps (shifted divergences)",
-        _LOCAL_STEPS,
-        "chain gain of local_steps times {reach} clip weight",
-    ),
-    "moments": Theorem(
-        "noisy first and second moments of records",
-        "sottovoce.core.moments",
-        "sensitivity of core.moments, times clip weight / slope",
-    ),
-    "histogram": Theorem(
-        "noisy counts of held-out records by label and score", "sottovoce.core.histogram", "{counts}, in records"
-    ),
-    "ranges": Theorem(
-        "noisy counts of values in public bins", "sottovoce.privacy.ranges", "one record in one bin of every column"
-    ),
-    "upload": Theorem(
-        "clipped uploads around a public centre, whatever state is hidden",
-        "sottovoce.privacy.doors.client, ClientDoor",
-        "2 clip",
-    ),
-}
-_CLIPPED = Theorem("clipped scores of one party", "sottovoce.privacy.doors.party, ProvenPartyDoor", "2 bound")
-_RIDGE = "sottovoce.privacy.sensitivity"
-_SCORES = {  # by variant and unit of split columns
-    ("clip", "party"): _CLIPPED,
-    ("clip", "column"): _CLIPPED,
-    ("clip", "record"): _CLIPPED,
-    ("ridge", "party"): Theorem("scores of a ridge fit, all columns of a party", _RIDGE, "|u|"),
-    ("ridge", "column"): Theorem(
-        "scores of a ridge fit, one column of bounded length", _RIDGE, "|u| B^2 / (B^2 + lam/rho)"
-    ),
-    ("ridge", "record"): Theorem(
-        "clipped scores of a ridge fit, one row of bounded length", _RIDGE, "record_scores of sensitivity"
-    ),
-}
-_GAUSSIAN = Theorem("adaptive composition of Gaussian mechanisms", "sottovoce.privacy.accounting.gaussian")
-THEOREM_2 = Theorem(
-    "adaptive composition of discrete Gaussian mechanisms, accounted as Gaussian by Theorem 2",
-    "sottovoce.privacy.accounting.discrete",
-)
-_COMPOSITIONS = {  # by mechanism
-    "gaussian": _GAUSSIAN,
-    "gaussian-chain": Theorem("adaptive composition of Rényi bounds", "sottovoce.privacy.accounting.renyi"),
-    "discrete-gaussian": Theorem(
-        "adaptive composition of discrete Gaussian mechanisms (zero-concentrated)", "sottovoce.privacy.accounting.renyi"
-    ),
-    "laplace": Theorem("adaptive composition of Laplace mechanisms (pure)", "sottovoce.privacy.accounting.bounds"),
-}
 
 
 def composition_theorem(event: Event) -> Theorem:
@@ -165,7 +115,7 @@ def grounds_of_columns(
     privacy: ProvenColumns, charges: Charges | None, lasting: bool, deployed: bool, forgotten: bool
 ) -> Grounds:
     """For columns split between parties."""
-    scores = _SCORES[privacy.variant, privacy.unit]
+    scores = _SCORES["clip" if privacy.variant == "clip" else f"ridge-{privacy.unit}"]
     constants: dict[str, object] = {"bound": privacy.bound, "sensitivity": scores.sensitivity}
     for bound in ("column_bound", "row_bound", "score_bound", "model_bound", "label_epsilon"):
         if getattr(privacy, bound) is not None:

@@ -124,13 +124,17 @@ def _auc(scores: Floats, labels: Integers, classes: int) -> Floats:
 
 
 def _area(scores: Floats, positive: Booleans) -> Floats:
-    from scipy.stats import rankdata
-
     many, few = int(np.count_nonzero(~positive)), int(np.count_nonzero(positive))
     if many == 0 or few == 0 or not np.isfinite(scores).all():
         return np.full(scores.shape[:-1], np.nan)
-    ranks = rankdata(scores, axis=-1)  # equal scores share their mean rank, so a tie counts for one half
+    ranks = np.apply_along_axis(_ranks, -1, scores)
     return (ranks[..., positive].sum(axis=-1) - few * (few + 1) / 2) / (few * many)
+
+
+def _ranks(scores: Floats) -> Floats:
+    """1, 2, .. in rising order. Equal scores share their mean rank, so a tie counts for one half."""
+    rising = np.sort(scores)
+    return (np.searchsorted(rising, scores, "left") + np.searchsorted(rising, scores, "right") + 1) / 2
 
 
 def _mean(values: Floats) -> Floats:

@@ -273,7 +273,7 @@ class ModuleRows(Rows):
         """Unknown: a row's length says nothing about its gradient."""
         return self.smoothness(clients)
 
-    def _subproblems(self, *_: object, **__: object) -> NoReturn:
+    def argmin(self, *_: object, **__: object) -> NoReturn:
         raise InvalidInput(
             "Module: the arg-min of a neural model is not offered, since it is not convex; use a method that asks for "
             "gradients, such as FedAvg or DPSGD"

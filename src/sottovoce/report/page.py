@@ -10,6 +10,7 @@ from pathlib import Path
 
 import sottovoce
 from sottovoce.core import check
+from sottovoce.core.files import packaged_text
 from sottovoce.core.round import NOT_RELEASED
 from sottovoce.experiment import saved, whole_files
 from sottovoce.experiment.publishable import private_columns, released, tested_on_owners, without_folders
@@ -18,7 +19,7 @@ from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.report import charts, numbers, words
 from sottovoce.report.charts import Chart
-from sottovoce.report.html import Markup, allowed, asset, data, element, filled, joined, script, table
+from sottovoce.report.html import Markup, allowed, data, element, filled, joined, script, table
 from sottovoce.report.numbers import LARGER, MEASURES, METRICS, Measure
 from sottovoce.report.runs import read, run_folders
 
@@ -50,7 +51,7 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
     from plotly.offline import get_plotlyjs
 
     check.require(len(groups) <= _MOST_GROUPS, "report", f"shows at most {_MOST_GROUPS} different runs", len(groups))
-    library, code = get_plotlyjs(), asset("page.js")
+    library, code = get_plotlyjs(), packaged_text("report", "page.js")
     kind = "Report on" if len(groups) == 1 else "Comparison of"
     heading = title or f"{kind} {_listed(group.name for group in groups)}"
     progress, traffic = charts.progress_charts(groups), charts.bytes_charts(groups)
@@ -69,11 +70,11 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
         element("section", element("h2", name, id=f"{key}-heading"), part, id=key) for key, name, part in sections
     )
     return filled(
-        asset("page.html"),
+        packaged_text("report", "page.html"),
         allowed=f"{allowed(library)} {allowed(code)}",
         version=sottovoce.__version__,
         heading=heading,
-        style=Markup(asset("page.css")),
+        style=Markup(packaged_text("report", "page.css")),
         owners=_owners(groups),
         links=joined(links),
         sections=joined(inside),
@@ -332,11 +333,7 @@ def _models(groups: Sequence[Repetitions]) -> Markup:
               f"{group.name}: score of {name}")
         for group in known if group.first.model.size for name, own in group.first.effects().items()
     ]  # fmt: skip
-    note = (
-        "By how much a score changes: for one unit of a number, or for a level next to the mean of all levels. Changes "
-        "belong to a row before it is divided by its length, and are as noisy as the model."
-    )
-    return joined(element("p", note), tables) if tables else joined()
+    return joined(element("p", words.EFFECTS), tables) if tables else joined()
 
 
 def _traffic(groups: Sequence[Repetitions]) -> str:

@@ -193,7 +193,7 @@ COMPARISON = Experiment(
         [*every(method=MAKE, epsilon=EPSILONS), {"method": NON_PRIVATE, "epsilon": 0.0}],
         [*every(method=list(MAKE)[:6], epsilon=(1.0,)), {"method": NON_PRIVATE, "epsilon": 0.0}],
         {"lengths": LENGTHS, "rounds": (10, 50), "runs": 10, "splits": tuple(SPLITS)},
-        {"lengths": LENGTHS[1:3], "rounds": (10,), "runs": 2, "splits": ("iid",)},
+        {"lengths": LENGTHS[1:3], "rounds": (4,), "runs": 2, "splits": ("iid",)},
     ),
     [
         *(

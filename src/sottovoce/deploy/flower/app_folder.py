@@ -1,11 +1,12 @@
 """Writes the folder of a Flower app: a few lines of code that call the installed package, and the run file."""
 
 import secrets
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 from sottovoce.core.check import MissingData
-from sottovoce.experiment import whole_files
+from sottovoce.experiment import store, whole_files
 from sottovoce.experiment.tables import to_toml
 
 _SERVER = '''"""The server's half, as `run.toml` describes it. All of its code is in the installed package."""
@@ -16,12 +17,23 @@ from sottovoce.deploy.flower.app import server_app
 
 app = server_app(Path(__file__).with_name("run.toml"))
 '''
-_CLIENT = '''"""The client's half. Its data, limits and ledger are named in a file of its own, and nowhere here."""
+_CLIENT = '''"""The client's half, for Flower's simulation alone: elsewhere `sottovoce node start` answers."""
 
 from sottovoce.deploy.flower.app import client_app
 
 app = client_app()
 '''
+
+
+def left_off(app: Path) -> str:
+    """Where the run of this app stands, if it was begun on this machine and is not at its end; else ""."""
+    with (app / "pyproject.toml").open("rb") as file:
+        config = tomllib.load(file).get("tool", {}).get("flwr", {}).get("app", {}).get("config", {})
+    runs = Path(str(config.get("folder", "")))
+    if "experiment" not in config or not (runs / store.CHECKPOINT).is_file() or (runs / store.MODEL).exists():
+        return ""
+    done = int(whole_files.read_arrays(runs / store.CHECKPOINT)["k"])
+    return f"The run stopped after round {done}, which is kept in {runs}."
 
 
 def write(folder: Path, run_file: str, runs: Path) -> str:

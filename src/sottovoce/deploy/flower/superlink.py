@@ -15,7 +15,6 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext, suppress
-from itertools import count
 from typing import Any
 
 from sottovoce.core import check
@@ -24,16 +23,18 @@ from sottovoce.core.plain import Json
 FLEET = frozenset(
     f"/v1/fleet/{name}"
     for name in (
-        *("register-node", "activate-node", "deactivate-node", "unregister-node", "send-node-heartbeat"),
-        *("pull-messages", "push-messages", "get-run", "get-fab", "push-object", "pull-object"),
-        "confirm-message-received",
+        *("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages"),
+        *("push-object", "pull-object", "confirm-message-received"),
     )
 )
 _PIECE, LARGEST_PIECE = "/v1/fleet/push-object", 2**23  # bytes; Flower cuts arrays into pieces of 5 MiB
 LARGEST = 2**15  # of any other: the longest is push-messages, which names a message's pieces, 70 bytes for each
 PIECES = 8  # that are read at a time; others wait
+HELD = PIECES * LARGEST_PIECE  # bytes of pieces after which memory is tidied up
 SECONDS = 60.0  # for a request to come in
 CONNECTIONS = 1000  # beyond it requests get a 503; a service may usually have 1024 files open
+
+UNKNOWN_KEY, KEY_IN_USE = "unknown-key", "key-in-use"  # why a node is not let in: told to who signs with that key
 
 Receive = Callable[[], Awaitable[Json]]
 Send = Callable[[Json], Awaitable[None]]
@@ -42,9 +43,10 @@ Application = Callable[[Json, Receive, Send], Coroutine[None, None, None]]
 
 def fleet_only(app: Application, port: int) -> Application:
     """The ASGI application `app`; what comes in by `port` reaches the nodes' part of it alone, whole and not large."""
-    places, pieces = asyncio.Semaphore(PIECES), count(1)
+    places, held = asyncio.Semaphore(PIECES), 0
 
     async def guarded(scope: Json, receive: Receive, send: Send) -> None:
+        nonlocal held
         if scope["type"] == "lifespan" or scope["server"][1] != port:
             await app(scope, receive, send)
             return
@@ -56,7 +58,9 @@ def fleet_only(app: Application, port: int) -> Application:
                 if body is not None:
                     copied = {**scope, "state": dict(scope.get("state", {}))}  # `scope` stays with the connection
                     await app(copied, _read_before(body, receive), send)
-            if large and next(pieces) % PIECES == 0:
+            held += len(body or b"") if large else 0
+            if held >= HELD:
+                held = 0
                 gc.collect()  # Flower's objects of a request point at each other, and hold its body until then
             if body is not None:
                 return
@@ -132,8 +136,27 @@ def start(arguments: list[str]) -> None:
             uvicorn.Server(uvicorn.Config(app, host=host, port=port, **settings)).run(sockets)
 
     uvicorn.run = run  # which is how Flower 1.41 starts to serve
+    _say_why_not_activated()
     sys.argv = ["flower-superlink", *rest]
     next(iter(commands)).load()()
+
+
+def _say_why_not_activated() -> None:
+    """Flower refuses an unknown key and one that is in use by the same words; who has the key is told which it was."""
+    from flwr.supercore.error import FlowerError
+    from flwr.superlink.servicer.fleet import fleet_handlers
+
+    activate = fleet_handlers.activate_node
+
+    def told(request: Any, state: Any) -> Any:
+        try:
+            return activate(request=request, state=state)
+        except FlowerError as error:
+            known = state.get_node_id_by_public_key(request.public_key) is not None
+            error.public_details = KEY_IN_USE if known else UNKNOWN_KEY
+            raise
+
+    fleet_handlers.activate_node = told
 
 
 def _without_fleet(arguments: list[str]) -> tuple[tuple[str, int] | None, list[str]]:

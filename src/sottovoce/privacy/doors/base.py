@@ -41,7 +41,7 @@ class ExactOracle(Protocol):
     @property
     def roundings(self) -> np.ndarray: ...
     def gradient(
-        self, w: np.ndarray, clients: np.ndarray, clip: float | None, norm: int, keep: np.ndarray | None
+        self, w: np.ndarray, clients: np.ndarray, clip: float | None, norm: int, keep: np.ndarray | None, quick: bool
     ) -> np.ndarray: ...
     def clipped_examples(
         self, w: np.ndarray, client: int, clip: float, norm: int, some: np.ndarray | None
@@ -287,12 +287,13 @@ class Door:
 
         return next_question
 
-    def exact_gradient(self, w: np.ndarray, question: Question, clip: float | None, norm: int = 2) -> np.ndarray:
+    def exact_gradient(
+        self, w: np.ndarray, question: Question, clip: float | None, norm: int = 2, quick: bool = False
+    ) -> np.ndarray:
         """The gradient; over a batch if one was declared, divided by the expected batch, never by the realised one."""
         local, drawn = question.local, self.drawn(question)
-        if drawn is None:
-            return self.exact.gradient(w, local, clip, norm, None)
-        return self.exact.gradient(w, local, clip, norm, drawn) / self.rates(question.part.batch)[local]
+        gradient = self.exact.gradient(w, local, clip, norm, drawn, quick)
+        return gradient if drawn is None else gradient / self.rates(question.part.batch)[local]
 
     def drawn(self, question: Question) -> np.ndarray | None:
         """Which records are in the batch of this question, clients end to end; None where all of them are."""

@@ -95,7 +95,7 @@ class RecordDoor(ProvenDoor):
         scale = event.noise_multiplier * self._sensitivity(question)
         return self.answered(
             question,
-            lambda: self.exact_gradient(w, question, self.privacy.clip, self._norm),
+            lambda: self.exact_gradient(w, question, self.privacy.clip, self._norm, quick=True),
             lambda exact: self.noisy(exact, scale, Purpose.NOISE, question, event.mechanism),
         )
 

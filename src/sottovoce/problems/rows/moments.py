@@ -1,12 +1,14 @@
 """Moments of the records of one client (`core/moments.py` says what they are)."""
 
 import math
+from functools import partial
 
 import numpy as np
 
 from sottovoce.core import moments
 from sottovoce.core.arrays import Floats, Integers
 from sottovoce.core.clipping import clip_rows
+from sottovoce.core.compiling import THREADS
 from sottovoce.problems.rows.stored import StoredRows
 
 PIECES = 16  # of a client's records, which threads may share
@@ -41,8 +43,9 @@ def truncated(
         x, s = _parts(rows, client, *bounds)
         starts = np.linspace(0, len(x), min(len(x), PIECES) + 1).astype(np.int64)
         parts = np.zeros((len(starts) - 1, sums.shape[1]))
-        factor = np.full(len(parts), factors[place])
-        grid_kernel.moment_sums()(x, np.ascontiguousarray(s[:, 0]), kappa, factor, most, starts, parts)
+        factor, slopes = np.full(len(parts), factors[place]), np.ascontiguousarray(s[:, 0])
+        work = partial(grid_kernel.moment_sums(), x, slopes, kappa, factor, most, starts, parts)
+        THREADS.share(work, range(len(starts)), len(x) * sums.shape[1])
         sums[place] = parts.sum(axis=0)
     return sums
 

@@ -1,4 +1,4 @@
-"""Blocks of numbers that columns of a schema consist of, and checks of what they need."""
+"""Checks of ranges and knots, which several kinds of columns have."""
 
 from typing import Any
 
@@ -7,28 +7,6 @@ import numpy as np
 from sottovoce.core import check
 
 MOST_KNOTS = 1000
-_WEIGHT_OF_HATS = 0.5
-
-
-def centred_one_hot(codes: np.ndarray, count: int) -> np.ndarray:
-    """1 in the column of the code and 0 in the others, less 1/count; zeros for the code -1."""
-    table = np.vstack([np.eye(count) - 1.0 / count, np.zeros(count)])  # the last row serves the code -1
-    return table[codes]
-
-
-def scaled_block(entries: np.ndarray, low: float, high: float, knots: int, missing: bool) -> np.ndarray:
-    """Entries within [low, high] brought to [-1, 1]; hat functions; whether one is missing."""
-    gaps = np.isnan(entries)
-    scaled = np.clip((entries - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)
-    scaled = np.where(gaps, 0.0, scaled)
-    blocks = [scaled[:, None]]
-    if knots:
-        place = (scaled + 1.0) * ((knots - 1) / 2.0)
-        hats = np.maximum(0.0, 1.0 - np.abs(place[:, None] - np.arange(knots)))
-        blocks.append((hats - 1.0 / knots) * _WEIGHT_OF_HATS)
-    if missing:
-        blocks.append(np.where(gaps, 1.0, -1.0)[:, None])
-    return np.hstack(blocks)
 
 
 def check_range(who: str, low: Any, high: Any) -> None:

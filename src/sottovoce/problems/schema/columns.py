@@ -11,6 +11,7 @@ Every kind turns the entries of its own column into a block of numbers, entry by
 """
 
 import datetime
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.plain import Json
-from sottovoce.problems.schema import values
-from sottovoce.problems.schema.blocks import centred_one_hot, check_knots, check_range, scaled_block, short
+from sottovoce.problems.schema import encoding, values
+from sottovoce.problems.schema.blocks import check_knots, check_range, short
+from sottovoce.problems.schema.encoding import EPOCH, canonical, day_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +62,7 @@ class Column(ABC):
 
     def marks(self) -> tuple[str, ...]:
         """The values that stand for a missing one in this column alone."""
-        return () if isinstance(self.missing, bool) else tuple(map(values.canonical, self.missing))
+        return () if isinstance(self.missing, bool) else tuple(map(canonical, self.missing))
 
     def _options(self, **options: Any) -> Json:
         """The options that are not at their defaults, as TOML values."""
@@ -76,7 +77,7 @@ def as_missing(who: str, missing: Any) -> Missing:
     listed = isinstance(missing, list | tuple) and all(isinstance(mark, str | int | float) for mark in missing)
     rule = "missing must be true, false, or a list of the values that stand for a missing one"
     check.require(listed and len(missing) > 0, who, f"{rule}, got {check.shown(missing)}")
-    return tuple(dict.fromkeys(values.canonical(mark) for mark in missing))
+    return tuple(dict.fromkeys(canonical(mark) for mark in missing))
 
 
 def as_levels(who: str, levels: Iterable[Any], what: str = "levels", at_least: int = 2) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ def as_levels(who: str, levels: Iterable[Any], what: str = "levels", at_least: i
     given = list(levels)
     simple = all(isinstance(level, str | int | float | np.generic) for level in given)
     check.require(simple, who, f"{what} must be texts or numbers, listed one by one")
-    spelt = tuple(values.canonical(level) for level in given)
+    spelt = tuple(canonical(level) for level in given)
     check.require(len(spelt) >= at_least, who, f"needs at least {at_least} {what}", len(spelt))
     check.require(len(spelt) <= MOST_LEVELS, who, f"takes at most {MOST_LEVELS} {what}", len(spelt))
     check.require("" not in spelt, who, f"{what} must not be empty. Say missing=True if values are missing")
@@ -142,7 +143,9 @@ class Number(Column):
     def encode(self, entries: np.ndarray) -> np.ndarray:
         clipped = np.clip(entries, self.low, self.high)
         low, high = self.ends()
-        return scaled_block(np.log1p(clipped) if self.log else clipped, low, high, self.knots, bool(self.missing))
+        return encoding.scaled_block(
+            np.log1p(clipped) if self.log else clipped, low, high, self.knots, bool(self.missing)
+        )
 
     def feature_names(self, name: str) -> list[str]:
         places = np.linspace(*self.ends(), self.knots) if self.knots else np.zeros(0)
@@ -201,7 +204,7 @@ class Category(Column):
         return values.codes(who, arrays[0], lambda text: gap if text in marks else code.get(text, -1), gap)
 
     def encode(self, entries: np.ndarray) -> np.ndarray:
-        return centred_one_hot(entries, len(self.levels) + bool(self.missing))
+        return encoding.centred_one_hot(entries, len(self.levels) + bool(self.missing))
 
     def feature_names(self, name: str) -> list[str]:
         return [*(f"{name}={level}" for level in self.levels), *([f"{name} missing"] if self.missing else [])]
@@ -247,7 +250,7 @@ class Date(Column):
         for name in ("first", "last"):
             given = getattr(self, name)
             text = given.isoformat()[:10] if isinstance(given, datetime.date) else given
-            fits = isinstance(text, str) and len(text) == 10 and np.isfinite(values.day_of(text))
+            fits = isinstance(text, str) and len(text) == 10 and np.isfinite(day_of(text))
             rule = f"{name} must be a date such as '2024-12-31', got {check.shown(given)}"
             check.require(fits, "Date", rule)
             object.__setattr__(self, name, text)
@@ -257,8 +260,8 @@ class Date(Column):
             check.of_kind("Date", name, getattr(self, name), bool, "True")
         check.of_kind("Date", "form", self.form, str, "'%d.%m.%Y'")
         example = datetime.date(2024, 12, 31)
-        day = values.day_of(example.strftime(self.form) if self.form else str(example), self.form)
-        readable = day == example.toordinal() - values.EPOCH
+        day = day_of(example.strftime(self.form) if self.form else str(example), self.form)
+        readable = day == example.toordinal() - EPOCH
         check.require(readable, "Date", "form must say day, month and year, such as '%d.%m.%Y'", self.form)
         check_knots("Date", self.knots)
         object.__setattr__(self, "missing", as_missing("Date", self.missing))
@@ -267,22 +270,13 @@ class Date(Column):
         return values.days(who, arrays[0], self.form, marks)
 
     def encode(self, entries: np.ndarray) -> np.ndarray:
-        low, high = self.ends()
-        blocks = [scaled_block(np.clip(entries, low, high), low, high, self.knots, bool(self.missing))]
-        known = np.isfinite(entries)
-        dates = np.where(known, entries, 0.0).astype(np.int64).astype("datetime64[D]")
-        if self.weekday:
-            day = (dates.astype(np.int64) + 3) % 7  # 1970-01-01 was a Thursday
-            blocks.append(centred_one_hot(np.where(known, day, -1), 7))
-        if self.month:
-            month = dates.astype("datetime64[M]").astype(np.int64) % 12
-            blocks.append(centred_one_hot(np.where(known, month, -1), 12))
-        return np.hstack(blocks)
+        own = self.knots, bool(self.missing), self.weekday, self.month
+        return encoding.date_block(entries, *self.ends(), *own)
 
     def feature_names(self, name: str) -> list[str]:
         low, high = self.ends()
         places = np.linspace(low, high, self.knots).round().astype(np.int64) if self.knots else np.zeros(0, np.int64)
-        near = [f"{name} near {datetime.date.fromordinal(int(day) + values.EPOCH)}" for day in places]
+        near = [f"{name} near {datetime.date.fromordinal(int(day) + EPOCH)}" for day in places]
         names = [name, *near, *([f"{name} missing"] if self.missing else [])]
         names += [f"{name} weekday={day}" for day in _WEEKDAYS] if self.weekday else []
         return names + ([f"{name} month={month}" for month in _MONTHS] if self.month else [])
@@ -293,7 +287,7 @@ class Date(Column):
 
     def ends(self) -> tuple[float, float]:
         """The range in days."""
-        return values.day_of(str(self.first)), values.day_of(str(self.last))
+        return day_of(str(self.first)), day_of(str(self.last))
 
 
 @dataclass(frozen=True, init=False)
@@ -327,8 +321,7 @@ class OneHot(Column):
         return np.column_stack(read)
 
     def encode(self, entries: np.ndarray) -> np.ndarray:
-        known = entries.max(axis=1, keepdims=True) > 0
-        return np.where(known, entries - 1.0 / len(self.columns), 0.0)
+        return encoding.chosen_block(entries)
 
     def feature_names(self, name: str) -> list[str]:
         return [f"{name}={column}" for column in self.columns]
@@ -346,15 +339,11 @@ def from_table(table: Mapping[str, Any]) -> Column:
     keys = [key for key in kinds if key in table]
     rule = "needs one of range = [low, high], levels = [...], dates = [first, last], one_hot = [columns]"
     if len(keys) != 1:
-        raise InvalidInput(f"a column {rule}")
+        raise check.InvalidInput(f"a column {rule}")
     key = keys[0]
     options = {name: value for name, value in table.items() if name != key}
-    known = {
-        "range": ("log", "knots", "missing"),
-        "levels": ("missing",),
-        "dates": ("weekday", "month", "form", "knots", "missing"),
-        "one_hot": (),
-    }[key]
+    declared = inspect.signature(kinds[key]).parameters.values()
+    known = [each.name for each in declared if each.default is not each.empty]
     for name in options:
         check.one_of(f"a column with {key}", "key", name, [key, *known])
     given = table[key]

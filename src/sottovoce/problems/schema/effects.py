@@ -50,17 +50,9 @@ def _of_column(column: Column, weights: np.ndarray, names: list[str], name: str)
     gap = [("missing, next to known", 2.0 * weights[place])] if column.missing else []
     place += len(gap)
     rest = []
-    for count in _lengths(column):
+    calendar = ((7, column.weekday), (12, column.month)) if isinstance(column, Date) else ()
+    for count in (count for count, asked in calendar if asked):
         block = weights[place : place + count]
         rest += list(zip(whats[place:], block - block.mean(), strict=False))
         place += count
     return [line, *bends, *gap, *rest]
-
-
-def _lengths(column: Number | Date) -> list[int]:
-    """How many levels the categories behind a date have."""
-    return (
-        [count for count, asked in ((7, column.weekday), (12, column.month)) if asked]
-        if isinstance(column, Date)
-        else []
-    )

@@ -1,0 +1,66 @@
+"""How a client finds its server: the table [server] of its own file.
+
+    address      "server.example:8700"
+    certificate  of the authority that signed the server's, in PEM: "ca.crt"
+    key          the private key by which this client is known there: "cleveland.key"
+
+Paths are seen from the file's own folder. Behind a gate the account that speaks with the server has a file of its own,
+with this table alone.
+"""
+
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from sottovoce.core import check
+from sottovoce.experiment.tables import from_table, read_tables
+
+TABLES = ("node", "server", "data", "schema", "limits", "sums")  # of a client's own file
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where a server is, how to know that it is the one, and the key that it knows this client by."""
+
+    address: str
+    certificate: str = "ca.crt"
+    key: str = "node.key"
+
+    def __post_init__(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        good = host != "" and "/" not in host and port.isdigit() and 0 < int(port) < 2**16
+        check.require(good, "Connection", "address must be HOST:PORT, such as server.example:8700", self.address)
+
+    @classmethod
+    def read(cls, path: Path) -> "Connection":
+        """The one that a client's file names, with whole paths."""
+        tables = read_tables(path, TABLES)
+        hint = 'Write there: [server] address = "server.example:8700", certificate = "ca.crt", key = "cleveland.key"'
+        check.require("server" in tables, path.name, "needs a table [server]", hint=hint)
+        told = from_table(cls, tables["server"], f"{path.name}, [server]")
+        home = path.expanduser().absolute().parent
+        return cls(told.address, *(str(home / Path(name).expanduser()) for name in (told.certificate, told.key)))
+
+    def certificates(self) -> bytes:
+        """The certificate's bytes."""
+        return _content(Path(self.certificate), "certificate")
+
+    def private_key(self) -> bytes:
+        """The key's bytes. Whoever else can read them can answer in this client's name."""
+        return read_private(Path(self.key))
+
+
+def read_private(path: Path) -> bytes:
+    """The bytes of a private key, which nobody but its owner may read."""
+    content = _content(path, "key")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    rule = "nobody but its owner may read a private key"
+    check.require(mode & 0o077 == 0, str(path), rule, f"mode {mode:o}", f"Close it with: chmod 600 {path}")
+    return content
+
+
+def _content(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise check.MissingData(f"{path}: the {what} cannot be read ({error.strerror})") from None

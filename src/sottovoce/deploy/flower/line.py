@@ -1,0 +1,204 @@
+"""A client's line to its server: Flower's fleet protocol over HTTPS, with what comes in bounded, and errors in words.
+
+The parts are Flower's own: its HTTP client, which knows the requests, and its signatures. Around them here:
+
+* no redirect is followed, for a false server could send signed requests elsewhere by one;
+* a response says how long it is, is at most 8 MiB, is not compressed, and has a minute to come in whole;
+* every error becomes a sentence that says what to do, and nothing here ends the process.
+
+`get-run` and `get-fab`, by which a SuperNode fetches the code that a server wants it to run, are never called.
+"""
+
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.supercore.error import ApiErrorCode, FlowerError
+from flwr.supercore.interceptors.http.utils import add_headers
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from sottovoce.core import check
+from sottovoce.deploy import wire
+from sottovoce.deploy.connection import Connection
+from sottovoce.deploy.flower.superlink import KEY_IN_USE, UNKNOWN_KEY
+
+LARGEST, SECONDS = 2**23, 60.0  # bytes of a response, and the time it has
+_CLOCK = 8.0  # seconds that clocks may differ: Flower refuses what is signed 10 s in its future
+_BUSY = (500, 502, 503, 504)  # what a server says that may say otherwise in a moment
+Got = TypeVar("Got")
+
+
+class Trouble(check.SottovoceError):
+    """The server cannot be asked, or refuses; `passing` if the same request may go through in a moment."""
+
+    def __init__(self, why: str, passing: bool = False) -> None:
+        super().__init__(why)
+        self.passing = passing
+
+
+class Line:
+    """A connection to one server, by one key. Close it when done."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.address, key = connection.address, _key(connection)
+        self.public_key = public_key_to_bytes(key.public_key())
+        version = RuntimeVersionMetadata.from_local_component("SuperNode")
+        self.fleet: Any = FleetHttpClient.from_server_address(
+            connection.address,
+            insecure=False,
+            root_certificates=None,
+            interceptors=[_Versions(dict(version.as_metadata())), NodeAuthHttpInterceptor(key, key.public_key())],
+        )
+        self.fleet._client.close()
+        self.fleet._client = httpx.Client(
+            verify=_trusting(connection),
+            timeout=30.0,
+            follow_redirects=False,
+            headers={"accept-encoding": "identity"},
+            event_hooks={"response": [_bounded]},
+        )
+
+    def close(self) -> None:
+        self.fleet.close()
+
+    def leave(self, request: Any) -> None:
+        """Tell the server that this client goes, if it can be told in a few seconds."""
+        before, self.fleet._client.timeout = self.fleet._client.timeout, 5.0
+        try:
+            self.call(self.fleet.DeactivateNode, request)
+        except Trouble:
+            pass
+        finally:
+            self.fleet._client.timeout = before
+
+    def call(self, work: Callable[..., Got], *request: Any) -> Got:
+        """What a request of `fleet` returns; or `Trouble`, in words."""
+        try:
+            return work(*request)
+        except httpx.HTTPStatusError as error:
+            raise _refused(error.response) from None
+        except httpx.TransportError as error:
+            raise Trouble(f"{self.address} cannot be reached: {_reason(error)}", passing=True) from None
+        except (httpx.HTTPError, ValueError) as error:  # what came in is no response of this protocol
+            why = f"{self.address} answers what no SuperLink does ({type(error).__name__})"
+            raise Trouble(why, passing=True) from None
+
+
+class _Versions:
+    """Tells the server which Flower this is. Flower's own interceptor ends the process where versions differ."""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        self._headers = headers
+
+    def intercept(self, context: Any, call_next: Callable[[Any], httpx.Response]) -> httpx.Response:
+        add_headers(context.request, self._headers)
+        return call_next(context)
+
+
+class _Bounded(httpx.SyncByteStream):
+    """A body that is refused once it is too long or takes too long."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        size, until = 0, time.monotonic() + SECONDS
+        for part in self._stream:
+            size += len(part)
+            if size > LARGEST or time.monotonic() > until:
+                raise Trouble("the server's response is too long, or takes too long to come")
+            yield part
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _bounded(response: httpx.Response) -> None:
+    """Called with every response before its body is read."""
+    if response.is_redirect:
+        raise Trouble("the server sends this client elsewhere (a redirect), and that is never followed")
+    length = response.headers.get("content-length", "")
+    if "content-encoding" in response.headers or not length.isdigit() or int(length) > LARGEST:
+        told = wire.printable(length, 20) or "unknown"
+        raise Trouble(f"the server announces a response of {told} bytes, or a coded one; at most {LARGEST} are read")
+    response.stream = _Bounded(response.stream)
+
+
+def _key(connection: Connection) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = load_ssh_private_key(connection.private_key(), None)
+    except (ValueError, TypeError) as error:
+        raise check.InvalidInput(f"{connection.key}: must be a private key in OpenSSH's form ({error})") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        hint = 'Make one with: ssh-keygen -t ecdsa -b 384 -N "" -f node.key'
+        raise check.InvalidInput(f"{connection.key}: must be an ECDSA key. {hint}")
+    return key
+
+
+def _trusting(connection: Connection) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=connection.certificates().decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise check.InvalidInput(f"{connection.certificate}: must be a certificate in PEM ({error})") from None
+    return context
+
+
+# ----------------------------------------------------------------------------------------------------- errors, in words
+
+
+def _refused(response: httpx.Response) -> Trouble:
+    status, told = response.status_code, FlowerError.from_json(response.text[: 2**16])
+    if status == 401:
+        clock = wrong_clock(response.headers.get("date", ""), datetime.now(UTC))
+        return Trouble(clock or "the server does not accept this client's key (401): is it registered there? "
+                       "On the server: sottovoce flower supernode register CLIENT.pub")  # fmt: skip
+    extra = None if told is None else told.public_details
+    if extra == UNKNOWN_KEY:
+        return Trouble("the server does not know this client's key. On the server: "
+                       "sottovoce flower supernode register CLIENT.pub")  # fmt: skip
+    if extra == KEY_IN_USE:
+        return Trouble("another node is connected by this client's key, or this one was killed less than a minute ago")
+    if told is not None and told.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
+        return Trouble("the server does not let this client in: its key is not registered there, or another node is "
+                       "connected by it, or this one was killed less than a minute ago")  # fmt: skip
+    words = f": {wire.printable(told.message, 200)}" if told is not None else ""
+    return Trouble(f"the server refuses (HTTP {status}{words})", passing=status in _BUSY)
+
+
+def wrong_clock(date: str, now: datetime) -> str:
+    """A sentence, if this machine's clock and the server's, as the header `Date` tells it, differ by too much."""
+    try:
+        ahead = (now - parsedate_to_datetime(date)).total_seconds()
+    except (ValueError, TypeError):
+        return ""
+    if abs(ahead) <= _CLOCK:
+        return ""
+    size = f"{abs(ahead):.0f} seconds" if abs(ahead) < 120 else f"{abs(ahead) / 60:.0f} minutes"
+    way = "ahead of" if ahead > 0 else "behind"
+    return f"this machine's clock is {size} {way} the server's: signatures carry the time, so set it right (NTP)"
+
+
+def _reason(error: Exception) -> str:
+    """Why a line could not be had, of all that OpenSSL and sockets say."""
+    text, clock = str(error), f"as this machine's clock has it ({datetime.now(UTC):%F %T} UTC)"
+    sentences = {
+        "not yet valid": f"its certificate is not valid yet, {clock}",
+        "has expired": f"its certificate has expired, {clock}",
+        "ostname mismatch": "its certificate is for another host",
+        "IP address mismatch": "its certificate is for another host",
+        "CERTIFICATE_VERIFY_FAILED": "its certificate is not signed by the authority in this client's certificate file",
+        "WRONG_VERSION_NUMBER": "it speaks without TLS there, and over an insecure line nothing is said",
+        "RECORD_LAYER_FAILURE": "it speaks without TLS there, and over an insecure line nothing is said",
+    }
+    known = next((sentence for words, sentence in sentences.items() if words in text), "")
+    return known or wire.printable(text, 200) or type(error).__name__
