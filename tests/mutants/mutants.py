@@ -1,6 +1,6 @@
 """All mutants."""
 
-from tests.mutants import of_bounds, of_budgets, of_exits, of_grid, of_noise, of_questions
+from tests.mutants import of_bounds, of_budgets, of_exits, of_grid, of_noise, of_questions, of_sums
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -10,4 +10,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_budgets.MUTANTS,
     *of_exits.MUTANTS,
     *of_questions.MUTANTS,
+    *of_sums.MUTANTS,
 )

@@ -66,6 +66,9 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(kind="argmin")
 
+    def why_not_sums(self, unit: str) -> str:
+        return "each client keeps a dual that is made of what it released"
+
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))  # line 1
 

@@ -115,6 +115,9 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(kind="fit")
 
+    def why_not_sums(self, unit: str) -> str:
+        return "columns are split, and sums are proved for rows"
+
     def init_server(self, hub: Hub) -> Server:
         labels = _labels(hub)
         zero, one = hub.zeros, hub.zeros[..., :1]

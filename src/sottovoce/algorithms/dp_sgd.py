@@ -50,6 +50,9 @@ class DPSGD(Algorithm[Server, Nothing, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)
 
+    def why_not_sums(self, unit: str) -> str:
+        return ""
+
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy())
 

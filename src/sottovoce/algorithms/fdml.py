@@ -81,6 +81,9 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
     def rounds_per_epoch(self, samples: int) -> int:
         return max(1, samples // self.batch)
 
+    def why_not_sums(self, unit: str) -> str:
+        return "columns are split, and sums are proved for rows"
+
     def init_server(self, hub: Hub) -> Server:
         assert hub.labels is not None
         order = self._shuffled(hub)

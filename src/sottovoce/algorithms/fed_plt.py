@@ -138,6 +138,9 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
             return {"unmet": (f"its noise is for {self.horizon} rounds (horizon), and {rounds} were done",)}
         return {}
 
+    def why_not_sums(self, unit: str) -> str:
+        return "each client keeps a state that is made of what it released"
+
     def init_server(self, hub: Hub) -> Server:
         return self.averaged(np.repeat(hub.zeros, hub.n, axis=-2), hub)
 

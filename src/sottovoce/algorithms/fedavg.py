@@ -78,6 +78,11 @@ class FedAvg(Algorithm[Server, Nothing, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps, batch=self.batch)
 
+    def why_not_sums(self, unit: str) -> str:
+        if self.over == "drawn":
+            return "over = 'drawn' needs the last message of each client"
+        return "" if unit == "client" else "its clients move a model of their own by noisy answers"
+
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n if self.over == "drawn" else 1, axis=-2))
 

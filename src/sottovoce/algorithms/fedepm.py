@@ -135,6 +135,9 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         if self.threshold > 0 and not penalty.separable:
             raise InvalidInput(f"FedEPM: with {type(penalty).__name__} the model (19) has no closed form; use lam=0")
 
+    def why_not_sums(self, unit: str) -> str:
+        return "its server sorts the messages of single clients"
+
     def init_server(self, hub: Hub) -> Server:
         everyone, three = np.repeat(hub.zeros, hub.n, axis=-2), np.repeat(hub.zeros, 3, axis=-2)
         return Server(everyone, hub.zeros.copy(), three)

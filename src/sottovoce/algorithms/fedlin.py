@@ -100,6 +100,9 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
     def check(self, penalty: Penalty) -> None:
         needs_smooth("FedLin", penalty)
 
+    def why_not_sums(self, unit: str) -> str:
+        return "each client keeps a gradient that it released, and corrects its steps by it"
+
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 

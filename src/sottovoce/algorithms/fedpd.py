@@ -95,6 +95,9 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)
 
+    def why_not_sums(self, unit: str) -> str:
+        return "each client keeps a dual and a model of its own, and the server the last message of each"
+
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 

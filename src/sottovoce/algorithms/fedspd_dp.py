@@ -119,6 +119,9 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, object]:
         return self.sampling.terms(sizes)
 
+    def why_not_sums(self, unit: str) -> str:
+        return "each client keeps a dual and a model of its own"
+
     def init_server(self, hub: Hub) -> Server:
         return Server(np.repeat(hub.zeros, hub.n, axis=-2), hub.zeros.copy())  # line 2
 

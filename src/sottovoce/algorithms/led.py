@@ -105,6 +105,9 @@ class LED(Algorithm[Server, Client, Down, Up]):
     def warn_about(self, participation: Participation, n: int) -> None:
         needs_meetings("LED", participation, n)
 
+    def why_not_sums(self, unit: str) -> str:
+        return "each client keeps a correction that is made of what it released"
+
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 

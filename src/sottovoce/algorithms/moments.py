@@ -92,6 +92,9 @@ class Moments(Algorithm[Server, Nothing, Down, Up]):
     def asks(self) -> Asks:
         return Asks((Part("moments", last=1, kappa=self.kappa, slope_bound=self.slope_bound),))
 
+    def why_not_sums(self, unit: str) -> str:
+        return ""
+
     def init_server(self, hub: Hub) -> Server:
         answer = np.zeros((*hub.zeros.shape[:-1], moments_width(self, hub.zeros.shape[-1])))
         return Server(hub.zeros.copy(), answer, hub.zeros[..., :1].copy())

@@ -83,6 +83,9 @@ class SCAFFOLD(Algorithm[Server, Nothing, Down, Up]):
     def check(self, penalty: Penalty) -> None:
         needs_smooth("SCAFFOLD", penalty)
 
+    def why_not_sums(self, unit: str) -> str:
+        return "its server keeps a control variate of each client, made of its messages"
+
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 

@@ -105,6 +105,9 @@ class TAMUNA(Algorithm[Server, Nothing, Down, Up]):
     def warn_about(self, participation: Participation, n: int) -> None:
         needs_meetings("TAMUNA", participation, n)
 
+    def why_not_sums(self, unit: str) -> str:
+        return "its server keeps a control variate of each client, made of its messages"
+
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 

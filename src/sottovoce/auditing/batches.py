@@ -17,7 +17,7 @@ from sottovoce.auditing.exact import LINEAR, NotLinear, Numbers
 from sottovoce.auditing.finding import Finding, conclude
 from sottovoce.auditing.game import Game, Sampling, streams_of
 from sottovoce.auditing.ratio import Table
-from sottovoce.auditing.tape import Made, Tape
+from sottovoce.auditing.tape import Made
 from sottovoce.core.random.streams import About, Purpose, Streams
 
 STEP = 1e-3  # of the grid that shifts are rounded to, in standard deviations of the noise; always to the safe side
@@ -49,7 +49,7 @@ class _Inclusions:
     def __init__(self, game: Game, sampling: Sampling, table: Table) -> None:
         self.client, self.sampling, self.table = game.neighbours.client, sampling, table
         self.questions, self.played = Numbers(), table.runs
-        self._past = Tape(client=self.client)
+        self._past = game.tape()
         table.players[0].play(streams_of(sampling.seed, "path", table.runs), tape=self._past)
 
     def effects(self, side: int) -> np.ndarray:
@@ -71,7 +71,8 @@ class _Inclusions:
     def _sent(self, side: int, run: int, choose: Callable[[int], np.ndarray]) -> np.ndarray:
         """What the client would send in each run, in units of noise, if past messages were those of run `run`."""
         streams = ChosenBatches(self.sampling.seed, self.table.runs, self.client, choose, self.questions)
-        forced = Tape([np.broadcast_to(answer[run], answer.shape) for answer in self._past.answers], self.client)
+        past = [np.broadcast_to(answer[run], answer.shape) for answer in self._past.answers]
+        forced = self.table.game.tape(past)
         self.table.players[side].play(streams, tape=forced)
         self.played += self.table.runs
         if None in forced.made:

@@ -15,13 +15,14 @@ from sottovoce.auditing import noise as tests
 from sottovoce.auditing.expected import Expected, World
 from sottovoce.auditing.finding import Check, Conclusion
 from sottovoce.auditing.game import Game, Player, relation_of
-from sottovoce.auditing.neighbours import LONG, RIDGE, Linear, crowd, one_by_one, random_columns
+from sottovoce.auditing.neighbours import LONG, RIDGE, Linear, Neighbours, crowd, one_by_one, random_columns
 from sottovoce.auditing.promise import GRID
 from sottovoce.auditing.second_accountant import second_epsilon
 from sottovoce.auditing.tape import Answer, Recorder
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.events import Event
+from sottovoce.privacy.modes import Proven
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
 
@@ -69,7 +70,15 @@ def crowd_of(game: Game, dtype: type = np.float64) -> Game:
     bound = length * (1 + 1e-6)  # rows are rounded where they are stored in single precision
     features = game.width // game.objective.loss.outputs
     neighbours = crowd(length, bound, features, relation_of(privacy), privacy.promise == "client", dtype)
-    return replace(game, neighbours=neighbours, objective=Objective(Linear(bend=1 / bound**2), L2(0.1)))
+    return on_others(game, neighbours, Objective(Linear(bend=1 / bound**2), L2(0.1)))
+
+
+def on_others(game: Game, neighbours: Neighbours, objective: Objective) -> Game:
+    """The same game on other data sets; where sums are seen, with as large a share of colluders by default."""
+    privacy = game.privacy
+    if isinstance(privacy, Proven) and privacy.sums:
+        privacy = replace(privacy, least=None, colluders=0 if privacy.colluders == 0 else None, roster=None)
+    return replace(game, neighbours=neighbours, objective=objective, privacy=privacy)
 
 
 def _longest(game: Game) -> float:
@@ -251,8 +260,9 @@ def _cost(
 
 def _stated_multipliers(world: World, answers: Sequence[Answer], number: int) -> list[float]:
     """The noise, divided by the sensitivity, that the door says it adds to the answers of this part."""
+    together = math.sqrt(world.promises[number].contributors)  # each adds a share of the noise
     return [
-        float(np.min(answer.made.scale / wanted.sensitivity))
+        together * float(np.min(answer.made.scale / wanted.sensitivity))
         for answer, wanted in expected(world, answers)
         if world.number_of(answer) == number and answer.made is not None and np.all(wanted.sensitivity > 0)
     ]
@@ -318,7 +328,7 @@ def clipping(game: Game, path: str, seed: int) -> list[Check]:
 
 def batches(game: Game, path: str, seed: int) -> list[Check]:
     """Which records were drawn, seen in exact gradients of records that have a coordinate each."""
-    game = replace(game, neighbours=one_by_one(), objective=Objective(Linear(), L2(0.1)))
+    game = on_others(game, one_by_one(), Objective(Linear(), L2(0.1)))
     world, first = World.of(game), np.arange(1)
     rate = float(world.rate(first, game.asks.batch)[0, 0])
     gradients = [

@@ -8,7 +8,7 @@ apart as N(0, 1) and N(mu, 1), mu² = (b − b')' (M M')⁻¹ (b − b').
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
@@ -44,11 +44,8 @@ def by_probing(game: Game, sampling: Sampling) -> Finding | None:
         played += runs
         return np.concatenate(sent, axis=1)
 
-    def progress(done: int, of: int) -> None:
-        sampling.progress("numbers", done, of)
-
     try:
-        mu = np.array([transcript_mu(messages, sampling.seed, game.at_once, progress)])
+        mu = np.array([transcript_mu(messages, sampling.seed, game.at_once, partial(sampling.progress, "numbers"))])
     except NotLinear:
         return None
     evidence = f"every upload, {game.rounds} rounds"

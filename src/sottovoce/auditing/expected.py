@@ -4,7 +4,9 @@ Computed from the question, the rows and the promise. From the code under audit,
 the penalty's prox are used.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -65,15 +67,10 @@ class World:
 
     def expect(self, answer: Answer) -> Expected | None:
         """None for answers without noise, and where noise cannot be separated from the rest."""
-        if self.privacy.promise == "record":
-            of_kind = _OF_RECORDS
-        else:
-            of_kind = {
-                "published": {RELEASE: _published},
-                "client": {RELEASE: _upload},
-                "columns": {"fit": _columns, MODEL: _columns},
-            }[self.privacy.promise]
-        return of_kind[answer.kind](self, answer) if answer.kind in of_kind else None
+        compute = _EXPECTED[self.privacy.promise].get(answer.kind)
+        wanted = None if compute is None else compute(self, answer)
+        # A term of a sum is without what is public.
+        return replace(wanted, public=0.0) if wanted is not None and self.privacy.sums else wanted
 
     def part_of(self, answer: Answer) -> Part:
         """The part of the plan that this answer belongs to."""
@@ -85,7 +82,11 @@ class World:
 
     def multiplier(self, answer: Answer) -> float | None:
         """The promised noise, divided by the sensitivity; None if only the accountant can tell."""
-        return self.promises[self.number_of(answer)].multiplier if self.promises else 1.0
+        if not self.promises:
+            return 1.0
+        promised = self.promises[self.number_of(answer)]
+        whole = promised.multiplier
+        return None if whole is None else whole / math.sqrt(promised.contributors)  # each adds a share
 
     @property
     def norm(self) -> int:
@@ -108,6 +109,10 @@ class World:
         sizes, scale = self.federation.sizes[local][:, None], self.objective.scale
         return 1.0 / sizes if scale == "mean" else np.full(sizes.shape, 1.0 if scale == "sum" else scale)
 
+    def common(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers of clients (n, 1) that grids and noise are made for: where sums are seen, the largest of all."""
+        return np.full_like(numbers, numbers.max()) if self.privacy.sums else numbers
+
     def rate(self, local: np.ndarray, batch: float) -> np.ndarray:
         """The share of its records that each client draws."""
         if not batch:
@@ -118,7 +123,7 @@ class World:
     def one_gradient(self, answer: Answer) -> np.ndarray:
         """How far one record moves a gradient."""
         rate = self.rate(answer.local, self.part_of(answer).batch)
-        return promise.gradient_sensitivity(self.privacy, self.weight(answer.local), rate)
+        return self.common(promise.gradient_sensitivity(self.privacy, self.weight(answer.local), rate))
 
     def in_steps(self, answer: Answer, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How far one record moves an answer of which only the difference is bounded, and the length of GRID steps."""
@@ -177,7 +182,7 @@ def _as_stated(
 def _gradient(world: World, answer: Answer) -> Expected | None:
     one, local = world.one_gradient(answer), answer.local
     rate = world.rate(local, world.part_of(answer).batch)
-    cut = world.privacy.clip * world.weight(local) / rate
+    cut = world.common(world.privacy.clip * world.weight(local) / rate)
     if (rate < 1).any() or world.objective.loss.outputs > 1:
         return _as_stated(answer, 0.0, one, world.kind, cut)
     return Expected(0.0, world.clipped_gradient(answer.asked["w"], local), one, world.kind, cut=cut)
@@ -237,11 +242,13 @@ def _moments(world: World, answer: Answer) -> Expected:
         gram, first = x.T @ x, loss.outputs * x.shape[1]
         above = np.sqrt(2) * gram[np.triu_indices(len(gram), 1)]
         sums.append(np.concatenate([(s.T @ x).ravel(), kappa * np.diagonal(gram), kappa * above]))
-    exact, cut = weight * np.stack(sums), np.hypot(slope, kappa) * weight
+    exact, cut = weight * np.stack(sums), world.common(np.hypot(slope, kappa) * weight)
     one = promise.moments_sensitivity(world.privacy, kappa, slope) * weight
     if steps := world.promises[world.number_of(answer)].steps:
         one = steps * cut / promise.GRID
     unit = np.where(np.arange(exact.shape[-1]) < first, bound, bound**2)
+    if world.privacy.sums:  # terms are of rows that were divided by the bound
+        unit = 1.0
     return Expected(0.0, exact, one, unit=unit, cut=cut)
 
 
@@ -256,15 +263,6 @@ def _published(world: World, answer: Answer) -> Expected | None:
         return None
     scale = np.broadcast_to(noise.scale, (*answer.given.shape[:-1], 1))
     return Expected(0.0, np.asarray(answer.asked["u"]), scale, noise.kind) if np.all(scale > 0) else None
-
-
-_OF_RECORDS = {
-    "gradient": _gradient,
-    "argmin": _argmin,
-    "prox-steps": _prox_steps,
-    "descent": _descent,
-    "moments": _moments,
-}
 
 
 # ------------------------------------------------------------------------------------------------------------- columns
@@ -303,3 +301,17 @@ def _bounded(part: Any, privacy: ProvenColumns) -> np.ndarray:
     if privacy.column_bound is not None:
         return shortened(np.asarray(part).T, privacy.column_bound).T
     return np.asarray(part) if privacy.row_bound is None else shortened(np.asarray(part), privacy.row_bound)
+
+
+_EXPECTED: dict[str, dict[str, Callable[[World, Answer], Expected | None]]] = {  # by promise, and by kind of answer
+    "record": {
+        "gradient": _gradient,
+        "argmin": _argmin,
+        "prox-steps": _prox_steps,
+        "descent": _descent,
+        "moments": _moments,
+    },
+    "published": {RELEASE: _published},
+    "client": {RELEASE: _upload},
+    "columns": {"fit": _columns, MODEL: _columns},
+}

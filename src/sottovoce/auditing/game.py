@@ -4,7 +4,7 @@ The audit supplies the noise of both sides, so that two neighbouring data sets c
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, cast
@@ -13,7 +13,7 @@ import numpy as np
 
 from sottovoce.algorithms.fed_plt_rates import DoesNotContract
 from sottovoce.auditing.neighbours import LONG, RIDGE, Linear, Neighbours, canary, columns, worst_columns
-from sottovoce.auditing.tape import Tape
+from sottovoce.auditing.tape import SumTape, Tape
 from sottovoce.core import check, codec
 from sottovoce.core import round as loop
 from sottovoce.core.contract import Asks, Method
@@ -118,6 +118,11 @@ class Game:
         """Number of runs played together, so that one message of all of them stays in cache."""
         federation = self.neighbours.first
         return max(1, min(2048, IN_CACHE // (federation.n * self.width + len(federation.y))))
+
+    def tape(self, forced: Sequence[np.ndarray] | None = None) -> Tape:
+        """Keeps, or forces, what an observer sees of the client that differs."""
+        client = self.neighbours.client
+        return SumTape(forced, client, self.privacy.honest) if self.privacy.sums else Tape(forced, client)
 
     @property
     def secret_batches(self) -> bool:

@@ -1,4 +1,24 @@
-"""The ways through the code that a user can take. The same checks are made on each."""
+"""The ways through the code that a user can take. The same checks are made on each.
+
+| path | what is checked |
+|---|---|
+| plain | the method as it is |
+| variants | its other variants (G, P, A, B) |
+| float32 | rows stored in single precision |
+| kernel | the compiled engine |
+| secure | noise from the operating system |
+| client | unit 'client' |
+| add-remove | the other relation |
+| laplace | Laplace noise, delta = 0 |
+| fixed-size | secret batches of fixed size |
+| poisson | secret batches, record by record |
+| columns | every unit and variant where columns are split |
+| ledgers | owners' ledger files, in a temporary folder |
+| resume | resuming from a checkpoint |
+| sums | an observer of sums (observer = 'sums') |
+| seeds | the same seed with other settings, and with other rows |
+| held-out | counts of held-out records ([evaluate]) |
+"""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,7 +34,6 @@ from sottovoce.auditing.expected import World
 from sottovoce.auditing.finding import Check
 from sottovoce.auditing.game import Game, Player, Progress, columns_promise, silent
 from sottovoce.auditing.held_out import held_out, held_out_game
-from sottovoce.auditing.neighbours import Neighbours
 from sottovoce.auditing.tape import Answer
 from sottovoce.core import check
 from sottovoce.core.random.streams import Purpose, Streams
@@ -22,23 +41,10 @@ from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.privacy.noise_key import NoiseKey
 
-PATHS = {
-    "plain": "the method as it is",
-    "variants": "its other variants (G, P, A, B)",
-    "float32": "rows stored in single precision",
-    "kernel": "the compiled engine",
-    "secure": "noise from the operating system",
-    "client": "unit 'client'",
-    "add-remove": "the other relation",
-    "laplace": "Laplace noise, delta = 0",
-    "fixed-size": "secret batches of fixed size",
-    "poisson": "secret batches, record by record",
-    "columns": "every unit and variant where columns are split",
-    "ledgers": "owners' ledger files, in a temporary folder",
-    "resume": "resuming from a checkpoint",
-    "seeds": "the same seed with other settings, and with other rows",
-    "held-out": "counts of held-out records ([evaluate])",
-}
+PATHS = (  # the module's text says what they are
+    *("plain", "variants", "float32", "kernel", "secure", "client", "add-remove", "laplace", "fixed-size", "poisson"),
+    *("columns", "ledgers", "resume", "sums", "seeds", "held-out"),
+)
 USUAL = ("plain", "fixed-size")  # the paths that an audit checks by default
 FEW_ROUNDS = 4  # where files are written
 Place = tuple[str, Game]
@@ -79,10 +85,12 @@ def paths_of(game: Game) -> list[str]:
 
 
 def _has_path(game: Game, name: str) -> bool:
-    if name in _SPECIAL:
-        return game.privacy.budget is not None and (name != "held-out" or _may_hold_out(game))
+    proven = game.privacy.budget is not None
     try:
-        return bool(_places(game, name))
+        if name == "held-out" and proven:  # the method and its promise must go with counts of held-out records
+            held_out_game(game, 0).task("auto").check("rows")
+            return not game.privacy.secret_noise
+        return proven if name in _SPECIAL else bool(_places(game, name))
     except (check.InvalidInput, check.NoGuarantee):
         return False
 
@@ -128,6 +136,7 @@ def _of_promise(game: Game, name: str) -> list[Place]:
     places = {  # name: whether the method has it, what changes in the promise, and the size of batches
         "client": (gaussian and record, {"unit": "client", "relation": "replace-one"}, None),
         "add-remove": (record and privacy.relation == "replace-one", {"relation": "add-remove"}, 0),
+        "sums": (gaussian and not (privacy.sums or game.algorithm.why_not_sums(privacy.unit)), {"observer": "sums"}, 0),
         "laplace": (
             record and gaussian and kinds in (("gradient",), ("prox-steps",)),
             {"mechanism": "laplace", "delta": 0.0},
@@ -250,7 +259,10 @@ def _seeds(game: Game, seed: int) -> list[Check]:
     changed = {"epsilon": replace(game, privacy=replace(privacy, epsilon=privacy.epsilon * 1.01))}
     rows = game.algorithm.layout == "rows"
     if rows:
-        changed["bound on rows"] = replace(game, neighbours=_with_longer_rows(game.neighbours))
+        sides = (game.neighbours.first, game.neighbours.second)  # the same rows, with a promise that allows longer ones
+        first_side, second_side = (replace(side, row_bound=1.01 * (side.row_bound or 0.0)) for side in sides)
+        longer = replace(game.neighbours, first=first_side, second=second_side)
+        changed["bound on rows"] = replace(game, neighbours=longer)
     checks = []
     for name, other in changed.items():
         there = World.of(other), basic.heard(basic.player_of(other, seed))
@@ -263,13 +275,6 @@ def _seeds(game: Game, seed: int) -> list[Check]:
         engine = "numpy" if first.place.exact.engine == "kernel" else "kernel"
         keys.append(basic.player_of(replace(game, engine=engine), seed).place.door.key)
     return checks + _bindings(keys, client, path)
-
-
-def _with_longer_rows(neighbours: Neighbours) -> Neighbours:
-    """The same rows, with a promise that allows longer ones."""
-    sides = neighbours.first, neighbours.second
-    first, second = (replace(side, row_bound=1.01 * (side.row_bound or 0.0)) for side in sides)
-    return replace(neighbours, first=first, second=second)
 
 
 def _bindings(keys: Sequence[NoiseKey], client: int, path: str) -> list[Check]:
@@ -314,15 +319,6 @@ def _unrelated(
 def _uncorrelated(path: str, name: str, one: np.ndarray, other: np.ndarray) -> Check:
     outcome = tests.related(np.stack([one, other])[:, None, None, :], "runs")
     return basic.judged([replace(outcome, name=name)], path)[0]
-
-
-def _may_hold_out(game: Game) -> bool:
-    """Whether the method and its promise go with counts of held-out records."""
-    try:
-        held_out_game(game, 0).task("auto").check("rows")
-    except (check.InvalidInput, check.NoGuarantee):
-        return False
-    return not game.privacy.secret_noise
 
 
 _SPECIAL: dict[str, Callable[[Game, int], list[Check]]] = {

@@ -40,6 +40,7 @@ class Promised:
     share: float = 1.0  # of the budget, in mu²
     steps: float = 0.0  # how far one unit moves an answer on its grid, in grid steps; 0 where there is no grid
     coordinates: int = 0  # numbers of an answer on a grid
+    contributors: int = 1  # whose noise adds up in what an observer sees
 
     @property
     def multiplier(self) -> float | None:
@@ -64,7 +65,7 @@ class Promised:
         elif self.sampling == "fixed-size" and rate < 1:
             fields |= {"sampling": "fixed-size", "batch": round(rate * size), "size": size}
         if self.steps and multiplier < math.inf:
-            fields |= {"sensitivity": self.steps, "coordinates": self.coordinates}
+            fields |= {"sensitivity": self.steps, "coordinates": self.coordinates, "contributors": self.contributors}
         return make_event(**fields)
 
 
@@ -83,11 +84,14 @@ def promised(
     if on_grid:
         mechanism = "discrete-gaussian"
     budget = (privacy.epsilon, privacy.delta)
+    honest = 1
+    if isinstance(privacy, Proven) and privacy.observer == "sums":  # all who answer, but those who may collude
+        honest = (privacy.least or 1) - (privacy.colluders or 0)
     if unit == "client":
         uploads = min(times, sum(part.rounds(rounds) for part in asks.parts)) * asks.releases
         longest = dim + columns * (columns + 1) // 2 if "moments" in asks.kinds else dim
         steps, numbers = (2 * (GRID + 1), longest) if on_grid else (0.0, 0)
-        return (Promised(mechanism, relation, "full", uploads, *budget, 1.0, steps, numbers),)
+        return (Promised(mechanism, relation, "full", uploads, *budget, 1.0, steps, numbers, honest),)
     promises = []
     for part in asks.parts:
         answers = min(times, part.rounds(rounds)) * part.answers
@@ -96,7 +100,7 @@ def promised(
         chain = part.kind == "descent" and mechanism == "gaussian"
         of_part = ("gaussian-chain" if chain else mechanism, relation, _sampling(part, relation))
         steps, numbers = _on_grid(privacy, part, dim, columns, slope) if on_grid else (0.0, 0)
-        promises.append(Promised(*of_part, answers, *budget, part.share, steps, numbers))
+        promises.append(Promised(*of_part, answers, *budget, part.share, steps, numbers, honest))
     return tuple(promises)
 
 
@@ -216,7 +220,7 @@ def scores_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) ->
     """How far a party's scores can move, for a projected target u and mu = lam/rho."""
     length = np.sqrt(np.square(u).sum(axis=-1, keepdims=True))
     if privacy.variant == "clip":
-        return np.full_like(length, 2 * privacy.bound)
+        return np.full_like(length, 2 * (privacy.bound or 0.0))
     if privacy.unit == "party":
         return length
     if privacy.unit == "column":

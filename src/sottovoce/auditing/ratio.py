@@ -89,14 +89,15 @@ class Table:
         self.players = [Player(game, side, runs, in_all) for side in (0, 1)]
         self.answers = game.privacy.mode == "proven"  # whether all noisy answers count as seen, or only uploads
         seen = _EVIDENCE.get(game.privacy.promise, "every upload of the client")
+        if game.privacy.sums:
+            seen = f"every sum, as the noise of {game.privacy.honest} honest clients hides it"
         self.evidence = f"{seen}, {game.rounds} rounds"
 
     def play(self, side: int, streams: Streams) -> tuple[Tape, Tape] | None:
         """The tapes of one side, and of the other with the same values forced; None if the densities are unknown."""
-        client = self.game.neighbours.client
-        here, sent = Tape(client=client), Heard(self.runs)
+        here, sent = self.game.tape(), Heard(self.runs)
         self.players[side].play(streams, sent if self.answers else deaf, here)
-        there, sent_again = Tape(here.answers, client), Heard(self.runs)
+        there, sent_again = self.game.tape(here.answers), Heard(self.runs)
         self.players[1 - side].play(streams, sent_again if self.answers else deaf, there)
         if not here.made or None in here.made or None in there.made or len(here.made) != len(there.made):
             return None

@@ -61,6 +61,34 @@ class Tape:
         return [made for made in self.made if made is not None]
 
 
+class SumTape(Tape):
+    """What an observer of sums sees of each answer: the sum over `honest` clients, `client` among them.
+
+    The others' noise is left out: they may share it with the observer.
+    """
+
+    def __init__(self, forced: Sequence[np.ndarray] | None, client: int, honest: int) -> None:
+        super().__init__(forced, client)
+        self._client, self._honest = client, honest
+
+    def __call__(self, answer: Floats, exact: Floats | None = None, scale: Numbers = 0.0, kind: str = "") -> Floats:
+        if exact is None:
+            return super().__call__(answer)
+        others = [row for row in range(answer.shape[-2]) if row != self._client]
+        rows = [self._client, *others[: self._honest - 1]]
+        seen = answer[..., rows, :].sum(axis=-2, keepdims=True)
+        if self._forced is not None:
+            forced = next(self._forced)
+            answer = answer.copy()
+            answer[..., self._rows, :] += forced - seen
+            seen = np.array(forced)
+        scales = np.broadcast_to(scale, (*exact.shape[:-1], 1))[..., rows, :]
+        deviation = np.sqrt(np.square(scales).sum(axis=-2, keepdims=True))
+        self.answers.append(seen)
+        self.made.append(Made(exact[..., rows, :].sum(axis=-2, keepdims=True), deviation, kind))
+        return answer
+
+
 def replays(run: Callable[[Data, Tape], Sequence[np.ndarray]], a: Data, b: Data) -> bool:
     """Whether `run` sends the same messages on `b` as on `a` when it gets the same answers."""
     tape = Tape()
@@ -106,11 +134,13 @@ class Recorder:
     answers: list[Answer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.tape = Tape(self.forced)
+        self.tape, self._summed, self._zeros_given = Tape(self.forced), False, False
+        self._asked: list[tuple[np.ndarray, str, Json]] = []  # zeros that stand for an answer, and what was asked
 
     def listen(self, place: LocalClients) -> None:
         """Listen from now on. The tape must be the `intercept` of the door of `place`."""
-        door = place.door
+        door, self._summed = place.door, place.door.summed
+        self._zeros_given = self._summed and place.task.privacy.promise == "record"
         plain, models = door.open, getattr(door, "models", None)
 
         def opened(local: np.ndarray, active: np.ndarray, k: int, public: Sequence[Any] = ()) -> tuple[Any, Releases]:
@@ -135,13 +165,26 @@ class Recorder:
         def heard(*values: Any, **named: Any) -> Any:
             before = len(self.tape.made)
             given = answer(*values, **named)
-            if k > 0 and given is not None:
+            if self._summed:
+                self._hear_term(
+                    kind, k, dict(zip(_ARGUMENTS[kind], values, strict=False)) | named, given, before, local
+                )
+            elif k > 0 and given is not None:
                 made = self.tape.made[-1] if len(self.tape.made) > before else None
                 asked = dict(zip(_ARGUMENTS[kind], values, strict=False)) | named
                 self.answers.append(Answer(kind, k, asked, np.array(given), np.array(local), made))
             return given
 
         return heard
+
+    def _hear_term(self, kind: str, k: int, asked: Json, given: np.ndarray, before: int, local: np.ndarray) -> None:
+        """Where only sums are seen an algorithm gets zeros: the term itself passes when they are released."""
+        if kind != RELEASE:
+            self._asked += [(given, kind, asked)] if self._zeros_given else []
+        elif len(self.tape.made) > before:
+            questions = (one[1:] for one in self._asked if one[0] is asked["u"])
+            kind, asked = next(questions, (RELEASE, asked))
+            self.answers.append(Answer(kind, k, asked, self.tape.answers[-1], np.array(local), self.tape.made[-1]))
 
 
 @dataclass

@@ -95,39 +95,34 @@ def verify(path: str | Path) -> Verdict:
     True
     """
     path = Path(path)
-    _must_be_verifiable(path)
-    checks = [_checked("files", lambda: _files(path))]
+    saved.must_be_finished(path)
+    rule = (
+        "was saved in the first format, without the charges of its ledgers, so epsilon cannot be computed again. Train "
+        "again to have a run that can be verified"
+    )
+    check.require(saved.folder_format(path) > 1, str(path), rule)
+    files = _checked("files", lambda: _files(path))
     digest = hashlib.sha256((path / store.MANIFEST).read_bytes()).hexdigest()
     try:
-        result = Result(objective=None, **saved.load_parts(path))  # type: ignore[arg-type]  (no check needs it)
+        parts = saved.load_parts(path)
+        parts.pop("sums", None)
+        result = Result(objective=None, **parts)  # type: ignore[arg-type]  (no check needs it)
         _, seal = saved.load_charges(path)
     except _UNREADABLE as error:
         broken = Check("reading", BROKEN, f"a file cannot be read ({_why(error)})")
-        return Verdict(str(path), (*checks, broken), True, digest)
+        return Verdict(str(path), (files, broken), True, digest)
     guaranteed = result.guarantee.epsilon is not None
-    checks.append(_checked("seal", lambda: _seal(path, result, seal)))
-    if guaranteed:
-        checks += [_checked(*look) for look in verify_charges.looks(result)]
-    else:
-        checks.append(_checked("statement", lambda: _no_guarantee(result)))
-    checks.append(_checked("text", lambda: _text(path, result.guarantee)))
-    checks.append(_checked("summary", lambda: _summary(path, result)))
-    checks.append(_checked("model", lambda: _model(result)))
+    looks: list[tuple[str, Callable[[], str]]] = [
+        ("seal", lambda: _seal(path, result, seal)),
+        *(verify_charges.looks(result) if guaranteed else [("statement", lambda: _no_guarantee(result))]),
+        ("text", lambda: _text(path, result.guarantee)),
+        ("summary", lambda: _summary(path, result)),
+        ("model", lambda: _model(result)),
+    ]
     if result.evaluations:
-        checks.append(_checked("evaluation", lambda: verify_evaluation.evaluation(path, result)))
-    return Verdict(str(path), (*checks, *_words_of_others(path, result)), guaranteed, digest)
-
-
-def _must_be_verifiable(path: Path) -> None:
-    if not path.is_dir():
-        raise check.MissingData(f"{path}: there is no such run folder")
-    if (path / store.CHECKPOINT).exists():
-        raise check.InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
-    if saved.folder_format(path) == 1:
-        raise check.InvalidInput(
-            f"{path}: was saved in the first format, without the charges of its ledgers, so epsilon cannot be computed "
-            "again. Train again to have a run that can be verified"
-        )
+        looks.append(("evaluation", lambda: verify_evaluation.evaluation(path, result)))
+    checks = (files, *(_checked(*look) for look in looks), *_words_of_others(path, result))
+    return Verdict(str(path), checks, guaranteed, digest)
 
 
 def _checked(about: str, look: Callable[[], str]) -> Check:
@@ -217,12 +212,12 @@ def _model(result: Result) -> str:
 
 def _width(config: Json) -> int | None:
     """The number of coordinates of a model; None where the config does not say."""
-    data, clients = config.get("data", {}), config.get("clients", {})
-    ones = int(verify_evaluation.adds_intercept(config))
+    data, ones = config.get("data", {}), int(verify_evaluation.adds_intercept(config))
     if "split" in data:
-        return sum(data["split"]) + ones
-    columns = clients.get("columns", data.get("columns") if data.get("source") == "arrays" else None)
-    if columns is None or config["objective"]["loss"] == "module":
+        outputs = run_file.build_objective(config["objective"], store.CONFIG).loss.outputs
+        return (sum(data["split"]) + ones) * outputs
+    columns = verify_charges.columns_of(config)
+    if columns is None:
         return None
     return (columns + ones) * run_file.build_objective(config["objective"], store.CONFIG).loss.outputs
 

@@ -4,6 +4,7 @@ A message or a state is a frozen dataclass whose fields are float64 arrays with 
 Nothing else can be encoded, and decoding executes nothing.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
@@ -19,9 +20,15 @@ if TYPE_CHECKING:
 Message = TypeVar("Message", bound="DataclassInstance")  # of arrays
 
 
+@functools.cache
+def _names(kind: "type[DataclassInstance]") -> tuple[str, ...]:
+    """The fields of a message; asked for several times in a round."""
+    return tuple(field.name for field in fields(kind))
+
+
 def to_arrays(message: "DataclassInstance") -> dict[str, Floats]:
     """The fields of a message by name; refuses a field that is not an array with a client axis."""
-    arrays: dict[str, Floats] = {field.name: getattr(message, field.name) for field in fields(message)}
+    arrays: dict[str, Floats] = {name: getattr(message, name) for name in _names(type(message))}
     for name, array in arrays.items():
         is_array = isinstance(array, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance] (what others wrote)
         if not (is_array and array.ndim >= 2 and array.dtype == np.float64):
@@ -67,13 +74,18 @@ def merge(old: Message, new: Message, clients: Integers, takes: Booleans) -> Mes
 
 def stacked(messages: Sequence[Message]) -> Message:
     """The messages of several clients as one, in their order."""
-    arrays = [to_arrays(message) for message in messages]
-    return type(messages[0])(**{name: np.concatenate([one[name] for one in arrays], axis=-2) for name in arrays[0]})
+    names = [field.name for field in fields(messages[0])]
+    return type(messages[0])(
+        **{name: np.concatenate([getattr(one, name) for one in messages], axis=-2) for name in names}
+    )
 
 
 def empty_rows(message: Message, n: int, fill: float = 0.0) -> Message:
     """A message of the same kind for `n` clients, all its numbers `fill`."""
-    return _map(message, lambda x: np.full((*x.shape[:-2], n, x.shape[-1]), fill))
+    arrays = {field.name: getattr(message, field.name) for field in fields(message)}
+    return type(message)(
+        **{name: np.full((*x.shape[:-2], n, x.shape[-1]), fill, dtype=x.dtype) for name, x in arrays.items()}
+    )
 
 
 def under(prefix: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:

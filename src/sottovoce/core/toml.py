@@ -1,13 +1,16 @@
-"""Plain values as TOML text that `tomllib` reads back as the same values."""
+"""Plain values as TOML text that `tomllib` reads back as the same values, and back."""
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
 
 from sottovoce.core.check import InvalidInput, shown
+from sottovoce.core.files import packaged_text
+from sottovoce.core.plain import Json
 
 
 def toml_key(key: str) -> str:
@@ -46,6 +49,19 @@ def to_toml(tables: Mapping[str, Mapping[str, object]]) -> str:
         "\n".join([f"[{title}]", *(f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items()), ""])
         for title, table in blocks
     )
+
+
+def parse_toml(text: str, where: str) -> Json:
+    """The tables of a TOML text; `where` is named in the error if it is none."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidInput(f"{where}: must be TOML ({error})") from None
+
+
+def packaged_toml(package: str, name: str) -> Json:
+    """The tables of a TOML file that comes with this library, in `sottovoce.<package>`."""
+    return parse_toml(packaged_text(package, name), name)
 
 
 def _tables_in(table: Mapping[str, object]) -> dict[str, Mapping[str, object]]:

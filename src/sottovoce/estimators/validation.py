@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.problems.federation import one_kind, rows_without
 from sottovoce.problems.vertical import Matrix
 
@@ -68,13 +67,13 @@ def _validate(estimator: BaseEstimator, X: Any, **options: Any) -> Any:
         with np.errstate(invalid="ignore"):  # scikit-learn adds up infinities of both signs
             return validate_data(estimator, X, dtype=np.float64, **options)
     except (TypeError, ValueError) as raised:
-        kind, message = TypeError if isinstance(raised, TypeError) else InvalidInput, str(raised)
+        kind, message = TypeError if isinstance(raised, TypeError) else check.InvalidInput, str(raised)
     # Raised here, after the `except`, so that the context of our error does not hold scikit-learn's.
     who = type(estimator).__name__
     missing = next((word for word in ("NaN", "infinity") if f"Input X contains {word}" in message), "")
     if missing:
         rows, column = _places(X, np.isnan if missing == "NaN" else np.isinf)
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{who}: column {column!r} of X contains {missing}, first in row {rows[0]} ({len(rows)} such rows). Drop "
             "these rows, or fill them with a number known without looking: an imputer that learns from private rows is "
             "a leak"
@@ -120,7 +119,7 @@ def _refuse_text_and_dates(who: str, X: Table) -> None:
             continue
         rows, what = (text, "text") if text else (times, "a date or a time")
         fix = "a 0/1 column of each value that you know there can be" if text else "days since a day that you choose"
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{who}: column {name!r} of X must hold numbers, and row {rows[0]} holds {what} ({len(rows)} such "
             f"entries). Give prepare=Schema(...), drop such rows, leave the column out, or convert it to numbers, such "
             f"as {fix}"
@@ -132,11 +131,11 @@ def _refuse_labels(who: str, y: np.ndarray, numbers: bool) -> None:
     for rows, what in ((rows_without(y), "NaN or nothing"), (infinite, "infinity")):
         if rows:
             where = f"first in row {rows[0]} ({len(rows)} such rows)"
-            raise InvalidInput(f"{who}: y contains {what}, {where}. Drop these rows")
+            raise check.InvalidInput(f"{who}: y contains {what}, {where}. Drop these rows")
     check.require(numbers or one_kind(y), who, "labels must be all text or all numbers, and y holds both")
     text = _rows_of(y, _TEXT) if numbers else []
     if text:
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{who}: y must hold numbers, and row {text[0]} holds text ({len(text)} such rows). Convert it to numbers, "
             "or use FederatedClassifier for classes"
         )
@@ -163,3 +162,13 @@ def _places(X: Table, is_wrong: Callable[[np.ndarray], np.ndarray]) -> tuple[lis
         rows, columns = np.nonzero(is_wrong(table))
     column = int(columns.min())
     return sorted(rows[columns == column].tolist()), names[column] if names else column
+
+
+def public_range(who: str, y_range: tuple[float, float] | None) -> tuple[float, float]:
+    """The stated range of y; without one [-1, 1]."""
+    if y_range is None:
+        return -1.0, 1.0
+    pair = check.finite_array(who, "y_range", y_range, ndim=1)
+    fits = pair.shape == (2,) and pair[0] < pair[1]
+    check.require(fits, who, "y_range must be (low, high), low < high")
+    return float(pair[0]), float(pair[1])

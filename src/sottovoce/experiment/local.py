@@ -15,7 +15,7 @@ from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, Outcome, State
-from sottovoce.experiment import held_out
+from sottovoce.experiment import held_out, sums
 from sottovoce.experiment.errors import standard_errors
 from sottovoce.experiment.evaluation import PrivateEvaluation, evaluations_of
 from sottovoce.experiment.held_out import Split
@@ -110,7 +110,7 @@ class LocalClients:
         digests = rows_digests(exact.X, exact.y, exact.offsets)
         if held is not None:
             digests = rows_digests(whole.X, task.objective.loss.check_labels(whole.y), whole.offsets)
-        key = task.key(noise or streams, digests, events, exact.engine, federation.row_bound)
+        key = task.key(noise or streams, digests, events, exact.arithmetic, federation.row_bound)
         more_of_door: Any = {"key": key, "clients": who, "row_bound": bound, "held": held}
         door = open_door(task.privacy, events, ledger, exact, task.asks(), **more_of_door)
         return cls(task, federation, exact, door, streams, ledger, **more)
@@ -161,6 +161,11 @@ class LocalClients:
         return self._site(local, k, *self.door.open(local, active, k, [self._sealed_zeros(len(local))]))
 
     def exchange(self, algorithm: Algorithm, down: State, active: np.ndarray, k: int) -> Exchange | None:
+        sent = self.take_part(algorithm, down, active, k)
+        return sent if sent is None or not self.door.summed else sums.only_the_sum(self, down, k, sent)
+
+    def take_part(self, algorithm: Algorithm, down: State, active: np.ndarray, k: int) -> Exchange | None:
+        """What each client sends in round k; None if nobody can afford it."""
         able = self.door.able(self._everyone, k)
         if not able.any():
             return None
@@ -172,7 +177,7 @@ class LocalClients:
         everyone = len(asked) == self.n
         takes = active if everyone else active[..., asked]
         before, broadcast = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
-        after, up = self.door.take_part(self._visit(algorithm, before, broadcast, asked, takes, k))
+        after, up = self.door.take_part(self.visit(algorithm, before, broadcast, asked, takes, k))
         if everyone and takes.all():
             self._states = after
             return Exchange(up, active)
@@ -199,17 +204,20 @@ class LocalClients:
         if self.measure_training:
             numbers["objective"] = self._value(model) + self.task.objective.penalty.value(w)
         if self.test is not None:
-            X, y = self.test
-            loss = self.task.objective.loss
-            scores = loss.scores(X, w)
-            numbers["test_loss"] = loss.value(scores, y).mean(axis=-1)
-            if loss.classification:
-                numbers["test_accuracy"] = (loss.predict(scores) == y).mean(axis=-1)
+            numbers |= self.tested(self.test_scores(w))
         if self.ledger is not None:
             of_clients = np.sort(self.ledger.epsilons(roughly=True), axis=-1)
             numbers["epsilon"] = of_clients[..., -1]  # of the client that spent most
             numbers["epsilon_median"] = (of_clients[..., (self.n - 1) // 2] + of_clients[..., self.n // 2]) / 2
             numbers["epsilon_least"] = of_clients[..., 0]
+        return numbers
+
+    def tested(self, scores: np.ndarray) -> dict[str, np.ndarray]:
+        """Loss and accuracy of scores of the public test rows."""
+        loss, y = self.task.objective.loss, self.test[1]
+        numbers = {"test_loss": loss.value(scores, y).mean(axis=-1)}
+        if loss.classification:
+            numbers["test_accuracy"] = (loss.predict(scores) == y).mean(axis=-1)
         return numbers
 
     def _value(self, model: np.ndarray) -> np.ndarray:
@@ -259,7 +267,7 @@ class LocalClients:
         guarantee = state_guarantee(task.privacy, task.algorithm.name, outcome.rounds, known, terms, **facts)
         parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
         result = RESULTS[self.layout](*parts, self.metrics(model), **self.federation.model_parts())
-        if task.privacy.budget is None or self.layout == "columns":
+        if task.privacy.budget is None or (self.layout == "columns" and task.split is None):
             return result
         where = self.federation.sizes, self.door.events, outcome.server, outcome.rounds, self.federation.row_bound
         return replace(result, standard_errors=standard_errors(task, *where))
@@ -328,7 +336,7 @@ class LocalClients:
         if self.ledger is not None:
             self.ledger.restore(codec.under("ledger.", arrays))
 
-    def _visit(
+    def visit(
         self, algorithm: Algorithm, before: State, broadcast: State, local: np.ndarray, active: np.ndarray, k: int
     ) -> Visit:
         """One round of some clients. They must not change the broadcast, so it is sealed."""
@@ -344,7 +352,7 @@ class LocalClients:
             releases=releases,
             zeros=zeros.given,
             play=lambda states, f, release: algorithm.client(states, broadcast, self._site(local, k, f, release)),
-            alone=lambda place: self._visit(
+            alone=lambda place: self.visit(
                 algorithm,
                 codec.rows(before, np.array([place])),
                 codec.rows(broadcast, np.array([place])),

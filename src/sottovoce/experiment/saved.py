@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core import check, codec
-from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.core.contract import Hub
 from sottovoce.core.plain import Columns, Json
 from sottovoce.core.random.streams import SERVER, Draw, Streams
@@ -20,10 +19,9 @@ from sottovoce.experiment.train import CLIENTS
 from sottovoce.experiment.whole_files import read_arrays, read_json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Schema
-from sottovoce.problems.vertical import VerticalFederation
 
 
 def load_result(path: str | Path) -> Result:
@@ -41,18 +39,16 @@ def load_result(path: str | Path) -> Result:
     array([ 1., -1.])
     """
     path = Path(path)
-    if not path.is_dir():
-        raise MissingData(f"{path}: there is no such run folder")
-    if (path / store.CHECKPOINT).exists():
-        raise InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
+    must_be_finished(path)
     parts = load_parts(path)
     config, weights = parts["config"], parts["model"]
     objective = build_objective(config.get("objective", {}), f"{path / store.CONFIG}, [objective]")
     widths = _widths(config, objective, str(path / store.CONFIG))
     if not widths:
         return Result(objective=objective, **parts)
-    rule = f"must hold {sum(widths)} numbers (or none, if none were released)"
-    check.require(weights.shape[-1] in (0, sum(widths)), str(path / store.MODEL), rule, weights.shape)
+    size = sum(widths) * objective.loss.outputs
+    rule = f"must hold {size} numbers (or none, if none were released)"
+    check.require(weights.shape[-1] in (0, size), str(path / store.MODEL), rule, weights.shape)
     return VerticalResult(objective=objective, **parts, widths=tuple(widths))
 
 
@@ -79,13 +75,14 @@ def load_parts(path: Path) -> Json:
         guarantee = Guarantee.from_dict(read_json(path / store.GUARANTEE))
         rounds, stopped = int(outcome["rounds"]), str(outcome["stopped"])
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise InvalidInput(f"{path}: {store.GUARANTEE} or {store.SUMMARY} was altered ({error})") from None
+        raise check.InvalidInput(f"{path}: {store.GUARANTEE} or {store.SUMMARY} was altered ({error})") from None
     weights = arrays["model"]
     fits = weights.dtype == np.float64 and weights.ndim in (1, 2)
     check.require(fits, str(path / store.MODEL), "must hold float64 numbers, (dim,) or (runs, dim)", weights.shape)
     return {
         "model": weights,
         "standard_errors": arrays.get("standard_errors"),
+        **({"sums": arrays["sums"]} if "sums" in arrays else {}),
         "history": _read_history(path / store.HISTORY),
         "guarantee": guarantee,
         "rounds": rounds,
@@ -100,17 +97,13 @@ def load_parts(path: Path) -> Json:
 def folder_format(path: Path) -> int:
     """Which format a finished run folder has; one of a later version of this library is refused."""
     if not (path / store.MANIFEST).exists():
-        check.require(
-            not (path / store.CHARGES).exists(),
-            str(path),
-            f"has {store.CHARGES} but no {store.MANIFEST}; it was taken away",
-        )
+        rule = f"has {store.CHARGES} but no {store.MANIFEST}; it was taken away"
+        check.require(not (path / store.CHARGES).exists(), str(path), rule)
         return 1
     form = read_json(path / store.MANIFEST).get("format")
     known = isinstance(form, int) and not isinstance(form, bool) and 1 < form <= store.FORMAT
-    check.require(
-        known, str(path), f"must be a run folder of format 1 to {store.FORMAT}", form, "Use a newer sottovoce"
-    )
+    rule = f"must be a run folder of format 1 to {store.FORMAT}"
+    check.require(known, str(path), rule, form, "Use a newer sottovoce")
     assert isinstance(form, int)
     return form
 
@@ -130,25 +123,18 @@ def load_versions(path: str | Path) -> dict[str, str]:
     return {str(name): str(version) for name, version in read_json(Path(path) / store.VERSIONS).items()}
 
 
-def load_checkpoint(
-    path: str | Path,
-    task: Task,
-    federation: Federation | VerticalFederation,
-    config: Tables,
-) -> Checkpoint:
+def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, config: Tables) -> Checkpoint:
     """The checkpoint in a run folder, for `train(resume=...)`; one of another config or other rows is refused."""
     path = Path(path)
     must_be_unfinished(path)
     where = str(path / store.CHECKPOINT)
     arrays = read_arrays(path / store.CHECKPOINT)
-    check.require(
-        arrays.get("of", np.asarray("")).tolist() == store.identity(config, federation),
-        where,
-        "belongs to another config or to other rows; put them back as they were, or start again without --resume",
-    )
+    rule = "belongs to another config or to other rows; put them back as they were, or start again without --resume"
+    check.require(arrays.get("of", np.asarray("")).tolist() == store.identity(config, federation), where, rule)
     for name in store.COUNTERS:
         fits = name in arrays and arrays[name].shape == () and arrays[name].dtype.kind in "iuf"
         check.require(fits, where, f"must hold a number {name!r}")
+    task = task.settled(task.objective.on(federation))  # what a state looks like follows from the settled method
     like = task.algorithm.init_server(_hub(federation, task, config))
     server = codec.from_arrays(type(like), codec.under("server.", arrays), like=like)
     columns = {name: column.tolist() for name, column in codec.under("history.", arrays).items()}
@@ -160,13 +146,21 @@ def load_checkpoint(
     )
 
 
+def must_be_finished(path: Path) -> None:
+    """Refuse a folder that holds no run, or one that is not finished."""
+    if not path.is_dir():
+        raise check.MissingData(f"{path}: there is no such run folder")
+    if (path / store.CHECKPOINT).exists():
+        raise check.InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
+
+
 def must_be_unfinished(path: Path) -> None:
     """Refuse a folder from which no run can go on."""
     if not path.is_dir():
-        raise MissingData(f"{path}: there is no such run folder")
+        raise check.MissingData(f"{path}: there is no such run folder")
     if not (path / store.CHECKPOINT).exists():
         check.require(not (path / store.MODEL).exists(), str(path), "this run is finished, there is nothing to resume")
-        raise MissingData(f"{path}: holds no {store.CHECKPOINT}, so there is nothing to resume")
+        raise check.MissingData(f"{path}: holds no {store.CHECKPOINT}, so there is nothing to resume")
 
 
 def _read_metrics(path: Path) -> Columns:
@@ -177,7 +171,7 @@ def _read_metrics(path: Path) -> Columns:
     try:
         tables = {name: np.array(values, dtype=np.float64).tolist() for name, values in said.items()}
     except (TypeError, ValueError):
-        raise InvalidInput(f"{path}: must hold numbers") from None
+        raise check.InvalidInput(f"{path}: must hold numbers") from None
     return tables
 
 
@@ -196,9 +190,9 @@ def _read_history(path: Path) -> History:
     try:
         table = parquet.read_table(path)
     except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
+        raise check.MissingData(f"{path}: there is no such file") from None
     except (OSError, pa.ArrowException) as error:
-        raise InvalidInput(f"{path}: must be a Parquet file ({error})") from None
+        raise check.InvalidInput(f"{path}: must be a Parquet file ({error})") from None
     return _history(table.to_pydict(), str(path))
 
 
@@ -208,7 +202,7 @@ def _history(columns: Columns, where: str) -> History:
     return History(columns)
 
 
-def _hub(federation: Federation | VerticalFederation, task: Task, config: Tables) -> Hub:
+def _hub(federation: FederatedData, task: Task, config: Tables) -> Hub:
     """The server's side before the first round: what its state looks like follows from it."""
     runs = config["run"].get("runs") or None
     lead = () if runs is None else (runs,)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.clipping import shorten_rows
 from sottovoce.core.plain import Json
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
@@ -45,11 +44,11 @@ class Source:
     owner: str = ""
     labels: tuple[str, ...] = ()
     labels_found: bool = False
-    clients: int | None = None
+    clients: check.Whole | None = None
     partition: str = ""
     test: int | float | None = None
-    seed: int = 0
-    row_bound: float | None = None
+    seed: check.WholeOrZero = 0
+    row_bound: check.Positive | None = None
     shorten: bool = False
     split: tuple[int, ...] = ()
     ranges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -62,16 +61,12 @@ class Source:
         else:
             for key in ("label", "owner", "labels", "ranges"):
                 check.require(not getattr(self, key), "data", f"{key} goes with csv = a file, not with name")
-        check.whole("data", at_least=0, seed=self.seed)
-        if self.clients is not None:
-            check.whole("data", clients=self.clients)
+        check.fields(self, "data")
         if self.owner and not self.partition and not self.split:
             rule = "clients follows from the owners; leave it out, or name a partition that shares the rows out again"
             check.require(self.clients is None, "data", rule, self.clients)
         if self.partition == OWNER:
             check.require(self.clients is None, "data", "clients follows from the owners; leave it out", self.clients)
-        if self.row_bound is not None:
-            check.positive("data", row_bound=self.row_bound)
         check.require(not self.shorten or self.row_bound is not None, "data", "shorten needs row_bound = a length")
         if self.split:
             check.whole("data", **{f"split[{m}]": width for m, width in enumerate(self.split)})
@@ -109,7 +104,7 @@ def read_schema(tables: Json, file: str, folder: Path) -> Schema | None:
 def read_source(table: Json, where: str, folder: Path, schema: Schema | None = None) -> tuple[Source, Json, Json]:
     """[data]: its own keys, the loader's options and the partition's."""
     if table.get("source") == "arrays":
-        raise InvalidInput(f"{where}: this run was trained on arrays given in Python; train it again from there")
+        raise check.InvalidInput(f"{where}: this run was trained on arrays given in Python; train it again from there")
     loader: Json = {}
     if "name" in table:
         name = choice([info.name for info in datasets.available()], "data set", table, where)
@@ -137,9 +132,8 @@ def read_source(table: Json, where: str, folder: Path, schema: Schema | None = N
 def _stated_by(schema: Schema, given: Json, where: str) -> Json:
     """What a schema says of [data]. Nothing else may be said there: a run that was saved says the same again."""
     check.require("csv" in given, where, "a [schema] goes with csv = a file")
-    label = schema.label
-    check.require(label is not None, where, "the [schema] must say which column is the label", hint="[schema.label]")
-    assert label is not None
+    rule = "the [schema] must say which column is the label"
+    label = check.given(schema.label, where, rule, hint="[schema.label]")
     stated: Json = {"label": label.column, "owner": schema.owner, "labels": list(class_texts(label))}
     for key in ("ranges", "row_bound", "shorten", "split"):
         check.require(not given.get(key), where, f"{key} does not go with a [schema], which prepares the rows")
@@ -200,9 +194,9 @@ def read_rows(
     if row_bound is not None:
         try:
             federation = replace(federation, row_bound=row_bound, bias=schema is not None)
-        except InvalidInput as error:
+        except check.InvalidInput as error:
             way_out = f"To have them scaled down: [data] row_bound = {row_bound:g}, shorten = true"
-            raise InvalidInput(f"{error}. {way_out}") from None
+            raise check.InvalidInput(f"{error}. {way_out}") from None
     return Data(federation, test, labels, schema)
 
 
@@ -218,15 +212,14 @@ def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
         train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
         test = [part[test_rows] for part in parts], y[test_rows]
         parts, y = [part[train_rows] for part in parts], y[train_rows]
-    parties = VerticalFederation.from_arrays(parts, y, names=list(schema.parties))
-    return Data(replace(parties, bias=schema.bias), test, class_texts(label), schema)
+    return Data(VerticalFederation.of_schema(schema, parts, y), test, class_texts(label), schema)
 
 
 def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) -> datasets.Dataset:
     """A named data set. The config of a run that was saved names its schema: it must be the same one again."""
     loaded = datasets.load(source.name, **options)
     if schema is not None and schema != loaded.schema:
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{source.name}: has a schema of its own, or another preparation was asked for, and the [schema] is "
             "neither. Leave [schema] out; for a schema of yours give csv = a file"
         )
@@ -284,7 +277,7 @@ def _everyone_keeps_rows(owners: np.ndarray, train_rows: np.ndarray) -> None:
     without = np.setdiff1d(owners, owners[train_rows]).tolist()
     if without:
         others = f" (and {len(without) - 1} other owners)" if len(without) > 1 else ""
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"data: test takes all rows of owner {without[0]!r}{others}, who would have none to train on. "
             "Give a smaller test, or leave the rows of that owner out"
         )
@@ -295,10 +288,10 @@ def _groups(source: Source, partition_options: Json, y: np.ndarray, owners: np.n
         if owners is None:
             what = f"{source.name or Path(source.csv).name}: rows have no owner of their own"
             way_out = "owner = the column that names them" if source.csv else "clients = how many share the rows"
-            raise InvalidInput(f"{what}; give [data] {way_out}")
+            raise check.InvalidInput(f"{what}; give [data] {way_out}")
         return owners
     kind = source.partition or "iid"
     clients = source.clients
     if clients is None:
-        raise InvalidInput(f"data: partition {kind!r} needs clients = how many share the rows")
+        raise check.InvalidInput(f"data: partition {kind!r} needs clients = how many share the rows")
     return make(kind, y, clients=clients, seed=source.seed, **partition_options)

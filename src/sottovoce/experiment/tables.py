@@ -6,7 +6,6 @@ penalty needs no line here.
 
 import inspect
 import re
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
@@ -17,20 +16,21 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.files import read_bytes
 from sottovoce.core.plain import Json
+from sottovoce.core.toml import parse_toml
 from sottovoce.core.toml import to_toml as to_toml
 from sottovoce.experiment.task import Task
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.vertical import VerticalFederation
 
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
 Built = TypeVar("Built")
 Tables = dict[str, Json]
 
 
-def describe(task: Task, federation: Federation | VerticalFederation, engine: str) -> Tables:
+def describe(task: Task, federation: FederatedData, engine: str) -> Tables:
     """The tables of a run on arrays, as plain values: enough to know what was done, without the rows themselves."""
     return {"data": federation.to_table(), **describe_task(task), "run": {"engine": engine}}
 
@@ -84,19 +84,7 @@ def read_tables(path: Path, known: Collection[str]) -> Tables:
         raise check.InvalidInput(
             f"{path}: is a folder, not a TOML file. To go on with a run use: sottovoce run --resume {path}"
         )
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except FileNotFoundError:
-        raise check.MissingData(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise check.MissingData(f"{path}: cannot be read ({error.strerror})") from None
-    check.require(len(content) <= _LARGEST_FILE, str(path), f"must have at most {_LARGEST_FILE // 2**20} MiB")
-    text = check.utf8(str(path), content, "TOML")
-    try:
-        tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise check.InvalidInput(f"{path}: must be TOML ({error})") from None
+    tables = parse_toml(check.utf8(str(path), read_bytes(path, _LARGEST_FILE), "TOML"), str(path))
     for name, table in tables.items():
         check.one_of(path.name, "table", name, known)
         check.require(isinstance(table, dict), path.name, f"{name} must be a table, [{name}]", table)

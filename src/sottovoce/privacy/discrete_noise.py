@@ -29,6 +29,7 @@ from sottovoce.privacy.discrete_gaussian import LARGEST_SCALE, REACH, draw, draw
 
 GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
 GRID_BOUND = GRID_STEPS + 1  # on the norm of grid integers: one step more, so that a check in floating point is enough
+LARGEST_SQUARE = GRID_STEPS**2 * (1 + 2.0**-24)  # of such a norm, which may be off by as much when it is summed up
 LARGEST_INTEGER = 2.0**52  # below it a quotient is rounded by at most half a step
 VARIABLE = "SOTTOVOCE_SAMPLER"
 Sampler = Literal["own", "opendp"]
@@ -68,7 +69,7 @@ def _truncated(vectors: np.ndarray, clip: float, norm: int) -> np.ndarray:
         if norm == 1:
             sizes, most = np.abs(numbers).sum(axis=-1, keepdims=True), float(GRID_BOUND)
         else:  # sums of squares may be off by 2^-24
-            sizes, most = np.vecdot(numbers, numbers)[..., None], GRID_STEPS**2 * (1 + 2.0**-24)
+            sizes, most = np.vecdot(numbers, numbers)[..., None], LARGEST_SQUARE
         np.copyto(numbers, 0.0, where=~(sizes <= most))  # also where a size is NaN
     return numbers
 

@@ -14,6 +14,7 @@ from sottovoce.core.contract import Mode
 from sottovoce.core.plain import Json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns
+from sottovoce.privacy.statement_of_products import of_products
 from sottovoce.privacy.theorems import (
     CODE,
     Assumption,
@@ -24,6 +25,11 @@ from sottovoce.privacy.theorems import (
 )
 
 OBSERVER = "the server and anyone else who sees every message and the model"
+OBSERVER_OF_SUMS = (
+    "the server, at most {colluders} of the other clients who share what they know with it, and anyone else who sees "
+    "every opened sum, every masked message and the model; as long as at least {least} of the {roster} clients are in "
+    "every sum, and nobody breaks X25519, ChaCha20, SHA-256 or Ed25519"
+)
 NOT_COVERED = (
     "hyper-parameters, clip norms, encodings, scalers and stopping times that were chosen by looking at private data",
     "several records of one person: one record is the unit; k of them cost k times the epsilon and more than k deltas",
@@ -48,6 +54,8 @@ _NOISE = {
     "seeded": "simulation: pseudo-random, repeatable, in floating point; this holds for the mechanism, not against "
     "someone who knows the seed",
     "forgotten": "pseudo-random, in floating point, of a seed that the operating system drew and that is kept nowhere; "
+    "this holds for the mechanism, not against someone who can read this machine's memory while it runs",
+    "forgotten discrete": "discrete, pseudo-random, of a seed that the operating system drew and that is kept nowhere; "
     "this holds for the mechanism, not against someone who can read this machine's memory while it runs",
     "discrete": "simulation: discrete noise, pseudo-random and repeatable; this holds for the mechanism, not against "
     "someone who knows the seed",
@@ -153,12 +161,21 @@ class Guarantee:
         if self.epsilon is None:
             return "none" if self.mode == "none" else "none proven"
         unit = short_unit(self.unit)
+        products = self.theorem.startswith("noisy products")
+        sees = "server sees sums of products only" if products else "server sees all messages"
+        if self.of_sums:
+            sees = f"server sees sums only, at most {self.constants['colluders']} clients share what they know with it"
         simulated = ", simulated noise" if self.noise.startswith("simulation") else ""
         one = ""
         if self.models > 1:
             every = "unknown" if self.epsilon_of_all is None else f"{self.epsilon_of_all:.4g}"
             one = f" for one of {self.models} models (all of them: {every})"
-        return f"{self.epsilon:.4g} (δ={self.delta:g}) per {unit}{one}, server sees all messages{simulated}"
+        return f"{self.epsilon:.4g} (δ={self.delta:g}) per {unit}{one}, {sees}{simulated}"
+
+    @property
+    def of_sums(self) -> bool:
+        """Whether it is about an observer who sees only sums of messages."""
+        return "colluders" in self.constants
 
     def leaving_out(self, *more: str) -> "Guarantee":
         """The same statement, with more that it does not cover. Where nothing is guaranteed, nothing is left out."""
@@ -197,14 +214,14 @@ def words(said: Guarantee) -> str:
     shares = ""
     if not said.split and said.epsilon - least >= 1e-12:
         shares = f" (the least asked client: {least:.4g})"
-    of_what = " of features" if said.split else ""
-    scores = ""
-    if said.split:
-        released = "scores of new rows by the noisy models are covered" if said.predicts else "no model was released"
-        scores = f" ({released})"
+    of_what, scores = (" of features", " (no model was released)") if said.split else ("", "")
+    if said.split and said.predicts:
+        scores = " (scores of new rows by the noisy models are covered)"
+    masked = said.of_sums or said.constants.get("owners", 1) > 1
+    negligible = " + negligible" if masked else ""  # what breaking masks would need
     rests = [f"{one.what} ({one.answers})" for one in said.assumptions if one.answers != CODE]
     sentences = [
-        f"({said.epsilon:.6g}, {said.delta:g})-differential privacy{of_what}{shares} for {said.unit}, over "
+        f"({said.epsilon:.6g}, {said.delta:g}{negligible})-differential privacy{of_what}{shares} for {said.unit}, over "
         f"{said.span}{scores}, against {said.observer}.",
         *_several_models(said),
         *_split_columns(said),
@@ -287,6 +304,11 @@ class Statement:
     forgotten: bool = False
     of_all: float | None = None
 
+    def _kind_of_noise(self, privacy: Any) -> str:
+        if not self.forgotten or privacy.secret_noise:
+            return privacy.noise
+        return "forgotten discrete" if privacy.on_grid else "forgotten"
+
     def said(self, privacy: Any, unit: str, grounds: Grounds, owners: str, not_covered: tuple[str, ...]) -> Guarantee:
         """All that rows and columns have in common."""
         models = 1 if self.charges is None else self.charges.repetitions
@@ -296,9 +318,9 @@ class Statement:
             epsilon=float(self.epsilons.max()),
             delta=privacy.delta,
             unit=unit,
-            observer=OBSERVER,
+            observer=OBSERVER_OF_SUMS.format(**vars(privacy)) if privacy.sums else OBSERVER,
             accountant=self.accountant,
-            noise=_NOISE["forgotten" if self.forgotten and not privacy.secret_noise else privacy.noise],
+            noise=_NOISE[self._kind_of_noise(privacy)],
             epsilon_of_client=tuple(float(value) for value in self.epsilons),
             not_covered=not_covered,
             span=f"this and all earlier runs in the {owners}' ledgers" if self.lasting else "the whole run",
@@ -333,9 +355,10 @@ def state_guarantee(
         return Guarantee(
             "published", claims.describe(method, promised.epsilon, promised.delta, rounds, **(claim_terms or {}))
         )
-    assert known is not None
-    if not np.isfinite(known.epsilons).all():
+    if known is None or not np.isfinite(known.epsilons).all():
         return Guarantee("proven", UNKNOWN)
+    if known.kinds == ("products",):
+        return of_products(cast(ProvenColumns, privacy), known, _NOT_COVERED_COLUMNS, **facts)
     return _STATEMENTS[privacy.promise](privacy, known, **facts)
 
 

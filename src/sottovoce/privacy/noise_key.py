@@ -26,7 +26,7 @@ whoever knows the seed knows the noise, and noise that leaves a machine comes fr
 import functools
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, cast
 
@@ -147,7 +147,7 @@ def _sums(array: np.ndarray, factors: np.ndarray) -> np.ndarray:
 
         table = words.reshape(-1, words.shape[-1])
         sums = np.empty((len(table), 2), dtype=np.uint64)
-        compiled.hashes(False)(table, factors, sums)
+        compiled.hashes()(table, factors, sums)
         return sums.reshape(*words.shape[:-1], 2)
     return words.astype(np.uint64) @ factors[1:] + factors[0]
 
@@ -189,6 +189,11 @@ def _part_digest(part: Any) -> np.ndarray:
     return np.frombuffer(digest.digest()[:8], dtype=np.uint32).astype(np.uint64)
 
 
+def _left_out(each: "Field[Any]", value: Any) -> bool:
+    """A field that came later is not told at its default, so that noise stays what it was before there was one."""
+    return bool(each.metadata.get("later")) and value == each.default
+
+
 def stable_text(value: Any) -> str:
     """A text that is the same for equal settings, in every process, and for no others."""
     if isinstance(value, np.ndarray):
@@ -197,7 +202,8 @@ def stable_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"({', '.join(map(stable_text, cast(Sequence[Any], value)))})"
     if is_dataclass(value) and not isinstance(value, type):
-        parts = ", ".join(f"{each.name}={stable_text(getattr(value, each.name))}" for each in fields(value))
+        told = [each for each in fields(value) if not _left_out(each, getattr(value, each.name))]
+        parts = ", ".join(f"{each.name}={stable_text(getattr(value, each.name))}" for each in told)
         # A class of ours is the same wherever it is kept in this library; one of somebody else's is named in full.
         home = type(value).__module__.removeprefix("sottovoce.")
         own = home != type(value).__module__

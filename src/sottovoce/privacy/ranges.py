@@ -17,7 +17,6 @@ from dataclasses import replace
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import accounting
 from sottovoce.privacy import discrete_noise as mechanisms
@@ -41,7 +40,7 @@ def plan_counts(epsilon: float, delta: float, privacy: Proven, features: int = 0
     With the number of `features`, secure noise is accounted by Theorem 2, where that takes less noise than zCDP.
     """
     if privacy.unit != "record":
-        raise NoGuarantee(
+        raise check.NoGuarantee(
             f"PrivateScaler: its ranges are private for one record, and the unit is a whole {privacy.unit}; state "
             "ranges instead, PublicScaler(ranges)"
         )
@@ -63,7 +62,7 @@ def plan_counts(epsilon: float, delta: float, privacy: Proven, features: int = 0
 def must_leave_enough(event: Event, privacy: Proven) -> None:
     """Refuse ranges that cost so much of the whole budget that training would be little more than noise."""
     if _noise_of_one_answer(privacy, event) > MOST_NOISE * _noise_of_one_answer(privacy):
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"PrivateScaler: ranges would take nearly all of epsilon = {privacy.epsilon:g}, and training would have "
             f"more than {MOST_NOISE:g} times the noise. Give ranges a part of it, such as PrivateScaler(epsilon="
             f"{privacy.epsilon / 4:g}), make the whole larger, or state ranges (PublicScaler)"
@@ -81,7 +80,7 @@ def _noise_of_one_answer(privacy: Proven, ranges: Event | None = None) -> float:
     spent = {} if ranges is None else {ranges: ANSWERS}
     try:
         return accounting.with_least_noise(_answer(privacy), privacy.epsilon, privacy.delta, 1, spent).noise_multiplier
-    except BudgetSpent:
+    except check.BudgetSpent:
         return math.inf
 
 
@@ -106,13 +105,13 @@ def find_ranges(
     if believed > len(X) / 4:
         less_noise = Event(event.mechanism, event.noise_multiplier * len(X) / (4 * believed), relation=event.relation)
         enough = _up(accounting.epsilon({less_noise: ANSWERS}, delta))
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"PrivateScaler: noise would drown the counts: {features} features, {clients} owners with {len(X)} records "
             f"together, and only cells of more than about {believed:.0f} would stand out. Give it "
             f"epsilon = {enough:g}, scale fewer features, or state ranges (PublicScaler)"
         )
     if not ledger.afford(event, ANSWERS, np.arange(clients), 0).all():
-        raise BudgetSpent(
+        raise check.BudgetSpent(
             "PrivateScaler: its two answers do not fit into what is left of every owner's budget. Nothing was asked; "
             "give it a smaller epsilon, or the whole a larger one"
         )

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sottovoce.core import check
+
 Value = float | np.ndarray
 LAST_STEPS = 10**8  # the most steps of gradient descent for one arg-min: the proof needs a bound, few runs come near
 MOST_ERROR = 2.0**-10  # a relative error of solutions up to which the formulas about exact ones are used
@@ -90,6 +92,21 @@ class ArgminTerms:
         kappa = self.steep / self.pull
         steps = 3.2 * kappa * np.log(4 * kappa * np.square(self.first / tol) + 1) + 2
         return (tol >= 4 * self.rounding) & (self.first >= 32 * self.rounding) & (steps <= LAST_STEPS)
+
+
+def sure_tolerance(terms: ArgminTerms, one: np.ndarray, least: float) -> np.ndarray:
+    """To what norm of the gradient an arg-min is to be solved, small beside `one`, what one record does to it.
+
+    `least`: no smaller tolerance is asked for. Refuses an arg-min of which public numbers do not prove that a solver
+    gets there. After this nothing about it can fail, so no failure tells anything of the data.
+    """
+    with np.errstate(all="ignore"):  # without a pull the condition number is infinite, and is refused
+        tol = np.maximum(least, 4 * terms.rounding)
+        sure = terms.certain(tol) & (tol <= np.maximum(least, one / 16))  # False for what is no number
+    hint = "Use a larger rho or ridge, a smaller clip, or a method that asks for gradients"
+    rule = "an arg-min needs rho + ridge > 0, and a condition number and inputs small enough to be found for sure"
+    check.require(bool(np.all(sure)), "Proven", rule, hint=hint)
+    return tol
 
 
 def norm(u: np.ndarray) -> np.ndarray:

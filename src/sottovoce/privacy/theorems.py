@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sottovoce.core.toml import packaged_toml
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.privacy.modes import Proven, ProvenColumns
@@ -28,66 +29,17 @@ class Theorem:
     sensitivity: str = ""
 
 
-_RECORD, _LOCAL_STEPS = "sottovoce.privacy.doors.record, RecordDoor", "sottovoce.privacy.local_steps"
-_ANSWERS = {  # by kind of question
-    "gradient": Theorem("noisy clipped gradients", _RECORD, "{reach} clip weight"),
-    "argmin": Theorem(
-        "noisy minimisers of strongly convex functions", _RECORD, "({reach} clip weight + 2 tol) / (rho + ridge)"
-    ),
-    "prox-steps": Theorem(
-        "noisy ends of proximal steps from a public start",
-        _LOCAL_STEPS,
-        "recursion of local_steps, from {reach} clip weight",
-    ),
-    "descent": Theorem(
-        "ends of noisy contracting steps (shifted divergences)",
-        _LOCAL_STEPS,
-        "chain gain of local_steps times {reach} clip weight",
-    ),
-    "moments": Theorem(
-        "noisy first and second moments of records",
-        "sottovoce.core.moments",
-        "sensitivity of core.moments, times clip weight / slope",
-    ),
-    "histogram": Theorem(
-        "noisy counts of held-out records by label and score", "sottovoce.core.histogram", "{counts}, in records"
-    ),
-    "ranges": Theorem(
-        "noisy counts of values in public bins", "sottovoce.privacy.ranges", "one record in one bin of every column"
-    ),
-    "upload": Theorem(
-        "clipped uploads around a public centre, whatever state is hidden",
-        "sottovoce.privacy.doors.client, ClientDoor",
-        "2 clip",
-    ),
-}
-_CLIPPED = Theorem("clipped scores of one party", "sottovoce.privacy.doors.party, ProvenPartyDoor", "2 bound")
-_RIDGE = "sottovoce.privacy.sensitivity"
-_SCORES = {  # by variant and unit of split columns
-    ("clip", "party"): _CLIPPED,
-    ("clip", "column"): _CLIPPED,
-    ("clip", "record"): _CLIPPED,
-    ("ridge", "party"): Theorem("scores of a ridge fit, all columns of a party", _RIDGE, "|u|"),
-    ("ridge", "column"): Theorem(
-        "scores of a ridge fit, one column of bounded length", _RIDGE, "|u| B^2 / (B^2 + lam/rho)"
-    ),
-    ("ridge", "record"): Theorem(
-        "clipped scores of a ridge fit, one row of bounded length", _RIDGE, "record_scores of sensitivity"
-    ),
-}
-_GAUSSIAN = Theorem("adaptive composition of Gaussian mechanisms", "sottovoce.privacy.accounting.gaussian")
-THEOREM_2 = Theorem(
-    "adaptive composition of discrete Gaussian mechanisms, accounted as Gaussian by Theorem 2",
-    "sottovoce.privacy.accounting.discrete",
-)
-_COMPOSITIONS = {  # by mechanism
-    "gaussian": _GAUSSIAN,
-    "gaussian-chain": Theorem("adaptive composition of Rényi bounds", "sottovoce.privacy.accounting.renyi"),
-    "discrete-gaussian": Theorem(
-        "adaptive composition of discrete Gaussian mechanisms (zero-concentrated)", "sottovoce.privacy.accounting.renyi"
-    ),
-    "laplace": Theorem("adaptive composition of Laplace mechanisms (pure)", "sottovoce.privacy.accounting.bounds"),
-}
+def _read_theorems() -> dict[str, dict[str, Theorem]]:
+    """The theorems of `theorems.toml`: about answers, about scores of split columns, and about composition."""
+    tables = packaged_toml("privacy", "theorems.toml")
+    return {about: {key: Theorem(**table) for key, table in listed.items()} for about, listed in tables.items()}
+
+
+_THEOREMS = _read_theorems()
+_ANSWERS, _SCORES, _COMPOSITIONS = (_THEOREMS[about] for about in ("answers", "scores", "compositions"))
+THEOREM_2 = _COMPOSITIONS["grid"]
+_SUMS = "sottovoce.privacy.doors.sums"
+_PRODUCTS = _ANSWERS["products"]
 
 
 def composition_theorem(event: Event) -> Theorem:
@@ -135,7 +87,9 @@ def grounds_of_rows(
         cut = "each value counts once, in one public bin"
     elif asked != "upload":
         cut = f"each record's gradient is cut to {norm} norm {privacy.clip:g}"
-    assumed = [Assumption(cut, CODE), *_of_all(privacy, charges, lasting, deployed, forgotten)]
+    if privacy.sums:
+        constants |= {"least": privacy.least, "colluders": privacy.colluders, "roster": privacy.roster}
+    assumed = [Assumption(cut, CODE), *_of_sums(privacy), *_of_all(privacy, charges, lasting, deployed, forgotten)]
     if asked == "argmin":
         assumed.append(Assumption("the loss is convex and of bounded slope, and rows are scaled to that", CODE))
     if asked == "descent":
@@ -143,14 +97,26 @@ def grounds_of_rows(
     if sampled:
         assumed.append(Assumption("batches are drawn by chance and nobody is told them", CODE))
     assumed += _bounds_on_rows([] if charges is None else charges.events(), deployed)
-    return Grounds(*_named(answer, event), constants | _numbers(charges), tuple(assumed))
+    return Grounds(*_named(answer, event, privacy.sums), constants | _numbers(charges), tuple(assumed))
+
+
+def _of_sums(privacy: Proven) -> list[Assumption]:
+    """What Theorem 1 assumes besides."""
+    if not privacy.sums:
+        return []
+    return [
+        Assumption(f"a sum is opened only over at least {privacy.least} of the {privacy.roster} clients", CODE),
+        Assumption("no noise, and for unit 'record' no data, enters what a client keeps between rounds", CODE),
+        Assumption(f"at most {privacy.colluders} of the other clients share what they know with the server", USER),
+        Assumption("all other clients add their noise and tell it nobody", USER),
+    ]
 
 
 def grounds_of_columns(
     privacy: ProvenColumns, charges: Charges | None, lasting: bool, deployed: bool, forgotten: bool
 ) -> Grounds:
     """For columns split between parties."""
-    scores = _SCORES[privacy.variant, privacy.unit]
+    scores = _SCORES["clip" if privacy.variant == "clip" else f"ridge-{privacy.unit}"]
     constants: dict[str, object] = {"bound": privacy.bound, "sensitivity": scores.sensitivity}
     for bound in ("column_bound", "row_bound", "score_bound", "model_bound", "label_epsilon"):
         if getattr(privacy, bound) is not None:
@@ -166,11 +132,35 @@ def grounds_of_columns(
     return Grounds(*_named(scores, event), constants | _numbers(charges), tuple(assumed))
 
 
-def _named(answer: Theorem, event: Event) -> tuple[str, str]:
-    """The theorems about one answer and about many, and where their proofs stand."""
+def grounds_of_products(
+    privacy: ProvenColumns, charges: Charges | None, lasting: bool, deployed: bool, forgotten: bool, owners: int
+) -> Grounds:
+    """For products of the columns of so many owners."""
+    kept: Answers = OWNER if deployed else CODE
+    assumed = [
+        Assumption("each owner's part of a row is cut, in whole numbers, to its share of the columns", kept),
+        Assumption("every owner adds the full noise to every product that it has a part in", kept),
+    ]
+    if owners > 1:
+        trusted = "owners who share what they see keep their row bounds all the same"
+        together = "dealer and owners collude no further than the observer is said to"
+        fresh = "masks are fresh for each pair of owners and each attempt, and keys of owners are pinned"
+        assumed += [Assumption(trusted, OWNER), Assumption(together, OWNER), Assumption(fresh, kept)]
+        assumed.append(Assumption("nobody breaks X25519, ChaCha20 or SHA-256", USER))
+    assumed += _of_all(privacy, charges, lasting, deployed, forgotten)
+    event = Event("discrete-gaussian", 1.0) if charges is None else charges.planned[0]
+    constants = {"sensitivity": _PRODUCTS.sensitivity, "owners": owners}
+    return Grounds(*_named(_PRODUCTS, event), constants | _numbers(charges), tuple(assumed))
+
+
+def _named(answer: Theorem, event: Event, sums: bool = False) -> tuple[str, str]:
+    """The theorems about one answer and about many, and where their proofs stand; about `sums` of answers there is one
+    more."""
     batches = " on secret batches" if event.sampling != "full" else ""
     many = composition_theorem(event)
     proof = f"{answer.proof}; {many.proof}" if many is THEOREM_2 else answer.proof
+    if sums:
+        return f"sums of {answer.name}{batches} by Theorem 1, {many.name}", f"{proof}; {_SUMS}"
     return f"{answer.name}{batches}, {many.name}", proof
 
 

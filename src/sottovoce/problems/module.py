@@ -258,6 +258,11 @@ class ModuleRows(Rows):
         rows = slice(start, end) if some is None else start + some
         return clip_rows(self.loss.bounded_examples(self.X[rows], self.y[rows], w), clip, norm)
 
+    def truncated_sums(self, *_: object, **__: object) -> None:
+        """None: not compiled."""
+
+    truncated_moments = truncated_sums
+
     def smoothness(self, clients: ArrayLike | None = None) -> Floats:
         return np.full((len(self.active(clients).clients), 1), np.inf)
 
@@ -268,7 +273,7 @@ class ModuleRows(Rows):
         """Unknown: a row's length says nothing about its gradient."""
         return self.smoothness(clients)
 
-    def _subproblems(self, *_: object, **__: object) -> NoReturn:
+    def argmin(self, *_: object, **__: object) -> NoReturn:
         raise InvalidInput(
             "Module: the arg-min of a neural model is not offered, since it is not convex; use a method that asks for "
             "gradients, such as FedAvg or DPSGD"

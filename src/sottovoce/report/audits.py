@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sottovoce.core.files import packaged_text
 from sottovoce.core.plain import Json
 from sottovoce.report import style
-from sottovoce.report.html import asset
 from sottovoce.report.style import ON_WHITE, REFERENCE, styles
 from sottovoce.report.tables import emphasised, print_table
 
@@ -56,7 +56,7 @@ def markdown(rows: Sequence["Row"]) -> str:
         f"{'**refuted**' if row.refuted else row.verdict} |\n"
         for row in rows
     )
-    return asset("audit.md").format(
+    return packaged_text("report", "audit.md").format(
         rows=lines, how="\n".join(f"* **{name}**: {words}." for name, words in _HOW.items())
     )
 

@@ -52,21 +52,16 @@ def progress_charts(groups: Sequence[Repetitions]) -> list[Chart]:
     """Accuracy, loss and objective over rounds."""
     charts = []
     for measure in MEASURES:
-        shown = [
+        drawn = [
             (group, look) for group, look in zip(groups, styles_of(groups), strict=True) if group.has(measure.column)
         ]
-        if shown:
-            charts.append(
-                Chart(
-                    measure.column,
-                    f"{measure.words[0].upper()}{measure.words[1:]} over rounds",
-                    measure.words,
-                    [_mean_line(group, measure.column, look) for group, look in shown],
-                    percent=measure.percent,
-                    private=any(measure.column in private_columns(group.first) for group in groups),
-                    levels=_larger_class(groups) if measure is MEASURES[0] else [],
-                )
-            )
+        if drawn:
+            title = f"{measure.words[0].upper()}{measure.words[1:]} over rounds"
+            lines = [_mean_line(group, measure.column, look) for group, look in drawn]
+            private = any(measure.column in private_columns(group.first) for group in groups)
+            levels = _larger_class(groups) if measure is MEASURES[0] else []
+            shown = {"percent": measure.percent, "private": private, "levels": levels}
+            charts.append(Chart(measure.column, title, measure.words, lines, **shown))
     return charts
 
 

@@ -1,30 +1,32 @@
 """A trained model for use elsewhere: as JSON, and as one Python file that needs NumPy only."""
 
 import json
-from importlib import resources
+import re
 
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.files import packaged_text
 from sottovoce.core.plain import Json
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.whole_files import finite
 from sottovoce.problems.metrics import has_probabilities
 
 _PLACE = 'json.loads("{}")'
+_BORROWED = re.compile(
+    r"from sottovoce\.problems\.schema\.encoding import \([^)]*\)\n"
+)  # what takes its place: that file
 _LINE = 88  # characters of the model's text on one line of the Python file
 
 
 def plain_model(result: Result) -> Json:
     """All that predictions follow from: the columns as a schema states them, and the weights, one list per output."""
-    schema, label = result.schema, None if result.schema is None else result.schema.label
+    rule = "this run keeps no schema to prepare rows with"
     hint = "Train with a [schema], or on a data set that comes with one"
-    fits = schema is not None and label is not None
-    check.require(fits, "export", "this run keeps no schema to prepare rows with", hint=hint)
+    schema = check.given(result.schema, "export", rule, hint)
+    label = check.given(schema.label, "export", rule, hint)
     rule = "this folder holds several runs of one task, with a model each. Train with [run] runs = 0"
     check.require(result.model.ndim == 1, "export", rule, result.model.shape)
-    assert schema is not None
-    assert label is not None
     result.effects()  # refuses a run that released no model
     parts = [schema.part(party) for party in schema.parties] if schema.parties else [schema]
     loss = result.objective.loss
@@ -58,7 +60,8 @@ def to_python(result: Result) -> str:
     """A Python file that predicts raw rows of a CSV file."""
     text = json.dumps(plain_model(result), allow_nan=False)  # ASCII alone: whatever the names, its repr is one string
     lines = [text[start : start + _LINE] for start in range(0, len(text), _LINE)]
-    source = resources.files("sottovoce.report").joinpath("scorer.py").read_text("utf-8")
-    assert source.count(_PLACE) == 1
     literal = "\n".join(f"    {line!r}" for line in lines)
+    _, imports, encoding = packaged_text("problems.schema", "encoding.py").partition("import datetime\n")
+    source, borrowed = _BORROWED.subn(lambda _: imports + encoding, packaged_text("report", "scorer.py"))
+    assert borrowed == source.count(_PLACE) == 1
     return source.replace(_PLACE, f"json.loads(\n{literal}\n)")

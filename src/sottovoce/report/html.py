@@ -5,7 +5,6 @@ import hashlib
 import html
 import json
 from collections.abc import Iterable, Sequence
-from importlib import resources
 
 
 class Markup(str):
@@ -70,8 +69,3 @@ def allowed(code: str) -> str:
 def filled(template: str, **values: str) -> Markup:
     """A page with these values in the places of their names."""
     return Markup(template.format(**{name: joined(value) for name, value in values.items()}))
-
-
-def asset(name: str) -> str:
-    """The text of a file beside this one: a script, a style sheet, the text of a page."""
-    return resources.files("sottovoce.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,42 +1,25 @@
 """A model card: what a model is for, what it was trained on, what is promised, how good it is, and where it ends."""
 
+from sottovoce.core.files import packaged_text
 from sottovoce.core.plain import Json
 from sottovoce.experiment.publishable import released
 from sottovoce.experiment.result import Result
 from sottovoce.problems.schema import Schema
 from sottovoce.report import words
-from sottovoce.report.numbers import MEASURES, METRICS
+from sottovoce.report.numbers import MEASURES, METRICS, of_parties_alone
 from sottovoce.report.tables import markdown_table
 
 _NOT_STATED = "Not stated. Whoever gives this model to others should say what it is for, and what it is not for."
-_LIMITS = (
-    "A linear model: each column adds to the score by itself, and no two of them together.",
-    "Rows are read by the schema above. Values outside a range are clipped to it, levels that are not listed count as "
-    "unknown, and nobody is told: check that new rows are of the same kind.",
-    "Probabilities are those of a noisy model. Where rows were few or the budget small they can be far off.",
-    "Nothing was tried about fairness: compare its errors for the groups that matter before it decides about people.",
-    "A private model does not hide what it says about a person whose row it is given.",
-)
 
 
 def model_card(result: Result, title: str = "", purpose: str = "") -> str:
     """The card of a run, as Markdown. Nothing in it was read off private rows, but for what the guarantee covers."""
-    parts = [
-        f"# {title or result.config.get('run', {}).get('name') or 'A model'}",
-        "## Purpose",
-        purpose or _NOT_STATED,
-        "## Data",
-        *_data(result),
-        "## Model",
-        *_model(result),
-        "## Privacy",
-        *_privacy(result),
-        "## Quality",
-        *_quality(result),
-        "## Limits",
-        "\n".join(f"- {limit}" for limit in _LIMITS),
-    ]
-    return "\n\n".join(parts) + "\n"
+    sections = {"data": _data, "model": _model, "privacy": _privacy, "quality": _quality}
+    return packaged_text("report", "model_card.md").format(
+        title=title or result.config.get("run", {}).get("name") or "A model",
+        purpose=purpose or _NOT_STATED,
+        **{name: "\n\n".join(paragraphs(result)) for name, paragraphs in sections.items()},
+    )
 
 
 def _data(result: Result) -> list[str]:
@@ -75,8 +58,7 @@ def _model(result: Result) -> list[str]:
     said = [f"Linear, {loss} loss, trained with {method} in {result.rounds} rounds."]
     if result.schema is None or result.model.ndim > 1 or not result.model.size:
         return said
-    note = "By how much a score changes: for one unit of a number, or for a level next to the mean of all levels. "
-    said.append(note + "Changes belong to a row before it is divided by its length, and are as noisy as the model.")
+    said.append(words.EFFECTS)
     for name, own in result.effects().items():
         rows = [[f"`{each.column}`", each.what, f"{each.change:+.4g}"] for each in own]
         said.append(f"Score of `{name}`:")
@@ -97,7 +79,11 @@ def _privacy(result: Result) -> list[str]:
 def _quality(result: Result) -> list[str]:
     public = released(result)
     ends = {name: values[-1] for name, values in {**public.history.columns, **public.metrics}.items() if len(values)}
-    shown = [[each.words, each.text(float(ends[each.column]))] for each in (*MEASURES, *METRICS) if each.column in ends]
+    shown = [
+        [each.words, each.text(float(ends[each.column]))]
+        for each in (*MEASURES, *METRICS, *of_parties_alone(ends))
+        if each.column in ends
+    ]
     said = ["Measured on public test rows:", markdown_table(["measure", "value"], shown).strip()] if shown else []
     for evaluation in result.evaluations[:1]:
         rows = [list(line) for line in evaluation.lines()]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import sottovoce
 from sottovoce.core import check
+from sottovoce.core.files import packaged_text
 from sottovoce.core.round import NOT_RELEASED
 from sottovoce.experiment import saved, whole_files
 from sottovoce.experiment.publishable import private_columns, released, tested_on_owners, without_folders
@@ -18,8 +19,8 @@ from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.report import charts, numbers, words
 from sottovoce.report.charts import Chart
-from sottovoce.report.html import Markup, allowed, asset, data, element, filled, joined, script, table
-from sottovoce.report.numbers import LARGER, MEASURES, METRICS, Measure
+from sottovoce.report.html import Markup, allowed, data, element, filled, joined, script, table
+from sottovoce.report.numbers import LARGER, MEASURES, METRICS, Measure, of_parties_alone
 from sottovoce.report.runs import read, run_folders
 
 _MOST_GROUPS = 12
@@ -50,7 +51,7 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
     from plotly.offline import get_plotlyjs
 
     check.require(len(groups) <= _MOST_GROUPS, "report", f"shows at most {_MOST_GROUPS} different runs", len(groups))
-    library, code = get_plotlyjs(), asset("page.js")
+    library, code = get_plotlyjs(), packaged_text("report", "page.js")
     kind = "Report on" if len(groups) == 1 else "Comparison of"
     heading = title or f"{kind} {_listed(group.name for group in groups)}"
     progress, traffic = charts.progress_charts(groups), charts.bytes_charts(groups)
@@ -69,11 +70,11 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
         element("section", element("h2", name, id=f"{key}-heading"), part, id=key) for key, name, part in sections
     )
     return filled(
-        asset("page.html"),
+        packaged_text("report", "page.html"),
         allowed=f"{allowed(library)} {allowed(code)}",
         version=sottovoce.__version__,
         heading=heading,
-        style=Markup(asset("page.css")),
+        style=Markup(packaged_text("report", "page.css")),
         owners=_owners(groups),
         links=joined(links),
         sections=joined(inside),
@@ -202,7 +203,8 @@ def _stopped(groups: Sequence[Repetitions]) -> Markup:
 
 def _quality(groups: Sequence[Repetitions]) -> Markup:
     """The finished models on test rows: several numbers, since accuracy alone says little of unequal classes."""
-    measures = [each for each in (MEASURES[0], *METRICS) if any(group.has(each.column) for group in groups)]
+    alone = of_parties_alone(dict.fromkeys(name for group in groups for name in group.first.metrics))
+    measures = [each for each in (MEASURES[0], *METRICS, *alone) if any(group.has(each.column) for group in groups)]
     private = joined(_private_estimates(group) for group in groups)
     if not measures:
         return private or element("p", "Nothing was measured on test rows or on held-out records.", class_="quiet")
@@ -332,11 +334,7 @@ def _models(groups: Sequence[Repetitions]) -> Markup:
               f"{group.name}: score of {name}")
         for group in known if group.first.model.size for name, own in group.first.effects().items()
     ]  # fmt: skip
-    note = (
-        "By how much a score changes: for one unit of a number, or for a level next to the mean of all levels. Changes "
-        "belong to a row before it is divided by its length, and are as noisy as the model."
-    )
-    return joined(element("p", note), tables) if tables else joined()
+    return joined(element("p", words.EFFECTS), tables) if tables else joined()
 
 
 def _traffic(groups: Sequence[Repetitions]) -> str:

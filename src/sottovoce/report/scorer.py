@@ -7,7 +7,6 @@ range is clipped, an unknown level becomes zeros, and the encoded row is divided
 """
 
 import csv
-import datetime
 import json
 import math
 import sys
@@ -15,109 +14,53 @@ from typing import Any
 
 import numpy as np
 
+from sottovoce.problems.schema.encoding import (
+    ALWAYS_MISSING,
+    as_number,
+    canonical,
+    centred_one_hot,
+    chosen_block,
+    date_block,
+    day_of,
+    scaled_block,
+)
+
 MODEL: dict[str, Any] = json.loads("{}")
 
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
-_ALWAYS_MISSING = {"", "nan", "NaN", "NAN"}
 Rows = dict[str, list[str]]
 
 
-def number(text: str) -> float:
-    """The number that a text stands for; NaN if it is none."""
-    if text.lower() in ("true", "false"):
-        return float(text.lower() == "true")
-    try:
-        return math.nan if "_" in text else float(text)
-    except ValueError:
-        return math.nan
-
-
-def canonical(text: str) -> str:
-    """One spelling for equal values."""
-    if text.lower() in ("true", "false"):
-        return text.lower()
-    value = number(text)
-    if not math.isfinite(value) or abs(value) >= 2.0**53:
-        return text
-    return str(int(value)) if value == int(value) else repr(value)
-
-
-def day(text: str, form: str) -> float:
-    """Days since 1970-01-01; NaN if the text is no date."""
-    if form:
-        try:
-            return float(datetime.datetime.strptime(text, form).toordinal() - _EPOCH)
-        except ValueError:
-            pass
-    try:
-        if len(text) > 10 and text[10] not in "T ":
-            return math.nan
-        return float(datetime.date.fromisoformat(text[:10]).toordinal() - _EPOCH)
-    except ValueError:
-        return math.nan
-
-
-def numbers(texts: list[str], marks: set[str]) -> np.ndarray:
-    values = np.array([number(text) for text in texts], dtype=np.float64)
-    for mark in {number(text) for text in marks}:
+def numbers(texts: list[str], marks: frozenset[str]) -> np.ndarray:
+    values = np.array([as_number(text) for text in texts], dtype=np.float64)
+    for mark in {as_number(text) for text in marks}:
         values[values == mark] = np.nan
     return values
 
 
-def one_hot(codes: np.ndarray, count: int) -> np.ndarray:
-    return np.vstack([np.eye(count) - 1.0 / count, np.zeros(count)])[codes]
-
-
-def scaled(entries: np.ndarray, low: float, high: float, column: dict[str, Any]) -> np.ndarray:
-    gaps, knots = np.isnan(entries), column.get("knots", 0)
-    line = np.where(gaps, 0.0, np.clip((entries - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0))
-    blocks = [line[:, None]]
-    if knots:
-        place = (line + 1.0) * ((knots - 1) / 2.0)
-        hats = np.maximum(0.0, 1.0 - np.abs(place[:, None] - np.arange(knots)))
-        blocks.append((hats - 1.0 / knots) * 0.5)
-    if column.get("missing"):
-        blocks.append(np.where(gaps, 1.0, -1.0)[:, None])
-    return np.hstack(blocks)
-
-
 def encode(name: str, column: dict[str, Any], rows: Rows) -> np.ndarray:
     """The block of numbers of one column."""
-    missing = column.get("missing", False)
-    marks = _ALWAYS_MISSING | set(MODEL["missing_values"])
-    marks |= set() if isinstance(missing, bool) else {canonical(str(mark)) for mark in missing}
+    missing, bends = column.get("missing", False), (column.get("waves", 0), column.get("knots", 0))
+    marks = ALWAYS_MISSING | set(MODEL["missing_values"])
+    marks |= set() if isinstance(missing, bool) else {canonical(mark) for mark in missing}
     if "one_hot" in column:
         found = [np.nan_to_num(np.clip(numbers(rows[source], marks), 0.0, 1.0)) for source in column["one_hot"]]
-        entries = np.column_stack(found)
-        return np.where(entries.max(axis=1, keepdims=True) > 0, entries - 1.0 / len(found), 0.0)
+        return chosen_block(np.column_stack(found))
     if "levels" in column:
         code = {level: place for place, level in enumerate(column["levels"])}
         gap = len(code) if missing else -1
         texts = [canonical(text) for text in rows[name]]
         codes = [gap if text in marks else code.get(text, -1) for text in texts]
-        return one_hot(np.array(codes), len(code) + bool(missing))
+        return centred_one_hot(np.array(codes), len(code) + bool(missing))
     if "range" in column:
         low, high = map(float, column["range"])
         entries = np.clip(numbers(rows[name], marks), low, high)
         if column.get("log"):
-            return scaled(np.log1p(entries), float(np.log1p(low)), float(np.log1p(high)), column)
-        return scaled(entries, low, high, column)
-    return dates(column, rows[name], marks)
-
-
-def dates(column: dict[str, Any], texts: list[str], marks: set[str]) -> np.ndarray:
-    low, high = (day(end, "") for end in column["dates"])
-    form = column.get("form", "")
-    entries = np.array([math.nan if text in marks else day(text, form) for text in texts], dtype=np.float64)
-    blocks = [scaled(np.clip(entries, low, high), low, high, column)]
-    known = np.isfinite(entries)
-    days = np.where(known, entries, 0.0).astype(np.int64)
-    if column.get("weekday"):
-        blocks.append(one_hot(np.where(known, (days + 3) % 7, -1), 7))  # 1970-01-01 was a Thursday
-    if column.get("month"):
-        month = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
-        blocks.append(one_hot(np.where(known, month, -1), 12))
-    return np.hstack(blocks)
+            entries, low, high = np.log1p(entries), float(np.log1p(low)), float(np.log1p(high))
+        return scaled_block(entries, low, high, *bends, bool(missing))
+    low, high = (day_of(end) for end in column["dates"])
+    days = [math.nan if text in marks else day_of(text, column.get("form", "")) for text in rows[name]]
+    calendar = column.get("weekday", False), column.get("month", False)
+    return date_block(np.array(days, dtype=np.float64), low, high, *bends, bool(missing), *calendar)
 
 
 def shortened(block: np.ndarray) -> np.ndarray:

@@ -78,7 +78,7 @@ def in_one_place(data: str, local: bool, epochs: int) -> Columns:
 # ------------------------------------------------------------------------------- Figures 1(a) and 2(a): without privacy
 
 
-def _convergence(data: str, figure: str, claims: tuple[Claim, ...], note: str = "") -> Experiment:
+def _convergence(data: str, figure: str, claims: tuple[Claim, ...]) -> Experiment:
     ours: Setting = {"method": ADMM, "step": 0.0}
     theirs: list[Setting] = [{"method": SGD, "step": step} for step in STEPS[data]]
     sizes = {"data": data, "epochs": 40}
@@ -88,8 +88,6 @@ def _convergence(data: str, figure: str, claims: tuple[Claim, ...], note: str = 
         Sweep(trained, [ours, *theirs], [ours, theirs[1]], sizes, {**sizes, "epochs": 2}),
         claims,
         [Panel(y, "epoch", ("method", "step"), log="y") for y in ("objective", "test_loss")],
-        "Without privacy, one run each. An epoch is one round of ADMM sharing, or one pass over all samples of "
-        f"gradient descent. {note}",
         needs=(data,),
     )
 
@@ -108,16 +106,8 @@ WIDE = (
         "on wide data ADMM sharing ends with a smaller test loss than SGD",
         "0.08 against 0.1 on gisette",
         lowest("test_loss", "method", ADMM, of=BEST_STEP),
-        "another data set than gisette: on madelon, most of whose columns are noise, ADMM sharing gets "
-        "further down the training objective, and that fits noise; SGD has the best of three steps",
     ),
-    Claim(
-        "on wide data ADMM sharing converges in a few epochs",
-        "a few; at most 20, as we read it",
-        _few_epochs,
-        "on madelon the test loss rises from epoch 2 on, as the model fits noise; the training objective falls in "
-        "every epoch, and is within 2 % of its end after 9",
-    ),
+    Claim("on wide data ADMM sharing converges in a few epochs", "a few; at most 20, as we read it", _few_epochs),
 )
 NARROW = (
     Claim(
@@ -133,12 +123,7 @@ NARROW = (
 )
 A9A = _convergence("a9a", "Figure 1", NARROW)
 MADELON = _convergence("madelon", "Figure 2", WIDE)
-ARCENE = _convergence(
-    "arcene",
-    "Figure 2",
-    WIDE,
-    "The best step of SGD, 0.01, is the largest of the three: a longer or one in between may do better.",
-)
+ARCENE = _convergence("arcene", "Figure 2", WIDE)
 
 # ------------------------------------------------------------------------------- Figures 1(b), 2(b) and 3: under noise
 
@@ -156,14 +141,11 @@ CLAIMS = (
         "columns of others make the first party's model better",
         "lower loss without noise than alone",
         _lower(NO_NOISE, ALONE),
-        "not gisette: on madelon most columns are noise, and a model that has more of them fits more of it",
     ),
     Claim(
         "moderate noise still leaves it better than alone",
         "lower loss with the least noise",
         _lower(LEAST_NOISE, ALONE),
-        "the paper names noise levels without their eps; what Theorem 3 asks for at eps = 100 a round is still "
-        "far too much",
     ),
     Claim("too much noise ruins the model", "higher loss with the most noise", _lower(ALONE, MOST_NOISE)),
 )
@@ -194,9 +176,6 @@ def _noise(data: str, figure: str, claims: tuple[Claim, ...]) -> Experiment:
         Sweep(noisy, _levels(*EPSILONS), _levels(EPSILONS[-1]), full, quick),
         claims,
         [Panel("test_loss", "epoch", ("method",), log="y")],
-        "5 runs, 20 epochs; eps per round. The paper's noise on a party's model is not private at any level: its "
-        "releases lie in a subspace that depends on the data. Without noise, sharing and a model on all columns in one "
-        "place minimise one function: they differ only because sharing stops after 20 epochs.",
         needs=(data,),
     )
 

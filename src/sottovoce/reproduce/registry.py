@@ -1,7 +1,9 @@
-"""Every experiment by its name, in the order of the page."""
+"""Every experiment by its name, in the order of the page, with the remarks of `remarks.toml`."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from sottovoce.core.toml import packaged_toml
 from sottovoce.reproduce import admm_sharing, comparison, dp_admm, fed_plt, fedepm, fedspd_dp
 from sottovoce.reproduce.experiment import Experiment
 
@@ -13,8 +15,18 @@ _PAPERS = {
     "ADMM sharing": admm_sharing.EXPERIMENTS,
     "Proven comparison": comparison.EXPERIMENTS,
 }
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: replace(experiment, paper=paper)
-    for paper, experiments in _PAPERS.items()
-    for experiment in experiments
-}
+
+
+def _experiments() -> Iterator[Experiment]:
+    """The experiments, each with its paper, its notes, and why its claims may not come out the same."""
+    remarks = packaged_toml("reproduce", "remarks.toml")["remark"]
+    for paper, experiments in _PAPERS.items():
+        for experiment in experiments:
+            own = [remark for remark in remarks if experiment.name in remark["of"]]
+            notes = [remark["text"] for remark in own if "claims" not in remark] or [experiment.notes]
+            why = {claim: remark["text"] for remark in own for claim in remark.get("claims", ())}
+            claims = [replace(claim, why=why.get(claim.says, claim.why)) for claim in experiment.claims]
+            yield replace(experiment, paper=paper, notes=" ".join(notes), claims=claims)
+
+
+EXPERIMENTS = {experiment.name: experiment for experiment in _experiments()}

@@ -8,14 +8,17 @@ from sottovoce.privacy.doors.client import ClientDoor
 from sottovoce.privacy.doors.party import PartyDoor, ProvenPartyDoor, PublishedPartyDoor
 from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.doors.record import RecordDoor
+from sottovoce.privacy.doors.sums import ClientSums, RecordSums
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import PrivacyMode
 
-DOORS: dict[tuple[Layout, str], type[Door]] = {  # how data are split, and `PrivacyMode.promise`
+DOORS: dict[tuple[Layout, str], type[Door]] = {  # how data are split, `PrivacyMode.promise`, and whether sums are seen
     ("rows", "none"): Door,
     ("rows", "published"): PublishedDoor,
     ("rows", "record"): RecordDoor,
     ("rows", "client"): ClientDoor,
+    ("rows", "record, sums"): RecordSums,
+    ("rows", "client, sums"): ClientSums,
     ("columns", "none"): PartyDoor,
     ("columns", "published"): PublishedPartyDoor,
     ("columns", "columns"): ProvenPartyDoor,
@@ -26,7 +29,7 @@ def open_door(
     privacy: PrivacyMode, events: tuple[Event, ...], ledger: Ledger | None, exact: Any, asks: Asks, **rest: Any
 ) -> Door:
     """The door that keeps this promise about `exact` (`problems/rows.py`, `problems/columns.py`)."""
-    kind = DOORS[exact.layout, privacy.promise]
+    kind = DOORS[exact.layout, f"{privacy.promise}, sums" if privacy.sums else privacy.promise]
     more = {} if privacy.mode == "none" else {"privacy": privacy}
     if privacy.budget is not None:
         assert events, "a budget needs a plan"

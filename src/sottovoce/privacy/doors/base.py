@@ -41,11 +41,21 @@ class ExactOracle(Protocol):
     @property
     def roundings(self) -> np.ndarray: ...
     def gradient(
-        self, w: np.ndarray, clients: np.ndarray, clip: float | None, norm: int, keep: np.ndarray | None
+        self, w: np.ndarray, clients: np.ndarray, clip: float | None, norm: int, keep: np.ndarray | None, quick: bool
     ) -> np.ndarray: ...
     def clipped_examples(
         self, w: np.ndarray, client: int, clip: float, norm: int, some: np.ndarray | None
     ) -> np.ndarray: ...
+    def truncated_sums(
+        self,
+        points: np.ndarray,
+        clients: np.ndarray,
+        clip: float,
+        norm: int,
+        factors: np.ndarray,
+        most: float,
+        keep: np.ndarray | None,
+    ) -> np.ndarray | None: ...
     def argmin(
         self,
         centre: np.ndarray,
@@ -59,7 +69,12 @@ class ExactOracle(Protocol):
         last_steps: int | None = None,
     ) -> np.ndarray: ...
     def moments(self, clients: np.ndarray, kappa: float, row_bound: float, slope_bound: float) -> np.ndarray: ...
-    def moments_of_records(self, client: int, kappa: float, row_bound: float, slope_bound: float) -> np.ndarray: ...
+    def moments_of_records(
+        self, client: int, kappa: float, row_bound: float, slope_bound: float, some: slice
+    ) -> np.ndarray: ...
+    def truncated_moments(
+        self, clients: np.ndarray, kappa: float, bounds: tuple[float, float], factors: np.ndarray, most: float
+    ) -> np.ndarray | None: ...
     def smoothness(self, clients: np.ndarray) -> np.ndarray: ...
     def strong_convexity(self, clients: np.ndarray) -> np.ndarray: ...
     def longest_row(self, clients: np.ndarray) -> np.ndarray: ...
@@ -110,6 +125,7 @@ class Door:
     _shown: tuple[np.ndarray, Part, Json] | None = None  # see `_constants`
     clip: float | None = None  # applied to answers that are not noisy (`Published` may ask for it)
     counted = False  # whether answers cost, so that asking more than declared is refused
+    summed = False  # whether what leaves are whole numbers of which only sums may be seen (`sums.py`)
     poisson = False  # whether batches are drawn record by record; else they have a fixed size
 
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
@@ -271,12 +287,13 @@ class Door:
 
         return next_question
 
-    def exact_gradient(self, w: np.ndarray, question: Question, clip: float | None, norm: int = 2) -> np.ndarray:
+    def exact_gradient(
+        self, w: np.ndarray, question: Question, clip: float | None, norm: int = 2, quick: bool = False
+    ) -> np.ndarray:
         """The gradient; over a batch if one was declared, divided by the expected batch, never by the realised one."""
         local, drawn = question.local, self.drawn(question)
-        if drawn is None:
-            return self.exact.gradient(w, local, clip, norm, None)
-        return self.exact.gradient(w, local, clip, norm, drawn) / self.rates(question.part.batch)[local]
+        gradient = self.exact.gradient(w, local, clip, norm, drawn, quick)
+        return gradient if drawn is None else gradient / self.rates(question.part.batch)[local]
 
     def drawn(self, question: Question) -> np.ndarray | None:
         """Which records are in the batch of this question, clients end to end; None where all of them are."""

@@ -13,7 +13,7 @@ from sottovoce.core.random.streams import Purpose
 from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.doors.proven import ProvenDoor
-from sottovoce.privacy.doors.releases import Question, Sealed, Visit, places_of, quietly
+from sottovoce.privacy.doors.releases import Question, Rehearsal, Visit, quietly
 from sottovoce.privacy.modes import Proven
 
 
@@ -46,7 +46,11 @@ class ClientDoor(ProvenDoor):
         except (BudgetSpent, LedgerError) as error:
             self._ledger_error = error
             raise
-        return centre + moved  # not before the noise: see `prox_steps`
+        return self.beside(centre, moved)  # not before the noise: see `prox_steps`
+
+    def beside(self, centre: np.ndarray, moved: np.ndarray) -> np.ndarray:
+        """What is uploaded: the public centre with a noisy movement."""
+        return centre + moved
 
     @property
     def moments_width(self) -> int:
@@ -71,9 +75,9 @@ class ClientDoor(ProvenDoor):
         another's upload; of one that fails alone, what is still to be released is public, charged and noised like any
         other, and so is its state. A state that is not finite is replaced by the public one too.
         """
-        rehearsal, self._ledger_error = _Rehearsal(), None
+        rehearsal, self._ledger_error = Rehearsal(), None
         public_after, public_up = visit.play(
-            visit.start(), _public_answers(visit.oracle, visit.zeros, self.moments_width), rehearsal
+            visit.start(), public_answers(visit.oracle, visit.zeros, self.moments_width), rehearsal
         )
         places, releases, promised = rehearsal.places(public_up), visit.releases, rehearsal.released
         within = len(promised) <= self.asks.releases
@@ -107,23 +111,7 @@ class ClientDoor(ProvenDoor):
         return codec.stacked([after for after, _ in rounds]), codec.stacked([up for _, up in rounds])
 
 
-class _Rehearsal:
-    """Stands in for `release` where all numbers are public: keeps what is released, and charges nothing."""
-
-    def __init__(self) -> None:
-        self.released: list[tuple[np.ndarray, np.ndarray | None]] = []
-        self._given: list[np.ndarray] = []
-
-    def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | None = None) -> np.ndarray:
-        self.released.append((u, centre))
-        self._given.append(Sealed(u).given)
-        return self._given[-1]
-
-    def places(self, upload: Any) -> dict[str, int | None]:
-        return places_of(upload, self._given)
-
-
-def _public_answers(oracle: Oracle, zeros: np.ndarray, moments_width: int) -> Oracle:
+def public_answers(oracle: Oracle, zeros: np.ndarray, moments_width: int) -> Oracle:
     """The same oracle, but for its answers: they are what anybody could say."""
 
     def beside(point: np.ndarray, *_: object, **__: object) -> np.ndarray:

@@ -56,7 +56,7 @@ class ProvenDoor(Door):
         named = (question.k, question.number, question.local, question.active)
         before = self.ledger.kept(*named)
         if before is not None:
-            return self.intercept(before)
+            return before.view(np.uint64) if self.summed else self.intercept(before)
         self.must_afford(question)
         with quietly():
             try:
@@ -66,7 +66,7 @@ class ProvenDoor(Door):
                 raise
             self.charge(question)
             answer = finish(exact)
-        self.ledger.keep(*named, answer)
+        self.ledger.keep(*named, answer.view(np.float64) if self.summed else answer)
         return answer
 
     def must_afford(self, question: Question) -> None:
@@ -111,8 +111,12 @@ class ProvenDoor(Door):
             )
             streams = self.key.bits(who, question.local, question.k, purpose, question.number, arrays)
         kind: Any = "laplace" if self.event_of(question.part).mechanism == "laplace" else "gaussian"
-        noisy = discrete_noise.noised(kind, scale, exact, streams) * step
-        return self.intercept(noisy, exact * step, scale * step, kind)
+        noisy = discrete_noise.noised(kind, scale, exact, streams)
+        return self.leaving(noisy, exact, step, scale, kind)
+
+    def leaving(self, noisy: np.ndarray, exact: np.ndarray, step: Numbers, scale: float, kind: str) -> np.ndarray:
+        """Noisy whole numbers as the numbers that they stand for."""
+        return self.intercept(noisy * step, exact * step, scale * step, kind)
 
     def noisy_within(self, change: np.ndarray, exact: np.ndarray, purpose: Purpose, question: Question) -> np.ndarray:
         """Numbers that one unit moves by at most `change`, a public number for each client, with noise for that."""

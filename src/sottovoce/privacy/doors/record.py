@@ -15,6 +15,7 @@ from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy import sensitivity
 from sottovoce.privacy.calibration import AnswerShape, histogram_steps, moments_steps
 from sottovoce.privacy.doors.base import ARGMIN_TOL, Numbers
+from sottovoce.privacy.doors.grid_sums import gradient_sums, moment_sums
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question
 from sottovoce.privacy.events import Event
@@ -23,7 +24,6 @@ from sottovoce.privacy.modes import Proven
 PROMISE_SLACK = 1 + 2.0**-30  # the square of a row's length is checked against its promised bound to 12 digits
 _COARSEST = 2.0**32  # public numbers beside what one record changes
 _COARSEST_ON_GRID = mechanisms.LARGEST_INTEGER / mechanisms.GRID_STEPS  # the same: beyond, integers would be cut off
-_AT_ONCE = 1 << 21  # numbers of single gradients that are held at a time
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
 
 
@@ -40,7 +40,7 @@ class RecordDoor(ProvenDoor):
     Arg-min: the minimised function is (rho + ridge)-strongly convex, and two neighbours' gradients differ by that
     same amount *everywhere*, because rows are scaled so that |slope|·|row| <= clip for a loss of bounded slope. So
     the minimisers differ by that amount / (rho + ridge), and what a solver returns within `tol` by 2·tol / (rho +
-    ridge) more. The tolerance is public, and that it is reached is proved of public numbers first (`_sure_tolerance`).
+    ridge) more. The tolerance is public, and that it is reached is proved of public numbers first (`sure_tolerance`).
 
     Runs of local steps: see `local_runs.py`.
 
@@ -95,7 +95,7 @@ class RecordDoor(ProvenDoor):
         scale = event.noise_multiplier * self._sensitivity(question)
         return self.answered(
             question,
-            lambda: self.exact_gradient(w, question, self.privacy.clip, self._norm),
+            lambda: self.exact_gradient(w, question, self.privacy.clip, self._norm, quick=True),
             lambda exact: self.noisy(exact, scale, Purpose.NOISE, question, event.mechanism),
         )
 
@@ -110,7 +110,7 @@ class RecordDoor(ProvenDoor):
     ) -> np.ndarray:
         one, cap = self._sensitivity(question), self.privacy.clip / self.exact.loss.lipschitz * (1 - 2.0**-50)
         terms = self._argmin_terms(centre, np.asarray(rho), np.asarray(linear), ridge, question.local, cap)
-        tol = _sure_tolerance(terms, one)
+        tol = sensitivity.sure_tolerance(terms, one, ARGMIN_TOL)
         change = (one + 2 * (tol + terms.rounding)) / terms.pull
         self._refuse_coarse(change, self._lengths(centre, linear / (np.asarray(rho) + ridge)))
         tols = np.broadcast_to(tol, (*np.broadcast_shapes(tol.shape, one.shape)[:-1], 1))[..., 0]
@@ -133,19 +133,24 @@ class RecordDoor(ProvenDoor):
         )
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
-        change, steps = self._prox_steps_sensitivity(spec, question), len(spec.weights[0])
-        longest = (self._lengths(spec.push) + self._largest_gradient(question.local)) / spec.weights[1].min(axis=0)
-        # Gradients of later steps are taken at the centre plus what was moved, which is rounded to the centre's digits.
-        points = (start - spec.centre, spec.centre) if spec.fresh else (start - spec.centre,)
-        change = self._with_rounding(change, steps, longest, *points)
-        gradients = self.gradients(question, self.privacy.clip, self._norm)
+        change, gradients = (
+            self.prox_change(start, spec, question),
+            self.gradients(question, self.privacy.clip, self._norm),
+        )
         # The centre may be large, and rounding to its digits would show through noise that is added later.
-        away = self.answered(
+        return spec.centre + self.answered(
             question,
             lambda: local_runs.take_prox_steps(gradients, start, spec),
             lambda away: self.noisy_within(change, away, Purpose.NOISE, question),
         )
-        return spec.centre + away
+
+    def prox_change(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
+        """How far one record moves the end of the steps, rounding included."""
+        change, steps = self._prox_steps_sensitivity(spec, question), len(spec.weights[0])
+        longest = (self._lengths(spec.push) + self._largest_gradient(question.local)) / spec.weights[1].min(axis=0)
+        # Gradients of later steps are taken at the centre plus what was moved, which is rounded to the centre's digits.
+        points = (start - spec.centre, spec.centre) if spec.fresh else (start - spec.centre,)
+        return self._with_rounding(change, steps, longest, *points)
 
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
         c = local_runs.contraction(spec, self.smoothness(question.local) * PROMISE_SLACK)
@@ -172,28 +177,33 @@ class RecordDoor(ProvenDoor):
     def moments(self, kappa: float, slope_bound: float, question: Question) -> np.ndarray:
         declared = (kappa, slope_bound) == (question.part.kappa, question.part.slope_bound)
         check.require(declared, "Oracle", "moments must be asked for with the kappa and slope_bound that were declared")
-        slope = min(slope_bound, self.exact.loss.slope_at_zero)
-        row_bound = self.privacy.clip / slope  # so that a record's first moment is cut to the clip norm
-        one = moments.sensitivity(kappa, slope, self._reach == 2)
+        return moments.rescaled(self.short_moments(question), self.exact.dim, self.row_cap(question.part))
+
+    def row_cap(self, part: Part) -> float:
+        """To what rows are cut for moments, so that a record's first moment is cut to the clip norm."""
+        return self.privacy.clip / self._slope(part)
+
+    def _slope(self, part: Part) -> float:
+        return min(part.slope_bound, self.exact.loss.slope_at_zero)
+
+    def short_moments(self, question: Question) -> np.ndarray:
+        """Noisy moments of rows that were divided by `row_cap`."""
+        kappa, slope, row_bound = question.part.kappa, self._slope(question.part), self.row_cap(question.part)
         if self.privacy.on_grid:
-            answer = self.answered(
+            return self.answered(
                 question,
                 lambda: self._grid_moments(kappa, row_bound, slope, question.local),
-                lambda sums: self._moments_from_grid(sums, kappa, slope, question),
+                lambda sums: self._moments_from_grid(sums, question),
             )
-        else:
-            # Products and sums of n records are off by at most n (n + 4) u (slope + kappa), for both of two neighbours.
-            sizes = self.exact.sizes[question.local][:, None]
-            rounding = 2 * sizes * (sizes + 4) * 2.0**-53 * (slope + kappa)
-            scale = (
-                self.event_of(question.part).noise_multiplier * self.exact.weights[question.local] * (one + rounding)
-            )
-            answer = self.answered(
-                question,
-                lambda: self.exact.moments(question.local, kappa, row_bound, slope),
-                lambda exact: self.noisy(exact, scale, Purpose.NOISE, question),
-            )
-        return moments.rescaled(answer, self.exact.dim, row_bound)
+        # Products and sums of n records are off by at most n (n + 4) u (slope + kappa), for both of two neighbours.
+        sizes, one = self.exact.sizes[question.local][:, None], moments.sensitivity(kappa, slope, self._reach == 2)
+        rounding = 2 * sizes * (sizes + 4) * 2.0**-53 * (slope + kappa)
+        scale = self.event_of(question.part).noise_multiplier * self.exact.weights[question.local] * (one + rounding)
+        return self.answered(
+            question,
+            lambda: self.exact.moments(question.local, kappa, row_bound, slope),
+            lambda exact: self.noisy(exact, scale, Purpose.NOISE, question),
+        )
 
     def histogram(self, w: np.ndarray, question: Question) -> np.ndarray:
         """Counts of held-out records: whole numbers, so nothing is rounded. `core/histogram.py` has the sensitivity."""
@@ -221,17 +231,25 @@ class RecordDoor(ProvenDoor):
 
     def _grid_moments(self, kappa: float, row_bound: float, slope: float, local: np.ndarray) -> np.ndarray:
         """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
-        longest = float(np.hypot(slope, kappa))
-        records = [self.exact.moments_of_records(int(client), kappa, row_bound, slope) for client in local]
-        sums = np.stack([mechanisms.grid_sum(own, longest) for own in records])
+        width = moments.width(self.exact.dim, self.exact.dim // self.exact.loss.outputs)
+        sums = moment_sums(self.exact, local, kappa, (row_bound, slope), self.shares(0), width)
         return np.broadcast_to(sums, (*self.shape(len(local)), sums.shape[-1]))  # each run has noise of its own
 
-    def _moments_from_grid(self, sums: np.ndarray, kappa: float, slope: float, question: Question) -> np.ndarray:
+    def _moments_from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:
         """Moments of integer sums, with discrete noise."""
-        shape = AnswerShape(self.exact.dim, self.exact.dim // self.exact.loss.outputs, slope)
-        scale = self.grid_scale(question.part, moments_steps(question.part, shape, self._reach == 2, sums.shape[-1]))
-        step = float(np.hypot(slope, kappa)) / mechanisms.GRID_STEPS
-        return self.on_grid(sums, step * self.exact.weights[question.local], scale, Purpose.NOISE, question)
+        part = question.part
+        shape = AnswerShape(self.exact.dim, self.exact.dim // self.exact.loss.outputs, self._slope(part))
+        scale = self.grid_scale(part, moments_steps(part, shape, self._reach == 2, sums.shape[-1]))
+        return self.on_grid(sums, self.grid_step(part)[question.local], scale, Purpose.NOISE, question)
+
+    def grid_step(self, part: Part) -> np.ndarray:
+        """What one grid step of each client's sums of gradients or moments is worth, (n, 1)."""
+        longest = float(np.hypot(self._slope(part), part.kappa)) if part.kind == "moments" else self.privacy.clip
+        return longest / mechanisms.GRID_STEPS * (self.exact.weights / self.rates(part.batch))
+
+    def shares(self, batch: float) -> np.ndarray:
+        """What each client's records are multiplied by before they are put on the grid, (n, 1): here by nothing."""
+        return np.ones_like(self.exact.weights)
 
     def _prox_steps_sensitivity(self, spec: ProxSteps, question: Question) -> np.ndarray:
         one, local = self._sensitivity(question), question.local
@@ -354,44 +372,12 @@ class RecordDoor(ProvenDoor):
         return {}
 
     def _grid_gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
-        """Sums of clipped gradients as integers on a grid, one client after the other; over a batch if declared.
-
-        All records of a client are computed, in pieces that depend on public sizes alone, and those that were not drawn
-        are left out afterwards. Else a record's last bits, and with them whole grid steps, could depend on who else is
-        in the batch: products of matrices round differently for other shapes.
-        """
-        local = question.local
-        points = np.broadcast_to(w, (*self.shape(len(local)), self.exact.dim))
-        sums = np.zeros(points.shape, dtype=np.int64)
-        drawn, starts = self.drawn(question), np.concatenate([[0], np.cumsum(self.exact.sizes[local])])
-        for place in np.ndindex(points.shape[:-1]):
-            client = int(local[place[-1]])
-            rows: np.ndarray = np.arange(int(self.exact.sizes[client]))
-            own = None if drawn is None else drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))]
-            for some in np.array_split(rows, max(1, len(rows) * self.exact.dim // _AT_ONCE)):
-                examples = self.exact.clipped_examples(points[place], client, self.privacy.clip, self._norm, some)
-                chosen = examples if own is None else examples[own[some]]
-                sums[place] += mechanisms.grid_sum(chosen, self.privacy.clip, self._norm)
-        return sums
+        """Sums of clipped gradients as integers on a grid; over a batch if one was declared."""
+        points = np.broadcast_to(w, (*self.shape(len(question.local)), self.exact.dim))
+        about = points, question.local, self.drawn(question)
+        return gradient_sums(self.exact, *about, self.privacy.clip, self._norm, self.shares(question.part.batch))
 
     def _from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:
         """The gradients of integer sums, with discrete noise."""
         scale = self.grid_scale(question.part, self._reach * mechanisms.GRID_BOUND)
-        weights = self.exact.weights[question.local] / self.rates(question.part.batch)[question.local]
-        step = self.privacy.clip / mechanisms.GRID_STEPS
-        return self.on_grid(sums, step * weights, scale, Purpose.NOISE, question)
-
-
-def _sure_tolerance(terms: sensitivity.ArgminTerms, one: np.ndarray) -> np.ndarray:
-    """To what norm of the gradient an arg-min is to be solved, small beside `one`, what one record does to it.
-
-    Refuses an arg-min of which public numbers do not prove that a solver gets there. After this nothing about it can
-    fail, so no failure tells anything of the data.
-    """
-    with np.errstate(all="ignore"):  # without a pull the condition number is infinite, and is refused
-        tol = np.maximum(ARGMIN_TOL, 4 * terms.rounding)
-        sure = terms.certain(tol) & (tol <= np.maximum(ARGMIN_TOL, one / 16))  # False for what is no number
-    hint = "Use a larger rho or ridge, a smaller clip, or a method that asks for gradients"
-    rule = "an arg-min needs rho + ridge > 0, and a condition number and inputs small enough to be found for sure"
-    check.require(bool(np.all(sure)), "Proven", rule, hint=hint)
-    return tol
+        return self.on_grid(sums, self.grid_step(question.part)[question.local], scale, Purpose.NOISE, question)

@@ -42,24 +42,27 @@ class Question:
 class Exit(Protocol):
     """What `Releases` needs of a door."""
 
+    summed: bool
+
     def release(
         self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question
     ) -> np.ndarray: ...
 
 
 class Sealed:
-    """Numbers in bytes that nobody can change, and an array over them to give away.
+    """Numbers (float64, or uint64 for terms of a sum) in bytes that nobody can change, and an array to give away.
 
     Whoever has that array cannot write into it, and whatever they do to the array object itself changes nothing here.
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        self._bytes, self._shape = np.ascontiguousarray(array, dtype=np.float64).tobytes(), np.shape(array)
+        self._dtype = np.uint64 if np.asarray(array).dtype == np.uint64 else np.float64
+        self._bytes, self._shape = np.ascontiguousarray(array, dtype=self._dtype).tobytes(), np.shape(array)
         self.given = self.again()
 
     def again(self) -> np.ndarray:
         """Another array over the same bytes."""
-        return np.frombuffer(self._bytes).reshape(self._shape)
+        return np.frombuffer(self._bytes, dtype=self._dtype).reshape(self._shape)
 
 
 @contextmanager
@@ -98,6 +101,7 @@ class Releases:
 
     def __post_init__(self) -> None:
         self._kept: list[Sealed] = []
+        self._handed: list[Sealed] = []  # what the algorithm got: the same, or zeros where only sums may be seen
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -105,7 +109,10 @@ class Releases:
     def __call__(
         self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | float | None = None
     ) -> np.ndarray:
-        """The value to upload in place of `u`: read-only, so that it stays what was released."""
+        """The value to upload in place of `u`: read-only, so that it stays what was released.
+
+        Where only sums may be seen it is a placeholder of zeros: a single noisy value must not enter a client's state.
+        """
         place = len(self._kept)
         if self.shapes is not None and (place >= len(self.shapes) or np.shape(u) != self.shapes[place]):
             raise InvalidInput("release: this algorithm releases other arrays for some data sets than for others")
@@ -115,7 +122,8 @@ class Releases:
             question = Question(self.local, self.active, self.k, place)
             released = self.door.release(u, noise, self._public_centre(centre, u), question)
         self._kept.append(Sealed(released))
-        return self._kept[-1].given
+        self._handed.append(Sealed(np.zeros(np.shape(released))) if self.door.summed else self._kept[-1])
+        return self._handed[-1].given
 
     def of_client(self, place: int) -> list[np.ndarray]:
         """What was released so far of one client."""
@@ -123,10 +131,14 @@ class Releases:
 
     def sealed(self, upload: Any) -> Any:
         """The upload, made of the kept bytes; refuses a field that did not come out of `release`."""
-        return self.message(upload.__class__, places_of(upload, [kept.given for kept in self._kept]))
+        return self.message(upload.__class__, places_of(upload, [handed.given for handed in self._handed]))
 
     def message(self, kind: type[Any], places: Mapping[str, int | None]) -> Any:
         """A message whose fields are what these calls of `release` gave, whatever its class does when it is made."""
+        if self.door.summed:
+            taken = [place for place in places.values() if place is not None]
+            once = len(set(taken)) == len(taken)
+            check.require(once, "upload", "where only sums are seen, one field of an upload is one answer")
         nothing = np.zeros((*self.active.shape, 0))
         arrays = {name: nothing if place is None else self._kept[place].again() for name, place in places.items()}
         made = kind(**arrays)
@@ -143,6 +155,22 @@ class Releases:
             if centre is public.given:
                 return public.again()
         raise InvalidInput("release: the centre must be public: a field of the broadcast as it came, or site.zeros")
+
+
+class Rehearsal:
+    """Stands in for `release` where all numbers are public: keeps what is released, and charges nothing."""
+
+    def __init__(self) -> None:
+        self.released: list[tuple[np.ndarray, np.ndarray | None]] = []
+        self._given: list[np.ndarray] = []
+
+    def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | None = None) -> np.ndarray:
+        self.released.append((u, centre))
+        self._given.append(Sealed(u).given)
+        return self._given[-1]
+
+    def places(self, upload: Any) -> dict[str, int | None]:
+        return places_of(upload, self._given)
 
 
 def places_of(upload: Any, released: Sequence[np.ndarray]) -> dict[str, int | None]:

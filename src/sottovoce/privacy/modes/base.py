@@ -43,6 +43,20 @@ class PrivacyMode:
         return getattr(self, "noise", "") in ("secure", "discrete")
 
     @property
+    def sums(self) -> bool:
+        """Whether an observer sees only sums of what clients send (`doors/sums.py`)."""
+        return False
+
+    @property
+    def honest(self) -> int:
+        """How many contributors' noise is certain to be in what an observer sees."""
+        return 1
+
+    def among(self, clients: int) -> "PrivacyMode":
+        """The same with what follows from the number of clients written out."""
+        return self
+
+    @property
     def cut(self) -> tuple[str, float]:
         """To what length answers, or what they are made of, are cut: the name of the parameter, and its value."""
         return "clip", float("inf")

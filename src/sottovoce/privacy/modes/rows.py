@@ -1,7 +1,7 @@
 """`Proven`: a promise to the records or the clients of a federation whose rows are split."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from sottovoce.privacy.calibration import AnswerShape
 
 LEAST_CLIP, LARGEST_CLIP = 1e-60, 1e60
+LATER = {"later": True}  # of fields that came later: at their defaults, noise is bound to the same text as before
 
 
 @dataclass(frozen=True)
 class Proven(PrivacyMode):
-    """A total (epsilon, delta) per unit that a proof supports, for an observer who sees every message.
+    """A total (epsilon, delta) per unit that a proof supports, for a stated observer.
 
     Parameters
     ----------
@@ -44,6 +45,17 @@ class Proven(PrivacyMode):
         operating system's generator.
     participations
         The most rounds one client answers in; afterwards it stays silent. None: as many as it can be asked in.
+    observer
+        "server": somebody who sees every message. "sums": somebody who sees sums of messages only, because clients add
+        masks that cancel in the sum. Each client then adds less noise: that of all honest ones together hides a record.
+        Noise is discrete ("seeded" means "discrete" here), and methods must need no more than sums (`doors/sums.py`).
+    least
+        "sums": a sum is opened only over at least so many clients. None: all of them.
+    colluders
+        "sums": so many of the other clients may share all they know with the server, so their noise hides nothing.
+        None: a third of all clients, rounded up. 0: all of them are trusted for that.
+    roster
+        "sums": how many clients there are. Left out, it follows from the data.
 
     Examples
     --------
@@ -54,6 +66,9 @@ class Proven(PrivacyMode):
     Traceback (most recent call last):
         ...
     sottovoce.core.check.InvalidInput: Proven: clip must be > 0, got 0.0
+    >>> sums = Proven(epsilon=1.0, delta=1e-5, observer="sums").among(10)
+    >>> sums.least, sums.colluders, sums.honest
+    (10, 4, 6)
     """
 
     epsilon: check.Positive
@@ -64,6 +79,10 @@ class Proven(PrivacyMode):
     mechanism: Literal["gaussian", "laplace"] = "gaussian"
     noise: Literal["seeded", "secure", "discrete"] = "seeded"
     participations: check.Whole | None = None
+    observer: Literal["server", "sums"] = field(default="server", metadata=LATER)
+    least: check.Whole | None = field(default=None, metadata=LATER)
+    colluders: check.WholeOrZero | None = field(default=None, metadata=LATER)
+    roster: check.Whole | None = field(default=None, metadata=LATER)
     mode: ClassVar[Mode] = "proven"
     layouts: ClassVar[frozenset[Layout]] = frozenset({"rows"})
 
@@ -86,6 +105,52 @@ class Proven(PrivacyMode):
             check.require(self.noise != "discrete", "Proven", rule, self.noise)
         else:
             check.between("Proven", 0, 1, delta=self.delta)
+        self._check_sums()
+
+    def _check_sums(self) -> None:
+        """What Theorem 1 of `doors/sums.py` needs of the numbers of clients."""
+        if not self.sums:
+            given = [name for name in ("least", "colluders", "roster") if getattr(self, name) is not None]
+            check.require(not given, "Proven", "least, colluders and roster go with observer='sums'", ", ".join(given))
+            return
+        rule = "observer 'sums' needs Gaussian noise: Laplace noise of several clients does not add up to such noise"
+        check.require(self.mechanism == "gaussian", "Proven", rule, self.mechanism)
+        if self.noise == "seeded":
+            object.__setattr__(self, "noise", "discrete")  # sums are of whole numbers
+        least, colluders, roster = self.least, self.colluders, self.roster
+        if least is not None and colluders is not None:
+            check.require(colluders < least, "Proven", f"colluders must be fewer than least ({least})", colluders)
+        if roster is None:
+            return
+        known = least is not None and colluders is not None
+        check.require(known, "Proven", "roster goes with least and colluders: leave it out, it follows from the data")
+        least, colluders = cast(int, least), cast(int, colluders)
+        check.require(least <= roster, "Proven", f"least must be at most the number of clients ({roster})", least)
+        quorum, hint = (roster + colluders) // 2 + 1, "State fewer colluders, or find more clients"
+        rule = f"with {colluders} colluders, {quorum} of the clients must agree on who is in a sum, and there are fewer"
+        check.require(quorum <= roster, "Proven", rule, roster, hint)
+
+    @property
+    def sums(self) -> bool:
+        return self.observer == "sums"
+
+    @property
+    def honest(self) -> int:
+        """h: so many honest clients are in every sum that is opened. Known once `among` was told how many there are."""
+        if not self.sums:
+            return 1
+        rule = "observer 'sums' needs to know how many clients there are: use among(...)"
+        check.require(self.least is not None and self.colluders is not None, "Proven", rule)
+        return cast(int, self.least) - cast(int, self.colluders)
+
+    def among(self, clients: int) -> "Proven":
+        if not self.sums:
+            return self
+        same = self.roster is None or self.roster == clients
+        check.require(same, "Proven", f"roster must be the number of clients ({clients})", self.roster)
+        least = clients if self.least is None else self.least
+        colluders = -(-clients // 3) if self.colluders is None else self.colluders
+        return replace(self, least=least, colluders=colluders, roster=clients)
 
     @property
     def has_clip(self) -> bool:

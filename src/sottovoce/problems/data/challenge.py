@@ -11,10 +11,6 @@ from sottovoce.problems.data.dataset import Dataset
 from sottovoce.problems.data.sources import Rows, Source, lines, parts_of, sign, with_test_part
 
 
-def challenge_files(name: str) -> tuple[str, ...]:
-    return tuple(f"extra/{name}_{part}" for part in ("train.data", "train.labels", "valid.data", "valid.labels"))
-
-
 def load_challenge(source: Source, download: bool) -> Dataset:
     def read(folder: Path) -> list[Rows]:
         train, train_labels, valid, valid_labels = source.files
@@ -23,8 +19,7 @@ def load_challenge(source: Source, download: bool) -> Dataset:
             (_read_numbers(folder, valid, source.features), _read_labels(folder, valid_labels)),
         ]
 
-    notes = "Labels -1, +1. Raw whole numbers: scale before training. The test part is the challenge's validation part."
-    return with_test_part(source, parts_of(source, read, download), notes)
+    return with_test_part(source, parts_of(source, read, download), "raw")
 
 
 def _read_numbers(folder: Path, file: str, features: int) -> Floats:

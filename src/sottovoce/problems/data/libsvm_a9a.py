@@ -11,16 +11,9 @@ from sottovoce.core.arrays import Floats
 from sottovoce.core.lazy import untyped
 from sottovoce.problems.data.dataset import Dataset
 from sottovoce.problems.data.encoded import encoded
-from sottovoce.problems.data.sources import Part, Rows, Source, lines, parts_of, sign, with_test_part
+from sottovoce.problems.data.sources import Rows, Source, lines, parts_of, sign, with_test_part
 
-SOURCE = Source(
-    "a9a",
-    "Platt (1998), a9a, LIBSVM Data; no licence stated, prepared from UCI Adult (doi:10.24432/C5XW20, CC BY 4.0)",
-    "LIBSVM Data, binary classification, a9a",
-    ("a9a", "a9a.t"),
-    123,
-    (Part(32561, 7841, 451592), Part(16281, 3846, 225731)),
-)
+SOURCE = Source.named("a9a")
 _MOST_ONES = 14  # at most one feature for each attribute of Adult
 
 
@@ -39,13 +32,11 @@ def a9a(dense: bool = True, download: bool = True, encoding: str = "schema") -> 
         rule = "rows that a schema encodes are dense"
         check.require(dense, "a9a", rule, hint="Leave dense out, or give encoding='binary'")
         parts = [(encoded("a9a", X)[0], y) for X, y in parts]
-        notes = "Labels -1, +1. Encoded by Schema.bundled('a9a'): every row has norm 1, the bias included."
         _, names, schema = encoded("a9a", np.zeros((1, SOURCE.features)))
-        return replace(with_test_part(SOURCE, parts, notes, row_bound=1.0), feature_names=names, schema=schema)
+        return replace(with_test_part(SOURCE, parts, encoding, row_bound=1.0), feature_names=names, schema=schema)
     if not dense:
         parts = [(untyped("scipy.sparse").csr_array(X), y) for X, y in parts]
-    notes = "Labels -1, +1. Rows are those of adult.data and adult.test, in order, '?' included (as no feature)."
-    return with_test_part(SOURCE, parts, notes, row_bound=math.sqrt(_MOST_ONES))
+    return with_test_part(SOURCE, parts, encoding, row_bound=math.sqrt(_MOST_ONES))
 
 
 def _read(folder: Path) -> list[Rows]:
@@ -62,7 +53,10 @@ def _read_indicators(folder: Path, file: str, features: int) -> tuple[Floats, Fl
         label, *pairs = line.split()
         labels.append(sign(where, label))
         try:
-            row = [int(index) for index, value in (pair.split(":") for pair in pairs) if float(value) == 1.0]
+            if all(pair.endswith(":1") for pair in pairs):  # as the file has it: no other pair needs taking apart
+                row = [int(pair[:-2]) for pair in pairs]
+            else:
+                row = [int(index) for index, value in (pair.split(":") for pair in pairs) if float(value) == 1.0]
         except ValueError:
             row = []
         rising = row == sorted(set(row)) and 1 <= min(row, default=1) <= max(row, default=1) <= features

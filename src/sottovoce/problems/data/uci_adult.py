@@ -7,51 +7,15 @@ from sottovoce.core.arrays import Floats, Integers
 from sottovoce.core.clipping import shorten_rows
 from sottovoce.problems.data.dataset import Dataset
 from sottovoce.problems.data.encoded import encoded
-from sottovoce.problems.data.sources import Part, Source, bundled
+from sottovoce.problems.data.sources import Source, bundled
 
 ENCODINGS = ("schema", "one-hot", "ranks", "classes")
-SOURCE = Source(
-    "adult",
-    "Becker and Kohavi (1996), Adult, UCI Machine Learning Repository, doi:10.24432/C5XW20, CC BY 4.0",
-    "comes with the package",
-    ("adult.data", "adult.test", "adult.names"),
-    14,
-    (Part(45222, 11208, 0),),
-    {
-        "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-        "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-        "adult.names": "c248284c0b5de30c9e1958d6cdd168a34a654758b620e68f46aefa83fc0a576a",
-    },
-)
+SOURCE = Source.named("adult")
 COLUMNS = (
     *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship"),
     *("race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country"),
 )
 NUMERIC = {"age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"}
-_NOTES = {
-    "one-hot": (
-        "The preparation of DP-ADMM: rows with '?' dropped; six numeric columns and every level of eight attributes as "
-        "a 0/1 column; columns divided by their maximum; rows divided by max(1, l2 norm). Each row has eight ones "
-        "before that, so all rows end with norm 1. The maxima come from all rows, test rows too, outside any privacy "
-        "budget; the bound on the rows holds whatever they are. adult.data first, then adult.test. Labels -1, +1; no "
-        "intercept."
-    ),
-    "ranks": (
-        "The preparation of FedEPM: rows with '?' dropped; eight attributes replaced by the rank of their level in "
-        "ASCII order, from 0, among the levels that remain; columns divided by their Euclidean length over all rows, "
-        "outside any privacy budget. adult.test first, then adult.data. Labels -1, +1 (the paper writes the same loss "
-        "with 0, 1); no intercept."
-    ),
-    "classes": (
-        "As one-hot, with class numbers 0, 1 for a softmax of two classes. FedSPD-DP has 81 columns, fills '?' with "
-        "the most frequent value and keeps the official split, but does not give its encoding: this stands in for it."
-    ),
-    "schema": (
-        "By the public schema that comes with the package (Schema.bundled('adult')): ranges and levels from the "
-        "documentation, no number read off any row. Rows with '?' dropped; every row is divided by its own length and "
-        "ends with norm 1, the bias included. adult.data first, then adult.test. Labels -1, +1."
-    ),
-}
 
 
 def adult(encoding: str = "schema") -> Dataset:
@@ -72,16 +36,8 @@ def adult(encoding: str = "schema") -> Dataset:
         X, names, schema = encoded("adult", dict(zip(COLUMNS, columns, strict=True)))
     else:
         X, names = _one_hot(columns)
-    return Dataset(
-        name="adult",
-        X=X,
-        y=rich.astype(np.int64) if encoding == "classes" else np.where(rich, 1.0, -1.0),
-        feature_names=names,
-        source=SOURCE.citation,
-        notes=_NOTES[encoding],
-        row_bound=None if encoding == "ranks" else 1.0,
-        schema=schema,
-    )
+    y = rich.astype(np.int64) if encoding == "classes" else np.where(rich, 1.0, -1.0)
+    return SOURCE.dataset(X, y, names, encoding, row_bound=None if encoding == "ranks" else 1.0, schema=schema)
 
 
 def complete_rows(file: str) -> list[list[str]]:

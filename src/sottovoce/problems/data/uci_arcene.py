@@ -1,17 +1,10 @@
 """Arcene of the feature selection challenge (NIPS 2003), UCI Machine Learning Repository."""
 
-from sottovoce.problems.data.challenge import challenge_files, load_challenge
+from sottovoce.problems.data.challenge import load_challenge
 from sottovoce.problems.data.dataset import Dataset
-from sottovoce.problems.data.sources import Part, Source
+from sottovoce.problems.data.sources import Source
 
-SOURCE = Source(
-    "arcene",
-    "Guyon, Gunn, Ben-Hur and Dror (2004), Arcene, UCI Machine Learning Repository, doi:10.24432/C58P55, CC BY 4.0",
-    "UCI Arcene, doi:10.24432/C58P55",
-    challenge_files("arcene"),
-    10000,
-    (Part(100, 44, 70726744), Part(100, 44, 71410108)),
-)
+SOURCE = Source.named("arcene")
 
 
 def arcene(download: bool = True) -> Dataset:

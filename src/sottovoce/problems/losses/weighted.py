@@ -54,21 +54,12 @@ class WeightedLogistic(Logistic):
     class_weight: tuple[float, ...]
     name = "weighted-logistic"
     code = -1
+    lipschitz = derived(lambda self: max(self.class_weight))
+    curvature = derived(lambda self: 0.25 * max(self.class_weight))
+    slope_at_zero = derived(lambda self: 0.5 * max(self.class_weight))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_weight", checked_weights("WeightedLogistic", self.class_weight, 2))
-
-    @derived
-    def lipschitz(self) -> float:
-        return max(self.class_weight)
-
-    @derived
-    def curvature(self) -> float:
-        return 0.25 * max(self.class_weight)
-
-    @derived
-    def slope_at_zero(self) -> float:
-        return 0.5 * max(self.class_weight)
 
     def value(self, margin: Floats, y: Floats) -> Floats:
         return self._of(y) * super().value(margin, y)
@@ -101,22 +92,13 @@ class WeightedSoftmax(Softmax):
     class_weight: tuple[float, ...]
     name = "weighted-softmax"
     code: ClassVar[int] = -1
+    lipschitz = derived(lambda self: math.sqrt(2.0) * max(self.class_weight))
+    curvature = derived(lambda self: 0.5 * max(self.class_weight))
+    slope_at_zero = derived(lambda self: math.sqrt(1 - 1 / self.classes) * max(self.class_weight))
 
     def __post_init__(self) -> None:
         check.whole("WeightedSoftmax", at_least=2, classes=self.classes)
         object.__setattr__(self, "class_weight", checked_weights("WeightedSoftmax", self.class_weight, self.classes))
-
-    @derived
-    def lipschitz(self) -> float:
-        return math.sqrt(2.0) * max(self.class_weight)
-
-    @derived
-    def curvature(self) -> float:
-        return 0.5 * max(self.class_weight)
-
-    @derived
-    def slope_at_zero(self) -> float:
-        return math.sqrt(1 - 1 / self.classes) * max(self.class_weight)
 
     def value(self, margin: Floats, y: Floats) -> Floats:
         return self._of(y) * super().value(margin, y)

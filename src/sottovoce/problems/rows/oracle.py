@@ -9,8 +9,6 @@ A client's answer never depends on who else is asked, not even in the last bit, 
 one client on its own machine give the same numbers.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -21,8 +19,8 @@ from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.rows import moments
 from sottovoce.problems.rows.active import ActiveClients, checked_keep
-from sottovoce.problems.rows.argmin import Subproblems, subproblems
-from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy
+from sottovoce.problems.rows.argmin import subproblems
+from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy, on_grid
 from sottovoce.problems.rows.stored import Scale, StoredRows, in_float64
 
 KERNEL_PAYS_FROM = 2_000_000  # rows x parameters: below it NumPy is fast enough and nobody waits for a compiler
@@ -46,6 +44,11 @@ class Rows(StoredRows):
     engine
         "numpy", "kernel" (compiled) or "auto", which decides once by the size of the data. The engines agree up to
         rounding only, so the choice never depends on a later question.
+
+    Attributes
+    ----------
+    arithmetic
+        Names the engine and the formulas it rounds by: two that differ here may differ in the last bits.
     """
 
     def __init__(
@@ -54,7 +57,11 @@ class Rows(StoredRows):
         super().__init__(X, y, offsets, loss, scale)
         self.engine = engine_for(engine, len(self.X), self.dim) if loss.code >= 0 else "numpy"
         self._last_capped: tuple[float, Rows] | None = None
-        self._last_bound: tuple[tuple[float, int], SlopeBound] | None = None
+        self._last_bound: tuple[tuple[float, int, str], SlopeBound] | None = None
+
+    @property
+    def arithmetic(self) -> str:
+        return "kernel, slopes in blocks" if self.engine == "kernel" else self.engine
 
     def __repr__(self) -> str:
         rows, features = self.X.shape
@@ -67,6 +74,7 @@ class Rows(StoredRows):
         clip: float | None = None,
         norm: int = 2,
         keep: Booleans | None = None,
+        quick: bool = False,
     ) -> Floats:
         """Gradient of f_i at each client's point, (..., clients, dim).
 
@@ -83,11 +91,15 @@ class Rows(StoredRows):
             Which norm is clipped, 1 or 2.
         keep
             Booleans (..., rows of these clients, one after the other): only these rows enter the sum. The weight stays.
+        quick
+            The kernel may sum margins of float32 rows in float32. With a `clip`, each row's share keeps its bound all
+            the same. But the gradient is then a Lipschitz function of `w` up to such errors only, so this is not for
+            an answer whose sensitivity rests on several steps contracting, nor for an arg-min.
         """
         active = self.active(clients)
         points = self._points(w, active)
         sample = checked_keep(keep, active, len(points))
-        bound = self._slope_bound(clip, norm)
+        bound = self._slope_bound(clip, norm, quick)
         with np.errstate(over="ignore", invalid="ignore"):  # the kernel does not warn either
             answer = self._gradients(active, points, bound, sample)
         answer = answer.reshape(len(answer), len(active.sizes), self.dim)
@@ -139,7 +151,8 @@ class Rows(StoredRows):
             return the best point in any case.
         """
         require(bool(np.all(np.asarray(tol) > 0.0)), "Rows.argmin", "tol must be > 0", tol)
-        problems = self._subproblems(centre, rho, linear, ridge, clients, row_cap)
+        rows = self if row_cap is None else self._capped(row_cap)
+        problems = subproblems(rows, rows.gradient, centre, rho, linear, ridge, clients)
         return problems.solve(centre if start is None else start, tol, last_steps)
 
     def clipped_examples(
@@ -157,14 +170,50 @@ class Rows(StoredRows):
         slopes = self._slope_bound(clip, norm).apply(slopes, rows)
         return (slopes[:, :, None] * X[:, None, :]).reshape(len(X), self.dim)
 
+    def truncated_sums(
+        self,
+        points: Floats,
+        clients: Integers,
+        clip: float,
+        norm: int,
+        factors: Floats,
+        most: float,
+        keep: Booleans | None,
+    ) -> Integers | None:
+        """Sums of `clipped_examples` at points (runs?, clients, dim), each times its client's factor and truncated.
+
+        None where this is not compiled: with NumPy's engine, and for losses of several outputs. A row whose norm (L1,
+        or squared L2) would exceed `most` adds nothing; `keep` as in `gradient`.
+        """
+        if self.engine != "kernel" or self.loss.outputs > 1 or len(clients) == 0:
+            return None
+        active = self.active(clients)
+        sample = checked_keep(keep, active, 1 if points.ndim == 2 else len(points))
+        at, bound = self._points(points, active)[:, :, 0], self._slope_bound(clip, norm)
+        sums = on_grid(self, active, at, bound, sample, factors, most)
+        return sums.astype(np.int64).reshape(points.shape)
+
     def moments(self, clients: Integers, kappa: float, row_bound: float, slope_bound: float) -> Floats:
         """First and second moments of each client's records, weighted (see `moments.py`): (clients, width)."""
         sums = [moments.of_client(self, int(client), kappa, row_bound, slope_bound) for client in clients]
         return self.weights[clients] * np.stack(sums)
 
-    def moments_of_records(self, client: int, kappa: float, row_bound: float, slope_bound: float) -> Floats:
-        """The same of each record of one client, not weighted."""
-        return moments.of_records(self, client, kappa, row_bound, slope_bound)
+    def moments_of_records(
+        self, client: int, kappa: float, row_bound: float, slope_bound: float, some: slice = slice(None)
+    ) -> Floats:
+        """The same of each record of one client, or of `some` of them, not weighted."""
+        return moments.of_records(self, client, kappa, row_bound, slope_bound, some)
+
+    def truncated_moments(
+        self, clients: Integers, kappa: float, bounds: tuple[float, float], factors: Floats, most: float
+    ) -> Integers | None:
+        """Sums of `moments_of_records`, each times its client's factor and truncated; as in `truncated_sums`.
+
+        `bounds`: on rows and on slopes.
+        """
+        if self.engine != "kernel" or self.loss.outputs > 1:
+            return None
+        return moments.truncated(self, clients, kappa, bounds, factors, most).astype(np.int64)
 
     @property
     def roundings(self) -> Integers:
@@ -192,36 +241,22 @@ class Rows(StoredRows):
         compute = by_kernel if self.engine == "kernel" else by_numpy
         return compute(self, active, points, bound, keep)
 
-    def _slope_bound(self, clip: float | None, norm: int) -> SlopeBound:
+    def _slope_bound(self, clip: float | None, norm: int, quick: bool = False) -> SlopeBound:
         require(norm in (1, 2), "Rows", "norm must be 1 or 2", norm)
+        margins = "float32" if quick and self.X.dtype == np.float32 and self.loss.outputs == 1 else "float64"
         if clip is None:
-            return SlopeBound(np.inf, norm, np.empty(0))
+            return SlopeBound(np.inf, norm, np.empty(0), margins)
         positive("Rows", clip=clip)
-        asked = (float(clip), norm)
+        asked = (float(clip), norm, margins)
         if self._last_bound is None or self._last_bound[0] != asked:  # a run has one
             norms = self.l1_norms if norm == 1 else self.l2_norms
             caps = clipping.slope_caps(norms, float(clip), self.features)
-            self._last_bound = asked, SlopeBound(float(clip), norm, caps)
+            self._last_bound = asked, SlopeBound(float(clip), norm, caps, margins)
         return self._last_bound[1]
-
-    def _subproblems(
-        self,
-        centre: ArrayLike,
-        rho: ArrayLike,
-        linear: ArrayLike,
-        ridge: float,
-        clients: ArrayLike | None,
-        row_cap: float | None,
-    ) -> Subproblems:
-        problems = subproblems(self, self.gradient, centre, rho, linear, ridge, clients)
-        if row_cap is None:
-            return problems
-        positive("Rows.argmin", row_cap=row_cap)
-        capped = self._capped(row_cap)
-        return replace(problems, rows=capped, gradient=capped.gradient)
 
     def _capped(self, cap: float) -> "Rows":
         """These rows, those longer than `cap` scaled down to it."""
+        positive("Rows.argmin", row_cap=cap)
         if self.l2_norms.max() <= cap * (1.0 - 2.0 * clipping.room(self.features)):
             return self
         if self._last_capped is None or self._last_capped[0] != cap:

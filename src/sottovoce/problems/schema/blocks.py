@@ -1,4 +1,4 @@
-"""Blocks of numbers that columns of a schema consist of, and checks of what they need."""
+"""Checks of ranges, waves and knots, which several kinds of columns have."""
 
 from typing import Any
 
@@ -6,29 +6,7 @@ import numpy as np
 
 from sottovoce.core import check
 
-MOST_KNOTS = 1000
-_WEIGHT_OF_HATS = 0.5
-
-
-def centred_one_hot(codes: np.ndarray, count: int) -> np.ndarray:
-    """1 in the column of the code and 0 in the others, less 1/count; zeros for the code -1."""
-    table = np.vstack([np.eye(count) - 1.0 / count, np.zeros(count)])  # the last row serves the code -1
-    return table[codes]
-
-
-def scaled_block(entries: np.ndarray, low: float, high: float, knots: int, missing: bool) -> np.ndarray:
-    """Entries within [low, high] brought to [-1, 1]; hat functions; whether one is missing."""
-    gaps = np.isnan(entries)
-    scaled = np.clip((entries - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)
-    scaled = np.where(gaps, 0.0, scaled)
-    blocks = [scaled[:, None]]
-    if knots:
-        place = (scaled + 1.0) * ((knots - 1) / 2.0)
-        hats = np.maximum(0.0, 1.0 - np.abs(place[:, None] - np.arange(knots)))
-        blocks.append((hats - 1.0 / knots) * _WEIGHT_OF_HATS)
-    if missing:
-        blocks.append(np.where(gaps, 1.0, -1.0)[:, None])
-    return np.hstack(blocks)
+MOST_SHAPES = 1000
 
 
 def check_range(who: str, low: Any, high: Any) -> None:
@@ -43,10 +21,13 @@ def check_range(who: str, low: Any, high: Any) -> None:
     check.require(0 < width < np.inf, who, f"low must be < high, both finite, {got}")
 
 
-def check_knots(who: str, knots: Any) -> None:
-    """`knots` must be a number of hat functions."""
-    fits = check.is_whole(knots, 0) and (knots == 0 or 3 <= knots <= MOST_KNOTS)
-    rule = f"knots must be 0 (none) or a whole number from 3 to {MOST_KNOTS}"
+def check_shapes(who: str, waves: Any, knots: Any) -> None:
+    """`waves` must be a number of cosines, `knots` one of hat functions."""
+    fits = check.is_whole(waves, 0) and waves <= MOST_SHAPES
+    rule = f"waves must be a whole number from 0 (none) to {MOST_SHAPES}"
+    check.require(fits, who, f"{rule}, got {check.shown(waves)}")
+    fits = check.is_whole(knots, 0) and (knots == 0 or 3 <= knots <= MOST_SHAPES)
+    rule = f"knots must be 0 (none) or a whole number from 3 to {MOST_SHAPES}"
     check.require(fits, who, f"{rule}, got {check.shown(knots)}")
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData
+from sottovoce.core.files import read_bytes
 from sottovoce.problems.schema import values
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_NO_FILE = "there is no such file; paths start from the folder of the file that names them"
 KINDS = "a pandas or polars frame, an Arrow table, a dict of columns, a list of dicts, a 2-D array or a CSV file's path"
 
 
@@ -82,8 +83,8 @@ def must_be_there(who: str, column: str, header: Sequence[str]) -> None:
     near = difflib.get_close_matches(column.lower(), [name.lower() for name in header], n=1, cutoff=0.8)
     there = next((name for name in header if near and name.lower() == near[0]), "")
     if there:
-        raise InvalidInput(f"{who}: unknown column {column!r}. Did you mean {there!r}?")
-    raise InvalidInput(
+        raise check.InvalidInput(f"{who}: unknown column {column!r}. Did you mean {there!r}?")
+    raise check.InvalidInput(
         f"{who}: the first line must name the columns, {column!r} among them, and none of its {len(header)} "
         "names is nearly that. Put the columns' names there, or give the name that is there"
     )
@@ -91,7 +92,7 @@ def must_be_there(who: str, column: str, header: Sequence[str]) -> None:
 
 def csv_header(path: Path) -> list[str]:
     """The names of the columns of a CSV file: its first line, and nothing else, is read."""
-    content = _bytes(path, first_line=True)
+    content = read_bytes(path, missing=_NO_FILE, first_line=True)
     reader = csv.reader(io.StringIO(check.utf8(str(path), content, "a CSV file").removeprefix("\ufeff")))
     header = [name.strip() for name in next(reader, [])]
     check.require(bool(header) and all(header), path.name, "the first line must name every column")
@@ -102,7 +103,7 @@ def csv_header(path: Path) -> list[str]:
 def csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     """The header of a CSV file, its rows, and the line on which each row ends."""
     rows, lines = [], []
-    text = check.utf8(str(path), _bytes(path), "a CSV file").removeprefix("\ufeff")
+    text = check.utf8(str(path), read_bytes(path, missing=_NO_FILE), "a CSV file").removeprefix("\ufeff")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
@@ -115,19 +116,7 @@ def csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
                 rows.append([field.strip() for field in row])
                 lines.append(reader.line_num)
     except csv.Error as error:  # it names marks and limits, never a field
-        raise InvalidInput(f"{path}, line {reader.line_num}: must be a CSV file in UTF-8 ({error})") from None
+        raise check.InvalidInput(f"{path}, line {reader.line_num}: must be a CSV file in UTF-8 ({error})") from None
     check.require(len(rows) > 0, path.name, "needs a header and at least one row")
     check.require(len(set(header)) == len(header), path.name, "column names must be distinct")
     return header, rows, lines
-
-
-def _bytes(path: Path, first_line: bool = False) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.readline() if first_line else file.read()
-    except FileNotFoundError:
-        raise MissingData(
-            f"{path}: there is no such file; paths start from the folder of the file that names them"
-        ) from None
-    except OSError as error:
-        raise MissingData(f"{path}: cannot be read ({error.strerror})") from None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.plain import Json
 from sottovoce.problems.schema import values
 from sottovoce.problems.schema.blocks import check_range, short
@@ -122,6 +121,6 @@ def _all_there(who: str, bad: np.ndarray, rule: str) -> None:
     """A label cannot be guessed. The error tells the first place, never what stands there."""
     rows = np.flatnonzero(bad)
     if len(rows):
-        raise InvalidInput(
+        raise check.InvalidInput(
             f"{who}: {rule} in every row, and row {rows[0] + 1} does not. Correct the schema, or drop such rows"
         )

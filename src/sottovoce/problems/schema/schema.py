@@ -5,7 +5,6 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,18 +12,19 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.clipping import clip_rows
+from sottovoce.core.files import packaged_text
 from sottovoce.core.plain import Json
 from sottovoce.core.toml import to_toml
 from sottovoce.problems.schema import toml
 from sottovoce.problems.schema.columns import Column
+from sottovoce.problems.schema.encoding import ALWAYS_MISSING, canonical
 from sottovoce.problems.schema.frames import Table, must_be_there, read_table
 from sottovoce.problems.schema.label import Label
-from sottovoce.problems.schema.values import canonical, to_arrow
+from sottovoce.problems.schema.values import to_arrow
 
 BIAS = "(bias)"
 BUNDLED = ("adult", "heart", "a9a")
 _ENCODING = "sottovoce encoding 1"  # part of the digest: another encoding of the same columns is another schema
-_ALWAYS_MISSING = frozenset(("", "nan", "NaN", "NAN"))
 _CHUNK = 2048  # rows that are encoded at a time, so that the numbers stay in cache
 
 
@@ -112,9 +112,8 @@ class Schema:
         check.require(len(self.columns) > 0, "Schema", "needs at least one column")
         for name, column in self.columns.items():
             named = isinstance(name, str) and bool(name.strip()) and name == name.strip()
-            check.require(
-                named, "Schema", f"a column's name must be text without spaces around it, got {check.shown(name)}"
-            )
+            rule = f"a column's name must be text without spaces around it, got {check.shown(name)}"
+            check.require(named, "Schema", rule)
             check.of_kind("Schema", f"column {name!r}", column, Column, "Number(0, 100) or Category('no', 'yes')")
         if self.label is not None:
             check.of_kind("Schema", "label", self.label, Label, "Label('ill', ['no', 'yes'])")
@@ -126,12 +125,11 @@ class Schema:
         rule = f"a column can be one of feature, label, owner or dropped, and {', '.join(map(repr, twice))} is several"
         check.require(not twice, "Schema", rule)
         for name, column in self.columns.items():
-            clash = sorted(set(getattr(column, "levels", ())) & (set(self.missing_values) | _ALWAYS_MISSING))
+            clash = sorted(set(getattr(column, "levels", ())) & (set(self.missing_values) | ALWAYS_MISSING))
             check.require(not clash, "Schema", f"column {name!r}: {clash} cannot be both a level and a missing value")
         features = self.get_feature_names_out().tolist()
-        check.require(
-            len(set(features)) == len(features), "Schema", "names of columns and levels must not run together"
-        )
+        rule = "names of columns and levels must not run together"
+        check.require(len(set(features)) == len(features), "Schema", rule)
 
     # ------------------------------------------------------------------------------------------------------- encoding
 
@@ -160,7 +158,7 @@ class Schema:
         names = y = None
         if asked_owner:
             names = np.array([canonical(name) for name in table.column(asked_owner).to_pylist()])
-            given = not {"None", *self.missing_values, *_ALWAYS_MISSING}.intersection(names.tolist())
+            given = not {"None", *self.missing_values, *ALWAYS_MISSING}.intersection(names.tolist())
             check.require(given, table.who, f"column {asked_owner!r}: must name an owner in every row")
         if label is not None:
             y = self.code_labels(table.column(label.column), f"{table.who}, column {label.column!r}")
@@ -168,9 +166,8 @@ class Schema:
 
     def code_labels(self, y: Any, who: str = "y") -> np.ndarray:
         """The labels of rows, given as a column: the number of each class, 0, 1, ...; or a number in [-1, 1]."""
-        check.require(self.label is not None, who, "the schema says nothing about the label")
-        assert self.label is not None
-        return self.label.read(who, to_arrow(y), frozenset(self.missing_values) | _ALWAYS_MISSING)
+        label = check.given(self.label, who, "the schema says nothing about the label")
+        return label.read(who, to_arrow(y), frozenset(self.missing_values) | ALWAYS_MISSING)
 
     def transform(self, X: Any) -> Any:
         """The rows as numbers, (rows, width), each of length 1. Label, owner and dropped columns may be left out."""
@@ -201,7 +198,7 @@ class Schema:
     def _rows(self, table: Table) -> np.ndarray:
         entries = []
         for name, column in self.columns.items():
-            marks = frozenset((*self.missing_values, *column.marks())) | _ALWAYS_MISSING
+            marks = frozenset((*self.missing_values, *column.marks())) | ALWAYS_MISSING
             arrays = [table.column(source) for source in column.sources(name)]
             entries.append(column.read(f"{table.who}, column {name!r}", arrays, marks))
         encoded = np.empty((table.rows, self.width))
@@ -278,8 +275,7 @@ class Schema:
     def bundled(cls, name: str) -> "Schema":
         """The schema of a public data set, written from its documentation: "adult", "heart" or "a9a"."""
         check.one_of("Schema", "bundled schema", name, BUNDLED)
-        text = resources.files("sottovoce.problems.schema").joinpath("bundled", f"{name}.toml").read_text("utf-8")
-        return cls.from_toml(text)
+        return cls.from_toml(packaged_text("problems.schema.bundled", f"{name}.toml"))
 
     def digest(self) -> str:
         """SHA-256 of what the schema says: equal for schemas that encode every table alike, and for no others."""

@@ -14,21 +14,20 @@ bank = ["age", "income"]
 shop = ["sex", "admitted"]
 
 [schema.columns]
-age = {range = [0, 100], knots = 8}
+age = {range = [0, 100], waves = 8}
 income = {range = [0, 1000000], log = true, missing = true}
 sex = {levels = ["Female", "Male"]}
 admitted = {dates = ["2015-01-01", "2025-12-31"], weekday = true}
 """
 
-import datetime
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, MissingData
+from sottovoce.core.files import read_bytes
 from sottovoce.core.plain import Json
+from sottovoce.core.toml import parse_toml
 from sottovoce.problems.schema.columns import Column, from_table
 from sottovoce.problems.schema.label import Label
 
@@ -42,10 +41,7 @@ def read(source: str | Path) -> tuple[Json, str]:
     where = "schema" if is_text else str(source)
     check.require(isinstance(source, str | Path), "Schema", f"must be TOML text or a path, got {check.shown(source)}")
     text = str(source) if is_text else file_text(Path(source))
-    try:
-        tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidInput(f"{where}: must be TOML ({error})") from None
+    tables = parse_toml(text, where)
     rule = "must hold the table [schema], with [schema.columns] below it"
     check.require(isinstance(tables.get("schema"), dict), where, rule)
     for name in tables:
@@ -64,16 +60,14 @@ def parts(tables: Mapping[str, Any], where: str) -> tuple[dict[str, Column], Jso
     check.require(bool(tables.get("columns")), where, "needs a table [schema.columns]")
     arguments: Json = {name: tables[name] for name in _KEYS[:5] if name in tables}
     if "label" in tables:
-        arguments["label"] = _placed(f"{place}.label]", _label, tables["label"])
-    columns = {name: _placed(f"{place}.columns.{name}]", _column, table) for name, table in tables["columns"].items()}
+        arguments["label"] = placed(f"{place}.label]", _label, tables["label"])
+    columns = {name: placed(f"{place}.columns.{name}]", _column, table) for name, table in tables["columns"].items()}
     return columns, arguments
 
 
 def _column(table: Any) -> Column:
     check.require(isinstance(table, Mapping), "a column", f"must be a table, got {check.shown(table)}")
-    as_text = {key: [_as_text(each) for each in value] if key == "dates" and isinstance(value, list) else value
-               for key, value in table.items()}  # fmt: skip
-    return from_table(as_text)
+    return from_table(table)
 
 
 def _label(table: Mapping[str, Any]) -> Label:
@@ -83,26 +77,14 @@ def _label(table: Mapping[str, Any]) -> Label:
     return Label(table["column"], table.get("classes", ()), table.get("range"))
 
 
-def _as_text(value: Any) -> Any:
-    return value.isoformat()[:10] if isinstance(value, datetime.date) else value  # TOML has dates of its own
-
-
-def _placed(where: str, build: Any, table: Any) -> Any:
+def placed(where: str, build: Any, table: Any) -> Any:
     try:
         return build(table)
-    except InvalidInput as error:
+    except check.InvalidInput as error:
         message = str(error)
-    raise InvalidInput(f"{where}: {message}")
+    raise check.InvalidInput(f"{where}: {message}")
 
 
 def file_text(path: Path) -> str:
     """The text of a small file."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file") from None
-    except (OSError, ValueError) as error:
-        raise MissingData(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    check.require(len(content) <= _LARGEST_FILE, str(path), f"must have at most {_LARGEST_FILE // 2**20} MiB")
-    return check.utf8(str(path), content, "TOML")
+    return check.utf8(str(path), read_bytes(path, _LARGEST_FILE), "TOML")

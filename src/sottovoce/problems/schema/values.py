@@ -12,41 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sottovoce.core.check import InvalidInput
+from sottovoce.problems.schema.encoding import as_number, canonical, day_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-EPOCH = datetime.date(1970, 1, 1).toordinal()
-
-
-def canonical(value: object) -> str:
-    """One spelling for equal values: 1, 1.0 and "1.0" are "1"; True and "TRUE" are "true"; spaces around are cut.
-
-    Examples
-    --------
-    >>> from sottovoce.problems.schema.values import canonical
-    >>> canonical(1.0), canonical(" 1.50"), canonical(True), canonical("No")
-    ('1', '1.5', 'true', 'No')
-    """
-    text = str(value).strip()
-    if text.lower() in ("true", "false"):
-        return text.lower()
-    number = as_number(text)
-    if not math.isfinite(number) or abs(number) >= 2.0**53:  # longer codes would fall together
-        return text
-    return str(int(number)) if number == int(number) else repr(number)
-
-
-def as_number(text: str) -> float:
-    """The number that a text stands for; NaN if it is none."""
-    if "_" in text:  # Python reads 1_000 as a number, and nobody else does
-        return math.nan
-    if text.lower() in ("true", "false"):
-        return float(text.lower() == "true")
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def to_arrow(column: Any) -> "pa.Array":
@@ -145,21 +114,6 @@ def days(who: str, array: "pa.Array", form: str, marks: Collection[str] = ()) ->
     if not _is_text(kind):
         raise InvalidInput(f"{who}: must hold dates, or text that stands for dates, got the type {kind}")
     return _by_distinct(array, lambda text: math.nan if text in marks else day_of(text, form), np.nan)
-
-
-def day_of(text: str, form: str = "") -> float:
-    """The day that a text stands for: in the given format, or as ISO 8601 (a time behind it is ignored); else NaN."""
-    if form:
-        try:
-            return float(datetime.datetime.strptime(text, form).toordinal() - EPOCH)
-        except ValueError:
-            pass
-    try:
-        if len(text) > 10 and text[10] not in "T ":
-            return math.nan
-        return float(datetime.date.fromisoformat(text[:10]).toordinal() - EPOCH)
-    except ValueError:
-        return math.nan
 
 
 def _by_distinct(array: "pa.Array", function: Callable[[Any], float], missing: float) -> np.ndarray:

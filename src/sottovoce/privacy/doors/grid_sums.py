@@ -1,0 +1,84 @@
+"""Sums of clipped gradients, and of moments, as whole numbers on a grid."""
+
+import numpy as np
+
+from sottovoce.privacy import discrete_noise as mechanisms
+from sottovoce.privacy.doors.base import ExactOracle
+
+_AT_ONCE = 1 << 21  # numbers of single gradients that are held at a time
+_MOMENTS_AT_ONCE = 1 << 17  # of single records' moments: as many as stay in cache
+
+
+def gradient_sums(
+    exact: ExactOracle,
+    points: np.ndarray,
+    local: np.ndarray,
+    drawn: np.ndarray | None,
+    clip: float,
+    norm: int,
+    shares: np.ndarray,
+) -> np.ndarray:
+    """For each client (and run): the sum of its records' clipped gradients at its point, each truncated, (..., dim).
+
+    A gradient has at most GRID_STEPS steps; it is multiplied by its client's `share`, at most 1, before that. `drawn`
+    says which records count, clients end to end; None: all of them.
+
+    All records of a client are computed, in pieces that depend on public sizes alone, and those that were not drawn
+    are left out afterwards. Else a record's last bits, and with them whole grid steps, could depend on who else is in
+    the batch: products of matrices round differently for other shapes. (The compiled engine takes row by row, and has
+    nothing to leave out.)
+    """
+    most = float(mechanisms.GRID_BOUND) if norm == 1 else mechanisms.LARGEST_SQUARE
+    factors = mechanisms.GRID_STEPS / clip * shares[local, 0]
+    sums = exact.truncated_sums(points, local, clip, norm, factors, most, drawn)
+    return _one_by_one(exact, points, local, drawn, clip, norm, shares) if sums is None else sums
+
+
+def _one_by_one(
+    exact: ExactOracle,
+    points: np.ndarray,
+    local: np.ndarray,
+    drawn: np.ndarray | None,
+    clip: float,
+    norm: int,
+    shares: np.ndarray,
+) -> np.ndarray:
+    sums = np.zeros(points.shape, dtype=np.int64)
+    starts = np.concatenate([[0], np.cumsum(exact.sizes[local])])
+    for place in np.ndindex(points.shape[:-1]):
+        client = int(local[place[-1]])
+        rows: np.ndarray = np.arange(int(exact.sizes[client]))
+        own = None if drawn is None else drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))]
+        for some in np.array_split(rows, max(1, len(rows) * exact.dim // _AT_ONCE)):
+            examples = exact.clipped_examples(points[place], client, clip, norm, some)
+            chosen = examples if own is None else examples[own[some]]
+            share = float(shares[client, 0])
+            sums[place] += mechanisms.grid_sum(chosen if share == 1 else chosen * share, clip, norm)
+    return sums
+
+
+def moment_sums(
+    exact: ExactOracle,
+    local: np.ndarray,
+    kappa: float,
+    bounds: tuple[float, float],
+    shares: np.ndarray,
+    width: int,
+) -> np.ndarray:
+    """For each client: the sum of its records' moments, each truncated, (clients, width).
+
+    `bounds`, on rows and on slopes, are those of `core/moments.py`; the moments of a record have at most GRID_STEPS
+    steps, times its client's share.
+    """
+    longest = float(np.hypot(bounds[1], kappa))
+    factors = mechanisms.GRID_STEPS / longest * shares[local, 0]
+    sums = exact.truncated_moments(local, kappa, bounds, factors, mechanisms.LARGEST_SQUARE)
+    if sums is not None:
+        return sums
+    sums = np.zeros((len(local), width), dtype=np.int64)
+    at_once = max(1, _MOMENTS_AT_ONCE // width)
+    for place, client in enumerate(local.tolist()):
+        for low in range(0, int(exact.sizes[client]), at_once):
+            own = exact.moments_of_records(client, kappa, *bounds, slice(low, low + at_once))
+            sums[place] += mechanisms.grid_sum(shares[client, 0] * own, longest)
+    return sums
