@@ -331,7 +331,8 @@ class Node:
                 blank = label_holder.blank_labels(assignment.task.objective.loss, len(self._rows.X))
                 federation: Any = VerticalFederation((self._rows.X,), blank, ("party",))
             else:
-                federation = Federation.from_clients([(self._rows.X, run.y)], row_bound=assignment.row_bound)
+                where = np.array([0, len(self._rows.X)])  # all rows are its own: none of them is copied
+                federation = Federation(self._rows.X, run.y, where, ("0",), assignment.row_bound)
             run.clients = CLIENTS[federation.layout].of(
                 assignment.task, federation, owners, assignment.coins, assignment.events, number, assignment.noise,
                 measure_training=False, **held_out.split_by(assignment, self.folder),
