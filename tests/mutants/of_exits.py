@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         "node-tells-its-error",
         "A node sends the text of an error, which may quote rows.",
-        _NODE,
+        "deploy/refusals.py",
         "return wire.FAILED, _SENTENCES[wire.FAILED]",
         "return wire.FAILED, str(error)",
         near("deploy/test_node", "no_word_of_the_data"),
@@ -110,7 +110,7 @@ MUTANTS = (
         "node-forgets-charges",
         "A node charges a ledger that it forgets.",
         _NODE,
-        "return OwnerLedgers([ledger], Budget(*budget), ask.experiment)",
+        "return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)",
         "from sottovoce.ledger.memory import MemoryLedger; return MemoryLedger(Budget(*budget), (1,))  # type: ignore",
         near("deploy/test_node", "budget_is_for_life"),
         blind=_DEPLOYED,

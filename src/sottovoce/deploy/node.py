@@ -20,8 +20,8 @@ add noise; write answer and new state as one file, synced and renamed; only then
 * after the file: the question gets the same answer again, to the bit, for free. Another question for the same round of
   the same experiment is refused.
 
-What is sent back is the answer, or a code and a sentence that do not depend on data. Details go to `node.log`. The task,
-the client's own rows and its door are built once for an experiment and kept. Labels: see `label_holder.py`.
+What is sent back is the answer, or a code and a sentence that do not depend on data. Details go to `node.log`. Task,
+rows and door are built once for an experiment and kept. How labels are answered about is in `label_holder.py`.
 """
 
 import json
@@ -232,10 +232,7 @@ class Node:
 
     def _summed(self, ask: Ask, run: _Run) -> bytes:
         """A step of the protocol by which the server sees sums only."""
-        if self._sums is None:
-            raise Refused(wire.LIMITS, "this client's limits: its file has no table [sums]")
-        key = self.path.parent / Path(self._sums.key).expanduser()
-        summing = Summing(self._sums, key, self.folder / "sums" / ask.experiment, ask, run.assignment)
+        summing = Summing(self._sums, self.path.parent, self.folder / "sums" / ask.experiment, ask, run.assignment)
         if ask.what != wire.UPLOAD:
             return summing.step()
         before = summing.uploaded()
