@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
+PRIVATE = 0o600  # readable by its owner alone
 LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
 
 
@@ -39,13 +40,13 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
         files[f"{name}.key"], files[f"{name}.pub"] = key_pair()
     with whole_files.new_folder(folder) as made:
         for name, content in files.items():
-            (write_private if name.endswith(".key") else whole_files.write_content)(made / name, content)
+            write_new(made / name, content, PRIVATE if name.endswith(".key") else 0o644)
     return list(files)
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """A new file that nobody but its owner can read, from its first byte on."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+def write_new(path: Path, content: bytes, mode: int) -> None:
+    """A new file that others can read from its first byte on as far as `mode` says, and no further."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
