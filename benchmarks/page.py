@@ -23,7 +23,8 @@ its own point.
 def write(folder: Path) -> None:
     parts = [HEAD]
     for name, section in (
-        ("limit", _limit), ("methods", _methods), ("peers", _peers), ("start", _start), ("montecarlo", _montecarlo)
+        ("limit", _limit), ("methods", _methods), ("peers", _peers), ("start", _start), ("montecarlo", _montecarlo),
+        ("machines", _machines),
     ):  # fmt: skip
         numbers = clock.kept(name)
         if numbers is not None:
@@ -271,6 +272,31 @@ def _montecarlo(numbers: Numbers) -> Iterator[str]:
         ms = [f"{one[key]:.3f}" for key in ("loop ms", "numpy ms", "kernel ms")]
         rows.append((name, *ms, _least(gain, 20)))
     yield from _table(*rows)
+
+
+def _machines(numbers: Numbers) -> Iterator[str]:
+    yield "## 6. Between machines\n"
+    yield (
+        "Wall seconds of a round on loopback with TLS, keys and a database, all processes on this machine: our nodes "
+        "(`sottovoce node start`), DP-ADMM with secure noise and ledgers on disk, beside Flower's own FedAvg on "
+        "SuperNodes without privacy, runs in turn. The ratio is the median over turns. Memory is a node's proportional "
+        "set size beyond its rows.\n"
+    )
+    rows: list[tuple[Any, ...]] = [
+        ("nodes x coordinates", "ours, s", "Flower's, s", "ratio", "target", "MB beyond rows (target 160)")
+    ]
+    for name, target in (("small", 0.25), ("large", 0.7)):
+        one = numbers[name]
+        shown = [f"{min(one[side]):.2f} to {max(one[side]):.2f}" for side in ("ours", "theirs")]
+        size = f"{one['nodes']} x {one['columns']:,}".replace(",", " ")
+        held = _most(one["megabytes beyond rows"], 160, "{:.0f}")
+        rows.append((size, *shown, _most(one["ratio"], target), target, held))
+    yield from _table(*rows)
+    many = numbers["many"]
+    yield (
+        f"{many['nodes']} nodes finish {many['rounds']} rounds, with at least {many['least answers']} answers in each, "
+        f"{many['seconds']:.1f} s a round, {many['megabytes']:.0f} MB a node.\n"
+    )
 
 
 def _draw(numbers: Numbers, path: Path) -> None:

@@ -39,14 +39,14 @@ class Page:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
-    def show(self, path: Path, width: int, height: int, dark: bool) -> None:
-        """Open a file and wait until its charts are drawn."""
+    def show(self, place: Path | str, width: int, height: int, dark: bool) -> None:
+        """Open a file or an address and wait until its charts are drawn."""
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
-        self._call("Page.navigate", url=path.resolve().as_uri())
+        self._call("Page.navigate", url=place if isinstance(place, str) else place.resolve().as_uri())
         give_up = time.monotonic() + _PATIENCE
         while self.ask("document.readyState") != "complete" or self.ask("location.href") == "about:blank":
             assert time.monotonic() < give_up, "the page was not loaded"

@@ -13,6 +13,7 @@ import os
 import re
 import resource
 import select
+import shutil
 import signal
 import socket
 import ssl
@@ -153,9 +154,12 @@ class Machines:
         return {**os.environ, "FLWR_HOME": str(self.home(name)), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ""}
 
     def start(self, name: str, *words: str, **more: str) -> subprocess.Popen[bytes]:
+        return self.start_program(name, [*SOTTOVOCE, *words], **more)
+
+    def start_program(self, name: str, command: list[str], **more: str) -> subprocess.Popen[bytes]:
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
-                [*SOTTOVOCE, *words],
+                command,
                 env=self.environment(name) | more,
                 stdout=log,
                 stderr=log,
@@ -301,7 +305,9 @@ class Keeper:
                     kept = to / "node" / "experiments" / path.relative_to(folder)
                     kept.parent.mkdir(parents=True, exist_ok=True)
                     with contextlib.suppress(OSError):
-                        os.link(path, kept)
+                        if not kept.exists():
+                            shutil.copy(path, kept.with_suffix(".new"))
+                            os.replace(kept.with_suffix(".new"), kept)
 
 
 class Run:
@@ -320,6 +326,11 @@ class Run:
             assert time.monotonic() < until, f"round {k} was waited for in vain: {self.said()}"
             time.sleep(0.1)
         return done
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait for something to hold while it is under way."""
+        wait(lambda: holds() or not (self._process.poll() is None or self._again()), what)
+        assert holds(), self.said()
 
     def end(self) -> str:
         """All that it said."""

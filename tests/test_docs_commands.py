@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from glob import glob
@@ -20,7 +21,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from sottovoce.cli import demo
 from sottovoce.cli.main import app
+from sottovoce.deploy import keys, setup_node, setup_server
+from sottovoce.deploy.lines import NodeLine
 from sottovoce.experiment.tables import to_toml
 from tests.experiment.test_experiment import tiny_tables, write_csv
 from tests.test_docs import PAGES, ROOT, blocks
@@ -29,12 +33,18 @@ NOT_RUN = {  # how a command starts, and why it is left out
     r"make \w+": "sets up .venv from a package index; what comes after is run here (demo) or is this very run (test)",
     r"python3 -m venv": "as `make` does before any test runs",
     r"(\.venv/bin/)?pip install": "needs a package index",
-    r"(SOTTOVOCE_NODES=\S+ )?(\.venv/bin/)?sottovoce flower": "nodes that wait for a server: deploy/test_flower.py",
+    r"(SOTTOVOCE_NODES=\S+ )?sottovoce flower": "waits for others: deploy/test_flower_simulation.py",
+    r"sottovoce (server train|node check|node start [a-z]+/)": "needs a server: deploy/test_three_hospitals.py",
+    r"sottovoce status \S+ --web": "stays until interrupted: deploy/test_status.py",
+    r"sottovoce node start \S+ --gate": "waits for others: deploy/test_node_gate.py",
     r"sudo -u": "needs another account; the gate itself is tested in deploy/test_node_gate.py",
-    r"sudo ufw": "changes the firewall of the machine",
+    r"sudo (ufw|cp|systemctl)": "changes the machine's firewall or services; units are tested in deploy/test_setup.py",
 }
-SMALLER = {  # how a command starts that computes for long, and words after which it does the same with less
+STAYS = " --start &"  # a node that answers from then on: deploy/test_three_hospitals.py; here it is only set up
+SMALLER = {  # how a command starts that needs much time or a port, and words after which it does the same with others
     r"\.venv/bin/sottovoce plan": "--rows 40 --features 8",
+    r"\.venv/bin/sottovoce run examples/adult": "--rounds 5",
+    r"(\.venv/bin/)?sottovoce server init": "--port {} --operator-port {}",
 }
 DOCS = [*PAGES, ROOT / "CONTRIBUTING.md"]
 
@@ -89,11 +99,33 @@ def clone_with_a_readers_files(folder: Path, page: Path, commands: list[str]) ->
     for name, method in (("a", "dp-admm"), ("b", "dp-sgd")):
         (folder / f"{name}.toml").write_text(to_toml(tiny_tables(algorithm={"name": method})))
     hospitals = ROOT / "examples" / "hospitals"
-    shutil.copy(hospitals / "run.toml", folder)
-    if any("sottovoce node" in command for command in commands):
-        shell(".venv/bin/python examples/hospitals/prepare.py .", folder)
-    shown = [block for block in blocks(page, "toml") if "[node]" in block]
-    (folder / "node.toml").write_text(shown[0] if shown else (hospitals / "node.toml").read_text())
+    for name in ("run.toml", "schema.toml"):
+        shutil.copy(hospitals / name, folder)
+    if any("sottovoce examples examples" in command for command in commands):  # which brings them
+        shutil.rmtree(folder / "examples")
+    if any("server.line" in command for command in commands):
+        lines_that_came_by_mail(folder)
+    if "sottovoce status study" in commands:  # of a server and a hospital that were set up before
+        setup_server.make(folder / "study", [], *free_ports(), days=1)
+        choices = setup_node.NodeChoices(
+            "cleveland", str(folder / "study" / "line"), hospitals / "cleveland.csv", folder / "schema.toml"
+        )
+        setup_node.make(folder / "cleveland", choices)
+
+
+def free_ports() -> list[int]:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        return [each.getsockname()[1] for each in (one, two)]
+
+
+def lines_that_came_by_mail(folder: Path) -> None:
+    """What others sent: a server's line, and those of three hospitals; and the rows of the one who reads this."""
+    hospitals = ROOT / "examples" / "hospitals"
+    shutil.copy(hospitals / "cleveland.csv", folder / "rows.csv")
+    made = setup_server.make(folder / "theirs", ["server.example"], *free_ports(), days=1)
+    (folder / "server.line").write_text(str(made))
+    for name in ("cleveland", "hungarian", "va"):
+        (folder / f"{name}.line").write_text(str(NodeLine.of(name, keys.key_pair()[1])))
 
 
 def shell(command: str, folder: Path) -> None:
@@ -121,16 +153,21 @@ def test_commands_run_as_printed(
 ) -> None:
     clone_with_a_readers_files(tmp_path, page, commands)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(demo.TABLES, "data", {**demo.TABLES["data"], "test": 40_000})  # 5 222 rows to train on
     for command in commands:
-        line = command.split(" #")[0].replace("-...", "-*")  # a page's word for the name that the last command said
-        line = " ".join([line, *(less for start, less in SMALLER.items() if re.match(start, command))])
+        line = command.split(" #")[0].removesuffix(STAYS)
+        line = line.replace("-...", "-*")  # a page's word for the name that the last command said
+        more = [less.format(*free_ports()) for start, less in SMALLER.items() if re.match(start, command)]
+        line = " ".join([line, *more])
         own(line) if re.match(r"(\.venv/bin/)?sottovoce ", line) else shell(line, tmp_path)
 
 
 def test_no_command_is_missed() -> None:
     """Every line that starts as a command does was found, every one found is a command, and every reason is needed."""
     found = [command for page in DOCS for _, commands in sections(page) for command in commands]
-    start = r"(?:SOTTOVOCE_\w+=\S+ |sudo -u \w+ )?(?:\.venv/bin/)?(?:sottovoce|python3?|pip|make|sudo ufw)"
+    start = (
+        r"(?:SOTTOVOCE_\w+=\S+ |sudo -u \w+ )?(?:\.venv/bin/)?(?:sottovoce|python3?|pip|make|sudo (?:ufw|cp|systemctl))"
+    )
     assert [command for command in found if not re.match(rf"{start} ", command)] == []
     lines = re.findall(rf"^(?: +|\$ )({start} [a-z-].*?)\\?$", "\n".join(map(Path.read_text, DOCS)), re.MULTILINE)
     assert len(lines) == len(found)

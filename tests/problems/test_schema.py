@@ -19,7 +19,7 @@ from scipy.fft import dct
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import OneHotEncoder, SplineTransformer
 
 import sottovoce as sv
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
@@ -89,6 +89,23 @@ def test_waves_are_those_of_the_cosine_transform(waves: int, log: bool) -> None:
     halves = np.arange(2, waves + 2)
     expected = np.asarray(dct(np.eye(64), axis=0))[halves].T / 2 * 1.4 / halves**1.5
     np.testing.assert_allclose(rows[:, 1:-1], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("knots", [3, 8])
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("waves", [0, 2])
+def test_hats_are_those_of_scikit_learn(knots: int, log: bool, waves: int) -> None:
+    x = np.linspace(2.0, 70.0, 101)
+    stated = sv.Schema(x=sv.Number(2, 70, waves=waves, knots=knots, log=log))
+    rows = undivided(stated.transform({"x": x}))
+    scale = np.log1p if log else (lambda t: t)
+    places = np.linspace(scale(2.0), scale(70.0), knots)[:, None]
+    hats = SplineTransformer(degree=1, knots=places).fit(places).transform(scale(x)[:, None])
+    np.testing.assert_allclose(rows[:, 1 + waves : -1], (hats - 1 / knots) / 2, atol=1e-13)
+    names = stated.get_feature_names_out().tolist()
+    assert len(names) == rows.shape[1]
+    assert (names[1 + waves], names[waves + knots]) == ("x near 2", "x near 70")
+    assert sv.Schema.from_toml(stated.to_toml()) == stated
 
 
 def test_categories_are_those_of_scikit_learn_less_their_mean() -> None:
@@ -595,6 +612,11 @@ NUMBERS: list[Any] = [
     lambda: N(-1, 5, log=True),
     lambda: N(-7, 5, log=True),
     lambda: N(0, 1, log="yes"),  # type: ignore[arg-type]
+    lambda: N(0, 1, knots=1),
+    lambda: N(0, 1, knots=2),
+    lambda: N(0, 1, knots=2.5),  # type: ignore[arg-type]
+    lambda: N(0, 1, knots=10**6),
+    lambda: N(0, 1, knots="8"),  # type: ignore[arg-type]
     lambda: N(0, 1, waves=-3),
     lambda: N(0, 1, waves=2.5),  # type: ignore[arg-type]
     lambda: N(0, 1, waves=10**6),

@@ -34,7 +34,7 @@ def app(
     continues the same experiment from its last round; a new experiment is a new app.
 
     With --nodes all clients are on this machine, and their rows come from the file's [data]: see docs/deploy.md,
-    section 7.
+    section 12.
     """
     from sottovoce.core import check
     from sottovoce.deploy import split_to_nodes

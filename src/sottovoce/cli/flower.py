@@ -22,6 +22,13 @@ _DEFAULTS = {
 _NEVER = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
 
 
+def flower_environment() -> dict[str, str]:
+    """What Flower's programs are started with: the defaults above, and our own programs where it looks for them."""
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    kept = {name: value for name, value in os.environ.items() if name not in _NEVER}
+    return {**_DEFAULTS, **kept, "PATH": folders}
+
+
 def flower(context: typer.Context) -> None:
     """Run a Flower command with telemetry, update checks and downloads off: superlink, run, supernode register, ls, ...
 
@@ -38,14 +45,13 @@ def flower(context: typer.Context) -> None:
 
     check.require(len(context.args) > 0, "flower", "needs a command of Flower, such as superlink or run")
     name, *rest = context.args
-    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # Flower starts programs
-    for variable in _NEVER:
-        os.environ.pop(variable, None)
-    environment = {**_DEFAULTS, **os.environ, "PATH": folders}
+    environment = flower_environment()
+    folders = environment["PATH"]
     alone = not rest or rest[0].startswith("-")  # else it is a command of `flwr`: supernode register, list, ...
     if name == "superlink" and alone:
         from sottovoce.deploy.flower import superlink
 
+        os.environ.clear()
         os.environ.update(environment)
         superlink.start(rest)
         return

@@ -1,8 +1,10 @@
 """The command line: which commands there are. Each has its own file; what they share is in `terminal.py`."""
 
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module, resources
+from inspect import getdoc, signature
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -11,23 +13,12 @@ import typer
 from sottovoce.cli import terminal
 from sottovoce.report import tables
 
-_EXIT_CODES = """\
-0    done
-1    internal error (SOTTOVOCE_DEBUG=1 shows where)
-2    bad input
-3    a file or a data set is missing
-4    no privacy guarantee supports what was asked, or a budget is spent
-5    something cannot be written (full disk, no permission)
-6    a run between machines stopped before its end, and can go on
-7    audit: a claim is refuted
-8    audit: something is suspicious
-9    verify: what a run folder states does not hold
-130  interrupted"""
 _COMMANDS = (  # modules of this package, in the order of the help
     *("demo", "run", "report", "verify", "show", "predict", "export", "schema", "compare", "plan", "catalogue", "data"),
-    *("account", "audit", "app", "certificates", "node", "flower", "reproduce"),
+    *("account", "audit", "server", "node", "status", "app", "certificates", "flower", "reproduce", "examples"),
 )
-_EXAMPLES = resources.files("sottovoce.cli").joinpath("examples.txt").read_text(encoding="utf-8")
+_TEXTS = resources.files("sottovoce.cli")
+_EXAMPLES, _EXIT_CODES = (_TEXTS.joinpath(f"{name}.txt").read_text("utf-8") for name in ("examples", "exit_codes"))
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,11 +35,24 @@ def _add(group: typer.Typer, command: Callable[..., None], words: str) -> None:
     """Add a command, known by `words`, with its lines of `examples.txt`."""
     examples = [line for line in _EXAMPLES.splitlines() if f"sottovoce {words} " in f"{line} "]
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
+    for parameter in signature(command).parameters.values():
+        for option in getattr(parameter.annotation, "__metadata__", ()):
+            option.help = _as_it_is(option.help or "")
     group.command(
         words.split()[-1],
+        help=_as_it_is(getdoc(command) or ""),
         epilog="\n\n".join(["Examples:" if len(examples) > 1 else "Example:", *examples]),
         context_settings=passed_on if words == "flower" else None,
     )(terminal.exit_codes()(command))
+
+
+def _as_it_is(text: str) -> str:
+    """Help with lines as long as the screen; the name of a table, such as [data], stays, which to Rich is a style.
+
+    To do this twice changes nothing: some options belong to several commands.
+    """
+    paragraphs = re.sub(r"(?<!\n)\n(?=[^\n ])", " ", text)
+    return re.sub(r"(?<!\\)\[(?=[a-z])", r"\\[", paragraphs)
 
 
 def _add_module(name: str) -> None:

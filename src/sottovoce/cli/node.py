@@ -1,43 +1,55 @@
 """`sottovoce node`: what the owner of rows does on its own machine."""
 
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sottovoce.cli import terminal
+from sottovoce.cli import node_init, terminal
 from sottovoce.report import tables
 
 if TYPE_CHECKING:
     from sottovoce.deploy.node import Node
 
-node = typer.Typer(help="A client on its own machine: check its file, answer a server, hold its rows behind a gate.")
+node = typer.Typer(
+    help="A client on its own machine: set it up, check it, answer a server, hold its rows behind a gate."
+)
 File = Annotated[Path, typer.Argument(metavar="NODE.toml", help="The client's own file.")]
 
 
+@node.command("init")
+@wraps(node_init.init)
+def init(folder: Path, start: bool, **options: Any) -> None:
+    node_init.init(folder, start=start, **options)
+    if start:
+        start_node(folder / "node.toml")
+
+
 @node.command("check")
-def check_file(file: File, as_json: terminal.Json = False) -> None:
-    """Check a client's own file, and show what its ledger has spent."""
-    from dataclasses import asdict
+def check_file(
+    file: File,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the server.")] = False,
+    as_json: terminal.Json = False,
+) -> None:
+    """Look at everything before joining: rows, labels, rights, budget, clock, whether the server knows the key."""
+    from sottovoce.deploy import node_check
 
-    from sottovoce.deploy.node import Node
-
-    status = Node(file).inspect()
-
-    def text() -> None:
-        tables.note(
-            f"{status.name}: {status.size} rows, {status.columns} columns; epsilon {status.epsilon:.4g} of "
-            f"{status.limit:g} is spent (delta {status.delta:g})."
-        )
-        if status.order:
-            tables.note(f"Samples are in the order of their ids. All parties must read here: {status.order[:16]}")
-
-    plain = {name: value for name, value in asdict(status).items() if name != "charges"}
-    terminal.show(as_json, False, plain, [], text)
+    found = []
+    for item in node_check.items(file, not offline):
+        found.append(item)
+        if not as_json:
+            mark = {"good": "✓", "look": "!", "bad": "✗"}[item.state]
+            tables.note(f"{mark} {item.name}: {item.text}")
+    ready = all(item.state != "bad" for item in found)
+    if as_json:
+        tables.print_json({"ready": ready, "items": [item._asdict() for item in found]})
+    if not ready:
+        raise typer.Exit(terminal.BAD_INPUT)
 
 
 @node.command("start")
-def start(
+def start_node(
     file: File,
     gate: Annotated[
         Path | None, typer.Option(metavar="SOCKET", help="Pass questions to the gate at this Unix socket.")
@@ -95,3 +107,20 @@ def open_gate(
     from sottovoce.deploy import gate
 
     gate.serve(_checked(file), socket, ready=lambda: tables.complain(f"answering at {socket}; Ctrl-C ends it"))
+
+
+@node.command("key")
+def make_key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it. Must not exist.")],
+    as_json: terminal.Json = False,
+) -> None:
+    """Make the key by which this client signs where a server sees sums only, and show its public half.
+
+    The file stays on this machine, named in the table [sums] of the client's file. The public half goes to the other
+    owners and to the server, by a way that you trust: whoever can change it on its way can pass for you.
+    """
+    from sottovoce.deploy.keys import make_signing_key
+
+    public = make_signing_key(file)
+    plain = {"file": str(file), "public": public}
+    terminal.show(as_json, False, plain, [], lambda: tables.note(f"Wrote {file}. Its public half: {public}"))

@@ -3,19 +3,23 @@
 import ipaddress
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sottovoce.core import check
+from sottovoce.deploy.connection import read_private
 from sottovoce.experiment import whole_files
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
+MAKE_KEY = "Make one with: sottovoce node key FILE"
 LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
 
 
@@ -36,13 +40,46 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
     authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     files = _server_files(authority, server, list(dict.fromkeys([*hosts, *LOOPBACK])), days)
     for name in clients:
-        files |= _client_files(name, ec.generate_private_key(ec.SECP384R1()))
+        files[f"{name}.key"], files[f"{name}.pub"] = key_pair()
     with whole_files.new_folder(folder) as made:
         for name, content in files.items():
-            mode = 0o600 if name.endswith(".key") else 0o644
-            with os.fdopen(os.open(made / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-                file.write(content)
+            (write_private if name.endswith(".key") else whole_files.write_content)(made / name, content)
     return list(files)
+
+
+def make_signing_key(path: Path) -> str:
+    """Write a new Ed25519 key, by which a client signs where the server sees sums only. Returns its public half."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    check.require(not path.exists(), str(path), "exists; choose another name")
+    with whole_files.disk(path):
+        write_private(path, key.private_bytes(*form))
+    return key.public_key().public_bytes_raw().hex()
+
+
+def read_signing_key(path: Path) -> "Ed25519PrivateKey":
+    """The key in such a file, which nobody but its owner may read."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    content, key = read_private(path), None
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        key = load_pem_private_key(content, password=None)
+    check.require(isinstance(key, Ed25519PrivateKey), str(path), "must hold an Ed25519 key in PEM", hint=MAKE_KEY)
+    assert isinstance(key, Ed25519PrivateKey)
+    return key
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A new file that nobody but its owner can read, from its first byte on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _server_files(authority: "Key", server: "Key", hosts: Sequence[str], days: int) -> dict[str, bytes]:
@@ -71,13 +108,14 @@ def _server_files(authority: "Key", server: "Key", hosts: Sequence[str], days: i
     return {AUTHORITY: own, SERVER: certificate, SERVER_KEY: _private(server, serialization.PrivateFormat.PKCS8)}
 
 
-def _client_files(name: str, key: "Key") -> dict[str, bytes]:
-    """A client's key pair."""
+def key_pair() -> tuple[bytes, bytes]:
+    """A client's private and public key, in OpenSSH's form."""
     from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
 
+    key = ec.generate_private_key(ec.SECP384R1())
     form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    private = _private(key, serialization.PrivateFormat.OpenSSH)
-    return {f"{name}.key": private, f"{name}.pub": key.public_key().public_bytes(*form)}
+    return _private(key, serialization.PrivateFormat.OpenSSH), key.public_key().public_bytes(*form)
 
 
 def _private(key: "Key", form: "PrivateFormat") -> bytes:

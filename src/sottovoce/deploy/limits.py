@@ -26,6 +26,7 @@ class Refused(check.SottovoceError):
 
 MOST_NOISE = 2.0**20  # beyond it an answer is nothing but noise
 SMALLEST, LARGEST = 1e-12, 1e12  # of every number that a server may choose, zero apart: products of a few are finite
+MOST_ROUNDS = 10**6
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,14 @@ class Limits:
         The most that all answers about these rows may ever give away, over all experiments.
     algorithms, losses
         Names of `sottovoce list`.
-    least_clip, least_noise
-        The smallest clip norm (where columns are split: `bound`) and the smallest noise multiplier that are accepted.
+    least_clip, most_clip, least_noise
+        The smallest and the largest clip norm (where columns are split: `bound`), and the smallest noise multiplier,
+        that are accepted.
+    most_rounds
+        The most rounds that an experiment may have.
+    questions_per_hour, epsilon_per_day
+        The pace (`pace.py`): how many new questions are answered in any 60 minutes, and what the answers of any 24
+        hours may give away together, at `delta`. Both count what the ledger was charged. 0: no such bound.
     modes
         "proven"; whoever adds "published" or "none" lets data leave with no guarantee.
     relations
@@ -69,7 +76,11 @@ class Limits:
     algorithms: tuple[str, ...]
     losses: tuple[str, ...]
     least_clip: float = 0.0
+    most_clip: float = LARGEST
     least_noise: float = 0.0
+    most_rounds: int = MOST_ROUNDS
+    questions_per_hour: int = 0
+    epsilon_per_day: float = 0.0
     modes: tuple[str, ...] = ("proven",)
     relations: tuple[str, ...] = ("replace-one",)
     seeded: bool = False
@@ -86,7 +97,9 @@ class Limits:
         check.non_negative("limits", least_clip=self.least_clip, least_noise=self.least_noise)
         check.non_negative("limits", answer_after=self.answer_after, held_out=self.held_out)
         check.require(self.held_out < 1, "limits", "held_out must lie in [0, 1)", self.held_out)
-        check.whole("limits", message_bytes=self.message_bytes)
+        check.whole("limits", message_bytes=self.message_bytes, most_rounds=self.most_rounds)
+        check.positive("limits", most_clip=self.most_clip)
+        self._check_pace()
         check.positive("limits", smallest_number=self.smallest_number, largest_number=self.largest_number)
         most = self.smallest_number >= 1e-60 and self.largest_number <= 1e60
         check.require(most, "limits", "numbers must stay within 1e-60 and 1e60, so that their products are finite")
@@ -101,6 +114,18 @@ class Limits:
             for name in names:
                 check.one_of("limits", what, name, known)
 
+    def _check_pace(self) -> None:
+        check.whole("limits", at_least=0, questions_per_hour=self.questions_per_hour)
+        check.non_negative("limits", epsilon_per_day=self.epsilon_per_day)
+        low, high = self.epsilon_per_day, self.epsilon
+        check.require(
+            low <= high, "limits", f"epsilon_per_day must be at most epsilon, {high:g}, which is for life", low
+        )
+        paced = bool(self.questions_per_hour or low)
+        rule = "questions_per_hour and epsilon_per_day count what is charged, and only the mode 'proven' is"
+        hint = 'Leave them out, or set modes = ["proven"]'
+        check.require(not paced or self.modes == ("proven",), "limits", rule, hint=hint)
+
     def hold(self, task: Task, events: tuple[Event, ...]) -> None:
         """Refuse a task that the owner does not allow, by public numbers alone."""
         privacy: Any = task.privacy
@@ -109,6 +134,9 @@ class Limits:
         self.allow(loss in self.losses, f"loss {loss!r} is not among {list(self.losses)}")
         self.allow(privacy.mode in self.modes, f"privacy mode {privacy.mode!r} is not among {list(self.modes)}")
         self._hold_hyper_parameters(task)
+        self.allow(
+            task.rounds <= self.most_rounds, f"{task.rounds} rounds are asked for, the most are {self.most_rounds}"
+        )
         if task.evaluate is not None:
             asked, own = task.evaluate.held_out, self.held_out
             self.allow(own > 0, "it holds out no records: held_out is 0, and [evaluate] is asked for")
@@ -121,6 +149,7 @@ class Limits:
         self.allow(privacy.epsilon <= self.epsilon, f"epsilon {privacy.epsilon:g} is above {self.epsilon:g}")
         self.allow(privacy.delta == self.delta, f"delta must be {self.delta:g}, at which this client counts")
         self.allow(clip >= self.least_clip, f"{name} {clip:g} is below {self.least_clip:g}")
+        self.allow(clip <= self.most_clip, f"{name} {clip:g} is above {self.most_clip:g}")
         for noise in (event.noise_multiplier for event in events):
             self.allow(noise >= self.least_noise, f"noise multiplier {noise:.4g} is below {self.least_noise:g}")
             self.allow(noise <= MOST_NOISE, f"noise multiplier {noise:.4g} is above {MOST_NOISE:g}")
@@ -133,6 +162,14 @@ class Limits:
                 fits = value == 0 or self.smallest_number <= abs(value) <= self.largest_number
                 self.allow(fits, f"{name}, {field} = {value:g} is not from {self.smallest_number:g} to "
                             f"{self.largest_number:g} in size")  # fmt: skip
+
+    def hold_row_bound(self, asked: float | None, own: float | None) -> None:
+        """Refuse rows no longer than `asked` unless the owner promises as much; and a bound that is no usual number."""
+        promised = "nothing" if own is None else f"{own:g}"
+        kept = asked is None or (own is not None and own <= asked)
+        self.allow(kept, f"rows no longer than {asked or 0:g} are asked, it promises {promised}")
+        fits = asked is None or self.smallest_number <= asked <= self.largest_number
+        self.allow(fits, f"row_bound {asked or 0:g} is not from {self.smallest_number:g} to {self.largest_number:g}")
 
     def hold_broadcast(self, arrays: Mapping[str, np.ndarray]) -> None:
         """The same for the entries of a broadcast."""

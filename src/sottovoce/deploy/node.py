@@ -10,6 +10,7 @@ loss and privacy are names in this library's registries with checked numbers, he
     [schema]  what is known of the columns of the csv, the same at all clients; or file = "schema.toml"; or, where rows
               are prepared already, digest = that of the schema they were prepared by
     [limits]  epsilon, delta, algorithms, losses, and what `Limits` names
+    [sums]    its key and those of the other owners, where a server may see sums only (`summing.py`)
 
 One answer, under a lock: check the question and whether the budget holds it; compute; charge the ledger (on disk);
 add noise; write answer and new state as one file, synced and renamed; only then reply. So, wherever it is killed:
@@ -26,10 +27,10 @@ answered about is in `label_holder.py`.
 """
 
 import json
-import math
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,29 +48,27 @@ from sottovoce.deploy.home import Home
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
+from sottovoce.deploy.pace import PacedLedgers, Recent, hold_questions
+from sottovoce.deploy.refusals import told_of
+from sottovoce.deploy.summing import Summing, Sums
 from sottovoce.deploy.timing import at_fixed_times
 from sottovoce.deploy.wire import Ask, Hello, Reply, Status
+from sottovoce.experiment import sums
 from sottovoce.experiment.csv_file import label_text
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.tables import from_table, read_tables
 from sottovoce.experiment.train import CLIENTS
-from sottovoce.experiment.whole_files import StoreError
 from sottovoce.ledger.budget import Budget, LedgerError
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.histories import pack_rows
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
-from sottovoce.privacy.doors.party import MODEL, OutOfRange
+from sottovoce.privacy.doors.party import MODEL
 from sottovoce.privacy.events import pack_event
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.vertical import VerticalFederation
 
 _KEPT_RUNS = 4  # experiments that are kept in memory; others are read from disk again
-_SENTENCES = {
-    wire.LEDGER: "its ledger cannot be read, written or trusted; its owner has to look at it",
-    wire.DISK: "its disk is full or cannot be written; nothing was answered",
-    wire.FAILED: "it could not answer; its own log says why",
-}
 Done = TypeVar("Done")
 
 
@@ -96,7 +95,7 @@ class Node:
         labels = tables["data"].get("labels")
         if isinstance(labels, list):
             tables["data"]["labels"] = [label_text(label) for label in labels]
-        self._schema, self._schema_digest, split = schema_of(tables, self.path)
+        self._schema, self.schema_digest, split = schema_of(tables, self.path)
         if self._schema is not None:
             tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]", split)
         parts: Json = {
@@ -104,12 +103,14 @@ class Node:
         }
         self.name: str = parts["node"].name
         self.limits: Limits = parts["limits"]
-        self._budget = Budget(self.limits.epsilon, self.limits.delta)
+        self.budget = Budget(self.limits.epsilon, self.limits.delta)
         self._own: Own = parts["data"]
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
         self.home = Home(self.folder)
+        self._sums = from_table(Sums, tables["sums"], f"{self.path.name}, [sums]") if "sums" in tables else None
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._open_ledger: FileLedger | None = None
+        self._recent: Recent | None = None
 
     def renewed(self) -> "Node":
         """Itself; or, if its owner has changed its file since it was read, the client that file describes now."""
@@ -139,6 +140,15 @@ class Node:
         """Its public numbers, and what its ledger says."""
         return self._guarded("status", self._status)
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels that its owner declares, in order."""
+        return self._own.labels
+
+    def looked_at(self) -> OwnRows:
+        """Its rows, for its owner: read and checked as they are for the first question."""
+        return self._rows
+
     def inspect(self) -> Status:
         """The same for its owner: errors are raised as they are."""
         self.home.open()
@@ -162,7 +172,7 @@ class Node:
             self.home.note(f"{what}: answered")
             return done
         except Exception as error:
-            code, why = _said(error)
+            code, why = told_of(error)
             own = isinstance(error, check.SottovoceError | OSError)
             self.home.note(f"{what}: {code}: {error if own else type(error).__name__}")
             if not own:  # its text may quote rows: the log says where it came from, and that is all
@@ -178,6 +188,8 @@ class Node:
         if task.rounds < ask.k and ask.what != wire.HISTOGRAM:
             raise Refused(wire.BAD_ASK, f"round {ask.k} is beyond the {task.rounds} of this experiment")
         self._hold_what(ask, run.assignment)
+        if ask.what in wire.SUMS:
+            return wire.of_bytes(self._summed(ask, run))
         if ask.what in (wire.PROX, wire.SLOPE):
             of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
             y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, self._flips(of))
@@ -198,14 +210,9 @@ class Node:
         owners = self._affordable(ask, run.assignment, memory, ledger)
         clients = self._clients(ask, run, owners)
         answers.begin("" if clients.split is None else clients.split.digest)
-        try:
+        with self._undone(ask, answers, ledger):
             self._bring_to(clients, run, memory)
             up = self._last_answer(ask, memory, clients) if down is None else self._round(ask, down, clients)
-        except Exception:
-            self._runs.pop(ask.identity(), None)
-            if _row_of(ask) not in ledger.rounds_charged(ask.experiment):
-                answers.forget()
-            raise
         try:
             answers.keep(ask, up, clients.snapshot())
         except BaseException:
@@ -214,6 +221,46 @@ class Node:
         run.after = ask.k if ask.what == wire.ROUND else run.after
         return wire.pack(up)
 
+    @contextmanager
+    def _undone(self, ask: Ask, answers: Memory, ledger: FileLedger) -> Iterator[None]:
+        """Where it fails, what is in memory is forgotten; if nothing was charged, so is what was made on disk."""
+        try:
+            yield
+        except Exception:
+            self._runs.pop(ask.identity(), None)
+            if _row_of(ask) not in ledger.rounds_charged(ask.experiment):
+                answers.forget()
+            raise
+
+    def _summed(self, ask: Ask, run: _Run) -> bytes:
+        """A step of the protocol by which the server sees sums only."""
+        if self._sums is None:
+            raise Refused(wire.LIMITS, "this client's limits: its file has no table [sums]")
+        key = self.path.parent / Path(self._sums.key).expanduser()
+        summing = Summing(self._sums, key, self.folder / "sums" / ask.experiment, ask, run.assignment)
+        if ask.what != wire.UPLOAD:
+            return summing.step()
+        before = summing.uploaded()
+        return self._upload(ask, run, summing) if before is None else before
+
+    def _upload(self, ask: Ask, run: _Run, summing: Summing) -> bytes:
+        """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
+        memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
+        down, ledger = self._broadcast(ask, run.assignment), self._ledger()
+        clients = self._clients(ask, run, self._affordable(ask, run.assignment, memory, ledger))
+        memory.begin()
+
+        def numbers() -> np.ndarray:
+            term = sums.own_term(clients, down, ask.k)
+            memory.keep(ask, None, clients.snapshot())
+            return term
+
+        with self._undone(ask, memory, ledger):
+            self._bring_to(clients, run, memory)
+            masked = summing.upload(sums.length(clients, down, ask.k), numbers)
+        run.after = ask.k
+        return masked
+
     def _run(self, ask: Ask) -> _Run:
         """The experiment that is asked about: read and held against the limits at its first question."""
         identity = ask.identity()
@@ -221,10 +268,8 @@ class Node:
             assignment = Assignment.read(ask)
             self.limits.hold(assignment.task, assignment.events)
             self._hold_layout(assignment)
-            bound, own = assignment.row_bound or math.inf, self._own.row_bound or math.inf
-            promised = "nothing" if own == math.inf else f"{own:g}"
-            self.limits.allow(own <= bound, f"rows no longer than {bound:g} are asked, it promises {promised}")
-            same = assignment.schema == self._schema_digest
+            self.limits.hold_row_bound(assignment.row_bound, self._own.row_bound)
+            same = assignment.schema == self.schema_digest
             self.limits.allow(same, "its rows are prepared by another schema than the server names")
             if assignment.events:
                 assignment.hold_events(*self._rows.X.shape)
@@ -246,9 +291,11 @@ class Node:
             self.limits.hold_labels(assignment.task)
 
     def _hold_what(self, ask: Ask, assignment: Assignment) -> None:
+        if assignment.task.privacy.sums != (ask.what in wire.SUMS):  # such an answer has a share of the noise only
+            raise Refused(wire.BAD_ASK, "where the server sees sums only, answers leave under masks, and nowhere else")
         if ask.what == wire.HISTOGRAM:
             held_out.hold(ask, assignment)
-        elif not assignment.split_columns and ask.what != wire.ROUND:
+        elif not assignment.split_columns and ask.what not in (wire.ROUND, *wire.SUMS):
             raise Refused(wire.BAD_ASK, "this is for columns that are split, or needs labels that this client has not")
         if ask.what in (wire.PROX, wire.SLOPE) and not self._rows.labels:
             raise Refused(wire.BAD_ASK, "this client holds no labels")
@@ -265,7 +312,7 @@ class Node:
         return down
 
     def _affordable(self, ask: Ask, assignment: Assignment, memory: Memory, ledger: FileLedger) -> OwnerLedgers | None:
-        """The ledger as a door charges it; refuses a round that was paid for and lost."""
+        """The ledger as a door charges it; refuses a round that was paid for and lost, and one that comes too soon."""
         budget = assignment.task.privacy.budget
         if budget is None:
             return None
@@ -274,7 +321,9 @@ class Node:
             raise Refused(wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it")
         if paid and memory.new:
             raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
-        return OwnerLedgers([ledger], Budget(*budget), ask.experiment)
+        self._recent = Recent.of(ledger, self._recent)
+        hold_questions(self.limits, self._recent)
+        return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)
 
     def _clients(self, ask: Ask, run: _Run, owners: OwnerLedgers | None) -> LocalClients:
         """This client behind its door: built at the first question of an experiment."""
@@ -323,7 +372,7 @@ class Node:
 
     def _ledger(self) -> FileLedger:
         """The ledger of these rows, made on first use and kept open; its budget follows the owner's limits."""
-        path, budget = self.folder / "ledger", self._budget
+        path, budget = self.folder / "ledger", self.budget
         known = path.exists() or path.with_name("ledger.head").exists()
         if not known and (self.folder / "experiments").exists():
             raise LedgerError(f"{path}: is gone, and answers were given. Put it back: without it nothing may be asked")
@@ -351,18 +400,3 @@ def _content(file: Path) -> bytes:
 def _row_of(ask: Ask) -> int:
     """The round that an answer is charged under in the ledger."""
     return MODEL if ask.what == wire.MODEL else ask.k
-
-
-def _said(error: Exception) -> tuple[str, str]:
-    """A code and a sentence for the server. Unexpected error texts are never forwarded: they may contain data."""
-    if isinstance(error, Refused):
-        return error.code, str(error)
-    if isinstance(error, OutOfRange):  # about the server's own numbers
-        return wire.BAD_ASK, str(error)
-    if isinstance(error, check.BudgetSpent):
-        return wire.BUDGET, "its privacy budget is spent"
-    if isinstance(error, LedgerError):
-        return wire.LEDGER, _SENTENCES[wire.LEDGER]
-    if isinstance(error, StoreError) or (isinstance(error, OSError) and not isinstance(error, check.SottovoceError)):
-        return wire.DISK, _SENTENCES[wire.DISK]
-    return wire.FAILED, _SENTENCES[wire.FAILED]

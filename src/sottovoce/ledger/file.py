@@ -170,10 +170,10 @@ class FileLedger:
         """Whether it must be opened again: it was closed, its file replaced, or this process forked off."""
         return self._stale_because() != ""
 
-    def rows(self) -> list[Entry]:
-        """Every row as it stands, in order."""
+    def rows(self, after: int = -1) -> list[Entry]:
+        """Every row as it stands, in order; those that follow row number `after`, if it is given."""
         with self._locked():
-            return self._rows("ORDER BY sequence")
+            return self._rows("WHERE sequence > ? ORDER BY sequence", (after,))
 
     def verify(self) -> None:
         """Check everything again, from the first row on: file, triggers, every hash, the head. LedgerError if not."""

@@ -19,10 +19,12 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable import inflatable_utils
 
 from sottovoce.core import check
+from sottovoce.core.round import Checkpoint
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.flower.post import FlowerPost
 from sottovoce.deploy.flower.records import reply_to
 from sottovoce.deploy.node import Node
+from sottovoce.deploy.progress import Progress
 from sottovoce.deploy.server import serve
 from sottovoce.experiment import tables
 from sottovoce.experiment.run_file import TABLES
@@ -56,21 +58,24 @@ def server_app(run_file: str | Path) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         _speak()
         _quicken()
+        path, config = Path(run_file), context.run_config
+        deployment = Deployment.build(tables.read_tables(path, TABLES), path.name)
+        name, folder, told = str(config["experiment"]), Path(str(config["folder"])), str(config.get("progress", ""))
+        names, rounds = deployment.clients.names, deployment.settings.rounds
+        post = FlowerPost(grid, names, deployment.clients.deadline)
+        progress = Progress(Path(told) if told else None, post, names, rounds, folder)
+
+        def after_round(done: Checkpoint) -> None:
+            log.info("round %d of %d done (%.1f s in all)", done.k, rounds, done.seconds)
+            progress.after_round(done.k)
+
         try:
-            path = Path(run_file)
-            deployment = Deployment.build(tables.read_tables(path, TABLES), path.name)
-            name, folder = str(context.run_config["experiment"]), Path(str(context.run_config["folder"]))
-            rounds = deployment.settings.rounds
-            result = serve(
-                deployment,
-                name,
-                FlowerPost(grid, deployment.clients.names, deployment.clients.deadline),
-                folder,
-                lambda done: log.info("round %d of %d done (%.1f s in all)", done.k, rounds, done.seconds),
-            )
+            result = serve(deployment, name, progress, folder, after_round)
         except check.SottovoceError as error:
             log.error("stopped: %s", error)
+            progress.ended(str(error), done=False)
             raise
+        progress.ended(result.stopped)
         log.info(
             "saved in %s. %s", folder, f"Stopped early, {result.stopped}." if result.stopped else "All rounds done."
         )

@@ -36,8 +36,11 @@ def left_off(app: Path) -> str:
     return f"The run stopped after round {done}, which is kept in {runs}."
 
 
-def write(folder: Path, run_file: str, runs: Path) -> str:
-    """Write the app's files, all or none; returns the name of its experiment. `runs` is where the result will be."""
+def write(folder: Path, run_file: str, runs: Path, progress: Path | None = None) -> str:
+    """Write the app's files, all or none; returns the name of its experiment.
+
+    `runs` is where the result will be, `progress` the file that says how far it is (`progress.py`).
+    """
     name = secrets.token_hex(16)
     try:
         needs = [f"{package}=={metadata.version(package)}" for package in ("sottovoce", "flwr")]
@@ -57,7 +60,7 @@ def write(folder: Path, run_file: str, runs: Path) -> str:
     flower_tables = {
         "app": {"publisher": "sottovoce"},
         "app.components": components,
-        "app.config": {"experiment": name, "folder": str(runs)},
+        "app.config": {"experiment": name, "folder": str(runs), "progress": str(progress or "")},
     }
     blocks = [to_toml({"x": table}).replace("[x]", f"[tool.flwr.{key}]", 1) for key, table in flower_tables.items()]
     with whole_files.new_folder(folder) as made:

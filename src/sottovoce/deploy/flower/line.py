@@ -161,11 +161,11 @@ def _refused(response: httpx.Response) -> Trouble:
     if status == 401:
         clock = wrong_clock(response.headers.get("date", ""), datetime.now(UTC))
         return Trouble(clock or "the server does not accept this client's key (401): is it registered there? "
-                       "On the server: sottovoce flower supernode register CLIENT.pub")  # fmt: skip
+                       "On the server: sottovoce server add DIR LINE, with this client's line")  # fmt: skip
     extra = None if told is None else told.public_details
     if extra == UNKNOWN_KEY:
         return Trouble("the server does not know this client's key. On the server: "
-                       "sottovoce flower supernode register CLIENT.pub")  # fmt: skip
+                       "sottovoce server add DIR LINE, with this client's line")  # fmt: skip
     if extra == KEY_IN_USE:
         return Trouble("another node is connected by this client's key, or this one was killed less than a minute ago")
     if told is not None and told.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:

@@ -52,8 +52,9 @@ from sottovoce.deploy.flower.records import reply_to
 from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 
 _BEAT = 0.6 * HEARTBEAT_DEFAULT_INTERVAL  # seconds; the server waits for two intervals
-_POLL = 0.2, 3.0  # seconds between two looks for a question: when one came lately, and when not
-_LATELY = 30.0  # seconds
+_POLL = 0.2, 3.0  # seconds between two looks for a question, at least and at most
+_PART = 0.2  # of the time since the last question, after which to look again: few looks, and none is much too late
+_FIRST = 0.6, 6.0  # of the shorter of the last two pauses between questions, after which to look; seconds at most
 _PAUSE = 0.5, 30.0  # seconds before the next try: the first, and the longest
 _REMIND = 600.0  # seconds after which the same trouble is told again
 _FETCH = 300.0  # seconds for all pieces of a question
@@ -155,25 +156,27 @@ class _Session:
 
     def serve(self, client: Answering, told: _Told) -> None:
         """Answer questions until there is trouble that another try of the same request would not mend."""
-        last = time.monotonic()
+        last, pauses, answered = time.monotonic(), (0.0, 0.0), False
         while not self._stop.is_set():
             if self._lost:
                 raise Trouble(self._lost)
             try:
                 found = self._line.call(self._line.fleet.PullMessages, PullMessagesRequest(node=self.node))
                 told.well(f"connected to {self._line.address}; waiting for questions")
-                if found.messages_list:
+                answered = bool(found.messages_list)
+                if answered:
+                    now = time.monotonic()
+                    last, pauses = now, (pauses[1], now - last)
                     self._answer(client, found.messages_list[0], found.message_object_trees[0])
-                    last = time.monotonic()
-                    continue
             except Trouble as trouble:
                 if not trouble.passing:
                     raise
                 told.trouble(trouble)
                 told.pause()
                 continue
-            short, long = _POLL
-            self._stop.wait(short if time.monotonic() - last < _LATELY else long)
+            (short, long), (part, longest), since = _POLL, _FIRST, time.monotonic() - last
+            wait = min(longest, part * min(pauses)) - since if answered else min(long, _PART * since)
+            self._stop.wait(max(short, wait))
 
     def _answer(self, client: Answering, head: Any, tree: ObjectTree) -> None:
         begun = time.monotonic()

@@ -18,7 +18,8 @@ from sottovoce.deploy.flower.records import KIND, replied, to_records
 from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 
 log = logging.getLogger("sottovoce")
-_POLL = 0.05, 0.5  # seconds between two looks for replies: at first, and once it takes long
+_POLL = 0.1, 0.5  # seconds between two looks for replies, at least and at most
+_FIRST = 0.6  # of the time that the last replies took, after which to look for the first
 _AGAIN = 0.25  # of the deadline, after which a question is asked again
 _SOON = 1.0  # seconds after which a question is asked again whose answer is known to be lost
 _PATIENCE, _TRIES = 60.0, 3  # seconds of a round for a newcomer to say who it is, and how often it is asked in vain
@@ -32,6 +33,7 @@ class FlowerPost:
         self._node_of: dict[int, int] = {}
         self._refused: set[int] = set()
         self._silent: Counter[int] = Counter()
+        self._usual = 0.0  # seconds that the last exchange took
 
     def ask(self, asks: Mapping[int, Ask], deadline: float) -> dict[int, Reply]:
         here = self._look_for_newcomers()
@@ -97,6 +99,7 @@ class FlowerPost:
         again = dict.fromkeys(questions, begun + pause)  # when to ask a node again
         replies: dict[int, Reply | Status] = {}
         lost: dict[int, Reply | Status] = {}
+        time.sleep(min(_FIRST * self._usual, pause))
         while len(replies) < len(questions) and (now := time.monotonic()) < until:
             for message in self._grid.pull_messages(list(waiting)):
                 node = waiting.pop(message.metadata.reply_to_message_id, None)
@@ -113,7 +116,8 @@ class FlowerPost:
             again |= dict.fromkeys(late, now + pause)
             if len(replies) < len(questions):
                 short, long = _POLL
-                time.sleep(min(long, max(short, (now - begun) / 20)))
+                time.sleep(min(long, max(short, (now - begun) / 10)))
+        self._usual = time.monotonic() - begun if questions and len(replies) == len(questions) else 0.0
         return lost | replies
 
     def _push(self, questions: Mapping[int, Hello | Ask], until: float) -> dict[str, int]:

@@ -11,15 +11,19 @@ bytes of a request, seconds for them to come, and how many of the large ones are
 import asyncio
 import gc
 import ipaddress
+import logging
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
+from sottovoce.deploy.flower import registration
 
+log = logging.getLogger("sottovoce")
 FLEET = frozenset(
     f"/v1/fleet/{name}"
     for name in (
@@ -106,14 +110,17 @@ def _read_before(body: bytes, receive: Receive) -> Receive:
 
 
 def start(arguments: list[str]) -> None:
-    """Run Flower's own command with these arguments, except `--fleet`, which is handled here."""
+    """Run Flower's own command with these arguments, except `--fleet` and `--nodes`, which are handled here."""
     from importlib.metadata import entry_points
 
-    fleet, rest = _without_fleet(arguments)
+    fleet, nodes, rest = _own_options(arguments)
     commands = entry_points(group="console_scripts", name="flower-superlink")
     if not commands:
         raise check.MissingData("flower-superlink is not installed. Install it with: pip install 'sottovoce[flower]'")
     import uvicorn
+
+    log.setLevel(logging.INFO)
+    log.addHandler(logging.StreamHandler())
 
     def run(app: Any, host: str, port: int, **settings: Any) -> None:
         check.require(
@@ -123,13 +130,17 @@ def start(arguments: list[str]) -> None:
             host,
             "Leave --host out, and let nodes in by --fleet 0.0.0.0:PORT",
         )
-        sockets = [_listening(host, port)]
+        inner, sockets = app, [_listening(host, port)]
         if fleet is not None:
             known, apart = app.state.enable_supernode_auth, fleet[1] != port
             check.require(known, "flower superlink", "--fleet needs --enable-supernode-auth: else any node may join")
             check.require(apart, "flower superlink", "--fleet must have another port than --port", port)
             sockets.append(_listening(*fleet))
+            log.info("nodes come in at %s, port %d", *fleet)
             app = fleet_only(app, fleet[1])
+        log.info("the operator's commands come in at %s, port %d, from this machine alone", host, port)
+        if nodes is not None:
+            registration.keep_up(inner.state.linkstate_factory, nodes)
         # One parser of requests, which refuses a body of two lengths; and no other protocol beside it.
         settings |= {"http": "httptools", "ws": "none", "limit_concurrency": CONNECTIONS}
         with suppress(KeyboardInterrupt):
@@ -159,19 +170,20 @@ def _say_why_not_activated() -> None:
     fleet_handlers.activate_node = told
 
 
-def _without_fleet(arguments: list[str]) -> tuple[tuple[str, int] | None, list[str]]:
-    """The address that --fleet names, and the other arguments."""
+def _own_options(arguments: list[str]) -> tuple[tuple[str, int] | None, Path | None, list[str]]:
+    """The address that --fleet names, the folder that --nodes names, and the other arguments."""
     import argparse
 
     parser = argparse.ArgumentParser("sottovoce flower superlink", add_help=False, allow_abbrev=False)
     parser.add_argument("--fleet")
+    parser.add_argument("--nodes", type=Path)
     known, rest = parser.parse_known_args(arguments)
     if known.fleet is None:
-        return None, rest
+        return None, known.nodes, rest
     host, _, port = known.fleet.rpartition(":")
     good = host != "" and port.isdigit() and 0 < int(port) < 2**16
     check.require(good, "flower superlink", "--fleet must be HOST:PORT, such as 0.0.0.0:8700", known.fleet)
-    return (host.strip("[]"), int(port)), rest
+    return (host.strip("[]"), int(port)), known.nodes, rest
 
 
 def _is_loopback(host: str) -> bool:

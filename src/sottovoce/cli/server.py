@@ -1,0 +1,108 @@
+"""`sottovoce server`: what the one does who carries messages between the owners of rows."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.cli import terminal
+from sottovoce.report import tables
+
+server = typer.Typer(help="The server of a study: set it up, let nodes join, start it, train.")
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The server's folder.")]
+
+
+@server.command("init")
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it. Must not exist.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name or address under which nodes reach it; repeatable. None: this machine alone."),
+    ] = None,
+    port: Annotated[int, typer.Option(help="For nodes.")] = 8700,
+    operator_port: Annotated[int, typer.Option(help="For the operator's commands, on this machine alone.")] = 8701,
+    schema: Annotated[Path | None, typer.Option(help="The study's schema; nodes then compare theirs with it.")] = None,
+    days: Annotated[int, typer.Option(help="How long its certificate is valid.")] = 365,
+    compose: Annotated[bool, typer.Option("--compose", help="Also write a file for Docker Compose.")] = False,
+    as_json: terminal.Json = False,
+) -> None:
+    """Set up a server: certificates, ports, a systemd unit; prints the line of text that every node needs."""
+    from sottovoce.deploy import setup_server
+    from sottovoce.problems.schema import Schema
+
+    digest = "" if schema is None else Schema.from_toml(schema).digest()
+    line = setup_server.make(folder, host or [], port, operator_port, days, digest, compose)
+
+    def text() -> None:
+        tables.note(f"Wrote {folder}. Send every node this line; it is also in {folder / setup_server.LINE}:")
+        typer.echo(f"\n{line}\n")
+        tables.note(f"They can make sure of it by telephone: {line.fingerprint}")
+        tables.note(f"Next, with the lines that they send back: sottovoce server add {folder} LINE...")
+
+    plain = {"folder": str(folder), "line": str(line), "fingerprint": line.fingerprint}
+    terminal.show(as_json, False, plain, [], text)
+
+
+@server.command("add")
+def add(
+    folder: Folder,
+    lines: Annotated[list[str], typer.Argument(metavar="LINE...", help="Lines of nodes, or files that hold one each.")],
+    as_json: terminal.Json = False,
+) -> None:
+    """Let nodes join, by the lines that they sent. A running server sees them within seconds."""
+    from sottovoce.deploy import setup_server
+
+    new = setup_server.add(folder, lines)
+
+    def text() -> None:
+        for line in new:
+            tables.note(f"{line.name} may join. Make sure of its key by telephone: {line.fingerprint}")
+        if not new:
+            tables.note("They could join before; nothing changed.")
+        tables.note(
+            f"Next: sottovoce server train {folder} RUN.toml (or sottovoce server start {folder}, to keep it up)"
+        )
+
+    terminal.show(as_json, False, {"added": {line.name: line.fingerprint for line in new}}, [], text)
+
+
+@server.command("start")
+def start(folder: Folder) -> None:
+    """Serve until interrupted: nodes come in, and runs can be started."""
+    import os
+
+    from sottovoce.cli.flower import flower_environment
+    from sottovoce.deploy import setup_server
+    from sottovoce.deploy.flower import superlink
+
+    settings = setup_server.read(folder)
+    environment = flower_environment() | {"FLWR_HOME": str((folder / setup_server.FLOWER).absolute())}
+    os.environ.clear()
+    os.environ.update(environment)
+    superlink.start(setup_server.arguments(folder, settings))
+
+
+@server.command("train")
+def train(
+    folder: Folder,
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN.toml", help="The run file, with a table [clients].")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the result goes. Default: DIR/runs/<name>-<time>.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a run that was stopped.")] = None,
+) -> None:
+    """Train what a run file describes over the nodes; starts the server for as long as that takes, if it is not up."""
+    from sottovoce.core import check
+    from sottovoce.deploy import training
+
+    check.require((run is None) != (resume is None), "server train", "give either RUN.toml or --resume RUN_DIR")
+    name = "" if run is None else f"{run.stem}-{terminal.now()}"
+    job = training.prepare(folder, run, out, name) if run is not None else training.resumed(folder, resume or Path())
+    tables.complain(f"The result will be in {job.out}. What happens meanwhile: sottovoce status {folder}")
+    with terminal.ended_like_ctrl_c():
+        try:
+            training.run(job)
+        except KeyboardInterrupt:
+            hint = f"Go on with: sottovoce server train {folder} --resume {job.out}"
+            raise terminal.Interrupted(f"Interrupted. {hint}") from None
+    tables.note(f"Done. See: sottovoce report {job.out}")

@@ -1,0 +1,79 @@
+"""How far a run is, as its server knows it: a small file that is replaced after every exchange.
+
+Nothing in it was not told to the server: who answered, what others said in place of an answer, and what each owner's
+ledger had spent when it last said so. It is for people; nothing reads it to decide anything.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sottovoce.core import check
+from sottovoce.core.plain import Json
+from sottovoce.deploy import wire
+from sottovoce.deploy.remote import Post
+from sottovoce.deploy.wire import Ask, Reply, Status
+from sottovoce.experiment import whole_files
+
+FILE = "progress.json"  # in a server's folder
+DONE, STOPPED = ENDED = ("done", "stopped")
+_LARGEST = 2**22  # bytes
+
+
+class Progress:
+    """The file of one run, and a `Post` that writes into it what it hears."""
+
+    def __init__(self, path: Path | None, post: Post, names: tuple[str, ...], rounds: int, out: Path) -> None:
+        self._path, self._post, self._names = path, post, names
+        self._clients: dict[str, Json] = {name: {"said": "", "when": None, "round": None} for name in names}
+        self._told: Json = {"state": "waiting for nodes", "why": "", "round": 0, "rounds": rounds, "folder": str(out)}
+        self._began = time.time()
+        self._write()
+
+    def ask(self, asks: Mapping[int, Ask], deadline: float) -> Mapping[int, Reply]:
+        self._told["state"] = "training"
+        replies = self._post.ask(asks, deadline)
+        for client, ask in asks.items():
+            reply = replies.get(client, Reply(wire.TIMEOUT, "it did not answer in time"))
+            said = reply.told() if reply.code else "answered"
+            self._clients[self._names[client]] |= {"said": said, "when": time.time(), "round": ask.k}
+        self._write()
+        return replies
+
+    def statuses(self, wait: float) -> Mapping[int, Status]:
+        met = self._post.statuses(wait)
+        for client, status in met.items():
+            spent = {"epsilon": status.epsilon, "limit": status.limit, "delta": status.delta, "reported": time.time()}
+            self._clients[self._names[client]] |= spent
+        self._write()
+        return met
+
+    def after_round(self, k: int) -> None:
+        self._told["round"] = k
+        self._write()
+
+    def ended(self, why: str = "", done: bool = True) -> None:
+        """The run is over: with a result, or for a reason."""
+        self._told |= {"state": DONE if done else STOPPED, "why": wire.printable(why, 2000)}
+        self._write()
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        value = self._told | {"began": self._began, "updated": time.time(), "clients": self._clients}
+        try:
+            whole_files.replace_file(self._path, whole_files.json_bytes(value))
+        except check.SottovoceError:
+            return  # a full disk stops the run where it must, and not here
+
+
+def read(path: Path) -> Json | None:
+    """What a run's file says; None if there is none that can be read."""
+    try:
+        content = path.read_bytes()
+        value: Any = json.loads(content) if len(content) <= _LARGEST else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and {"state", "updated", "clients"} <= value.keys() else None

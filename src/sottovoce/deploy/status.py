@@ -1,0 +1,181 @@
+"""What can be seen of a server and of a node while they work, from files on their own disks; nothing is changed.
+
+At a server: who is connected, how far the run is, what each owner said last and had spent. At a node: what was asked,
+answered, charged and refused, and what is left. Neither shows anything of rows: reasons are shown only where they are
+made of public words (`PUBLIC`), as they were sent to the server.
+"""
+
+import re
+import sqlite3
+import time
+from collections import Counter
+from pathlib import Path
+
+from sottovoce.core import check
+from sottovoce.core.plain import Json
+from sottovoce.deploy import pace, progress, setup_server, wire
+from sottovoce.deploy.flower.presence import who_is_there
+from sottovoce.deploy.lines import NodeLine
+from sottovoce.deploy.node import Node
+from sottovoce.ledger import store
+from sottovoce.ledger.budget import Standing
+from sottovoce.ledger.chain import Chain, Entry
+from sottovoce.privacy import accounting
+from sottovoce.privacy.events import Event
+
+PUBLIC = (wire.LIMITS, wire.PACE, wire.ANSWERED, wire.LATE, wire.LOST, wire.STATE, wire.BUSY, wire.BAD_ASK)
+_OTHERS = {
+    wire.BUDGET: "the budget is spent",
+    wire.LEDGER: "the ledger cannot be read, written or trusted: node.log says why",
+    wire.DISK: "the disk is full or cannot be written: node.log says more",
+    wire.FAILED: "it could not answer: node.log says where",
+}
+_ASKED = re.compile(r"(\S+Z) experiment [0-9a-f]{32} \D*\d+: ([a-z-]+)(?:: (.*))?")
+_MOST_LOG = 2**22  # bytes of the log that are read, from its end
+_LAST = 8  # experiments and refusals that are listed
+
+
+def of(path: Path) -> Json:
+    """The status of the server or of the node at `path`: a folder, or a node's own file."""
+    if (path / setup_server.FILE).is_file():
+        return server_status(path)
+    file = path / "node.toml" if path.is_dir() else path
+    if not file.is_file():
+        raise check.MissingData(f"{path}: is neither a server's folder nor a node's (nor a node's own file)")
+    return node_status(file)
+
+
+# ------------------------------------------------------------------------------------------------------------ a server
+
+
+def server_status(folder: Path) -> Json:
+    """Who is there, how far the run is, and what each owner said."""
+    settings, known = setup_server.read(folder), setup_server.known_nodes(folder)
+    run = progress.read(folder / progress.FILE) or {}
+    up = setup_server.listens(settings.operator_port)
+    there = (who_is_there(folder / setup_server.STATE) or {}) if up else {}
+    clients: Json = run.get("clients", {})
+    nodes = []
+    for name in sorted(known.keys() | clients.keys()):
+        seen = there.get(_pem(known[name])) if name in known else None
+        told = clients.get(name, {})
+        nodes.append(
+            {
+                "name": name,
+                "there": seen is not None and seen.there,
+                "since": seen.since if seen is not None and seen.there else "",
+                **{key: told.get(key) for key in ("round", "said", "epsilon", "limit", "delta")},
+                "when": _clock(told.get("when")),
+                "reported": _clock(told.get("reported")),
+            }
+        )
+    shown = {key: run.get(key) for key in ("state", "why", "round", "rounds", "folder")} if run else None
+    if shown is not None:
+        if not up and shown["state"] not in progress.ENDED:
+            shown["state"] = "interrupted"  # nobody is there to go on with it
+        shown |= {"began": _clock(run.get("began")), "updated": _clock(run.get("updated"))}
+    place = {"address": settings.address, "port": settings.port, "operator_port": settings.operator_port}
+    return {"kind": "server", "name": folder.absolute().name, "up": up, **place, "run": shown, "nodes": nodes}
+
+
+def _pem(line: NodeLine) -> bytes:
+    """A key as Flower keeps it."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+
+    return load_ssh_public_key(line.openssh()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+# -------------------------------------------------------------------------------------------------------------- a node
+
+
+def node_status(file: Path) -> Json:
+    """What was asked, answered, charged and refused, and what is left."""
+    node = Node(file)
+    limits, rows = node.limits, _ledger_rows(node.folder / "ledger")
+    spent = _spent(rows)
+    standing = Standing(node.budget, spent)
+    now, epsilon = time.time(), standing.epsilon() if spent else 0.0
+    recent = [row for row in rows if now - row.time < pace.DAY]
+    today = _spent(recent)
+    hour = {(row.run, row.round) for row in recent if now - row.time < pace.HOUR}
+    asked = _asked(node.folder / "node.log")
+    return {
+        "kind": "node",
+        "name": node.name,
+        "epsilon": epsilon,
+        "limit": limits.epsilon,
+        "left": max(limits.epsilon - epsilon, 0.0),
+        "delta": limits.delta,
+        "epsilon_today": accounting.epsilon(today, limits.delta) if today else 0.0,
+        "epsilon_per_day": limits.epsilon_per_day or None,
+        "questions_last_hour": len(hour),
+        "questions_per_hour": limits.questions_per_hour or None,
+        "charged": len(rows),
+        "experiments": _experiments(rows),
+        **asked,
+    }
+
+
+def _ledger_rows(path: Path) -> list[Entry]:
+    """The charges in a ledger, their chain checked; none before the first question."""
+    if not path.is_file():
+        return []
+    with store.clear_errors(path, 5.0):
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)
+        try:
+            rows = store.rows(connection, "ORDER BY sequence")
+        finally:
+            connection.close()
+        chain = Chain()
+        for row in rows:
+            chain = chain.after(row)
+    return [row for row in rows if row.kind == "charge"]
+
+
+def _spent(rows: list[Entry]) -> Counter[Event]:
+    return Counter(row.receipt().event for row in rows)
+
+
+def _experiments(rows: list[Entry]) -> list[Json]:
+    """The last experiments that were answered: how many answers, from when to when."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row.run or "", []).append(row.time)
+    listed = [
+        {"experiment": run, "answers": len(times), "first": _clock(times[0]), "last": _clock(times[-1])}
+        for run, times in found.items()
+    ]
+    return listed[-_LAST:]
+
+
+def _asked(path: Path) -> Json:
+    """What the log says of questions: how many, how many answered, and the last refusals of each kind."""
+    found = [match for line in _last_lines(path) if (match := _ASKED.fullmatch(line))]
+    codes = Counter(match[2] for match in found)
+    answered, last = codes.pop("answered", 0), {match[2]: match for match in found}
+    refused = [
+        {"code": code, "times": times, "last": last[code][1], "why": _why(code, last[code][3] or "")}
+        for code, times in codes.most_common()
+    ]
+    since = found[0][1] if found else ""
+    return {"asked": len(found), "answered": answered, "refused": refused, "since": since}
+
+
+def _why(code: str, text: str) -> str:
+    return wire.printable(text, 300) if code in PUBLIC else _OTHERS.get(code, "node.log says why")
+
+
+def _last_lines(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _MOST_LOG))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return lines if size <= _MOST_LOG else lines[1:]
+
+
+def _clock(seconds: float | None) -> str:
+    """A time as text, UTC; "" for none."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds)) if isinstance(seconds, int | float) else ""

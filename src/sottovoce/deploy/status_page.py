@@ -1,0 +1,103 @@
+"""The status as a page in a browser: on this machine alone, to be looked at and nothing else.
+
+It listens on loopback and answers GET under a path that holds a random word, which is printed once: other accounts of
+the machine, and pages of other sites that a browser shows (DNS rebinding), do not know it. The page loads nothing from
+elsewhere, and its script writes what nodes said as text, never as HTML.
+"""
+
+import json
+import secrets
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+
+from sottovoce.core import check
+from sottovoce.core.plain import Json
+from sottovoce.experiment.whole_files import finite
+
+HOST = "127.0.0.1"
+_FILES = {
+    "": ("page.html", "text/html"),
+    "page.css": ("page.css", "text/css"),
+    "page.js": ("page.js", "text/javascript"),
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class StatusPage:
+    """A page about what `look` returns, which is called for every reading."""
+
+    def __init__(self, look: Callable[[], Json], port: int = 0) -> None:
+        self._look, self._word = look, secrets.token_urlsafe(16)
+        page = self
+
+        class Handler(BaseHTTPRequestHandler):
+            server_version, sys_version, timeout = "sottovoce", "", 30
+
+            def do_GET(self) -> None:
+                status, kind, content = page.answer(self.path, self.headers.get_all("host") or [])
+                self.send_response(status)
+                for name, value in _HEADERS.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Type", f"{kind}; charset=utf-8")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Nothing: the address would be in it."""
+
+        try:
+            self._server = ThreadingHTTPServer((HOST, port), Handler)
+        except (OSError, OverflowError) as error:
+            raise check.InvalidInput(f"status: port {port} cannot be used ({error}). Choose another --port") from None
+        self._server.daemon_threads = True
+
+    @property
+    def address(self) -> str:
+        return f"http://{HOST}:{self._server.server_address[1]}/{self._word}/"
+
+    def serve(self) -> None:
+        """Answer until interrupted."""
+        try:
+            self._server.serve_forever()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._server.server_close()
+
+    def stop(self) -> None:
+        """End `serve`, from another thread."""
+        self._server.shutdown()
+
+    def answer(self, path: str, hosts: list[str]) -> tuple[int, str, bytes]:
+        """Status, type and content for a path; `hosts` are the Host headers, of which there must be one, and ours."""
+        port = self._server.server_address[1]
+        if hosts not in ([f"{HOST}:{port}"], [f"localhost:{port}"]):
+            return 421, "text/plain", b"This page is for this machine alone.\n"
+        first, _, rest = path.removeprefix("/").partition("/")
+        if not secrets.compare_digest(first.encode(), self._word.encode()):
+            return 404, "text/plain", b"Open the whole address that the terminal shows.\n"
+        if rest == "status.json":
+            return 200, "application/json", self._status()
+        if rest not in _FILES:
+            return 404, "text/plain", b"There is no such page.\n"
+        name, kind = _FILES[rest]
+        return 200, kind, resources.files("sottovoce.deploy").joinpath("status_files", name).read_bytes()
+
+    def _status(self) -> bytes:
+        try:
+            told = self._look()
+        except check.SottovoceError as error:
+            told = {"error": str(error)}
+        except Exception as error:  # its text may quote anything
+            told = {"error": f"{type(error).__name__}, an error of the program"}
+        return json.dumps(finite(told), allow_nan=False).encode()

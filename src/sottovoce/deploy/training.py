@@ -1,0 +1,136 @@
+"""One training run of a server's folder: the app is written, the server started if it is not up, and the run followed.
+
+What is started is Flower's own `flwr run`, in a process of its own, with the settings in the server's folder.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sottovoce.core import check
+from sottovoce.deploy import setup_server, wire
+from sottovoce.deploy.deployment import Deployment
+from sottovoce.deploy.progress import DONE
+from sottovoce.deploy.progress import FILE as PROGRESS
+from sottovoce.deploy.progress import read as read_progress
+from sottovoce.experiment import run_file
+from sottovoce.experiment.tables import read_tables, to_toml
+
+_PATIENCE = 120.0  # seconds for a server to start, on a busy machine too
+
+
+class RunStopped(check.SottovoceError):
+    """A run ended without a result, for a reason that its progress names."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: the app that is started, and where its result goes."""
+
+    folder: Path
+    app: Path
+    out: Path
+
+
+def prepare(folder: Path, file: Path, out: Path | None, name: str) -> Job:
+    """Write the app of a new run. Everything that can be wrong with the run file is found here."""
+    from sottovoce.deploy.flower import app_folder
+
+    setup_server.read(folder)
+    settings = read_tables(file, run_file.TABLES)
+    settings["run"] = {"name": run_file.folder_name(file.stem)} | settings.get("run", {})
+    deployment = Deployment.build(settings, file.name, file.parent)
+    known = setup_server.known_nodes(folder)
+    missing = [who for who in deployment.clients.names if who not in known]
+    hint = f"Add it first: sottovoce server add {folder} LINE"
+    who = ", ".join(map(repr, missing))
+    check.require(not missing, file.name, f"[clients] names {who}, whose line was not added", hint=hint)
+    name = run_file.folder_name(name)
+    out = (out or folder / setup_server.RUNS / name).absolute()
+    app = (folder / setup_server.APPS / name).absolute()
+    free = not out.exists() or not any(out.iterdir())
+    hint = f"Choose another --out; or go on with it: sottovoce server train {folder} --resume {out}"
+    check.require(free, str(out), "there is a run already", hint=hint)
+    app_folder.write(app, to_toml(deployment.tables), out, (folder / PROGRESS).absolute())
+    return Job(folder, app, out)
+
+
+def resumed(folder: Path, out: Path) -> Job:
+    """A run that was started from this folder before."""
+    setup_server.read(folder)
+    for app in sorted((folder / setup_server.APPS).glob("*/pyproject.toml"), reverse=True):
+        config = tomllib.loads(app.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+        if Path(config["folder"]) == out.absolute():
+            return Job(folder, app.parent.absolute(), out.absolute())
+    raise check.MissingData(f"{out}: no run of {folder} goes there. Its runs: {folder / setup_server.RUNS}")
+
+
+def run(job: Job) -> None:
+    """Start it, and show what its server says until it ends; an interruption stops it there too."""
+    settings = setup_server.read(job.folder)
+    with contextlib.nullcontext() if setup_server.listens(settings.operator_port) else _server(job.folder, settings):
+        began = time.time()
+        number = _started(job)
+        try:
+            subprocess.run(_flower("log", number), env=_environment(job.folder), check=False)
+        except BaseException:
+            subprocess.run(_flower("stop", number), env=_environment(job.folder), check=False, capture_output=True)
+            raise
+    progress = read_progress(job.folder / PROGRESS)
+    if progress is None or progress["updated"] < began - 1:
+        progress = {"state": "", "why": "its server said nothing"}
+    if progress["state"] != DONE:
+        why = progress["why"] or "its server ended before it said why"
+        hint = f"Go on with: sottovoce server train {job.folder} --resume {job.out}"
+        raise RunStopped(f"the run has no result: {why}. {hint}")
+
+
+def _started(job: Job) -> str:
+    """Hand the app to the server; the number that Flower gives the run."""
+    words = _flower("run", str(job.app), "--format", "json")
+    done = subprocess.run(words, env=_environment(job.folder), check=False, capture_output=True, text=True)
+    found = re.search(r'"run-id": "?(\d+)', done.stdout)
+    if found is None:
+        told = wire.printable(" ".join((done.stdout + done.stderr).split()), 500)
+        raise RunStopped(f"Flower did not start the run: {told}")
+    return found[1]
+
+
+@contextlib.contextmanager
+def _server(folder: Path, settings: setup_server.ServerSettings) -> Iterator[None]:
+    """This folder's server, for as long as a run takes; its words go to server.log."""
+    path = folder / "server.log"
+    with path.open("ab") as log:
+        process = subprocess.Popen([*_own_program(), "server", "start", str(folder)], stdout=log, stderr=log)
+    try:
+        until = time.monotonic() + _PATIENCE
+        while not setup_server.listens(settings.operator_port):
+            if process.poll() is not None or time.monotonic() > until:
+                raise RunStopped(f"the server did not start: {path} says why")
+            time.sleep(0.2)
+        yield
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+        process.kill()
+
+
+def _own_program() -> list[str]:
+    return [sys.executable, "-m", "sottovoce"]
+
+
+def _flower(command: str, what: str, *more: str) -> list[str]:
+    """One of Flower's own commands about this server."""
+    return [*_own_program(), "flower", command, what, setup_server.CONNECTION, *more]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "FLWR_HOME": str((folder / setup_server.FLOWER).absolute())}
