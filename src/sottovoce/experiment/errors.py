@@ -49,6 +49,6 @@ def standard_errors(
     if not np.isfinite(curvature) or (privacy.participations or rounds) < rounds:
         return None
     first, later = (*deviations, 0.0)[:2]
-    noise = KnownNoise(first, later, cut, curvature, task.objective.penalty, rounds)
+    noise = KnownNoise(first, cut, curvature, task.objective.penalty, rounds, later)
     errors = task.algorithm.standard_errors(server, noise)
     return None if errors is None else errors[..., 0, :]
