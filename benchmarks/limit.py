@@ -1,6 +1,7 @@
 """The limit: one gradient pass for all clients against one plain read of the same data and a C kernel compiled here."""
 
 import ctypes
+import os
 import shutil
 import subprocess
 import tempfile
@@ -9,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 
 import sottovoce as sv
 from benchmarks import clock
+from sottovoce.core.compiling import THREADS
 from sottovoce.problems.rows import Rows
 
 FULL = {"adult": (100, 400, 104), "many small": (100_000, 20, 20), "few large": (10, 100_000, 100)}
@@ -66,7 +67,7 @@ def one_shape(library: Any, sizes: np.ndarray, features: int, turns: int) -> dic
             if stored == "float64":
                 worst = max(worst, float(error))
     assert worst < 1e-12, f"the C reference computes something else: {worst}"
-    numba.set_num_threads(1)
+    THREADS.most = 1
     turn = clock.side_by_side(tasks, turns)
     numbers: dict[str, Any] = {"ms": {name: turn.ms(name) for name in tasks}}
     for stored in ("float64", "float32"):
@@ -82,15 +83,15 @@ def one_shape(library: Any, sizes: np.ndarray, features: int, turns: int) -> dic
 
 def two_threads(task: Callable[[], Any], turns: int) -> dict[str, float] | None:
     """How many times faster two threads are, in wall time, by the quickest turn of each; None on one core."""
-    if numba.config.NUMBA_NUM_THREADS < 2:  # type: ignore[attr-defined]
+    if (os.cpu_count() or 1) < 2:
         return None
 
     def on(threads: int) -> None:
-        numba.set_num_threads(threads)
+        THREADS.most = threads
         task()
 
     turn = clock.side_by_side({"one": lambda: on(1), "two": lambda: on(2)}, 2 * turns, time.perf_counter)
-    numba.set_num_threads(1)
+    THREADS.most = 1
     return {"gain": turn.best_ratio("one", "two"), "gain, median": turn.ratio("one", "two")}
 
 
@@ -104,14 +105,14 @@ def ragged(turns: int) -> dict[str, float]:
         X, y, offsets, w = make(some, 104)
         rows = Rows(X, y, offsets, sv.Logistic(), engine="kernel")
         tasks[name] = lambda rows=rows, w=w: rows.gradient(w)
-    numba.set_num_threads(1)
+    THREADS.most = 1
     turn = clock.side_by_side(tasks, turns)
     numbers = {"largest": int(sizes.max()), "smallest": int(sizes.min()), "over equal": turn.ratio("ragged", "equal")}
-    if numba.config.NUMBA_NUM_THREADS >= 2:  # type: ignore[attr-defined]
-        numba.set_num_threads(2)
+    if (os.cpu_count() or 1) >= 2:
+        THREADS.most = 2
         both = clock.side_by_side(tasks, turns, time.perf_counter)
         numbers["over equal, two threads"] = both.best_ratio("ragged", "equal")
-        numba.set_num_threads(1)
+        THREADS.most = 1
     return numbers
 
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from tests.local import assemble
 
 import sottovoce as sv
 from benchmarks import clock, round_cost
 from sottovoce.algorithms import DPADMM, ADMMSharing, FedAvg
+from sottovoce.core.compiling import THREADS
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 
@@ -27,7 +27,7 @@ LEAST_CLIENTS, LEAST_ROWS, LEAST_FEATURES = 1000, 40, 20
 
 def run(quick: bool = False, turns: int = 21) -> dict[str, Any]:
     turns = 5 if quick else turns
-    numba.set_num_threads(1)
+    THREADS.most = 1
     return {
         "rounds": rounds(5 * turns),
         "sharing": sharing(turns),

@@ -3,13 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-import numba
-
 import sottovoce as sv
 from benchmarks import clock
 from sottovoce.algorithms import DPADMM, FedPLT
 from sottovoce.auditing.audit import Player
 from sottovoce.auditing.papers import proven_game
+from sottovoce.core.compiling import THREADS
 from sottovoce.core.participation import KOfN
 from sottovoce.core.random.streams import Streams
 from sottovoce.reproduce import fed_plt as paper
@@ -19,7 +18,7 @@ ROUNDS = 50
 
 
 def run(quick: bool = False, turns: int = 5) -> dict[str, Any]:
-    numba.set_num_threads(1)
+    THREADS.most = 1
     some = 4 if quick else 20  # seeds of the loop, which is timed by these
     numbers = {"fed-plt": fed_plt(SEEDS // 4 if quick else SEEDS, some // 2, 2 if quick else turns)}
     return numbers | {"audit": audit(PLAYS // 10 if quick else PLAYS, some, 1 if quick else 3)}

@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numba
 import numpy as np
 from tests.local import assemble
 
 import sottovoce as sv
 from sottovoce.algorithms import ALGORITHMS
+from sottovoce.core.compiling import THREADS
 from sottovoce.core.contract import Algorithm, Hub, VerticalAlgorithm
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import SERVER, Draw, Streams
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="show where the flagged ones spend their time")
     parser.add_argument("--threads", type=int, default=1, help="of the compiled kernels")
     options = parser.parse_args()
-    numba.set_num_threads(options.threads)
+    THREADS.most = options.threads
     print(f"{CLIENTS} clients x {ROWS} rows x {FEATURES} features, {options.threads} threads; {options.times} rounds")
     print(f"{'method':12}{'mode':11}{'passes':>8}{'ms a round':>12}{'ms a pass':>12}{'ratio':>8}")
     for name, mode, cost in costs(options.only, options.times):

@@ -63,7 +63,7 @@ def models(game, side):
     data = (game.neighbours.first, game.neighbours.second)[side]
     result = sv.train(
         game.algorithm, data, game.objective, rounds=10, privacy=game.privacy, seed=side, runs=4000, record_every=10,
-        measure_training=False, engine="numpy",
+        measure_training=False, engine="kernel",
     )  # fmt: skip
     return result.model @ game.neighbours.row
 

@@ -1,96 +1,105 @@
 """
 # Two companies with different columns
 
-A bank knows what people do and earn from capital; a shop knows how they live. Both know many of the same people, under
-customer numbers that they agreed on. The bank wants to know who earns more than 50 000 dollars a year. Neither shows
-its columns to the other: each sends one number per person, its share of the score.
+A bank knows what people do and earn from capital; a shop knows how they live. Both know many of the same people. The
+bank wants to know who earns more than 50 000 dollars a year. Neither shows its columns to the other: they multiply
+*masked* columns, and what is opened are sums over all people, with noise.
 """
 
 # %%
-# The columns of Adult (Becker and Kohavi 1996, doi:10.24432/C5XW20, CC BY 4.0) are split between the two. Each has
-# people that the other does not know. They are joined by salted hashes of their numbers, and the report says what the
-# join itself reveals.
+# The columns of Adult (Becker and Kohavi 1996, doi:10.24432/C5XW20, CC BY 4.0) are split between the two. A schema says
+# what everybody knows of the columns, and who has which. Each company encodes its own part of a row and scales it,
+# without knowing anything of the other's part.
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.problems import data as datasets
+from sottovoce.problems.data import uci_adult
 
-adult = datasets.load("adult", encoding="one-hot")
-home = np.array([name.startswith(("marital", "relationship", "race", "sex", "native")) for name in adult.feature_names])
-X, y, X_test, y_test = datasets.split(adult.X, adult.y, test=10_000, seed=0)
+rows = [row for file in ("adult.data", "adult.test") for row in uci_adult.complete_rows(file)]
+people = [dict(zip((*uci_adult.COLUMNS, "income"), row, strict=True)) for row in rows]
+order = np.random.default_rng(0).permutation(len(people))
+train, test = [people[i] for i in order[:40_000]], [people[i] for i in order[40_000:]]
 
-
-def columns(rows):
-    """What the bank has (with a constant), and what the shop has."""
-    return [np.column_stack([rows[:, ~home], np.ones(len(rows))]), rows[:, home]]
-
-
-bank, shop = columns(X)
-number = np.random.default_rng(0).permutation(len(y))  # the customers' numbers
-banks, shops = slice(0, 30_000), slice(5_000, None)  # whom each of them knows
-parties = sv.VerticalFederation.from_arrays(
-    [bank[banks], shop[shops]], y[banks], ids=[number[banks], number[shops]], names=["bank", "shop"], salt="agreed"
+adult = sv.Schema.bundled("adult")
+shop = ["marital-status", "relationship", "race", "sex", "native-country"]
+schema = sv.Schema(
+    adult.columns,
+    label=adult.label,
+    drop=adult.drop,
+    missing_values=adult.missing_values,
+    parties={"bank": [name for name in adult.columns if name not in shop], "shop": shop},
 )
-print(parties.report)
+truth = schema.code_labels([person["income"] for person in test])
 
 # %%
-# Without privacy: each company by itself (the shop is lent the labels, to see what its columns are worth), and both.
-# `VerticalClassifier` does the same for those who have one table and like scikit-learn.
+# One round. ε and δ are all that has to be said; the unit is one person, all columns at both companies *and the label*.
+# The guarantee says who deals the masks, who may collude with whom, and what is not covered.
 
-goal = sv.Objective(sv.Logistic(), sv.L2(1e-4))
-tests = columns(X_test)
-plain = {"privacy": sv.NoPrivacy(), "rounds": 40, "seed": 0, "measure_training": False}
-histories = {
-    "bank alone": sv.train(sv.ADMMSharing(), parties.alone(0), goal, test=(tests[:1], y_test), **plain).history,
-    "shop alone": sv.train(sv.ADMMSharing(), parties.alone(1), goal, test=(tests[1:], y_test), **plain).history,
-    "both": sv.train(sv.ADMMSharing(), parties, goal, test=(tests, y_test), **plain).history,
-}
-for name, history in histories.items():
-    print(f"{name}: {history['test_accuracy'][-1]:.1%}")
+model = sv.VerticalClassifier(prepare=schema, epsilon=1.0, delta=1e-5, random_state=0).fit(train)
+print(f"accuracy: {np.mean((model.predict(test) == '>50K') == truth):.1%}")
+print(model.guarantee_)
 
 # %%
-# Now with a promise to each person about the row that a company has on them. The promise is true, and it is expensive:
-# a message holds a number *for every person*, so the noise must hide each one, not an average over many. It allows only
-# two rounds, and even at an ε in the hundreds, which promises next to nothing, the common model is no better than the
-# bank's own. The setting is the best of 48 that were tried at ε = 8 on these rows, with one seed: that makes the
-# numbers too good, and no budget here pays for the choice. A published proof promises more; it is false (see [the
-# papers, checked](../papers.md)).
+# Once the noisy sums are open, other models cost nothing: another penalty, or one company's columns alone. And noise in
+# a coefficient has a known size.
 
-epsilons = [3, 10, 30, 100, 300, 1000]
-sharing, ridge = sv.ADMMSharing(rho=0.5 / parties.samples), sv.Objective(sv.Logistic(), sv.L2(1e-3))
-
-
-def private(epsilon, seed):
-    bounds = {"bound": 300.0, "row_bound": 1.5, "score_bound": 2.0}
-    privacy = sv.ProvenColumns(epsilon=epsilon, delta=1e-6, unit="record", **bounds)
-    result = sv.train(sharing, parties, ridge, rounds=2, privacy=privacy, seed=seed, measure_training=False)
-    return np.mean(result.predict(tests) == y_test)
-
-
-scores = np.array([[private(epsilon, seed) for seed in range(4)] for epsilon in epsilons])
+result = model.result_
+for place, name in enumerate(schema.parties):
+    print(f"{name} alone, from the same sums: {np.mean((result.alone(place).scores(test) > 0) == truth):.1%}")
+wide = np.abs(result.model) > 2 * result.standard_errors
+print(f"{wide.sum()} of {wide.size} coefficients are larger than twice their standard error")
 
 # %%
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
-styles = {"bank alone": "--", "shop alone": "-.", "both": "-"}
-for name, history in histories.items():
-    left.plot(history["round"], history["test_accuracy"], styles[name], label=name)
-left.set(xlabel="rounds", ylabel="test accuracy", title="Without privacy: what the other's columns are worth")
-left.set_ylim(0.3, 0.86)
-left.legend(loc="lower right")
-for place in range(4):
-    right.plot(epsilons, scores[:, place], "o", color="C3", alpha=0.4, markeredgewidth=0)
-right.plot(epsilons, np.median(scores, axis=1), "o-", color="C3", label="both, proven (median of 4)")
-for number, name in enumerate(histories):
-    right.axhline(histories[name]["test_accuracy"][-1], color=f"C{number}", linestyle=styles[name], linewidth=1)
-right.axhline(np.mean(y_test < 0), color="0.35", linestyle=":", label="nobody earns more")
-right.set_xscale("log")
-right.set_xticks(epsilons, [str(epsilon) for epsilon in epsilons])
-right.minorticks_off()
-right.yaxis.set_major_formatter("{x:.0%}")
-right.set(
-    xlabel="total ε for a person's row at either company", title="With a promise that is true (lines as on the left)"
+# ADMM sharing, a published method for such data, sends one number *for every person*, so its noise must hide each one
+# and not a sum over many. Here it is at the same ε, with a guarantee that is true and covers less: a person's row at
+# one company, and no label. Up to ε = 3 it is worse than predicting that nobody earns more; at ε = 10 it does about as
+# well as the bank alone. These are single runs, with constants that were tuned at ε = 8 on another encoding of the same
+# people; a stronger penalty brings it to the larger class, and no further. Its published proof promises more; it is
+# false (see [the papers, checked](../papers.md)).
+
+epsilons = [0.1, 0.3, 1, 3, 10]
+
+
+def accuracy(epsilon, seed):
+    made = sv.VerticalClassifier(prepare=schema, epsilon=epsilon, delta=1e-5, random_state=seed).fit(train)
+    parts = [made.result_, made.result_.alone(0), made.result_.alone(1)]
+    return [np.mean((each.scores(test) > 0) == truth) for each in parts]
+
+
+def sharing(epsilon, seed):
+    bounds = {"bound": 200.0, "row_bound": 1.0, "score_bound": 2.0}
+    privacy = sv.ProvenColumns(epsilon=epsilon, delta=1e-5, unit="record", **bounds)
+    method = sv.ADMMSharing(rho=0.5 / len(train))
+    options = {"privacy": privacy, "rounds": 2, "penalty": sv.L2(1e-3), "random_state": seed}
+    return np.mean(
+        (sv.VerticalClassifier(None, method, prepare=schema, **options).fit(train).predict(test) == ">50K") == truth
+    )
+
+
+scores = np.array([np.mean([accuracy(epsilon, seed) for seed in range(3)], axis=0) for epsilon in epsilons])
+admm = np.array([sharing(epsilon, 0) for epsilon in epsilons])
+for line in zip(epsilons, scores.round(3).tolist(), admm.round(3), strict=True):
+    print("ε = {}: both, bank alone, shop alone {}; ADMM sharing {}".format(*line))
+
+# %%
+figure, axes = plt.subplots(figsize=(7, 4))
+for place, (name, style) in enumerate({"both": "o-", "bank alone": "s--", "shop alone": "^-."}.items()):
+    axes.plot(
+        epsilons,
+        scores[:, place],
+        style,
+        label=f"{name}, from the same noisy sums" if place else "both, masked moments",
+    )
+axes.plot(epsilons, admm, "x:", label="both, ADMM sharing (rows at one company, no labels covered)")
+axes.axhline(1 - truth.mean(), color="0.35", linestyle=":", linewidth=1, label="nobody earns more")
+axes.set_xscale("log")
+axes.set_xticks(epsilons, [str(epsilon) for epsilon in epsilons])
+axes.minorticks_off()
+axes.yaxis.set_major_formatter("{x:.0%}")
+axes.set(
+    xlabel="ε for a person", ylabel="test accuracy", title="Two companies, 40 000 people, guarantees that are true"
 )
-right.legend(loc="lower right")
+axes.legend(fontsize=8)
 plt.show()

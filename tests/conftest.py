@@ -23,6 +23,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+gc.disable()  # until all is imported: it would go through what is there again and again, and find nothing to free
+
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
@@ -32,6 +34,7 @@ if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK) and shutil.disk_
 
 
 def pytest_collection_finish() -> None:
-    """What is imported and collected stays to the end: the collector of garbage need not look at it again and again."""
+    """What is imported and collected stays to the end: the collector of garbage need not look at it."""
     gc.collect()
     gc.freeze()
+    gc.enable()

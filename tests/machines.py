@@ -327,6 +327,11 @@ class Run:
             time.sleep(0.1)
         return done
 
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait for something to hold while it is under way."""
+        wait(lambda: holds() or not (self._process.poll() is None or self._again()), what)
+        assert holds(), self.said()
+
     def end(self) -> str:
         """All that it said."""
         self._process.wait(LONG)

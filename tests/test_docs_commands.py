@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from sottovoce.cli import demo
 from sottovoce.cli.main import app
 from sottovoce.deploy import keys, setup_node, setup_server
 from sottovoce.deploy.lines import NodeLine
@@ -42,6 +43,7 @@ NOT_RUN = {  # how a command starts, and why it is left out
 STAYS = " --start &"  # a node that answers from then on: deploy/test_three_hospitals.py; here it is only set up
 SMALLER = {  # how a command starts that needs much time or a port, and words after which it does the same with others
     r"\.venv/bin/sottovoce plan": "--rows 40 --features 8",
+    r"\.venv/bin/sottovoce run examples/adult": "--rounds 5",
     r"(\.venv/bin/)?sottovoce server init": "--port {} --operator-port {}",
 }
 DOCS = [*PAGES, ROOT / "CONTRIBUTING.md"]
@@ -151,6 +153,7 @@ def test_commands_run_as_printed(
 ) -> None:
     clone_with_a_readers_files(tmp_path, page, commands)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(demo.TABLES, "data", {**demo.TABLES["data"], "test": 40_000})  # 5 222 rows to train on
     for command in commands:
         line = command.split(" #")[0].removesuffix(STAYS)
         line = line.replace("-...", "-*")  # a page's word for the name that the last command said

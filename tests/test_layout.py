@@ -1,6 +1,7 @@
 """Imports point one way, and heavy libraries load late."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,8 @@ BELOW["cli"] = f"{BELOW['reproduce']} deploy estimators reproduce"
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
-def imports(path: Path, for_types: bool = True) -> set[str]:
+@functools.cache
+def imports(path: Path, for_types: bool = True) -> frozenset[str]:
     """The modules that a file imports, lazily too; `for_types`: also those that only a type checker reads."""
     names, tree = set(), ast.parse(path.read_text())
     if not for_types:
@@ -38,7 +40,7 @@ def imports(path: Path, for_types: bool = True) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             inner = {f"{node.module}.{alias.name}" for alias in node.names}
             names |= inner if inner <= MODULES.keys() else inner | {node.module}  # a package is more than its modules
-    return names
+    return frozenset(names)
 
 
 def module_name(path: Path) -> str:

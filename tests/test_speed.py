@@ -14,6 +14,7 @@ from benchmarks import clock, round_cost
 
 import sottovoce as sv
 from sottovoce.algorithms import FedPLT
+from sottovoce.core.compiling import THREADS
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.problems.rows import Rows
@@ -34,12 +35,9 @@ def slip(task: Callable[[], Any], against: Callable[[], Any], most: float) -> fl
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    import numba
-
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
+    before, THREADS.most = THREADS.most, 1
     yield
-    numba.set_num_threads(before)
+    THREADS.most = before
 
 
 def pool(clients: int, rows: int, features: int, stored: str = "float64") -> tuple[Rows, np.ndarray]:

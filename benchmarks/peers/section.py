@@ -144,16 +144,16 @@ def fedepm() -> dict[str, float]:
 
     The paper's pass is the slope of SFedAvg's time in its number of gradients.
     """
-    import numba
     from tests.local import assemble
 
     from benchmarks import methods, round_cost
     from sottovoce.algorithms import FedEPM
+    from sottovoce.core.compiling import THREADS
     from sottovoce.core.participation import Everyone
     from sottovoce.core.random.streams import Streams
     from sottovoce.reproduce.fedepm import TABLE_1
 
-    numba.set_num_threads(1)
+    THREADS.most = 1
     paper_pass = (TABLE_1[50, 20][0] - TABLE_1[50, 4][0]) / 16
     algorithm = FedEPM(k0=12)
     parts = (algorithm, round_cost.data(), methods.NOTHING, methods.PROVEN, Everyone(), round_cost.PLANNED, Streams(0))

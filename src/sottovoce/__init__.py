@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from sottovoce.core.participation import Bernoulli as Bernoulli, Covering as Covering, Everyone as Everyone
     from sottovoce.core.participation import KOfN as KOfN, Schedule as Schedule
     from sottovoce.estimators.columns import VerticalClassifier as VerticalClassifier
+    from sottovoce.estimators.columns import VerticalRegressor as VerticalRegressor
     from sottovoce.estimators.rows import FederatedClassifier as FederatedClassifier
     from sottovoce.estimators.rows import FederatedRegressor as FederatedRegressor
     from sottovoce.estimators.scalers import PrivateScaler as PrivateScaler, PublicScaler as PublicScaler
@@ -56,7 +57,7 @@ _NAMES = {  # the public names of each module; the everyday ones first
     "problems.objective": "Objective",
     "privacy.modes": "Proven ProvenColumns Published NoPrivacy",
     "estimators.rows": "FederatedClassifier FederatedRegressor",
-    "estimators.columns": "VerticalClassifier",
+    "estimators.columns": "VerticalClassifier VerticalRegressor",
     "estimators.scalers": "PublicScaler PrivateScaler RowClipper",
     "experiment.saved": "load_result",
     "auditing.verify": "verify",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.algorithms import ALGORITHMS, Moments
+from sottovoce.algorithms import ALGORITHMS, MaskedMoments, Moments
 from sottovoce.core import codec
 from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.random.streams import Streams
@@ -25,7 +25,7 @@ from tests.local import assemble
 def test_every_algorithm_has_a_row() -> None:
     """Vertical ones too: what is not in the table is not checked. A method of one round has a file of its own."""
     rows = {name: type(case.algorithm) for name, case in EVERY.items()}
-    assert rows | {"moments": Moments} == ALGORITHMS
+    assert rows | {"moments": Moments, "masked-moments": MaskedMoments} == ALGORITHMS
     assert not CASES.keys() & VERTICAL.keys()
 
 

@@ -134,9 +134,16 @@ def reached(algorithm: FedSPDDP, objective: Any, data: Any, rounds: int, **optio
 
 
 @pytest.mark.parametrize(
-    ("loss", "penalty", "rounds"), [("logistic", "l1", 350), ("logistic", "l2", 120), ("squared", "l1", 150)]
+    ("variant", "steps", "drawn", "loss", "penalty", "rounds"),
+    [  # each of the first three with each loss and each penalty
+        ("G", 1, 6, "logistic", "l1", 350),
+        ("G", 4, 6, "squared", "l1", 150),
+        ("G", 4, 3, "logistic", "l2", 120),
+        ("G", 4, 3, "squared", "l1", 150),
+        ("P", 4, 3, "logistic", "l2", 120),
+        ("P", 4, 3, "squared", "l1", 150),
+    ],
 )
-@pytest.mark.parametrize(("variant", "steps", "drawn"), [("G", 1, 6), ("G", 4, 6), ("G", 4, 3), ("P", 4, 3)])
 def test_noise_off_reaches_the_optimum_exactly(
     variant: Any, steps: int, drawn: int, loss: str, penalty: str, rounds: int
 ) -> None:

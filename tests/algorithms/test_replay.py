@@ -33,6 +33,8 @@ UNITS: dict[str, Any] = {
     "laplace": Proven(epsilon=5.0, delta=0.0, clip=1.0, mechanism="laplace"),
     "secure": Proven(epsilon=5.0, delta=1e-3, clip=1.0, noise="secure"),
     "client": Proven(epsilon=5.0, delta=1e-3, clip=1.0, unit="client"),
+    "sums": Proven(epsilon=5.0, delta=1e-3, clip=1.0, observer="sums", least=4, colluders=1),
+    "sums, client": Proven(epsilon=5.0, delta=1e-3, clip=1.0, unit="client", observer="sums", least=4, colluders=1),
     **COLUMN_UNITS,
     "proven, secure": replace(COLUMN_UNITS["proven, clip"], noise="secure"),
     "proven, record, secure": replace(COLUMN_UNITS["proven, record"], noise="secure"),
@@ -64,7 +66,13 @@ def messages(algorithm: Method, federation: Any, privacy: Any, tape: Tape) -> li
 # Noise on arg-mins and moments is Gaussian, or refused before training: see privacy/test_door.py.
 GAUSSIAN_ONLY = {name for name in PROVEN if set(CASES[name].algorithm.asks().kinds) & {"argmin", "moments"}}
 ROW_UNITS = [unit for unit, privacy in UNITS.items() if isinstance(privacy, Proven)]
-PAIRS = [(n, u) for n in PROVEN for u in ROW_UNITS if not (n in GAUSSIAN_ONLY and u == "laplace")]
+PAIRS = [
+    (n, u)
+    for n in PROVEN
+    for u in ROW_UNITS
+    if not (n in GAUSSIAN_ONLY and u == "laplace")
+    and not (UNITS[u].sums and CASES[n].algorithm.why_not_sums(UNITS[u].unit))
+]
 PAIRS += [(n, u) for n, c in VERTICAL.items() for u in UNITS if "proven" in c.algorithm.modes and u not in ROW_UNITS]
 
 

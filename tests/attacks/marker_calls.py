@@ -122,6 +122,7 @@ def fitted() -> dict[str, Any]:
         "FederatedClassifier": sv.FederatedClassifier(**plain, engine="numpy").fit(frame, SIGNS),
         "FederatedRegressor": sv.FederatedRegressor(**plain, engine="numpy").fit(frame, SIGNS),
         "VerticalClassifier": sv.VerticalClassifier([1, 2], **plain).fit(TAME, SIGNS),
+        "VerticalRegressor": sv.VerticalRegressor([1, 2], **plain).fit(TAME, SIGNS),
     }
 
 
@@ -184,7 +185,7 @@ def cases_of_labels() -> Iterator[Case]:
             lambda y=y: trained_columns(federation=sv.VerticalFederation.from_arrays([TAME, TAME], y)),
         )
         for name, model in fitted().items():
-            regression = name == "FederatedRegressor"
+            regression = name.endswith("Regressor")
             new = type(model)(**model.get_params())
             if wrong not in ("marked text", "marked numbers") and not (regression and wrong == "one class"):
                 yield f"{name}.fit", wrong, partial(new.fit, TAME, y)
@@ -266,10 +267,10 @@ def cases_of_settings() -> Iterator[Case]:
                 options = {other.name: 1.0 for other in fields(kind) if other.init and not has_default(other)}
                 value = wrong[what]
                 yield f"{kind.__name__}({each.name})", what, partial(kind, **(options | given | {each.name: value}))
-    models = {sv.FederatedClassifier: {}, sv.FederatedRegressor: {}, sv.VerticalClassifier: {"privacy": "none"}}
-    for (kind, given), (what, value) in itertools.product(models.items(), wrong.items()):
+    models = (sv.FederatedClassifier, sv.FederatedRegressor, sv.VerticalClassifier, sv.VerticalRegressor)
+    for kind, (what, value) in itertools.product(models, wrong.items()):
         for name in inspect.signature(kind).parameters:
-            options = {"rounds": 2, "earlier_steps": "public"} | given | {name: value}
+            options = {"rounds": 2, "earlier_steps": "public", name: value}
             # Classes that were declared are public, so they may be told.
             pair = name == "y_range" and what == "a row of whole numbers"
             if name not in ("fit_intercept", "ledgers", "classes") and not pair:

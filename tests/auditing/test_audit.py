@@ -7,10 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.algorithms import DPADMM, DPSGD, FedEPM, FedPLT, FedSPDDP
+from sottovoce.algorithms import (
+    DPADMM,
+    DPSGD,
+    DPFedAvg,
+    FedEPM,
+    FedPLT,
+    FedSPDDP,
+    MomentsThenGradients,
+    NoisyGD,
+)
 from sottovoce.auditing import papers as audit_papers
 from sottovoce.auditing import score as audit_score
-from sottovoce.auditing.audit import Game, audit, shown
+from sottovoce.auditing.audit import Game, audit, shown, worst_case
 from sottovoce.auditing.neighbours import Linear, Neighbours, canary, own_record
 from sottovoce.auditing.papers import PROVEN, proven_game, proven_variants
 from sottovoce.core.check import InvalidInput
@@ -48,6 +57,47 @@ def test_every_other_proven_variant_stays_below_its_epsilon(name: str, method: A
     found = audit(proven_game(method, privacy, rounds=4), runs=256)
     assert found.verdict == "not refuted"
     assert found.worst.lower > (0.7 if "sharing" in name else 0.2)  # of 1: the attack has teeth
+
+
+SUMS = Proven(epsilon=1.0, delta=1e-5, clip=1.0, observer="sums")
+SUMMED: list[tuple[Any, Proven]] = [
+    (NoisyGD(), SUMS),
+    (NoisyGD(), replace(SUMS, colluders=0)),
+    (NoisyGD(), replace(SUMS, colluders=9)),
+    (NoisyGD(), replace(SUMS, relation="add-remove")),
+    (MomentsThenGradients(), SUMS),
+    (DPFedAvg(), replace(SUMS, unit="client")),
+]
+
+
+@pytest.mark.parametrize(("method", "privacy"), SUMMED, ids=[f"{m.name} {i}" for i, (m, _) in enumerate(SUMMED)])
+def test_sums_give_away_what_is_claimed_and_no_more(method: Any, privacy: Proven) -> None:
+    """The law of a sum with the colluders' noise removed: at least 0.9 of the claim, and never above it."""
+    found = audit(worst_case(method, privacy, rounds=3), runs=64)
+    assert (found.verdict, found.statistic) == ("not refuted", "exact")
+    assert 0.9 < found.worst.lower <= 1
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_sums_with_too_little_noise_are_refuted(unit: Any) -> None:
+    """Each client adds what would do if all ten were honest, and six are."""
+
+    def all_honest(clients: LocalClients) -> None:
+        plain = clients.door.grid_scale
+        clients.door.grid_scale = lambda part, sensitivity: plain(part, sensitivity) * math.sqrt(0.6)
+
+    game = worst_case(DPSGD(), replace(SUMS, unit=unit), rounds=3)
+    found = audit(replace(game, tamper=all_honest), runs=64)
+    assert found.verdict == "refuted"
+    assert found.worst.lower == pytest.approx(1.33, abs=0.02)
+
+
+def test_one_term_alone_gives_away_more_than_the_sum() -> None:
+    """Why terms leave under masks: whoever sees each of them is in another game, with √h times less noise."""
+    game = worst_case(DPSGD(), SUMS, rounds=3)
+    (event,) = game.task("numpy").plan(np.full(10, 10), 5)
+    seen = gaussian_epsilon(math.sqrt(3) * math.sqrt(6) / event.noise_multiplier, 1e-5)
+    assert seen > 2.5
 
 
 def test_the_score_finds_no_more_than_there_is() -> None:

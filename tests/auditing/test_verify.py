@@ -58,6 +58,10 @@ KINDS: dict[str, Callable[[], sv.Result]] = {
     "secure noise": lambda: trained(privacy=sv.Proven(1.0, 1e-3, 1.0, noise="secure")),
     "Laplace": lambda: trained(privacy=sv.Proven(1.0, 0.0, 1.0, mechanism="laplace")),
     "whole clients": lambda: trained(FedAvg(), sv.Proven(5.0, 1e-3, 1.0, unit="client")),
+    "sums": lambda: trained(DPSGD(), sv.Proven(1.0, 1e-3, 1.0, observer="sums")),
+    "sums of whole clients": lambda: trained(
+        FedAvg(), sv.Proven(5.0, 1e-3, 1.0, unit="client", observer="sums", least=2, colluders=0)
+    ),
     "some take part": lambda: trained(participation=KOfN(2), rounds=9),
     "at most so often": lambda: trained(privacy=sv.Proven(1.0, 1e-3, 1.0, participations=2), rounds=5),
     "arg-mins": lambda: trained(PVP(rho=0.3)),

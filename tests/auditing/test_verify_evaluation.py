@@ -59,7 +59,7 @@ seed = 3
 {more}"""
 SCHEMA = '[schema]\nowner = "ward"\n[schema.label]\ncolumn = "ill"\nclasses = ["no", "yes"]\n[schema.columns]\n'
 FILES = {
-    "a schema": ('csv = "rows.csv"', "", SCHEMA + "age = {range = [0, 100], knots = 3}\nweight = {range = [0, 200]}\n"),
+    "a schema": ('csv = "rows.csv"', "", SCHEMA + "age = {range = [0, 100], waves = 3}\nweight = {range = [0, 200]}\n"),
     "ranges": (
         'csv = "rows.csv"\nlabel = "ill"\nowner = "ward"\nlabels = ["no", "yes"]\n'
         "ranges = {age = [0, 100], weight = [0, 200]}", "", "",

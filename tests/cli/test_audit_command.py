@@ -207,6 +207,9 @@ def test_every_proven_method_is_in_the_table() -> None:
     from sottovoce.algorithms import ALGORITHMS
 
     named = {name.split(",")[0] for name, _, _ in audit_papers.proven_variants()}
+    products = audit_papers.products_of_columns()
+    assert (products.claimed, products.refuted) == (1.0, False)
+    named.add(products.method)
     assert named == {name for name, kind in ALGORITHMS.items() if "proven" in kind.modes}
     assert audit_papers.proven_game(DPSGD(), Proven(1.0, 1e-5, 1.0)).rounds == 10
     assert audit_show.markdown([]).startswith("# What messages give away")

@@ -101,12 +101,6 @@ def test_version() -> None:
     assert call("--version").stdout == f"sottovoce {sottovoce.__version__}\n"
 
 
-def test_a_terminal_without_greek_letters(here: Path) -> None:
-    outcome = started("run", tiny(here), cwd=here, PYTHONIOENCODING="ascii")
-    assert outcome.returncode == 0
-    assert "?, per what" in outcome.stdout
-
-
 def test_usage_errors_are_bad_input(here: Path) -> None:
     for words in (["runn"], ["run", "--round", "3"], ["run", "--rounds", "many"], ["list", "everything"]):
         outcome = call(*words)
@@ -402,17 +396,35 @@ def test_demo_compares_saves_and_says_where(here: Path, monkeypatch: pytest.Monk
     outcome = call("demo", "--json", "--out", "shown")
     said = json.loads(outcome.stdout)
     assert outcome.stderr == ""
-    assert [method["method"] for method in said["methods"]] == ["optimum", "noisy-gd", "dp-admm", "dp-sgd"]
+    summed = "noisy-gd-sums"
+    assert [method["method"] for method in said["methods"]] == ["optimum", "noisy-gd", "dp-admm", "dp-sgd", summed]
     for method in said["methods"][1:]:
         assert method["epsilon"] == pytest.approx(1.0, abs=1e-6)
         assert method["objective"] > said["methods"][0]["objective"]
         assert saved.load_result(here / "shown" / method["method"]).remarks == method["why"]
     assert {path.name for path in (here / "shown").iterdir()} == {
-        *("noisy-gd", "dp-admm", "dp-sgd", "optimum.npz", "comparison.json", "comparison.png"),
+        *(
+            "noisy-gd",
+            "dp-admm",
+            "dp-sgd",
+            "noisy-gd-sums",
+            "optimum.npz",
+            "comparison.json",
+            "comparison.png",
+        ),
     }
     outcome = call("demo")
     assert outcome.exit_code == 0
-    for word in ("optimum", "noisy-gd", "dp-admm", "dp-sgd", "per record", "Constants by rule", "Saved in runs/demo-"):
+    for word in (
+        "optimum",
+        "noisy-gd",
+        "dp-admm",
+        "dp-sgd",
+        "per record",
+        "Constants by rule",
+        "Saved in runs/demo-",
+        "every opened sum",
+    ):
         assert word in " ".join(outcome.stdout.split())
 
 
@@ -495,12 +507,13 @@ def test_tables_fit_eighty_columns(here: Path) -> None:
         assert "dp-admm" in table
 
 
-def test_warnings_are_one_sentence(here: Path) -> None:
+def test_warnings_are_one_sentence_and_a_terminal_may_lack_greek_letters(here: Path) -> None:
     loose = {"mode": "proven", "epsilon": 1.0, "delta": 0.4, "clip": 1.0}
-    outcome = started("run", tiny(here, privacy=loose), cwd=here)
+    outcome = started("run", tiny(here, privacy=loose), cwd=here, PYTHONIOENCODING="ascii")
     assert outcome.returncode == 0
     assert "warning: Proven: delta = 0.4 is not below 1/size" in outcome.stderr
     assert ".py" not in outcome.stderr
+    assert "?, per what" in outcome.stdout
 
 
 def test_published_gaussian_noise_needs_a_delta(here: Path) -> None:

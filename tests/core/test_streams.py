@@ -98,6 +98,7 @@ def test_compiled_numbers_are_the_same(
     import numba  # noqa: F401 (large draws are compiled once it is loaded)
 
     monkeypatch.setattr("sottovoce.core.compiling.THREADS_PAY_FROM", 0 if threads else 1 << 40)
+    monkeypatch.setattr("sottovoce.core.compiling.THREADS.most", 3)
     clients, draw = np.arange(100, 200), getattr(Streams(9, runs), kind)
     compiled = draw(clients, 7, Purpose.BATCH, count, question=3)
     alone = np.concatenate([draw(clients[i : i + 1], 7, Purpose.BATCH, count, question=3) for i in range(100)], axis=-2)
@@ -121,17 +122,19 @@ def test_normal_quantile_against_scipy() -> None:
 
 
 def test_what_was_compiled_is_found_again_by_its_options_alone(tmp_path: Path) -> None:
-    """With one place on disk for both, the first draw ever made would decide whether any later one has threads."""
+    """With one place on disk for all, what was compiled first would be used for every other choice of constants."""
     (tmp_path / "tiny.py").write_text(
-        "from numba import prange, types\n"
+        "from numba import types\n"
         "from sottovoce.core import compiling\n"
-        "def zero(x):\n"
-        "    for i in prange(len(x)):\n"
-        "        x[i] = 0.0\n"
-        "def hits(tables=(), **options):\n"
-        "    kernel = compiling.compile_for(types.void(types.float64[::1]), zero, (), tables, **options)\n"
+        "def filling(number):\n"
+        "    def fill(x):\n"
+        "        for i in range(len(x)):\n"
+        "            x[i] = number\n"
+        "    return fill\n"
+        "def hits(number=0, tables=(), **options):\n"
+        "    kernel = compiling.compile_for(types.void(types.float64[::1]), filling(number), (), tables, **options)\n"
         "    return len(kernel.stats.cache_hits)\n"
-        "print(hits(), hits(parallel=True), hits(fastmath={'nsz', 'arcp', 'contract'}), hits((0.0,)))\n"
+        "print(hits(), hits(1), hits(fastmath={'nsz', 'arcp', 'contract'}), hits(tables=(0.0,)))\n"
     )
     command, env = [sys.executable, "tiny.py"], os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     said = [

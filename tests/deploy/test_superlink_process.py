@@ -106,12 +106,12 @@ def test_what_looks_like_a_nodes_request_is_refused_unread(server: Machines) -> 
 
 @pytest.mark.parametrize("length", [2**23, 2**23 - 1], ids=["whole", "half sent"])
 def test_large_bodies_take_little_memory(server: Machines, length: int) -> None:
-    """Forty of 8 MiB, without a key: a few are read at a time, and what Flower makes of them does not stay."""
+    """Thirty-two of 8 MiB, without a key: a few are read at a time, and what Flower makes of them does not stay."""
     trusted = ssl.create_default_context(cafile=server.keys("ca.crt"))
     first = server.running["server"].pid
     before, most = resident(first), 0
     with contextlib.ExitStack() as lines:
-        for _ in range(40):
+        for _ in range(32):
             line = lines.enter_context(socket.create_connection(("127.0.0.1", server.port), 30))
             secure = lines.enter_context(trusted.wrap_socket(line, server_hostname="localhost"))
             secure.sendall(in_bytes(post("/v1/fleet/push-object", f"content-length: {2**23}")))

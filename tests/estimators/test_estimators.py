@@ -56,6 +56,8 @@ def copy_of(model: Any) -> Any:
         sv.FederatedClassifier(engine="numpy"),
         sv.FederatedRegressor(engine="numpy"),
         sv.VerticalClassifier(privacy="none", rounds=30),
+        sv.VerticalClassifier(epsilon=50.0),
+        sv.VerticalRegressor(epsilon=50.0),
         sv.VerticalClassifier(
             privacy=sv.ProvenColumns(50.0, 1e-5, unit="record", bound=20.0, row_bound=2.0, score_bound=0.3),
             rounds=5,
@@ -72,7 +74,7 @@ def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
     ("estimator", "why"),
     [
         # a record, a column and a party differ in cost by orders of magnitude: nobody can choose for the user
-        (sv.VerticalClassifier(), "privacy must be stated"),
+        (sv.VerticalClassifier(privacy=None), "privacy must be 'proven'"),  # type: ignore[arg-type]
         # ranges that were not stated would have to be read from the private rows
         (sv.PublicScaler(), "ranges must be stated"),
         # an epsilon of 0.1 does not find ranges in the checks' 10 to 200 rows: it refuses rather than guess
@@ -795,8 +797,9 @@ def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"privacy": None}, "privacy must be stated: ProvenColumns(epsilon=1.0"),
-        ({"privacy": sv.Proven(1.0, 1e-5, 1.0)}, "privacy must be stated: ProvenColumns(epsilon=1.0"),
+        ({"privacy": None}, "privacy must be 'proven' (with epsilon and delta), ProvenColumns(...)"),
+        ({"privacy": sv.Proven(1.0, 1e-5, 1.0)}, "privacy must be 'proven' (with epsilon and delta)"),
+        ({"privacy": "published"}, "unknown privacy 'published'"),
         ({"parties": [1, 1]}, "parties must add up to the 3 columns of X"),
         (
             {"parties": {"a": [0, 1], "b": [1, 2]}},
@@ -814,8 +817,9 @@ def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
             {"algorithm": "dp-admm"},
             "dp-admm is for rows of many owners. Use FederatedClassifier, or one of admm-sharing",
         ),
-        ({"algorithm": "auto"}, "unknown algorithm 'auto'. Known: admm-sharing, fdml"),
-        ({"loss": "softmax"}, "unknown loss 'softmax'"),
+        ({"algorithm": "sharing"}, "unknown algorithm 'sharing'. Did you mean 'admm-sharing'?"),
+        ({"loss": "softmax"}, "Use masked-moments"),
+        ({"loss": "squared"}, "unknown loss 'squared'"),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -16,7 +16,7 @@ from sottovoce.experiment.saved import load_result
 from sottovoce.problems import data as datasets
 
 SCHEMA = sv.Schema(
-    age=sv.Number(0, 100, knots=5, missing=True),
+    age=sv.Number(0, 100, waves=5, missing=True),
     smoker=sv.Category("no", "yes", missing=True),
     admitted=sv.Date("2020-01-01", "2024-12-31", month=True),
     label=sv.Label("ill", ["healthy", "sick"]),

@@ -44,6 +44,18 @@ def test_intervals_of_moments_hold_at_their_rate(length: float, relation: Any) -
         assert coverage(exact, result, level) == pytest.approx(level, abs=0.04)
 
 
+@pytest.mark.parametrize(("length", "relation"), [(1.0, "replace-one"), (3.0, "add-remove")])
+def test_intervals_of_moments_then_gradients_hold_at_least_at_their_rate(length: float, relation: Any) -> None:
+    public = PublicNumbers(4000, 3, 6, 1.0, 1e-5, row_bound=length, relation=relation)
+    choice = choose(public, "moments-then-gradients")
+    exact, result = trained(choice.algorithm, choice.rounds, length, relation=relation)
+    low, high = result.interval(0.95)
+    assert (((low <= exact) & (exact <= high)).mean(axis=0) > 0.94).all()  # each parameter's
+    apart = np.std(result.model - exact, axis=0)
+    assert result.standard_errors is not None
+    assert (apart > 0.35 * result.standard_errors.mean(axis=0)).all()  # and they are not idle
+
+
 def test_intervals_of_moments_with_an_intercept_that_no_penalty_counts() -> None:
     public = PublicNumbers(4000, 3, 7, 1.0, 1e-5, row_bound=np.sqrt(2.0))
     goal = sv.Objective(sv.Logistic(), sv.L2(1e-2), "records", fit_intercept=True)
@@ -98,5 +110,5 @@ def test_they_are_saved_and_others_have_none(tmp_path: Path) -> None:
     options: dict[str, Any] = {"rounds": 2, "seed": 0, "engine": "numpy"}
     for method, privacy in ((DPSGD(), sv.Proven(1.0, 1e-5)), (NoisyGD(), sv.NoPrivacy())):
         other = sv.train(method, rows(), goal, privacy=privacy, **options)
-        with pytest.raises(InvalidInput, match="standard errors are known for moments and noisy-gd"):
+        with pytest.raises(InvalidInput, match="standard errors are known for noisy-gd, moments and moments-then"):
             other.interval()

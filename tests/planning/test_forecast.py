@@ -270,3 +270,17 @@ def test_bad_input_ends_with_code_2_and_leaves_nothing(tmp_path: Path) -> None:
         done = CliRunner().invoke(app, command(*more, "--out", str(tmp_path / "no")))
         assert done.exit_code == 2, done.output
         assert not (tmp_path / "no").exists()
+
+
+def test_a_plan_for_sums_says_who_is_trusted_and_its_file_runs_with_less_noise(tmp_path: Path) -> None:
+    known: dict[str, Any] = BUDGET | {"sizes": (40,) * 6, "features": FEATURES}
+    plan, alone = forecast.choose(Problem(**known, observer="sums")), forecast.choose(Problem(**known))
+    assert "over at least 6 of 6 clients, of which at most 2 share" in " ".join(words.reasons(plan))
+    assert plan.noise_std < alone.noise_std
+    assert {trial.setting.algorithm.name for trial in plan.trials} <= {
+        *("noisy-gd", "dp-sgd", "moments", "moments-then-gradients")
+    }
+    told = tomllib.loads(plan.run_file())["privacy"]
+    assert (told["observer"], told["least"], told["colluders"], told["roster"]) == ("sums", 6, 2, 6)
+    with pytest.raises(InvalidInput, match="colluders must be fewer than least"):
+        Problem(**known, observer="sums", least=3, colluders=3)

@@ -25,7 +25,6 @@ from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.accounting.discrete import (
     closeness,
     closeness_of_sum,
-    discrete_delta,
     equivalent_multiplier,
     slack,
     theta,
@@ -38,6 +37,24 @@ GRID = 2**24 + 1
 POISSON: dict[str, Any] = {"sampling": "poisson", "relation": "add-remove", "rate": 0.03}
 FIXED: dict[str, Any] = {"sampling": "fixed-size", "batch": 10, "size": 326}
 SCALES = (0.7, 1.0, 2.0)
+
+
+def discrete_delta(
+    epsilon: float,
+    scale: float,
+    sensitivity: float,
+    answers: int = 1,
+    coordinates: int = 1,
+    contributors: int = 1,
+    *,
+    smoothing: float,
+) -> float:
+    """Theorem 2 for full batches: a bound on the delta of discrete Gaussian noise at `epsilon`."""
+    total = answers * slack(scale, coordinates, contributors, smoothing)
+    if not 2 * total <= epsilon:
+        return 1.0
+    mu = math.sqrt(answers) / equivalent_multiplier(scale, sensitivity, contributors, smoothing)
+    return min(1.0, math.exp(total) * gaussian_delta(mu, epsilon - 2 * total))
 
 
 def grid_event(noise: float = 1.0, **more: Any) -> GridEvent:

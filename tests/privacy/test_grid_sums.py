@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sottovoce.privacy.discrete_noise import GRID_BOUND, GRID_STEPS, to_grid
-from sottovoce.privacy.doors.grid_sums import gradient_sums
+from sottovoce.privacy.doors.grid_sums import gradient_sums, moment_sums
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
 from sottovoce.problems.rows import Rows
 
@@ -33,6 +33,20 @@ def test_both_engines_sum_what_the_definition_says(loss: Loss, norm: int, stored
                 kept = all_ if keep is None else all_[keep[run, ends[place] - len(all_) : ends[place]]]
                 wanted = to_grid(kept * SHARES[client, 0], 0.4, norm).sum(axis=0)
                 assert np.array_equal(said["numpy"][run, place], wanted)
+
+
+@pytest.mark.parametrize("stored", ["float64", "float32"])
+def test_moments_are_summed_alike_by_both_engines_and_record_by_record(stored: str) -> None:
+    kappa, bounds, local = 0.6, (2.0, 0.5), np.array([3, 1, 2])
+    said = {
+        name: moment_sums(Rows(X.astype(stored), Y, OFFSETS, Logistic(), 1.0, name), local, kappa, bounds, SHARES, 35)
+        for name in ("kernel", "numpy")
+    }
+    assert np.abs(said["kernel"] - said["numpy"]).max() <= 90
+    rows = Rows(X.astype(stored), Y, OFFSETS, Logistic(), 1.0, "numpy")
+    for place, client in enumerate(local):
+        records = rows.moments_of_records(int(client), kappa, *bounds) * SHARES[client, 0]
+        assert np.array_equal(said["numpy"][place], to_grid(records, float(np.hypot(0.5, kappa))).sum(axis=0))
 
 
 def test_a_record_moves_a_compiled_sum_by_no_more_than_the_bound() -> None:

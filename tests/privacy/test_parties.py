@@ -433,15 +433,15 @@ def test_a_promise_needs_exactly_its_own_bounds(fields: dict[str, Any], message:
         ProvenColumns(1.0, 1e-5, **fields)
 
 
-def test_the_unit_has_no_default() -> None:
-    with pytest.raises(InvalidInput, match="needs unit, what is hidden: 'record', 'column' or 'party'"):
-        ProvenColumns(1.0, 1e-5, bound=1.0)
+def test_noise_on_scores_needs_a_bound() -> None:
+    with pytest.raises(InvalidInput, match=r"admm-sharing needs bound, the norm .* root of the number of samples"):
+        train(ADMMSharing(), small_columns(), goal(), rounds=1, privacy=ProvenColumns(1.0, 1e-5))
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"unit": "record"}, "needs bound, the norm .* square root of the number of samples"),
+        ({"unit": "party"}, "needs bound, the norm .* square root of the number of samples"),
         ({"unit": "record", "bound": 9.0}, "needs row_bound, the length .* square root of its number of columns"),
         ({"unit": "record", "bound": 9.0, "row_bound": 1.0}, "needs score_bound, the size .* Try 0.3"),
         ({"unit": "column", "bound": 9.0}, "needs column_bound, the length"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sottovoce.algorithms import ALGORITHMS, DPSGD, DPFedAvg, FedAvg, Moments, MomentsThenGradients, NoisyGD
+from sottovoce.auditing.tape import Tape
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Method, ProxSteps, Site
 from sottovoce.core.participation import Bernoulli, Schedule
@@ -403,13 +404,10 @@ def test_the_end_of_proximal_steps_moves_by_at_most_what_it_is_charged_for() -> 
     for labels in (LABELS, opposite):
         other = Federation.from_arrays(ROWS, labels, groups=OWNERS, row_bound=1.0)
         everyone = place(Rogue("prox"), SUMS, rounds=1, federation=other)
-        exacts: list[np.ndarray] = []
-        sigma = everyone.door.events[0].scale  # in grid steps; the door states it in what they are worth
-        everyone.door.intercept = lambda noisy, exact, scale, _, kept=exacts: (
-            kept.append(exact / scale * sigma) or noisy
-        )
+        tape = everyone.door.intercept = Tape()
         everyone.task.play(everyone, Streams(3))
-        seen.append(exacts[0])
+        (made,) = tape.all_made
+        seen.append(made.exact / made.scale * everyone.door.events[0].scale)  # in grid steps
     moved = float(np.linalg.norm(seen[0] - seen[1]))
     assert 0.3 * GRID_STEPS < moved <= everyone.door.events[0].sensitivity
 
@@ -515,3 +513,58 @@ def test_noise_of_runs_that_every_message_is_seen_of_did_not_change() -> None:
 def test_doors_of_sums_are_those_that_are_opened() -> None:
     assert isinstance(place(NoisyGD(), SUMS).door, RecordSums)
     assert isinstance(place(DPFedAvg(), BY_CLIENT).door, SumsDoor)
+
+
+def test_standard_errors_are_those_of_the_sum() -> None:
+    """Deviation of the model's noise over many runs, against what the result says of itself."""
+    result = train(NoisyGD(step=1.0), FED, GOAL, rounds=1, privacy=SUMS, seed=1, runs=400, engine="numpy")
+    assert result.standard_errors is not None
+    found = np.asarray(result.model).std(axis=0) / result.standard_errors[0]
+    assert np.all(np.abs(found - 1) < 6 / np.sqrt(800))
+
+
+def test_rules_count_the_honest_clients() -> None:
+    """s = √(N/h)/(μ n) against √N/(μ n): less noise, so the rule goes further."""
+    from sottovoce.rules import PublicNumbers
+
+    numbers: Any = {"records": 4000, "clients": 10, "columns": 4, "epsilon": 1.0, "delta": 1e-5}
+    assert PublicNumbers(**numbers, contributors=6).noise == pytest.approx(PublicNumbers(**numbers).noise / np.sqrt(6))
+    said = [train("noisy-gd", FED, GOAL, privacy=one, seed=0).config["choice"]["why"] for one in (SUMS, ALONE)]
+    deviations = [float(why.split("s = ")[1].split(",")[0]) for why in said]
+    assert deviations[0] / deviations[1] == pytest.approx(np.sqrt(5 / 3), rel=0.01)
+
+
+def test_run_files_name_the_observer(tmp_path: Any) -> None:
+    from sottovoce.experiment import run_file
+
+    rows = np.column_stack([ROWS, LABELS, OWNERS])
+    header = "a,b,c,d,label,owner"
+    np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header=header, comments="")
+    text = """
+        [data]
+        csv = "rows.csv"
+        label = "label"
+        labels = ["-1.0", "1.0"]
+        owner = "owner"
+        row_bound = 1.0
+        shorten = true
+        [objective]
+        loss = "logistic"
+        [privacy]
+        mode = "proven"
+        epsilon = 1.0
+        delta = 1e-3
+        observer = "sums"
+        least = 4
+        colluders = 1
+        [run]
+        seed = 0
+    """
+    (tmp_path / "run.toml").write_text(text)
+    result = run_file.load(tmp_path / "run.toml").train()
+    told = result.config["privacy"]
+    assert (told["observer"], told["least"], told["colluders"], told["roster"]) == ("sums", 4, 1, 5)
+    again = run_file.build(
+        result.config | {"data": {**result.config["data"], "csv": str(tmp_path / "rows.csv")}}, "again"
+    )
+    assert np.array_equal(again.train().model, result.model)

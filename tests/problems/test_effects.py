@@ -10,7 +10,7 @@ from tests.experiment.test_schema_runs import SCHEMA
 
 STATED = sv.Schema(
     age=sv.Number(0, 50, missing=True),
-    cost=sv.Number(0, 99, log=True, knots=3),
+    cost=sv.Number(0, 99, log=True, waves=3),
     sex=sv.Category("f", "m", missing=True),
     day=sv.Date("2020-01-01", "2024-01-01", weekday=True, month=True),
     colour=sv.OneHot("red", "green"),

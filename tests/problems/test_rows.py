@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.core.compiling import THREADS
 from sottovoce.privacy import sensitivity
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
 from sottovoce.problems.losses.base import margins
@@ -208,21 +209,53 @@ def test_blocks_do_not_show(engine: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @every_loss
 @each_width
-def test_threads_do_not_show(loss: Loss, features: int) -> None:
-    numba = pytest.importorskip("numba")
-    if numba.config.NUMBA_NUM_THREADS < 2:
-        pytest.skip("one thread only")
+def test_threads_do_not_show(loss: Loss, features: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = make(loss, "kernel", features=features)
     w = points(rows, 2, len(SIZES))
-    before = numba.get_num_threads()
-    try:
-        answers = []
-        for threads in (1, 2):
-            numba.set_num_threads(threads)
-            answers.append(rows.gradient(w, clip=0.8))
-    finally:
-        numba.set_num_threads(before)
-    np.testing.assert_array_equal(*answers)
+    monkeypatch.setattr("sottovoce.core.compiling.THREADS_PAY_FROM", 0)
+    answers = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(THREADS, "most", threads)
+        answers.append(rows.gradient(w, clip=0.8))
+    np.testing.assert_array_equal(answers[0], answers[1])
+    np.testing.assert_array_equal(answers[0], answers[2])
+
+
+@pytest.mark.parametrize("features", [20, 200])
+def test_quick_margins_are_as_exact_as_float32_and_keep_the_bound(features: int) -> None:
+    """Also at points so far away that a margin overflows, or is no number: the answer is finite and bounded."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, features)).astype(np.float32)
+    y, clip = np.where(rng.random(100) < 0.5, 1.0, -1.0), 0.6 * features**0.5  # some rows are cut, others not
+    rows = Rows(X, y, np.arange(101), Logistic(), "sum", "kernel")
+    w = rng.normal(size=(100, features)) / features**0.5
+    quick, exact = rows.gradient(w, clip=clip, quick=True), rows.gradient(w, clip=clip)
+    assert 0 < np.abs(quick - exact).max() < 1e-5 * clip
+    assert (exact == rows.gradient(w, clip=clip)).all()
+    huge = w.copy()
+    huge[0], huge[1, 0], huge[2, 0] = 1e38, np.inf, np.nan
+    bound = Fraction(clip) ** 2
+    for point in (w, huge, 1e300 * w):
+        answer = rows.gradient(point, clip=clip, quick=True)
+        assert all(sum(Fraction(number) ** 2 for number in row) <= bound for row in answer)
+    double = Rows(X.astype(np.float64), y, np.arange(101), Logistic(), "sum", "kernel")
+    assert (double.gradient(w, clip=clip, quick=True) == double.gradient(w, clip=clip)).all()
+
+
+@pytest.mark.parametrize("stored", ["float64", "float32"])
+def test_the_slope_of_a_row_is_the_same_bits_wherever_it_stands(stored: str) -> None:
+    """A record that is left out moves the others to other places of a block: their slopes must not change."""
+    rng = np.random.default_rng(0)
+    X = np.hstack([rng.normal(size=(50, 40)), np.eye(50)]).astype(stored)  # a column for each row shows its slope
+    w = np.hstack([rng.normal(size=(1, 40)), np.zeros((1, 50))])
+
+    def slopes(first: int, offsets: list[int]) -> np.ndarray:
+        rows = Rows(X[first:], np.ones(50 - first), offsets, Logistic(), "sum", "kernel")
+        return rows.gradient(w, quick=True)[:, 40 + first :].sum(axis=0)
+
+    alone = slopes(0, list(range(51)))
+    for first in (0, 1, 2, 17):
+        np.testing.assert_array_equal(slopes(first, [0, 50 - first]), alone[first:])
 
 
 def test_the_exponential_is_the_exponential() -> None:
@@ -570,9 +603,9 @@ def test_neighbours_sums_are_no_further_apart_than_stated_however_they_are_round
     clip, worst = 0.7, Fraction()
 
     def total(y: np.ndarray, label: float) -> tuple[Fraction, Rows]:
-        y[0] = label
-        rows = Rows(np.ones((size, 1)), y, [0, size], Squared(), "sum", engine)
-        return Fraction(rows.gradient(np.zeros((1, 1)), clip=clip)[0, 0]), rows
+        y[1000] = label  # not in the kernel's first chunk, which is added last
+        rows = Rows(np.eye(1, 2).repeat(size, axis=0), y, [0, size], Squared(), "sum", engine)
+        return Fraction(rows.gradient(np.zeros((1, 2)), clip=clip)[0, 0]), rows
 
     signs = np.where(np.arange(size) < size // 2, 1.0, -1.0)
     for seed in range(10):

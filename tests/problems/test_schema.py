@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from scipy.fft import dct
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -41,7 +42,7 @@ ROWS = [
 
 def hospital() -> sv.Schema:
     return sv.Schema(
-        age=sv.Number(0, 100, knots=5, missing=True),
+        age=sv.Number(0, 100, waves=5, missing=True),
         cost=sv.Number(0, 9999, log=True),
         sex=sv.Category("Female", "Male", missing=True),
         admitted=sv.Date("2020-01-01", "2029-12-31", weekday=True, month=True),
@@ -77,15 +78,34 @@ def test_numbers_are_clipped_and_brought_to_one_range() -> None:
     np.testing.assert_allclose(rows[:, 0], [-1, -0.5, 0, 1], atol=1e-14)
 
 
-@pytest.mark.parametrize("knots", [3, 5, 8])
+@pytest.mark.parametrize("waves", [1, 5, 8])
 @pytest.mark.parametrize("log", [False, True])
-def test_hats_are_those_of_scikit_learn(knots: int, log: bool) -> None:
+def test_waves_are_those_of_the_cosine_transform(waves: int, log: bool) -> None:
+    """At the middles of equal bins they are SciPy's, of 2 to waves + 1 half waves, each by its weight."""
+    scale, back = (np.log1p, np.expm1) if log else ((lambda t: t), (lambda t: t))
+    low, high = scale(2.0), scale(70.0)
+    x = back(low + (high - low) * (np.arange(64) + 0.5) / 64)
+    rows = undivided(sv.Schema(x=sv.Number(2, 70, waves=waves, log=log)).transform({"x": x}))
+    halves = np.arange(2, waves + 2)
+    expected = np.asarray(dct(np.eye(64), axis=0))[halves].T / 2 * 1.4 / halves**1.5
+    np.testing.assert_allclose(rows[:, 1:-1], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("knots", [3, 8])
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("waves", [0, 2])
+def test_hats_are_those_of_scikit_learn(knots: int, log: bool, waves: int) -> None:
     x = np.linspace(2.0, 70.0, 101)
-    rows = undivided(sv.Schema(x=sv.Number(2, 70, knots=knots, log=log)).transform({"x": x}))
+    stated = sv.Schema(x=sv.Number(2, 70, waves=waves, knots=knots, log=log))
+    rows = undivided(stated.transform({"x": x}))
     scale = np.log1p if log else (lambda t: t)
     places = np.linspace(scale(2.0), scale(70.0), knots)[:, None]
     hats = SplineTransformer(degree=1, knots=places).fit(places).transform(scale(x)[:, None])
-    np.testing.assert_allclose(rows[:, 1:-1], (hats - 1 / knots) / 2, atol=1e-13)
+    np.testing.assert_allclose(rows[:, 1 + waves : -1], (hats - 1 / knots) / 2, atol=1e-13)
+    names = stated.get_feature_names_out().tolist()
+    assert len(names) == rows.shape[1]
+    assert (names[1 + waves], names[waves + knots]) == ("x near 2", "x near 70")
+    assert sv.Schema.from_toml(stated.to_toml()) == stated
 
 
 def test_categories_are_those_of_scikit_learn_less_their_mean() -> None:
@@ -107,9 +127,9 @@ def test_missing_values() -> None:
     third = 1 / 3
     expected = [[1, -1, -third, -third, 2 * third, 0, 1, 1], [0, 1, 2 * third, -third, -third, 1, -1, 1]]
     np.testing.assert_allclose(rows, expected, atol=1e-15)
-    silent = sv.Schema(x=sv.Number(10, 20, knots=3), c=sv.Category("a", "b"))
+    silent = sv.Schema(x=sv.Number(10, 20, waves=3), c=sv.Category("a", "b"))
     rows = undivided(silent.transform({"x": [None], "c": [""]}))
-    np.testing.assert_allclose(rows, [[0, -1 / 6, 1 / 3, -1 / 6, 0, 0, 1]], atol=1e-15)
+    np.testing.assert_allclose(rows, [[0, -1.4 / 2**1.5, 0, 1.4 / 8, 0, 0, 1]], atol=1e-15)
 
 
 def test_dates() -> None:
@@ -157,7 +177,7 @@ ENTRIES = st.one_of(
 @given(st.lists(st.tuples(ENTRIES, ENTRIES, ENTRIES), min_size=1, max_size=12), st.randoms())
 def test_rows_are_encoded_one_by_one_and_never_longer_than_one(rows: list[tuple[Any, Any, Any]], random: Any) -> None:
     stated = sv.Schema(
-        age=sv.Number(-3, 1e4, knots=6, missing=True),
+        age=sv.Number(-3, 1e4, waves=6, missing=True),
         cost=sv.Number(-0.5, 1e300, log=True),
         sex=sv.Category("Female", 7, True, missing=["?"]),
     )
@@ -264,7 +284,7 @@ def test_a_class_with_several_spellings() -> None:
 
 TABLE_OF_COLUMNS = st.one_of(
     st.builds(
-        lambda ends, log, knots, missing: {"range": sorted(ends), "log": log, "knots": knots, "missing": missing},
+        lambda ends, log, waves, missing: {"range": sorted(ends), "log": log, "waves": waves, "missing": missing},
         st.lists(st.floats(0, 1e6), min_size=2, max_size=2, unique=True),
         st.booleans(),
         st.sampled_from([0, 3, 8]),
@@ -311,7 +331,7 @@ column = "ill"
 classes = ["no", "yes"]
 
 [schema.columns]
-age = {range = [0, 100], missing = true, knots = 5}
+age = {range = [0, 100], missing = true, waves = 5}
 cost = {range = [0, 9999], log = true}
 sex = {levels = ["Female", "Male"], missing = true}
 admitted = {dates = ["2020-01-01", "2029-12-31"], weekday = true, month = true}
@@ -320,8 +340,8 @@ admitted = {dates = ["2020-01-01", "2029-12-31"], weekday = true, month = true}
     (tmp_path / "s.toml").write_text(text)
     assert sv.Schema.from_toml(tmp_path / "s.toml") == sv.Schema.from_toml(str(tmp_path / "s.toml")) == hospital()
     apart = text.replace('"2020-01-01"', "2020-01-01").replace("age = {", "cost_ = {")  # TOML's own dates
-    apart = apart.replace("cost_ = {range = [0, 100], missing = true, knots = 5}\n", "")
-    apart = "[schema.columns.age]\nrange = [0, 100]\nmissing = true\nknots = 5\n" + apart
+    apart = apart.replace("cost_ = {range = [0, 100], missing = true, waves = 5}\n", "")
+    apart = "[schema.columns.age]\nrange = [0, 100]\nmissing = true\nwaves = 5\n" + apart
     assert sv.Schema.from_toml(apart.replace("[schema.columns]\n", "[schema.columns]\n")).columns == hospital().columns
 
 
@@ -329,7 +349,7 @@ def test_what_is_said_decides_the_digest() -> None:
     base = hospital()
     changed = [
         base.to_toml().replace("100", "101"),
-        base.to_toml().replace("knots = 5", "knots = 6"),
+        base.to_toml().replace("waves = 5", "waves = 6"),
         base.to_toml().replace('"Female", "Male"', '"Male", "Female"'),
         base.to_toml().replace('"no", "yes"', '"yes", "no"'),
         base.to_toml().replace('drop = ["id"]', 'drop = ["key"]'),
@@ -428,11 +448,11 @@ def test_encoded_columns_have_names() -> None:
     names = hospital().get_feature_names_out().tolist()
     assert names[:7] == [
         "age",
-        "age near 0",
-        "age near 25",
-        "age near 50",
-        "age near 75",
-        "age near 100",
+        "age wave 2",
+        "age wave 3",
+        "age wave 4",
+        "age wave 5",
+        "age wave 6",
         "age missing",
     ]
     assert names[7:11] == ["cost", "sex=Female", "sex=Male", "sex missing"]
@@ -468,7 +488,7 @@ def test_bundled_schemas_are_read_off_nothing() -> None:
             if isinstance(column, sv.Number):
                 for end in {column.low, column.high} - {17.0, 16.0}:  # documented: above 16; 16 grades
                     assert len(f"{abs(end):.0f}".rstrip("0")) <= 2
-                assert column.knots == 8
+                assert column.waves == 8
     documented = dict(re.findall(r"^([a-z-]+): (.+)\.$", "\n".join(bundled_lines("adult.names")), re.MULTILINE))
     stated = sv.Schema.bundled("adult")
     for name, listed in documented.items():
@@ -594,10 +614,13 @@ NUMBERS: list[Any] = [
     lambda: N(0, 1, log="yes"),  # type: ignore[arg-type]
     lambda: N(0, 1, knots=1),
     lambda: N(0, 1, knots=2),
-    lambda: N(0, 1, knots=-3),
     lambda: N(0, 1, knots=2.5),  # type: ignore[arg-type]
     lambda: N(0, 1, knots=10**6),
     lambda: N(0, 1, knots="8"),  # type: ignore[arg-type]
+    lambda: N(0, 1, waves=-3),
+    lambda: N(0, 1, waves=2.5),  # type: ignore[arg-type]
+    lambda: N(0, 1, waves=10**6),
+    lambda: N(0, 1, waves="8"),  # type: ignore[arg-type]
     lambda: N(0, 1, missing="?"),
     lambda: N(0, 1, missing=[]),
     lambda: N(0, 1, missing=[None]),  # type: ignore[arg-type]
@@ -620,7 +643,7 @@ OTHERS: list[Any] = [
     lambda: sv.Date("2020-01-01", "2021-01-01", form="%H"),
     lambda: sv.Date("2020-01-01", "2021-01-01", form=3),  # type: ignore[arg-type]
     lambda: sv.Date("2020-01-01", "2021-01-01", weekday="yes"),  # type: ignore[arg-type]
-    lambda: sv.Date("2020-01-01", "2021-01-01", knots=2),
+    lambda: sv.Date("2020-01-01", "2021-01-01", waves=-2),
     lambda: sv.OneHot("a"),
     lambda: sv.OneHot("a", "a"),
     lambda: sv.OneHot("a", 3),

@@ -214,7 +214,7 @@ def test_a_run_file_may_split_columns(tmp_path: Path) -> None:
     [
         ("split = [1, 1]", "split = [1, 2]", "must add up to the 2 columns of X"),
         ("split = [1, 1]", "split = [1, 1]\nclients = 3", "split shares out columns: leave clients"),
-        ('unit = "record"', "", "needs unit"),
+        ('unit = "record"', 'unit = "label"', "there is no unit 'label'"),
         ('name = "admm-sharing"', 'name = "dp-admm"', "unknown key 'bound'"),
         ("split = [1, 1]", "row_bound = 9.0", "is for columns"),
     ],

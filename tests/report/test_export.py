@@ -27,9 +27,9 @@ from tests.experiment.test_schema_parties import SPLIT
 from tests.experiment.test_schema_runs import SCHEMA, table
 
 EVERY_KIND = sv.Schema(
-    {"body mass": sv.Number(10, 60, knots=4, missing=[0, -9])},
-    pay=sv.Number(0, 1e6, log=True, knots=3, missing=True),
-    seen=sv.Date("2015-01-01", "2024-12-31", weekday=True, month=True, form="%d.%m.%Y", knots=3, missing=True),
+    {"body mass": sv.Number(10, 60, waves=4, missing=[0, -9])},
+    pay=sv.Number(0, 1e6, log=True, waves=3, missing=True),
+    seen=sv.Date("2015-01-01", "2024-12-31", weekday=True, month=True, form="%d.%m.%Y", waves=3, missing=True),
     flag=sv.Category(True, False),
     code=sv.Category(1, 2.5, "x'\\\"é", missing=["?"]),
     colour=sv.OneHot("red", "green"),

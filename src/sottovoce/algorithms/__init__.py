@@ -14,6 +14,7 @@ from sottovoce.algorithms.fedpd import FedPD
 from sottovoce.algorithms.fedspd_dp import FedSPDDP
 from sottovoce.algorithms.fivegcs import FiveGCS
 from sottovoce.algorithms.led import LED
+from sottovoce.algorithms.masked_moments import MaskedMoments
 from sottovoce.algorithms.moments import Moments
 from sottovoce.algorithms.moments_then_gradients import MomentsThenGradients
 from sottovoce.algorithms.noisy_gd import NoisyGD

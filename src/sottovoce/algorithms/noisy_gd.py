@@ -122,18 +122,22 @@ class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
 
     def gains(self, h: Array, rounds: int) -> Array:
         """√Σ_j a_j(h)², j = 1..rounds, of the answer (4)."""
+        return np.sqrt(np.square(self.weights(h, rounds)).sum(axis=0))
+
+    def weights(self, h: Array, rounds: int) -> Array:
+        """(rounds, *h): how much of the noise of each round is in the answer (4), where the curvature is h."""
         moved, velocity, after = np.zeros_like(h), np.full_like(h, self.step), []
         for _ in range(rounds):
             moved = moved + velocity
             after.append(moved)
             velocity = self.momentum * velocity - self.step * h * moved
-        factors = np.array(after)  # (rounds, h): j rounds later
+        factors = np.array(after)[::-1]  # what is left of a round's noise in the last model
         if self.average_from:
-            total = np.vstack([np.zeros_like(h), np.cumsum(factors, axis=0)])
+            total = np.concatenate([np.zeros_like(h)[None], np.cumsum(after, axis=0)])
             left = np.arange(rounds, 0, -1)  # rounds to the end, that of the noise included
             before = np.maximum(left - (rounds - self.average_from + 1), 0)
             factors = (total[left] - total[before]) / (rounds - self.average_from + 1)
-        return np.sqrt(np.square(factors).sum(axis=0))
+        return factors
 
     def model(self, server: Server) -> Array:
         w = np.where(server.averaged > 0, server.mean, server.w)

@@ -5,6 +5,7 @@ the penalty's prox are used.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,15 +67,8 @@ class World:
 
     def expect(self, answer: Answer) -> Expected | None:
         """None for answers without noise, and where noise cannot be separated from the rest."""
-        if self.privacy.promise == "record":
-            of_kind = _OF_RECORDS
-        else:
-            of_kind = {
-                "published": {RELEASE: _published},
-                "client": {RELEASE: _upload},
-                "columns": {"fit": _columns, MODEL: _columns},
-            }[self.privacy.promise]
-        wanted = of_kind[answer.kind](self, answer) if answer.kind in of_kind else None
+        compute = _EXPECTED[self.privacy.promise].get(answer.kind)
+        wanted = None if compute is None else compute(self, answer)
         # A term of a sum is without what is public.
         return replace(wanted, public=0.0) if wanted is not None and self.privacy.sums else wanted
 
@@ -271,15 +265,6 @@ def _published(world: World, answer: Answer) -> Expected | None:
     return Expected(0.0, np.asarray(answer.asked["u"]), scale, noise.kind) if np.all(scale > 0) else None
 
 
-_OF_RECORDS = {
-    "gradient": _gradient,
-    "argmin": _argmin,
-    "prox-steps": _prox_steps,
-    "descent": _descent,
-    "moments": _moments,
-}
-
-
 # ------------------------------------------------------------------------------------------------------------- columns
 
 
@@ -316,3 +301,17 @@ def _bounded(part: Any, privacy: ProvenColumns) -> np.ndarray:
     if privacy.column_bound is not None:
         return shortened(np.asarray(part).T, privacy.column_bound).T
     return np.asarray(part) if privacy.row_bound is None else shortened(np.asarray(part), privacy.row_bound)
+
+
+_EXPECTED: dict[str, dict[str, Callable[[World, Answer], Expected | None]]] = {  # by promise, and by kind of answer
+    "record": {
+        "gradient": _gradient,
+        "argmin": _argmin,
+        "prox-steps": _prox_steps,
+        "descent": _descent,
+        "moments": _moments,
+    },
+    "published": {RELEASE: _published},
+    "client": {RELEASE: _upload},
+    "columns": {"fit": _columns, MODEL: _columns},
+}

@@ -44,14 +44,13 @@ def curve(members: np.ndarray, others: np.ndarray) -> Curve:
 def membership(experiment: Experiment, progress: Progress = silent) -> tuple[Curve, Json]:
     """Train as the run file says, and attack the final model: training rows against test rows, by their loss."""
     data, rounds = experiment.data(), experiment.settings.rounds
-    check.require(data.test is not None, "audit", "membership needs rows that were not trained on: [data] test = 0.2")
+    test = check.given(data.test, "audit", "membership needs rows that were not trained on: [data] test = 0.2")
     federation = data.federation.as_rows("audit", "membership is for rows, not for split columns")
-    assert data.test is not None
     result = experiment.train(after_round=lambda checkpoint: progress("training", checkpoint.k, rounds))
     loss = experiment.task.objective.loss
     model = result.model if result.model.ndim == 1 else result.model[0]
     of_members, of_others = (
-        loss.value(loss.scores(X, model), loss.check_labels(y)) for X, y in ((federation.X, federation.y), data.test)
+        loss.value(loss.scores(X, model), loss.check_labels(y)) for X, y in ((federation.X, federation.y), test)
     )
     attack = curve(-of_members, -of_others)
     summary = {

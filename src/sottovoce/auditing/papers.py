@@ -11,10 +11,11 @@ from sottovoce.auditing.audit import audit
 from sottovoce.auditing.finding import Comparison, Finding, shown
 from sottovoce.auditing.game import Game, Progress, Promise, columns_promise, silent, worst_case
 from sottovoce.auditing.neighbours import FAR, Linear, Neighbours, canary, columns
+from sottovoce.auditing.products import audit_products
 from sottovoce.core.contract import Array, Method, Noise, Site
 from sottovoce.core.plain import Json
 from sottovoce.privacy import paper_noise
-from sottovoce.privacy.modes import Proven, Published
+from sottovoce.privacy.modes import Proven, ProvenColumns, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
@@ -185,6 +186,14 @@ def rows(runs: int = 20_000, progress: Progress = silent) -> Iterator[Row]:
         relation = f" ({getattr(privacy, 'relation', '')})" if "batches" in name else ""
         finding = audit(proven_game(method, privacy), runs, progress=progress)
         yield replace(_row(f"proven, the whole run{relation}", finding), method=name)
+    yield products_of_columns()
+
+
+def products_of_columns() -> Row:
+    """Masked moments: the worst of the coalitions that are covered."""
+    finding = audit_products(ProvenColumns(1.0, 1e-5))
+    worst = replace(finding, comparisons=(finding.worst,))
+    return _row("proven, against the server with one owner", worst)
 
 
 def _row(claim: str, finding: Finding, upload: bool = False) -> Row:

@@ -1,4 +1,24 @@
-"""The ways through the code that a user can take. The same checks are made on each."""
+"""The ways through the code that a user can take. The same checks are made on each.
+
+| path | what is checked |
+|---|---|
+| plain | the method as it is |
+| variants | its other variants (G, P, A, B) |
+| float32 | rows stored in single precision |
+| kernel | the compiled engine |
+| secure | noise from the operating system |
+| client | unit 'client' |
+| add-remove | the other relation |
+| laplace | Laplace noise, delta = 0 |
+| fixed-size | secret batches of fixed size |
+| poisson | secret batches, record by record |
+| columns | every unit and variant where columns are split |
+| ledgers | owners' ledger files, in a temporary folder |
+| resume | resuming from a checkpoint |
+| sums | an observer of sums (observer = 'sums') |
+| seeds | the same seed with other settings, and with other rows |
+| held-out | counts of held-out records ([evaluate]) |
+"""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,24 +41,10 @@ from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.privacy.noise_key import NoiseKey
 
-PATHS = {
-    "plain": "the method as it is",
-    "variants": "its other variants (G, P, A, B)",
-    "float32": "rows stored in single precision",
-    "kernel": "the compiled engine",
-    "secure": "noise from the operating system",
-    "client": "unit 'client'",
-    "add-remove": "the other relation",
-    "laplace": "Laplace noise, delta = 0",
-    "fixed-size": "secret batches of fixed size",
-    "poisson": "secret batches, record by record",
-    "columns": "every unit and variant where columns are split",
-    "ledgers": "owners' ledger files, in a temporary folder",
-    "resume": "resuming from a checkpoint",
-    "sums": "an observer of sums (observer = 'sums')",
-    "seeds": "the same seed with other settings, and with other rows",
-    "held-out": "counts of held-out records ([evaluate])",
-}
+PATHS = (  # the module's text says what they are
+    *("plain", "variants", "float32", "kernel", "secure", "client", "add-remove", "laplace", "fixed-size", "poisson"),
+    *("columns", "ledgers", "resume", "sums", "seeds", "held-out"),
+)
 USUAL = ("plain", "fixed-size")  # the paths that an audit checks by default
 FEW_ROUNDS = 4  # where files are written
 Place = tuple[str, Game]

@@ -220,7 +220,7 @@ def scores_sensitivity(privacy: ProvenColumns, u: np.ndarray, mu: np.ndarray) ->
     """How far a party's scores can move, for a projected target u and mu = lam/rho."""
     length = np.sqrt(np.square(u).sum(axis=-1, keepdims=True))
     if privacy.variant == "clip":
-        return np.full_like(length, 2 * privacy.bound)
+        return np.full_like(length, 2 * (privacy.bound or 0.0))
     if privacy.unit == "party":
         return length
     if privacy.unit == "column":

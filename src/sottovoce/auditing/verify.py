@@ -104,7 +104,9 @@ def verify(path: str | Path) -> Verdict:
     files = _checked("files", lambda: _files(path))
     digest = hashlib.sha256((path / store.MANIFEST).read_bytes()).hexdigest()
     try:
-        result = Result(objective=None, **saved.load_parts(path))  # type: ignore[arg-type]  (no check needs it)
+        parts = saved.load_parts(path)
+        parts.pop("sums", None)
+        result = Result(objective=None, **parts)  # type: ignore[arg-type]  (no check needs it)
         _, seal = saved.load_charges(path)
     except _UNREADABLE as error:
         broken = Check("reading", BROKEN, f"a file cannot be read ({_why(error)})")
@@ -212,7 +214,8 @@ def _width(config: Json) -> int | None:
     """The number of coordinates of a model; None where the config does not say."""
     data, ones = config.get("data", {}), int(verify_evaluation.adds_intercept(config))
     if "split" in data:
-        return sum(data["split"]) + ones
+        outputs = run_file.build_objective(config["objective"], store.CONFIG).loss.outputs
+        return (sum(data["split"]) + ones) * outputs
     columns = verify_charges.columns_of(config)
     if columns is None:
         return None

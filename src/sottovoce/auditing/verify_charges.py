@@ -20,6 +20,7 @@ from sottovoce.ledger.histories import History, Kept, Stated, added
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE, Guarantee, Statement, state_guarantee
+from sottovoce.problems.vertical import usual_names
 
 _LEAST_SAMPLED_NOISE = 0.1  # with so little noise, sampling alone is enough, and epsilon may be below the budget
 _SAME = ("mechanism", "sampling", "relation", "row_bound", "noise_multiplier")  # in answers of one part
@@ -145,9 +146,8 @@ class ChargeChecks:
 
     def noise(self) -> str:
         """The kind, the noise and the number of answers are what the config asks for."""
-        charges, task, budget = self.charges, self.task, self.task.privacy.budget
-        check.require(budget is not None, "config.toml", "has no budget, but one is charged")
-        assert budget is not None
+        charges, task = self.charges, self.task
+        budget = check.given(task.privacy.budget, "config.toml", "has no budget, but one is charged")
         parts, planned = task.privacy.parts(task.asks()), charges.planned
         rule = f"must be planned for {len(parts)} kinds of question"
         check.require(len(planned) == len(parts), "charges", rule, len(planned))
@@ -188,6 +188,8 @@ class ChargeChecks:
     def _shape(self) -> AnswerShape | None:
         """How long answers are; None if the config does not say."""
         data = self.config.get("data", {})
+        if self.task.split is not None:
+            return self.task.shape(1, 1)
         if "split" in data:
             return self.task.shape(max(data["split"]), int(data["rows"])) if "rows" in data else None
         columns = columns_of(self.config)
@@ -196,7 +198,7 @@ class ChargeChecks:
     def _answers(self, parts: Sequence[Part], rounds: int, times: int) -> list[int]:
         """How many answers of each part one owner gives in a run of `rounds`, if it takes part in `times` of them."""
         counts = [part.given(rounds, times) for part in parts]
-        counts[-1] += getattr(self.task.privacy, "model", 0)
+        counts[-1] += getattr(self.task.privacy, "model", 0) if self.task.split is None else 0
         return counts
 
     def _not_too_many(self, spent: Spent, most: Sequence[int]) -> None:
@@ -292,7 +294,15 @@ class ChargeChecks:
             shown = not any(isinstance(history, Stated) for history in charges.histories)
             together = (stated.together or 0.0) if shown else None
             facts = {"together": together, "predicts": stated.predicts, "on_labels": stated.label_epsilon}
+        if task.split is not None:
+            facts = {"names": self._owners(task.split.owners), "holder": task.split.holder}
         return state_guarantee(task.privacy, task.algorithm.name, charges.rounds, known, **facts)
+
+    def _owners(self, count: int) -> list[str]:
+        """The names of the owners of split columns, as the config has them."""
+        parties = self.config.get("schema", {}).get("parties")
+        named = list(parties) if parties else self.config.get("data", {}).get("names")
+        return named or usual_names(count)
 
     def history(self) -> str:
         """The last epsilon in the history is the stated one, if the history keeps it exactly."""

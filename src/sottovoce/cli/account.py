@@ -24,8 +24,7 @@ def account(
     batch: Annotated[int, typer.Option(help="Records drawn for each answer; 0: all.")] = 0,
     size: Annotated[int, typer.Option(help="Records a client has; needed with --batch.")] = 0,
     coordinates: Annotated[
-        int | None,
-        typer.Option(help="Numbers of an answer: discrete Gaussian noise as in runs. Left out: by zCDP."),
+        int | None, typer.Option(help="Numbers of an answer: discrete Gaussian noise as in runs. Left out: by zCDP.")
     ] = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,

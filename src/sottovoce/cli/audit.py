@@ -57,6 +57,9 @@ def audit(
     clients: Annotated[int | None, typer.Option(help="Default: 10; 1 for methods that ask for arg-mins.")] = None,
     records: Annotated[int, typer.Option(help="Records of a client.")] = 10,
     features: Annotated[int, typer.Option(help="Columns.")] = 5,
+    observer: Annotated[
+        str, typer.Option(help="server (sees all messages) or sums, with the usual colluders.")
+    ] = "server",
     runs: Annotated[int, typer.Option(help="Runs to play where something has to be sampled.")] = 20_000,
     statistic: _Statistic = "auto",
     confidence: Annotated[float, typer.Option(help="Of a sampled bound.")] = 0.95,
@@ -79,7 +82,9 @@ def audit(
     Exit code: 0 not refuted, 7 refuted, 8 suspicious. A paper's claim that this library says is false is refuted too
     (four of five are, with --mode published). --papers ends with 7 only if something proven is refuted.
     """
+    from sottovoce.algorithms import ALGORITHMS
     from sottovoce.auditing.game import worst_case
+    from sottovoce.core import check
 
     _check_choice(what, papers, one_run, membership)
     name = what or ""
@@ -98,8 +103,12 @@ def audit(
         elif name.endswith(".toml"):
             finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
         else:
-            method = _method(name)
-            privacy = _promise(method, mode, epsilon, delta, clip, unit, relation)
+            method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()  # with its usual constants
+            privacy = _promise(method, mode, epsilon, delta, clip, unit, relation, observer)
+            if "products" in method.asks().kinds and privacy.mode == "proven":
+                from sottovoce.auditing.products import audit_products
+
+                return _report(audit_products(cast(Any, privacy), clients or 3, seed), as_json, quiet)
             clients = clients or (1 if "argmin" in method.asks().kinds else 10)
             game = worst_case(method, privacy, rounds, clients, records, features)
             finding = _play(game, sampling, paths, all_paths, progress)
@@ -158,26 +167,20 @@ def _game_of_file(path: Path) -> "Game":
     return Game(task.algorithm, neighbours, task.objective, cast(Any, task.privacy), task.rounds)
 
 
-def _method(name: str) -> "Method":
-    """A method with its usual constants."""
-    from sottovoce.algorithms import ALGORITHMS
-    from sottovoce.core import check
-
-    return ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
-
-
 def _promise(
-    method: "Method", mode: str, epsilon: float, delta: float, clip: float, unit: Any, relation: Any
+    method: "Method", mode: str, epsilon: float, delta: float, clip: float, unit: Any, relation: Any, observer: Any
 ) -> "Promise":
     from sottovoce.auditing.game import columns_promise
     from sottovoce.core import check
-    from sottovoce.privacy.modes import Proven, Published
+    from sottovoce.privacy.modes import Proven, ProvenColumns, Published
 
     if check.one_of("audit", "mode", mode, ("published", "proven")) == "published":
         return Published(epsilon, delta)
+    if "products" in method.asks().kinds:
+        return ProvenColumns(epsilon, delta, unit)
     if method.layout == "columns":
         return columns_promise(epsilon, delta, unit)
-    return Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace")
+    return Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace", observer=observer)
 
 
 def _report(finding: "Finding", as_json: bool, quiet: bool) -> None:

@@ -1,8 +1,8 @@
-"""`sottovoce demo`: one real data set, one budget, three private methods, and what they could reach at best."""
+"""`sottovoce demo`: one real data set, one budget, three private methods and two observers, and what is best."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ TABLES: dict[str, Json] = {
     "run": {"seed": 0, "name": "demo", "engine": "numpy"},
 }
 METHODS = ("auto", "dp-admm", "dp-sgd")  # constants by rule, from sizes and the budget (`sottovoce.rules`)
+SUMMED = "noisy-gd"  # the method that is also shown where only sums are seen
 FIGURE, NUMBERS = "comparison.png", "comparison.json"
 
 
@@ -58,18 +59,19 @@ def run(path: Path, progress: terminal.Progress) -> list[Json]:
     model, best = optimum.optimum(data.federation, first.task.objective, data.test)
     summaries, histories = [best], {}
     with whole_files.new_folder(path) as folder:
-        for name in METHODS:
-            experiment = first.with_task(replace(first.task, rule=Rule(name))).chosen()
+        for name, observer in [*((method, "server") for method in METHODS), (SUMMED, "sums")]:
+            privacy: Any = replace(first.task.privacy, observer=observer)  # type: ignore[call-arg]  (it is `Proven`)
+            experiment = first.with_task(replace(first.task, rule=Rule(name), privacy=privacy)).chosen()
 
             def report(checkpoint: Checkpoint, experiment: Experiment = experiment) -> None:
                 progress(experiment.task.algorithm.name, checkpoint.k, experiment.settings.rounds)
 
             result = experiment.train(after_round=report)
-            method = experiment.task.algorithm.name
+            method = experiment.task.algorithm.name + ("-sums" if observer == "sums" else "")
             store.save(result, folder / method)
-            summaries.append(store.summary(result) | {"why": result.remarks})
+            summaries.append(store.summary(result) | {"method": method, "why": result.remarks})
             histories[method] = result.history
-        whole_files.write_arrays(folder / f"{optimum.NAME}.npz", {"model": model})
+        whole_files.replace_arrays(folder / f"{optimum.NAME}.npz", {"model": model})
         whole_files.write_json(folder / NUMBERS, {"methods": summaries})
         title = "Adult, 100 clients: total ε = 1, δ = 1e-5 per record"
         whole_files.replace_file(folder / FIGURE, figures.convergence(histories, best, "optimum, no privacy", title))

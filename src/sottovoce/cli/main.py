@@ -13,23 +13,12 @@ import typer
 from sottovoce.cli import terminal
 from sottovoce.report import tables
 
-_EXIT_CODES = """\
-0    done
-1    internal error (SOTTOVOCE_DEBUG=1 shows where)
-2    bad input
-3    a file or a data set is missing
-4    no privacy guarantee supports what was asked, or a budget is spent
-5    something cannot be written (full disk, no permission)
-6    a run between machines stopped before its end, and can go on
-7    audit: a claim is refuted
-8    audit: something is suspicious
-9    verify: what a run folder states does not hold
-130  interrupted"""
 _COMMANDS = (  # modules of this package, in the order of the help
     *("demo", "run", "report", "verify", "show", "predict", "export", "schema", "compare", "plan", "catalogue", "data"),
     *("account", "audit", "server", "node", "status", "app", "certificates", "flower", "reproduce", "examples"),
 )
-_EXAMPLES = resources.files("sottovoce.cli").joinpath("examples.txt").read_text(encoding="utf-8")
+_TEXTS = resources.files("sottovoce.cli")
+_EXAMPLES, _EXIT_CODES = (_TEXTS.joinpath(f"{name}.txt").read_text("utf-8") for name in ("examples", "exit_codes"))
 
 app = typer.Typer(
     no_args_is_help=True,

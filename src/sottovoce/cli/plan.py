@@ -29,6 +29,13 @@ def plan(
     classes: Annotated[int, typer.Option(help="For softmax.")] = 0,
     lam: Annotated[float, typer.Option(help="Strength of an l2 penalty.")] = 1e-6,
     unit: Annotated[str, typer.Option(help="What is protected: record or client.")] = "record",
+    observer: Annotated[
+        str, typer.Option(help="Who must learn nothing: server (sees all messages) or sums.")
+    ] = "server",
+    least: Annotated[int | None, typer.Option(help="For sums: clients that every sum is over. Default: all.")] = None,
+    colluders: Annotated[
+        int | None, typer.Option(help="For sums: clients that may share what they know. Default: a third.")
+    ] = None,
     row_bound: Annotated[float, typer.Option(help="Length to which longer rows will be scaled down.")] = 1.0,
     balance: _Balance = None,
     seed: Annotated[int, typer.Option(help="Of the synthetic rows and the noise.")] = 0,
@@ -51,8 +58,9 @@ def plan(
     check.require(clients <= _MOST_CLIENTS, "plan", f"clients must be at most {_MOST_CLIENTS}", clients)
     table = {"loss": loss, "penalty": "l2", "lam": lam} | ({"classes": classes} if classes else {})
     objective = run_file.build_objective(table, "plan")
-    known = {"row_bound": row_bound, "best": best, "target": target, "seed": seed, "balance": balance}
-    problem = Problem([rows] * clients, features, epsilon, delta, objective, cast(Any, unit), **known)
+    seen = {"observer": observer, "least": least, "colluders": colluders}
+    known = seen | {"row_bound": row_bound, "best": best, "target": target, "seed": seed, "balance": balance}
+    problem = Problem([rows] * clients, features, epsilon, delta, objective, cast(Any, unit), **cast(Any, known))
     with terminal.output_folder(out, "plan") as path:
         with terminal.progress(quiet) as progress:
             chosen = forecast.forecast(forecast.choose(problem, progress), progress)

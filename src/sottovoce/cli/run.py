@@ -43,9 +43,7 @@ def run(
         tracker = Tracker(track)
     changes = {name: value for name, value in {"seed": seed, "rounds": rounds}.items() if value is not None}
     if resume is None:
-        check.require(file is not None, "run", "needs FILE.toml, or --resume DIR")
-        assert file is not None
-        experiment = run_file.load(file, **changes)
+        experiment = run_file.load(check.given(file, "run", "needs FILE.toml, or --resume DIR"), **changes)
         folder = terminal.output_folder(out, experiment.settings.name)
     else:
         alone = file is None and out is None and not changes

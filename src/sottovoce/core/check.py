@@ -108,6 +108,12 @@ def require(holds: bool, who: str, rule: str, got: object = _NOTHING, hint: str 
         raise InvalidInput(f"{who}: {rule}{value}" + (f". {hint}" if hint else ""))
 
 
+def given(value: Choice | None, who: str, rule: str, hint: str = "") -> Choice:
+    """`value`, which must not be None: else an error that says the rule."""
+    require(value is not None, who, rule, hint=hint)
+    return cast(Choice, value)
+
+
 def of_kind(who: str, name: str, value: object, kind: type | UnionType, example: str) -> None:
     """`value` must be a `kind`. Anything else, which may be data, is named by its type and size only."""
     if not isinstance(value, kind):
@@ -217,8 +223,10 @@ class Example:
     text: str
 
 
-def fields(instance: Any) -> None:
+def fields(instance: Any, who: str = "") -> None:
     """Check the fields of a dataclass by their annotations; to be called in its `__post_init__`.
+
+    Errors begin with the name of its class, or with `who`.
 
     An `Interval` in an annotation checks a number (`Positive`, `Whole` and the others above are such annotations), a
     `Literal` the choices, an `Example` the class of an object. ``... | None`` allows None as well, and with
@@ -248,7 +256,7 @@ def fields(instance: Any) -> None:
     sottovoce.core.check.InvalidInput: Method: unknown solver 'newtn'. Did you mean 'newton'?
     """
     for name, rule in _rules(instance.__class__):
-        rule(instance.__class__.__name__, name, getattr(instance, name))
+        rule(who or instance.__class__.__name__, name, getattr(instance, name))
 
 
 Rule = Callable[[str, str, Any], object]  # (class name, field name, value), raises an error

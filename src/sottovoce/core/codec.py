@@ -4,6 +4,7 @@ A message or a state is a frozen dataclass whose fields are float64 arrays with 
 Nothing else can be encoded, and decoding executes nothing.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
@@ -19,9 +20,15 @@ if TYPE_CHECKING:
 Message = TypeVar("Message", bound="DataclassInstance")  # of arrays
 
 
+@functools.cache
+def _names(kind: "type[DataclassInstance]") -> tuple[str, ...]:
+    """The fields of a message; asked for several times in a round."""
+    return tuple(field.name for field in fields(kind))
+
+
 def to_arrays(message: "DataclassInstance") -> dict[str, Floats]:
     """The fields of a message by name; refuses a field that is not an array with a client axis."""
-    arrays: dict[str, Floats] = {field.name: getattr(message, field.name) for field in fields(message)}
+    arrays: dict[str, Floats] = {name: getattr(message, name) for name in _names(type(message))}
     for name, array in arrays.items():
         is_array = isinstance(array, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance] (what others wrote)
         if not (is_array and array.ndim >= 2 and array.dtype == np.float64):

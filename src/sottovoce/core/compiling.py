@@ -1,12 +1,15 @@
-"""When loops are compiled, and how. Compiled loops give the same numbers as NumPy, to the last bit.
+"""When loops are compiled, how, and on how many threads they run. The numbers do not depend on that, to the last bit.
 
 Numba is not imported here: it takes seconds to load, so a program that does not use it never waits for it.
 """
 
 import contextlib
+import functools
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import FunctionType
 
 from sottovoce.core.lazy import untyped
@@ -21,9 +24,32 @@ def compiled_pays(count: int) -> bool:
     return count >= KERNEL_PAYS_FROM and "numba" in sys.modules
 
 
-def threads_pay(count: int) -> bool:
-    """Whether starting threads takes less time than they save."""
-    return count >= THREADS_PAY_FROM
+class Threads:
+    """On how many threads compiled loops run: NUMBA_NUM_THREADS, or as many as this process may use."""
+
+    def __init__(self) -> None:
+        self.most = int(os.environ.get("NUMBA_NUM_THREADS") or len(os.sched_getaffinity(0)))
+
+    def share(self, work: Callable[[int, int], None], ends: Sequence[int], numbers: int) -> None:
+        """Call work(low, high) so that the calls together go from ends[0] to ends[-1], with cuts at `ends` only.
+
+        `numbers`: how many the work is about. For few of them one call is quicker than threads are.
+        """
+        parts = min(self.most, len(ends) - 1) if numbers >= THREADS_PAY_FROM else 1
+        cuts = [ends[(len(ends) - 1) * part // parts] for part in range(parts + 1)]
+        if parts == 1:
+            work(cuts[0], cuts[1])
+        else:
+            list(_pool(os.getpid(), parts).map(work, cuts[:-1], cuts[1:]))
+
+
+THREADS = Threads()
+
+
+@functools.cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads of this process; a copy of it (after a fork) has none of them, and needs its own."""
+    return ThreadPoolExecutor(threads, "sottovoce")
 
 
 def compile_for(
@@ -37,14 +63,14 @@ def compile_for(
 
     Numba finds its cache by the function's name and by the date of its file. So the name is extended by a hash of
     what else decides the machine code: the options, and the functions (`uses`) and constants (`tables`) that are
-    compiled into it from other files.
+    compiled into it from other files. It lets other threads run while it does.
     """
     code = [(part.__code__.co_code, part.__code__.co_consts, part.__code__.co_names) for part in uses]
     settings = [(name, sorted(value) if isinstance(value, set) else value) for name, value in sorted(options.items())]
     digest = hashlib.sha256(repr((settings, code, tables)).encode()).hexdigest()[:12]
-    named = FunctionType(function.__code__, function.__globals__, function.__name__)
+    named = FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
     named.__qualname__ = f"{function.__name__}_{digest}"
-    kernel = untyped("numba").njit(error_model="numpy", **options)(named)
+    kernel = untyped("numba").njit(error_model="numpy", nogil=True, **options)(named)
     with contextlib.suppress(RuntimeError):  # no place to write: compile in each process
         kernel.enable_caching()
     kernel.compile(signature)

@@ -115,12 +115,14 @@ class ColumnOracle:
     """All that an algorithm can learn of a party's columns D_m, one row per sample (`problems/columns.py`).
 
     Scores have one coordinate per sample. A model x_m has one per column, and zeros up to the widest party on this
-    machine, so that models of unequal width stand in one array. In `Proven` mode only `fit` answers, and noisily.
+    machine, so that models of unequal width stand in one array. In `Proven` mode only `fit` and `products` answer, and
+    noisily.
     """
 
     fit: Callable[..., Array]  # fit(target, rho, noise=0): D_m argmin_x r(x) + rho/2 |D_m x − target|²; x stays inside
     predict: Callable[..., Array]  # predict(x, rows=None): D_m x, of all samples or of those numbered `rows`
     adjoint: Callable[..., Array]  # adjoint(v, rows=None): D_m' v
+    products: Callable[[float], Array]  # products(kappa): its part in all products of columns, see `core/products.py`
     width: Array  # columns of each party, (parties, 1): public
     widest: int  # coordinates of a model on this machine
     samples: int
@@ -210,7 +212,9 @@ class KnownNoise:
     Parameters
     ----------
     deviation
-        Of each coordinate of the mean over clients of one answer.
+        Of each coordinate of the mean over clients of one answer, to the method's first kind of question.
+    later
+        The same for its second kind of question; 0 if it has none.
     row_bound
         "moments": the length to which rows were cut; the answer was about rows divided by it.
     curvature
@@ -222,6 +226,7 @@ class KnownNoise:
     """
 
     deviation: float
+    later: float
     row_bound: float
     curvature: float
     penalty: Penalty
@@ -347,15 +352,15 @@ Method = Algorithm[Any, Any, Any, Any]  # any of them, whatever its states and m
 class VerticalAlgorithm(Algorithm[ServerState, ClientState, Down, Up]):
     """A method for columns that are split between parties. Messages have one coordinate per sample.
 
-    The server has no model: `model` is what it knows instead, the scores of the training samples. Each party keeps its
-    own part of the model.
+    A server without a model knows the scores of the training samples instead (`model`), and each party keeps its own
+    part of the model (`kept`). Or the server has the model of all columns, and `kept` is None.
     """
 
     layout: ClassVar[Layout] = "columns"
 
     @abstractmethod
-    def kept(self, state: ClientState) -> "Kept":
-        """What the party's own model follows from, found in its state."""
+    def kept(self, state: ClientState) -> "Kept | None":
+        """What the party's own model follows from, found in its state; None: the server's `model` is that of all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
-"""Files are read here: up to a size, and with errors that name the file and never quote what it holds."""
+"""Files: read up to a size, with errors that name the file and never quote what it holds; and made durable."""
 
+import os
 from importlib import resources
 from pathlib import Path
 
@@ -23,6 +24,17 @@ def read_bytes(
     fits = most is None or len(content) <= most
     check.require(fits, str(path), f"must have at most {(most or 0) // 2**20} MiB")
     return content
+
+
+def sync_folder(path: Path) -> None:
+    """Sync a folder: a rename in it is durable only then."""
+    if os.name == "nt":  # Windows has no handle to sync a folder by
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def packaged_text(package: str, name: str) -> str:

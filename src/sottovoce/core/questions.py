@@ -38,7 +38,7 @@ class Penalty(Protocol):
     def curvatures(self, columns: int) -> Array | None: ...
 
 
-Kind = Literal["gradient", "argmin", "prox-steps", "descent", "moments", "histogram", "fit", "scores"]
+Kind = Literal["gradient", "argmin", "prox-steps", "descent", "moments", "histogram", "fit", "scores", "products"]
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Part:
     Parameters
     ----------
     kind
-        Which question: "gradient", "argmin", "prox-steps", "descent", "moments" or "histogram" (see `Oracle`), "fit" or
-        "scores" (see `ColumnOracle`).
+        Which question: "gradient", "argmin", "prox-steps", "descent", "moments" or "histogram" (see `Oracle`), "fit",
+        "scores" or "products" (see `ColumnOracle`).
     answers
         Questions in each of its rounds.
     batch
@@ -60,7 +60,7 @@ class Part:
     share
         Its share of the budget, counted in mu² (the squared parameter of Gaussian differential privacy, which adds up).
     kappa, slope_bound
-        Of "moments": what the oracle will be asked with.
+        Of "moments" and "products": what the oracle will be asked with.
     cells
         Of "histogram": how many counts an answer holds.
     """

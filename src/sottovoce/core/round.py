@@ -152,15 +152,12 @@ def train(
         now = replace(now, k=k, bytes_down=now.bytes_down + received, seconds=seconds)
         stopped = _why_stop(algorithm, now, rounds)
         if k % record_every == 0 or k == rounds or stopped:
-            _record(now, runs, answered, transport.measure(algorithm.model(now.server)))
+            spent = {"bytes_up": now.bytes_up, "bytes_down": now.bytes_down, "seconds": now.seconds}
+            row = {"run": np.arange(runs), "round": k, "answered": answered.sum(axis=-1), **spent}
+            now.history.add(runs, **row, **transport.measure(algorithm.model(now.server)))
         now = replace(now, clients=transport.snapshot(), recorded=len(now.history))
         after_round(now)
     return Outcome(algorithm.model(now.server), now.history, now.k, stopped, now.server)
-
-
-def _record(now: Checkpoint, runs: int, answered: Booleans, measured: dict[str, AnyArray]) -> None:
-    spent = {"bytes_up": now.bytes_up, "bytes_down": now.bytes_down, "seconds": now.seconds}
-    now.history.add(runs, run=np.arange(runs), round=now.k, answered=answered.sum(axis=-1), **spent, **measured)
 
 
 def _why_stop(algorithm: Method, now: Checkpoint, rounds: int) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from sottovoce.core import check
 from sottovoce.experiment.tables import from_table, read_tables
 
-TABLES = ("node", "server", "data", "schema", "limits")  # of a client's own file
+TABLES = ("node", "server", "data", "schema", "limits", "sums")  # of a client's own file
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,16 @@ class Connection:
 
     def private_key(self) -> bytes:
         """The key's bytes. Whoever else can read them can answer in this client's name."""
-        path = Path(self.key)
-        content = _content(path, "key")
-        mode = stat.S_IMODE(path.stat().st_mode)
-        rule = "nobody but its owner may read a private key"
-        check.require(mode & 0o077 == 0, str(path), rule, f"mode {mode:o}", f"Close it with: chmod 600 {path}")
-        return content
+        return read_private(Path(self.key))
+
+
+def read_private(path: Path) -> bytes:
+    """The bytes of a private key, which nobody but its owner may read."""
+    content = _content(path, "key")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    rule = "nobody but its owner may read a private key"
+    check.require(mode & 0o077 == 0, str(path), rule, f"mode {mode:o}", f"Close it with: chmod 600 {path}")
+    return content
 
 
 def _content(path: Path, what: str) -> bytes:

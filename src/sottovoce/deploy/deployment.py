@@ -4,6 +4,7 @@
            together, a public number: all records then weigh the same; deadline and wait in seconds; least = answers a
            round needs; test = a public CSV file with label and labels, to measure on.
            With a [schema], the same one at all clients, columns, row_bound, label and labels follow from it
+           Where the server sees sums only: signing_keys = the public keys of their owners, in the order of the names
            Where columns are split: split = the columns of each party, samples, holder = who has the labels
 """
 
@@ -17,7 +18,9 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
+from sottovoce.deploy.keys import MAKE_KEY
 from sottovoce.deploy.label_holder import blank_labels
+from sottovoce.deploy.summing import stated_in
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.run_file import Settings, build_task
@@ -50,6 +53,7 @@ class Clients:
     split: tuple[int, ...] = ()
     samples: int | None = None
     holder: str = ""
+    signing_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check.require(len(self.names) > 0, "clients", "names must name somebody")
@@ -70,6 +74,8 @@ class Clients:
         if self.records is not None:
             check.whole("clients", at_least=len(self.names), records=self.records)
         check.require(bool(self.test) == bool(self.label), "clients", "label = a column goes with test = a CSV file")
+        good = all(len(key) == 64 and set(key) <= set("0123456789abcdef") for key in self.signing_keys)
+        check.require(good, "clients", "signing_keys must be of 64 hex digits each", hint=MAKE_KEY)
 
     def _check_split(self) -> None:
         n = len(self.names)
@@ -118,7 +124,8 @@ class Deployment:
         given_tables = tables | {"objective": objective, "privacy": privacy | tables.get("privacy", {})}
         bias = schema is not None
         task, settings = build_task(given_tables, file, bias)
-        task = _weighing(task, clients, file)
+        task = _weighing(task.among(len(clients.names)), clients, file)
+        clients = _summed(task, clients, f"{file}, [clients]")
         hint = "Take them from the run file that `sottovoce plan` writes"
         concrete = task.rule is None
         check.require(concrete, f"{file}, [algorithm]", "a deployment must state constants and [run] rounds", hint=hint)
@@ -195,6 +202,17 @@ def _weighing(task: Task, clients: Clients, file: str) -> Task:
     check.require(records is not None, f"{file}, [clients]", rule, hint=hint)
     trained = int(task.training_sizes(np.array([records]))[0])
     return replace(task, objective=task.objective.weighing(len(clients.names) / trained))
+
+
+def _summed(task: Task, clients: Clients, where: str) -> Clients:
+    """[clients] where the server sees sums only: as many must be there as a sum needs."""
+    if not task.privacy.sums:
+        check.require(not clients.signing_keys, where, 'signing_keys go with [privacy] observer = "sums"')
+        return clients
+    n = len(clients.names)
+    check.require(len(clients.signing_keys) == n, where, f"observer sums needs signing_keys, one for each of the {n}",
+                  len(clients.signing_keys), MAKE_KEY)  # fmt: skip
+    return replace(clients, least=max(clients.least, stated_in(task)[0]))
 
 
 def _with_coins(task: Task, settings: Settings, file: str) -> Settings:

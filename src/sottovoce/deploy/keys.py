@@ -3,20 +3,23 @@
 import ipaddress
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sottovoce.core import check
+from sottovoce.deploy.connection import read_private
 from sottovoce.experiment import whole_files
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
-PRIVATE = 0o600  # readable by its owner alone
+MAKE_KEY = "Make one with: sottovoce node key FILE"
 LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
 
 
@@ -40,13 +43,44 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
         files[f"{name}.key"], files[f"{name}.pub"] = key_pair()
     with whole_files.new_folder(folder) as made:
         for name, content in files.items():
-            write_new(made / name, content, PRIVATE if name.endswith(".key") else 0o644)
+            if name.endswith(".key"):
+                write_private(made / name, content)
+            else:
+                whole_files.write_content(made / name, content)
+                (made / name).chmod(0o644)
     return list(files)
 
 
-def write_new(path: Path, content: bytes, mode: int) -> None:
-    """A new file that others can read from its first byte on as far as `mode` says, and no further."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+def make_signing_key(path: Path) -> str:
+    """Write a new Ed25519 key, by which a client signs where the server sees sums only. Returns its public half."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    check.require(not path.exists(), str(path), "exists; choose another name")
+    with whole_files.disk(path):
+        write_private(path, key.private_bytes(*form))
+    return key.public_key().public_bytes_raw().hex()
+
+
+def read_signing_key(path: Path) -> "Ed25519PrivateKey":
+    """The key in such a file, which nobody but its owner may read."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    content, key = read_private(path), None
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        key = load_pem_private_key(content, password=None)
+    check.require(isinstance(key, Ed25519PrivateKey), str(path), "must hold an Ed25519 key in PEM", hint=MAKE_KEY)
+    assert isinstance(key, Ed25519PrivateKey)
+    return key
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A new file that nobody but its owner can read, from its first byte on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

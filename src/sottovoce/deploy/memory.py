@@ -69,12 +69,13 @@ class Memory:
         for made in self._made:
             made.rmdir() if made.is_dir() else made.unlink()
 
-    def keep(self, ask: Ask, up: State, states: dict[str, np.ndarray]) -> None:
+    def keep(self, ask: Ask, up: State | None, states: dict[str, np.ndarray]) -> None:
         """Answer and state, as one file: both or neither. Answers of finished rounds are removed.
 
         A server asks about a round once it has those before it on its own disk. It may have lost the last of them.
+        None: an answer that must be on no disk, since it leaves under masks (`summing.py`).
         """
-        arrays = {f"up.{name}": array for name, array in codec.to_arrays(up).items()}
+        arrays = {} if up is None else {f"up.{name}": array for name, array in codec.to_arrays(up).items()}
         arrays |= states | {"identity": np.asarray(self._identity), "question": np.asarray(ask.digest())}
         whole_files.replace_arrays(self._path(ask.k), arrays)
         for finished in sorted(self._rounds | {ask.k})[:-KEPT]:

@@ -10,6 +10,7 @@ loss and privacy are names in this library's registries with checked numbers, he
     [schema]  what is known of the columns of the csv, the same at all clients; or file = "schema.toml"; or, where rows
               are prepared already, digest = that of the schema they were prepared by
     [limits]  epsilon, delta, algorithms, losses, and what `Limits` names
+    [sums]    its key and those of the other owners, where a server may see sums only (`summing.py`)
 
 One answer, under a lock: check the question and whether the budget holds it; compute; charge the ledger (on disk);
 add noise; write answer and new state as one file, synced and renamed; only then reply. So, wherever it is killed:
@@ -28,7 +29,8 @@ answered about is in `label_holder.py`.
 import json
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,29 +49,26 @@ from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
 from sottovoce.deploy.pace import PacedLedgers, Recent, hold_questions
+from sottovoce.deploy.refusals import told_of
+from sottovoce.deploy.summing import Summing, Sums
 from sottovoce.deploy.timing import at_fixed_times
 from sottovoce.deploy.wire import Ask, Hello, Reply, Status
+from sottovoce.experiment import sums
 from sottovoce.experiment.csv_file import label_text
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.tables import from_table, read_tables
 from sottovoce.experiment.train import CLIENTS
-from sottovoce.experiment.whole_files import StoreError
 from sottovoce.ledger.budget import Budget, LedgerError
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.histories import pack_rows
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
-from sottovoce.privacy.doors.party import MODEL, OutOfRange
+from sottovoce.privacy.doors.party import MODEL
 from sottovoce.privacy.events import pack_event
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.vertical import VerticalFederation
 
 _KEPT_RUNS = 4  # experiments that are kept in memory; others are read from disk again
-_SENTENCES = {
-    wire.LEDGER: "its ledger cannot be read, written or trusted; its owner has to look at it",
-    wire.DISK: "its disk is full or cannot be written; nothing was answered",
-    wire.FAILED: "it could not answer; its own log says why",
-}
 Done = TypeVar("Done")
 
 
@@ -108,6 +107,7 @@ class Node:
         self._own: Own = parts["data"]
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
         self.home = Home(self.folder)
+        self._sums = from_table(Sums, tables["sums"], f"{self.path.name}, [sums]") if "sums" in tables else None
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._open_ledger: FileLedger | None = None
         self._recent: Recent | None = None
@@ -140,14 +140,9 @@ class Node:
         """Its public numbers, and what its ledger says."""
         return self._guarded("status", self._status)
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The labels that its owner declares, in order."""
-        return self._own.labels
-
     def looked_at(self) -> OwnRows:
         """Its rows, for its owner: read and checked as they are for the first question."""
-        return self._rows
+        return self._rows._replace(declared=self._own.labels)
 
     def inspect(self) -> Status:
         """The same for its owner: errors are raised as they are."""
@@ -172,7 +167,7 @@ class Node:
             self.home.note(f"{what}: answered")
             return done
         except Exception as error:
-            code, why = _said(error)
+            code, why = told_of(error)
             own = isinstance(error, check.SottovoceError | OSError)
             self.home.note(f"{what}: {code}: {error if own else type(error).__name__}")
             if not own:  # its text may quote rows: the log says where it came from, and that is all
@@ -188,6 +183,8 @@ class Node:
         if task.rounds < ask.k and ask.what != wire.HISTOGRAM:
             raise Refused(wire.BAD_ASK, f"round {ask.k} is beyond the {task.rounds} of this experiment")
         self._hold_what(ask, run.assignment)
+        if ask.what in wire.SUMS:
+            return wire.of_bytes(self._summed(ask, run))
         if ask.what in (wire.PROX, wire.SLOPE):
             of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
             y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, self._flips(of))
@@ -208,14 +205,9 @@ class Node:
         owners = self._affordable(ask, run.assignment, memory, ledger)
         clients = self._clients(ask, run, owners)
         answers.begin("" if clients.split is None else clients.split.digest)
-        try:
+        with self._undone(ask, answers, ledger):
             self._bring_to(clients, run, memory)
             up = self._last_answer(ask, memory, clients) if down is None else self._round(ask, down, clients)
-        except Exception:
-            self._runs.pop(ask.identity(), None)
-            if _row_of(ask) not in ledger.rounds_charged(ask.experiment):
-                answers.forget()
-            raise
         try:
             answers.keep(ask, up, clients.snapshot())
         except BaseException:
@@ -223,6 +215,46 @@ class Node:
             raise
         run.after = ask.k if ask.what == wire.ROUND else run.after
         return wire.pack(up)
+
+    @contextmanager
+    def _undone(self, ask: Ask, answers: Memory, ledger: FileLedger) -> Iterator[None]:
+        """Where it fails, what is in memory is forgotten; if nothing was charged, so is what was made on disk."""
+        try:
+            yield
+        except Exception:
+            self._runs.pop(ask.identity(), None)
+            if _row_of(ask) not in ledger.rounds_charged(ask.experiment):
+                answers.forget()
+            raise
+
+    def _summed(self, ask: Ask, run: _Run) -> bytes:
+        """A step of the protocol by which the server sees sums only."""
+        if self._sums is None:
+            raise Refused(wire.LIMITS, "this client's limits: its file has no table [sums]")
+        key = self.path.parent / Path(self._sums.key).expanduser()
+        summing = Summing(self._sums, key, self.folder / "sums" / ask.experiment, ask, run.assignment)
+        if ask.what != wire.UPLOAD:
+            return summing.step()
+        before = summing.uploaded()
+        return self._upload(ask, run, summing) if before is None else before
+
+    def _upload(self, ask: Ask, run: _Run, summing: Summing) -> bytes:
+        """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
+        memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
+        down, ledger = self._broadcast(ask, run.assignment), self._ledger()
+        clients = self._clients(ask, run, self._affordable(ask, run.assignment, memory, ledger))
+        memory.begin()
+
+        def numbers() -> np.ndarray:
+            term = sums.own_term(clients, down, ask.k)
+            memory.keep(ask, None, clients.snapshot())
+            return term
+
+        with self._undone(ask, memory, ledger):
+            self._bring_to(clients, run, memory)
+            masked = summing.upload(sums.length(clients, down, ask.k), numbers)
+        run.after = ask.k
+        return masked
 
     def _run(self, ask: Ask) -> _Run:
         """The experiment that is asked about: read and held against the limits at its first question."""
@@ -254,9 +286,11 @@ class Node:
             self.limits.hold_labels(assignment.task)
 
     def _hold_what(self, ask: Ask, assignment: Assignment) -> None:
+        if assignment.task.privacy.sums != (ask.what in wire.SUMS):  # such an answer has a share of the noise only
+            raise Refused(wire.BAD_ASK, "where the server sees sums only, answers leave under masks, and nowhere else")
         if ask.what == wire.HISTOGRAM:
             held_out.hold(ask, assignment)
-        elif not assignment.split_columns and ask.what != wire.ROUND:
+        elif not assignment.split_columns and ask.what not in (wire.ROUND, *wire.SUMS):
             raise Refused(wire.BAD_ASK, "this is for columns that are split, or needs labels that this client has not")
         if ask.what in (wire.PROX, wire.SLOPE) and not self._rows.labels:
             raise Refused(wire.BAD_ASK, "this client holds no labels")
@@ -294,7 +328,8 @@ class Node:
                 blank = label_holder.blank_labels(assignment.task.objective.loss, len(self._rows.X))
                 federation: Any = VerticalFederation((self._rows.X,), blank, ("party",))
             else:
-                federation = Federation.from_clients([(self._rows.X, run.y)], row_bound=assignment.row_bound)
+                where = np.array([0, len(self._rows.X)])  # all rows are its own: none of them is copied
+                federation = Federation(self._rows.X, run.y, where, ("0",), assignment.row_bound)
             run.clients = CLIENTS[federation.layout].of(
                 assignment.task, federation, owners, assignment.coins, assignment.events, number, assignment.noise,
                 measure_training=False, **held_out.split_by(assignment, self.folder),
@@ -361,18 +396,3 @@ def _content(file: Path) -> bytes:
 def _row_of(ask: Ask) -> int:
     """The round that an answer is charged under in the ledger."""
     return MODEL if ask.what == wire.MODEL else ask.k
-
-
-def _said(error: Exception) -> tuple[str, str]:
-    """A code and a sentence for the server. Unexpected error texts are never forwarded: they may contain data."""
-    if isinstance(error, Refused):
-        return error.code, str(error)
-    if isinstance(error, OutOfRange):  # about the server's own numbers
-        return wire.BAD_ASK, str(error)
-    if isinstance(error, check.BudgetSpent):
-        return wire.BUDGET, "its privacy budget is spent"
-    if isinstance(error, LedgerError):
-        return wire.LEDGER, _SENTENCES[wire.LEDGER]
-    if isinstance(error, StoreError) or (isinstance(error, OSError) and not isinstance(error, check.SottovoceError)):
-        return wire.DISK, _SENTENCES[wire.DISK]
-    return wire.FAILED, _SENTENCES[wire.FAILED]

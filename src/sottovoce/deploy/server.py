@@ -17,6 +17,7 @@ from sottovoce.core.round import Checkpoint, Outcome
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.remote import Post, Remote, TooFewAnswers
 from sottovoce.deploy.reported_charges import charged, shown_by, together
+from sottovoce.deploy.summed_remote import SummedRemote
 from sottovoce.deploy.wire import Status
 from sottovoce.experiment import saved, store
 from sottovoce.experiment.evaluation import evaluations_of
@@ -52,7 +53,8 @@ def serve(
     sizes = np.array([met[i].size if batches else 1 for i in range(len(clients.names))])
     # A run that goes on keeps its engine, whoever is there now: engines agree to rounding only.
     engine = settings.engine if resume is None else str(resume.clients.get("engine", settings.engine))
-    remote = Remote(deployment, name, post, sizes, engine, sum(status.size for status in met.values()))
+    kind = SummedRemote if task.privacy.sums else Remote
+    remote = kind(deployment, name, post, sizes, engine, sum(status.size for status in met.values()))
     keep = store.Checkpoints(folder, config, nobody, last=resume)
     if resume is not None:
         log.info("going on after round %d", resume.k)

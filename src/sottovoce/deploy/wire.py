@@ -34,6 +34,11 @@ LONGEST_TEXT = 2**20  # of all texts in a message
 # What is asked: one round of the algorithm; and where columns are split, a party's model after the last round, or one
 # of the two questions about labels. After the last round of rows: counts of held-out records.
 ROUND, MODEL, PROX, SLOPE, HISTOGRAM = "round", "model", "prox", "slope", "histogram"
+# Where the server sees sums only, the steps of a protocol take the place of a round (`aggregation/`): S1, S2, S3 of a
+# set-up, then R1, R2, R3 of each round.
+ANNOUNCE, SHARE, RECEIVE = "sums-announce", "sums-share", "sums-receive"
+UPLOAD, STAND_FOR, REVEAL = "sums-upload", "sums-stand-for", "sums-reveal"
+SUMS = (ANNOUNCE, SHARE, RECEIVE, UPLOAD, STAND_FOR, REVEAL)
 
 # Why a client did not answer. What is said beside it never depends on data.
 BUDGET, LIMITS, ANSWERED, LATE, LOST, STATE = "budget", "limits", "answered", "late", "lost", "state"
@@ -71,9 +76,11 @@ class Ask:
     row_bound
         What no client's row is longer than; 0 where nothing is promised.
     what
-        ROUND, MODEL, PROX, SLOPE or HISTOGRAM.
+        ROUND, MODEL, PROX, SLOPE, HISTOGRAM or one of SUMS.
     down
-        The broadcast, this client's rows of it; or the question about labels.
+        The broadcast, this client's rows of it; or the question about labels; or the bytes of a step of SUMS.
+    run
+        Of SUMS: the name of the run that was set up, 64 hex digits; "" in S1 and S2, where it has none yet.
     format
         Of this message.
     """
@@ -86,6 +93,7 @@ class Ask:
     row_bound: float = 0.0
     what: str = ROUND
     down: Packed = field(default_factory=dict, repr=False)
+    run: str = ""
     format: int = FORMAT
     arrays: ClassVar[str] = "down"
 
@@ -98,13 +106,14 @@ class Ask:
         check.whole("Ask", k=self.k)
         check.require(max(self.client, self.k) < 2**31, "Ask", "client and k must be < 2**31")
         check.non_negative("Ask", row_bound=self.row_bound)
-        check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE, HISTOGRAM))
+        check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE, HISTOGRAM, *SUMS))
+        check.require(re.fullmatch(r"([0-9a-f]{64})?", self.run) is not None, "Ask", "run must be 64 hex digits")
         check.require(len(self.task) + len(self.events) <= LONGEST_TEXT, "Ask", f"must be at most {LONGEST_TEXT} long")
 
     def digest(self) -> str:
         """The same for the same question to the last bit, and for no other."""
         digest = hashlib.sha256()
-        for part in (self.identity(), self.what, str(self.k)):
+        for part in (self.identity(), self.what, str(self.k), self.run):
             digest.update(f"{part};".encode())
         for name, (shape, data) in sorted(self.down.items()):
             digest.update(f"{name} {shape} {len(data)};".encode() + data)
@@ -240,6 +249,17 @@ def printable(text: str, longest: int) -> str:
     """Words of others for a log or a terminal, however long they are and whatever characters they hold."""
     text = text[:longest]
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def of_bytes(content: bytes) -> Packed:
+    """Bytes that are no array: a step of SUMS."""
+    return {"content": ((len(content),), content)}
+
+
+def bytes_of(packed: Packed) -> bytes:
+    """The bytes of such a message."""
+    check.require(set(packed) == {"content"}, "message", "must hold bytes called 'content'", len(packed))
+    return packed["content"][1]
 
 
 def weight(packed: Mapping[str, tuple[object, bytes]]) -> int:

@@ -28,13 +28,12 @@ from sottovoce.experiment.task import USUAL_ROUNDS, Task
 from sottovoce.experiment.train import run_task
 from sottovoce.privacy.guarantee import LABELS_FOUND, Guarantee
 from sottovoce.privacy.modes import PrivacyMode
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.losses import LOSSES, Logistic, Loss, Softmax, WeightedLogistic, WeightedSoftmax
 from sottovoce.problems.metrics import class_numbers, decided
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2, Penalty
 from sottovoce.problems.schema import Label
-from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.rules import Chosen
 
 EARLIER_STEPS = (
@@ -118,14 +117,11 @@ class PrivateEstimator(_Declared):
             setattr(self, part, current.set_params(**changes))
         return self
 
-    def _penalty(self) -> Penalty:
+    def _objective(self, loss: Loss) -> Objective:
         penalty = L2(1e-4) if self.penalty is None else self.penalty
         check.of_kind(self._name, "penalty", penalty, Penalty, "L2(1e-4)")
-        return penalty
-
-    def _objective(self, loss: Loss) -> Objective:
         counted = self.fit_intercept and self.penalise_intercept
-        return Objective(loss, self._penalty(), "records", self.fit_intercept, counted)
+        return Objective(loss, penalty, "records", self.fit_intercept, counted)
 
     def _loss(self, classes: int = 2) -> Loss:
         """The loss as an object."""
@@ -155,9 +151,7 @@ class PrivateEstimator(_Declared):
             weights = [weights[label] for label in labels]
         return WeightedSoftmax(classes, weights) if several else WeightedLogistic(weights)  # type: ignore[arg-type]
 
-    def _run(
-        self, task: Task, federation: Federation | VerticalFederation, left_out: list[str], **options: Any
-    ) -> Result:
+    def _run(self, task: Task, federation: FederatedData, left_out: list[str], **options: Any) -> Result:
         """Train, and keep the result with a guarantee that also names what it has `left_out`."""
         # A model must not contain exact numbers about private rows: no history, no training loss.
         result = run_task(task, federation, measure_training=False, **options)
@@ -181,9 +175,8 @@ class PrivateEstimator(_Declared):
     def _measured(self, metric: Callable[..., float], rule: str, X: Table, y: ArrayLike, weight: object) -> float:
         """The value of a metric of scikit-learn. Its errors would quote labels; `rule` is said instead."""
         predicted, rows = self.predict(X), len(y) if isinstance(y, Sized) else 0
-        check.require(
-            rows == len(predicted), self._name, f"y must have one label per row of X ({len(predicted)})", rows
-        )
+        rule = f"y must have one label per row of X ({len(predicted)})"
+        check.require(rows == len(predicted), self._name, rule, rows)
         try:
             return float(metric(y, predicted, sample_weight=weight))
         except (TypeError, ValueError):
@@ -311,10 +304,7 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         """
         hint = "Fit again with evaluate=True (of FederatedClassifier), or use score on public rows"
         rule = "no records were held out by this fit, or no owner had budget left to count them"
-        found: PrivateEvaluation | None = getattr(self, "evaluation_", None)
-        check.require(found is not None, self._name, rule, hint=hint)
-        assert found is not None
-        return found
+        return check.given(getattr(self, "evaluation_", None), self._name, rule, hint)
 
     def score(self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy."""

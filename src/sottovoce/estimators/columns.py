@@ -1,168 +1,118 @@
-"""A linear classifier over columns of many parties, as a scikit-learn estimator."""
+"""A linear classifier and a regression over columns of many parties, as scikit-learn estimators."""
 
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from sottovoce.algorithms import MaskedMoments
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.contract import Method
 from sottovoce.core.plain import Json
-from sottovoce.estimators.base import LinearClassifier
+from sottovoce.estimators.base import LinearClassifier, PrivateEstimator
 from sottovoce.estimators.scalers import seed_of
-from sottovoce.estimators.validation import Table, validated, validated_rows
+from sottovoce.estimators.validation import Table, public_range, validated, validated_rows
+from sottovoce.experiment.refit import method_of
 from sottovoce.experiment.result import summed_scores
-from sottovoce.experiment.task import Task
-from sottovoce.privacy.modes import NoPrivacy, PrivacyMode
-from sottovoce.problems.objective import Objective
+from sottovoce.experiment.task import Task, usual_for_columns
+from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, ProvenColumns
+from sottovoce.problems.losses import Loss
 from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import Matrix, VerticalFederation
+from sottovoce.rules import AUTO, Chosen
 
 _LISTED = 10  # names in an error
 Column = str | int
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class VerticalClassifier(LinearClassifier):
-    """A linear classifier for two classes over columns of many parties; row i is the same sample at each of them.
-
-    Parameters
-    ----------
-    parties
-        Who holds which columns: {party: its columns, by name or number}; or how many each has, in order, [3, 5]. None:
-        one party has them all. A column can be held by one party only.
-    algorithm
-        "admm-sharing", "fdml", or an object.
-    privacy
-        `ProvenColumns(...)`, `Published(...)` or "none". There is no default: what a record, a column and a party cost
-        differs by orders of magnitude. The page "Choose a method" has an example.
-    loss
-        "logistic" (the default), "smoothed-hinge", or an object.
-    prepare
-        A `Schema` with `parties`: X is then a table as it is, and y may be left out if it has the label's column. The
-        first party has the labels. `coef_` then holds the parties' models end to end.
-    penalty
-        None: `L2(1e-4)`. It counts the intercept too: the sensitivity of a party's fit rests on that.
-    classes
-        The two labels that can occur. None: those that do occur; the guarantee says that this is not covered.
-    rounds
-        Number of rounds.
-    fit_intercept
-        Whether the party that holds the labels gets one more column, of ones.
-    penalise_intercept
-        Must be True here.
-    holder
-        The party that holds the labels, by name (or by number, if `parties` has no names). None: the first one.
-    earlier_steps
-        As in `FederatedClassifier`.
-    ledgers
-        As in `FederatedClassifier`.
-    random_state
-        As in `FederatedClassifier`.
-
-    Attributes
-    ----------
-    algorithm_, classes_, coef_, intercept_, guarantee_, result_, rounds_, n_features_in_, feature_names_in_
-        As in `FederatedClassifier`. `coef_` has the parties' models in the order of the columns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sottovoce import VerticalClassifier
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(500, 4))
-    >>> y = X @ [1.0, -1.0, 2.0, 0.0] > 0
-    >>> model = VerticalClassifier({"bank": [0, 1], "shop": [2, 3]}, privacy="none", rounds=30).fit(X, y)
-    >>> bool(model.score(X, y) > 0.95)
-    True
-    >>> print(model.guarantee_)
-    No privacy: exact answers were sent in the clear.
-    """
+class VerticalLinear(PrivateEstimator):
+    """What a classifier and a regression over split columns share; `VerticalClassifier` has the parameters."""
 
     parties: Mapping[str, Sequence[Column]] | Sequence[int] | None = field(default=None, kw_only=False)
-    algorithm: Method | str = field(default="admm-sharing", kw_only=False)
-    privacy: PrivacyMode | Literal["none"] | None = None
+    algorithm: Method | str = field(default=AUTO, kw_only=False)
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    privacy: PrivacyMode | Literal["proven", "none"] = "proven"
     prepare: Schema | None = None
     holder: Column | None = None
     penalise_intercept: bool = True
 
     _layout: ClassVar = "columns"
-    _losses: ClassVar = ("logistic", "smoothed-hinge")
 
-    def fit(self, X: Table, y: ArrayLike | None = None, **others: Any) -> Self:
-        """Train. `X` has the columns of all parties."""
-        if others.pop("groups", None) is not None:
+    def _algorithm(self) -> Method:
+        if isinstance(self.algorithm, str) and self.algorithm == AUTO:
+            return usual_for_columns(self._mode())()
+        return super()._algorithm()
+
+    def _refuse(self, arguments: Json) -> None:
+        if arguments.pop("groups", None) is not None:
             raise InvalidInput(
                 f"{self._name}: fit takes no groups: columns are split here, so no row has an owner. Say who holds "
                 "which columns, parties={'bank': [0, 1], ...}; for rows of many owners use FederatedClassifier"
             )
-        self._refuse(others)
-        if self.prepare is not None:
-            return self._fit_table(self.prepare, X, y)
-        table, labels = validated(self, X, y, sparse=True)
-        numbers, left_out = self._code_labels(labels)
-        if len(self.classes_) > 2:
-            raise InvalidInput(
-                f"{self._name}: Only binary classification is supported. The type of the target is multiclass, with "
-                f"{len(self.classes_)} classes. Train one model for each class against the others"
-            )
-        self._train(table, 2.0 * numbers - 1.0, self._objective(self._loss()), left_out)
-        return self
+        super()._refuse(arguments)
 
-    def _fit_table(self, schema: Schema, X: Any, y: ArrayLike | None) -> Self:
-        """Train on a table, of which the schema says who has which columns."""
+    def _parts(self, schema: Schema, X: Any, y: ArrayLike | None) -> tuple[list[np.ndarray], np.ndarray]:
+        """Each party's part of a table, and the labels as the schema codes them."""
         check.of_kind(self._name, "prepare", schema, Schema, "Schema(..., parties={'bank': ['age'], 'shop': ['sex']})")
         rule = "a schema says who has which columns and the labels: leave parties and holder out"
         check.require(self.parties is None and self.holder is None, self._name, rule)
-        label, mode = schema.label, self._mode()
-        two = label is not None and len(label.classes) == 2
-        check.require(two, self._name, "the schema must state two classes, Label(column, [...])")
-        assert label is not None
+        check.require(schema.label is not None, self._name, "the schema must state the label, Label(column, ...)")
         parts, codes = schema.encode_parts(X, labels=y is None)
-        codes = schema.code_labels(y, f"{self._name}: y") if codes is None else codes
-        self.classes_, self.n_features_in_ = np.array(label.classes), len(schema.features)
-        made = VerticalFederation.from_arrays(parts, 2.0 * codes - 1.0, names=list(schema.parties))
-        task = Task(self._algorithm(), self._objective(self._loss()), mode, rounds=self._rounds)
-        self._count_fit(mode)
-        options: Json = {"seed": seed_of(self.random_state), "ledgers": self.ledgers}
-        result = self._run(task, replace(made, bias=schema.bias), list(self._earlier(mode)), **options)
+        self.n_features_in_ = len(schema.features)
+        return parts, schema.code_labels(y, f"{self._name}: y") if codes is None else codes
+
+    def _train_parts(self, schema: Schema, parts: list[np.ndarray], y: np.ndarray, loss: Loss) -> None:
+        """Train on a table, of which the schema says who has which columns."""
+        made = VerticalFederation.of_schema(schema, parts, y)
+        result = self._trained(made, loss, [])
         # a saved run prepares new rows by it
         self.result_ = replace(result, config=result.config | {"schema": schema.to_tables()})
-        self.coef_, self.intercept_ = result.model[None, :].copy(), np.zeros(1)
+        self.coef_, self.intercept_ = result.model.reshape(loss.outputs, -1).copy(), np.zeros(loss.outputs)
         self._widths = made.widths
-        return self
 
-    def _train(self, X: Matrix, y: np.ndarray, objective: Objective, left_out: list[str]) -> None:
-        mode, (names, shares) = self._mode(), self._shares(X.shape[1])
+    def _train(self, X: Matrix, y: np.ndarray, loss: Loss, left_out: list[str]) -> None:
+        names, shares = self._shares(X.shape[1])
         holder: Any = names[0] if self.holder is None else self.holder
         place = names.index(check.one_of(self._name, "holder", holder, names))
-        left_out = [*left_out, *self._earlier(mode)]
-        parts = [X[:, share] for share in shares]
-        federation = VerticalFederation.from_arrays(parts, y, names=names, holder=place)
-        task, seed = Task(self._algorithm(), objective, mode, rounds=self._rounds), seed_of(self.random_state)
-        self._count_fit(mode)
-        result: Any = self._run(task, federation, left_out, seed=seed, ledgers=self.ledgers)  # a VerticalResult
-        self.coef_, self.intercept_ = np.zeros((1, X.shape[1])), np.zeros(1)
+        federation = VerticalFederation.from_arrays([X[:, share] for share in shares], y, names=names, holder=place)
+        result: Any = self._trained(federation, loss, left_out)  # a VerticalResult
+        self.coef_, self.intercept_ = np.zeros((loss.outputs, X.shape[1])), np.zeros(loss.outputs)
         for party, share in enumerate(shares):
-            model = result.party_model(party)
-            self.coef_[0, share] = model[: len(share)]
-            self.intercept_ += model[len(share) :].sum()
+            model = result.party_model(party).reshape(loss.outputs, -1)
+            self.coef_[:, share] = model[:, : len(share)]
+            self.intercept_ += model[:, len(share) :].sum(axis=1)
+
+    def _trained(self, federation: VerticalFederation, loss: Loss, left_out: list[str]) -> Any:
+        mode, algorithm = self._mode(), self._algorithm()
+        rounds = min(self._rounds, 1) if isinstance(algorithm, MaskedMoments) else self._rounds
+        self._count_fit(mode)
+        task = Task(algorithm, self._objective(loss), mode, rounds=rounds)
+        options: Json = {"seed": seed_of(self.random_state), "ledgers": self.ledgers}
+        result: Any = self._run(task, federation, [*left_out, *self._earlier(mode)], **options)
+        settled, choice = method_of(result), result.config.get("choice")
+        self.algorithm_ = algorithm if settled is None else settled
+        self.chosen_ = None if choice is None else Chosen(**choice)
+        return result
 
     def _mode(self) -> PrivacyMode:
-        if isinstance(self.privacy, str) and self.privacy == "none":
-            return NoPrivacy()
-        example = "ProvenColumns(epsilon=1.0, delta=1e-6, unit='record', ...), Published(...) or 'none'"
-        hint = "docs/choose.md has an example for split columns"
+        if isinstance(self.privacy, str):
+            named = check.one_of(self._name, "privacy", self.privacy, ("proven", "none"))
+            return ProvenColumns(self.epsilon, self.delta) if named == "proven" else NoPrivacy()
+        example = "'proven' (with epsilon and delta), ProvenColumns(...), Published(...) or 'none'"
         if not (isinstance(self.privacy, PrivacyMode) and self._layout in self.privacy.layouts):
-            rule = f"privacy must be stated: {example}, got {check.shown(self.privacy)}"
-            raise InvalidInput(f"{self._name}: {rule}. {hint}")
+            raise InvalidInput(f"{self._name}: privacy must be {example}, got {check.shown(self.privacy)}")
         rule = "a model is needed to predict: ProvenColumns(model=True)"
         check.require(self.privacy.predicts, self._name, rule, self.privacy)
         return self.privacy
@@ -213,11 +163,177 @@ class VerticalClassifier(LinearClassifier):
     def _scores(self, X: Table) -> np.ndarray:
         check_is_fitted(self, "coef_")
         if self.prepare is not None:  # as a saved run computes them, to the last bit
-            return summed_scores(self.prepare.encode_parts(X, labels=False)[0], self.coef_[0], self._widths)
-        return validated_rows(self, X, sparse=True) @ self.coef_[0] + self.intercept_[0]
+            parts, _ = self.prepare.encode_parts(X, labels=False)
+            return summed_scores(parts, self.coef_.ravel(), self._widths, len(np.atleast_2d(self.coef_)))
+        scores = validated_rows(self, X, sparse=True) @ np.atleast_2d(self.coef_).T + self.intercept_
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Any = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class VerticalClassifier(VerticalLinear, LinearClassifier):
+    """A linear classifier over columns of many parties; row i is the same sample at each of them.
+
+    By default one round of masked moments: what is released are sums over all samples, with noise, and the unit is one
+    record, all of its columns at all parties *and its label*. `epsilon` and `delta` are all that has to be said.
+
+    Parameters
+    ----------
+    parties
+        Who holds which columns: {party: its columns, by name or number}; or how many each has, in order, [3, 5]. None:
+        one party has them all. A column can be held by one party only.
+    algorithm
+        "auto": "masked-moments", or without a budget "admm-sharing"; or "fdml", or an object.
+    epsilon, delta
+        The whole budget for each record, its label included.
+    privacy
+        "proven", "none", or an object: `ProvenColumns(...)` with what admm-sharing needs, `Published(...)`.
+    loss
+        "logistic" (the default; for more than two classes softmax), "smoothed-hinge", or an object.
+    prepare
+        A `Schema` with `parties`: X is then a table as it is, and y may be left out if it has the label's column. The
+        first party has the labels. Each party's part of a row has length at most 1 by construction. `coef_` then holds
+        the parties' models end to end. Without a schema columns should lie in [-1, 1]: rows longer than the square root
+        of a party's number of columns are scaled down.
+    penalty
+        None: `L2(1e-4)`. It counts the intercept too. `result_.with_penalty(...)` gives others at no cost.
+    classes
+        The labels that can occur. None: those that do occur; the guarantee says that this is not covered.
+    rounds
+        Number of rounds of admm-sharing and fdml.
+    fit_intercept
+        Whether the party that holds the labels gets one more column, of ones.
+    penalise_intercept
+        Must be True here.
+    holder
+        The party that holds the labels, by name (or by number, if `parties` has no names). None: the first one.
+    earlier_steps, ledgers, random_state
+        As in `FederatedClassifier`.
+
+    Attributes
+    ----------
+    algorithm_, classes_, coef_, intercept_, guarantee_, result_, rounds_, n_features_in_, feature_names_in_
+        As in `FederatedClassifier`. `coef_` has the parties' models in the order of the columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import VerticalClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(20_000, 4))
+    >>> y = X @ [1.0, -1.0, 2.0, 0.0] > 0
+    >>> model = VerticalClassifier({"bank": [0, 1], "shop": [2, 3]}, epsilon=1.0, delta=1e-6, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.95)
+    True
+    >>> model.guarantee_.unit
+    'one record: all columns of one sample at all owners, and its label, replaced by any others'
+    """
+
+    _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge")
+
+    def fit(self, X: Table, y: ArrayLike | None = None, **others: Any) -> Self:
+        """Train. `X` has the columns of all parties."""
+        self._refuse(others)
+        if self.prepare is not None:
+            parts, codes = self._parts(self.prepare, X, y)
+            self.classes_ = self._stated_classes(self.prepare.label)
+            loss = self._loss_of_classes()
+            self._train_parts(self.prepare, parts, self._coded(codes, loss), loss)
+            return self
+        table, labels = validated(self, X, y, sparse=True)
+        numbers, left_out = self._code_labels(labels)
+        loss = self._loss_of_classes()
+        self._train(table, self._coded(numbers, loss), loss, left_out)
+        return self
+
+    def _loss_of_classes(self) -> Loss:
+        count = len(self.classes_)
+        loss = self._loss(count)
+        fits = loss.outputs == count or (loss.outputs == 1 and count == 2)
+        check.require(fits, self._name, f"loss must fit {count} classes", loss, "Use loss='logistic'")
+        if loss.outputs > 1 and not isinstance(self._algorithm(), MaskedMoments):
+            raise InvalidInput(
+                f"{self._name}: Only binary classification is supported. The type of the target is multiclass, with "
+                f"{count} classes. Use masked-moments, or train one model for each class against the others"
+            )
+        self._outputs = loss.outputs
+        return loss
+
+    @staticmethod
+    def _coded(numbers: np.ndarray, loss: Loss) -> np.ndarray:
+        return numbers.astype(np.float64) if loss.outputs > 1 else 2.0 * numbers - 1.0
 
     def __sklearn_tags__(self) -> Tags:
         tags: Any = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = True
+        with suppress(SottovoceError):  # parameters are checked when they are used
+            tags.classifier_tags.multi_class = isinstance(self._algorithm(), MaskedMoments)
+        return tags
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class VerticalRegressor(RegressorMixin, VerticalLinear):
+    """A linear regression over columns of many parties; row i is the same sample at each of them.
+
+    Parameters and attributes are those of `VerticalClassifier`, without `classes` and with these differences:
+
+    Parameters
+    ----------
+    loss
+        "squared" (the default), "huber", or an object.
+    y_range
+        A public range of y, (low, high): values are clipped to it. Without it y is clipped to [-1, 1]. A schema states
+        it instead, `Label(column, range=(low, high))`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce import VerticalRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(20_000, 3))
+    >>> y = 200 + X @ [30.0, -10.0, 20.0]
+    >>> model = VerticalRegressor({"bank": [0], "shop": [1, 2]}, y_range=(140, 260), random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.95)
+    True
+    """
+
+    y_range: tuple[float, float] | None = None
+
+    _losses: ClassVar = ("squared", "huber")
+
+    def fit(self, X: Table, y: ArrayLike | None = None, **others: Any) -> Self:
+        """Train. `X` has the columns of all parties."""
+        self._refuse(others)
+        loss = self._loss()
+        if self.prepare is not None:
+            parts, values = self._parts(self.prepare, X, y)
+            stated = self.prepare.label is not None and self.prepare.label.range is not None and self.y_range is None
+            rule = "a schema must state the range of y, Label(column, range=(low, high)), and y_range must be left out"
+            check.require(stated, self._name, rule)
+            self._train_parts(self.prepare, parts, values, loss)
+            self.coef_, self.intercept_ = self.coef_[0], self.intercept_[0]
+            return self
+        table, values = validated(self, X, y, y_numeric=True, sparse=True)
+        low, high = public_range(self._name, self.y_range)
+        middle, reach = (low + high) / 2, (high - low) / 2
+        self._train(table, (np.clip(values, low, high) - middle) / reach, loss, [])
+        self.coef_, self.intercept_ = reach * self.coef_[0], reach * self.intercept_[0] + middle
+        return self
+
+    def predict(self, X: Table) -> np.ndarray:
+        """The value of each row."""
+        scores, schema = self._scores(X), self.prepare
+        return scores if schema is None or schema.label is None else schema.label.from_unit(scores)
+
+    def score(self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """R², the share of the variance of y that the model explains."""
+        return self._measured(r2_score, "y must hold finite numbers", X, y, sample_weight)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Any = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self._noisy
         return tags

@@ -14,7 +14,7 @@ from sottovoce.core import check
 from sottovoce.core.histogram import Evaluation
 from sottovoce.estimators.base import LinearClassifier
 from sottovoce.estimators.linear import FederatedLinear
-from sottovoce.estimators.validation import Table, validated
+from sottovoce.estimators.validation import Table, public_range, validated
 from sottovoce.rules import Rule, constant_entry
 
 
@@ -214,12 +214,7 @@ class FederatedRegressor(RegressorMixin, FederatedLinear):
             rule = "a schema must state the range of y, Label(column, range=(low, high)), and y_range must be left out"
             check.require(stated is not None and self.y_range is None, self._name, rule)
             return stated or (-1.0, 1.0)
-        if self.y_range is None:
-            return -1.0, 1.0
-        pair = check.finite_array(self._name, "y_range", self.y_range, ndim=1)
-        fits = pair.shape == (2,) and pair[0] < pair[1]
-        check.require(fits, self._name, "y_range must be (low, high), low < high")
-        return float(pair[0]), float(pair[1])
+        return public_range(self._name, self.y_range)
 
     def _unstated_sizes(self) -> list[str]:
         unstated = super()._unstated_sizes()

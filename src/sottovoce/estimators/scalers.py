@@ -44,6 +44,12 @@ class Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     asks: ClassVar[bool] = False  # whether it has to ask the owners, which costs a part of the budget
     row_bound_: float  # no prepared row is longer
 
+    def fit(self, X: Table, y: object = None) -> Self:
+        """Remember the columns, and settle what needs no data. The entries of `X` are not used."""
+        columns = validated_rows(self, X, reset=True).shape[1]
+        self.settle_for(columns, getattr(self, "feature_names_in_", None))
+        return self
+
     def transform(self, X: Table) -> np.ndarray:
         """Prepare rows, each by itself."""
         check_is_fitted(self, "row_bound_")
@@ -121,12 +127,6 @@ class PublicScaler(_Scaler):
     _: KW_ONLY
     centre: bool = True
 
-    def fit(self, X: Table, y: object = None) -> Self:
-        """Check that there is a range for every column. The entries of `X` are not used."""
-        columns = validated_rows(self, X, reset=True).shape[1]
-        self.settle_for(columns, getattr(self, "feature_names_in_", None))
-        return self
-
     def settle_for(self, columns: int, names: ArrayLike | None) -> None:
         """Use the stated ranges."""
         listed = None if names is None else np.asarray(names).tolist()
@@ -154,11 +154,6 @@ class RowClipper(Preparation):
     """
 
     bound: float = 1.0
-
-    def fit(self, X: Table, y: object = None) -> Self:
-        """Remember the columns. The entries of `X` are not used."""
-        self.settle_for(validated_rows(self, X, reset=True).shape[1], None)
-        return self
 
     def settle_for(self, columns: int, names: ArrayLike | None) -> None:
         """Use the bound."""

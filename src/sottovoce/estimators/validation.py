@@ -162,3 +162,13 @@ def _places(X: Table, is_wrong: Callable[[np.ndarray], np.ndarray]) -> tuple[lis
         rows, columns = np.nonzero(is_wrong(table))
     column = int(columns.min())
     return sorted(rows[columns == column].tolist()), names[column] if names else column
+
+
+def public_range(who: str, y_range: tuple[float, float] | None) -> tuple[float, float]:
+    """The stated range of y; without one [-1, 1]."""
+    if y_range is None:
+        return -1.0, 1.0
+    pair = check.finite_array(who, "y_range", y_range, ndim=1)
+    fits = pair.shape == (2,) and pair[0] < pair[1]
+    check.require(fits, who, "y_range must be (low, high), low < high")
+    return float(pair[0]), float(pair[1])

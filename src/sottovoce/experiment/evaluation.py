@@ -1,7 +1,7 @@
 """A model's quality on records that their owners held out, from noisy counts (`core/histogram.py`)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -128,14 +128,10 @@ class PrivateEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
+        kept = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             "estimates": {name: each.plain() for name, each in self.estimates.items()},
-            "counts": self.counts.tolist(),
-            "deviation": self.deviation,
-            "owners": self.owners,
-            "records": self.records,
-            "edges": self.edges.tolist(),
-            "calibrated": self.calibrated,
+            **{name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in kept.items()},
         }
 
     @classmethod

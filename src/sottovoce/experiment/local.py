@@ -110,7 +110,7 @@ class LocalClients:
         digests = rows_digests(exact.X, exact.y, exact.offsets)
         if held is not None:
             digests = rows_digests(whole.X, task.objective.loss.check_labels(whole.y), whole.offsets)
-        key = task.key(noise or streams, digests, events, exact.engine, federation.row_bound)
+        key = task.key(noise or streams, digests, events, exact.arithmetic, federation.row_bound)
         more_of_door: Any = {"key": key, "clients": who, "row_bound": bound, "held": held}
         door = open_door(task.privacy, events, ledger, exact, task.asks(), **more_of_door)
         return cls(task, federation, exact, door, streams, ledger, **more)
@@ -204,17 +204,20 @@ class LocalClients:
         if self.measure_training:
             numbers["objective"] = self._value(model) + self.task.objective.penalty.value(w)
         if self.test is not None:
-            X, y = self.test
-            loss = self.task.objective.loss
-            scores = loss.scores(X, w)
-            numbers["test_loss"] = loss.value(scores, y).mean(axis=-1)
-            if loss.classification:
-                numbers["test_accuracy"] = (loss.predict(scores) == y).mean(axis=-1)
+            numbers |= self.tested(self.test_scores(w))
         if self.ledger is not None:
             of_clients = np.sort(self.ledger.epsilons(roughly=True), axis=-1)
             numbers["epsilon"] = of_clients[..., -1]  # of the client that spent most
             numbers["epsilon_median"] = (of_clients[..., (self.n - 1) // 2] + of_clients[..., self.n // 2]) / 2
             numbers["epsilon_least"] = of_clients[..., 0]
+        return numbers
+
+    def tested(self, scores: np.ndarray) -> dict[str, np.ndarray]:
+        """Loss and accuracy of scores of the public test rows."""
+        loss, y = self.task.objective.loss, self.test[1]
+        numbers = {"test_loss": loss.value(scores, y).mean(axis=-1)}
+        if loss.classification:
+            numbers["test_accuracy"] = (loss.predict(scores) == y).mean(axis=-1)
         return numbers
 
     def _value(self, model: np.ndarray) -> np.ndarray:
@@ -264,7 +267,7 @@ class LocalClients:
         guarantee = state_guarantee(task.privacy, task.algorithm.name, outcome.rounds, known, terms, **facts)
         parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
         result = RESULTS[self.layout](*parts, self.metrics(model), **self.federation.model_parts())
-        if task.privacy.budget is None or self.layout == "columns":
+        if task.privacy.budget is None or (self.layout == "columns" and task.split is None):
             return result
         where = self.federation.sizes, self.door.events, outcome.server, outcome.rounds, self.federation.row_bound
         return replace(result, standard_errors=standard_errors(task, *where))

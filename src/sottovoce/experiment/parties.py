@@ -1,13 +1,13 @@
 """Parties in this process: the clients of data whose columns are split, and what is different about them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from sottovoce.core import check
+from sottovoce.core import check, products
 from sottovoce.core.contract import Algorithm, LabelOracle, Layout
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
@@ -23,6 +23,7 @@ from sottovoce.privacy.events import Event
 from sottovoce.privacy.labels import label_event, label_key, label_oracle, randomised_labels
 from sottovoce.privacy.noise_key import NoiseKey, parts_digests
 from sottovoce.problems.columns import Columns
+from sottovoce.problems.metrics import ALONE, metrics
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import Matrix, VerticalFederation
 
@@ -61,10 +62,17 @@ class LocalParties(LocalClients):
         noise: Streams | None = None,
         **more: Any,
     ) -> "LocalParties":
-        exact = Columns(bounded(federation.parts, task.privacy), task.objective.penalty)
-        key = column_key(task, federation.parts, noise or streams, events)
+        split = task.split
+        shares = None
+        if split is not None:
+            rule = "products of owners on several machines are not computed here: all owners must be in one place"
+            check.require(split.owners == federation.n, "masked-moments", rule, federation.n)
+            shares = lambda: products.halves(split, whole_tables(task, federation))  # noqa: E731 (read once)
+        exact = Columns(bounded(federation.parts, task.privacy), task.objective.penalty, shares)
+        labels = None if split is None else (federation.holder, federation.y)  # products are about labels too
+        key = column_key(task, federation.parts, noise or streams, events, labels)
         who = np.arange(federation.n) if clients is None else clients
-        door = open_door(task.privacy, events, ledger, exact, task.asks(), key=key, clients=who)
+        door = open_door(task.privacy, events, ledger, exact, task.asks(), key=key, clients=who, split=split)
         made = cls(task, federation, exact, door, streams, ledger, **more)
         made.labels = made.labels or cls.labels_of(federation, task.objective)
         return made
@@ -78,6 +86,8 @@ class LocalParties(LocalClients):
         y = loss.check_labels(federation.y)
         loss.check_both_classes(y)
         events = task.plan(federation.sizes, max(federation.widths))
+        if ledger is not None and ledgers is not None:
+            _must_hold_one_kind(ledger, federation.n, task)
         made = cls.of(task, federation, ledger, streams, events, test=cls.test_set(task, federation, test))
         epsilon = getattr(task.privacy, "label_epsilon", None)
         if epsilon is not None:
@@ -123,49 +133,108 @@ class LocalParties(LocalClients):
     def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
         """Objective of the parties' exact models (a simulation may look), test loss of what a release would hold."""
         numbers: dict[str, np.ndarray] = {}
-        kept, loss = self._algorithm.kept(self._states), self.task.objective.loss
+        loss = self.task.objective.loss
         if self.measure_training:
-            x = self.door.looked_at(kept, self._everyone)
-            scores = self.exact.predict(x, self._everyone).sum(axis=-2)
+            x, scores = self._looked_at(model)
             data_term = loss.value(scores, loss.check_labels(self.federation.y)).sum(axis=-1)
             weight = label_weight(self.task.objective, self.dim)
-            numbers["objective"] = weight * data_term + self.task.objective.penalty.value(self.flat(x))
+            numbers["objective"] = weight * data_term + self.task.objective.penalty.value(x)
         if self.test is not None and (self.measure_training or self.task.privacy.budget is None):
-            X, y = self.test
-            x = self.door.would_be(kept, self._everyone, self._k)
+            x = self._would_be(model)
             if x is not None:
-                scores = summed_scores(X, self.flat(x), self.federation.widths)
-                numbers["test_loss"] = loss.value(scores, y).mean(axis=-1)
-                if loss.classification:
-                    numbers["test_accuracy"] = (loss.predict(scores) == y).mean(axis=-1)
+                numbers |= self.tested(self.test_scores(x))
         if self.ledger is not None:
             numbers["epsilon"] = self.ledger.epsilons(roughly=True).max(axis=-1)
         return numbers
 
+    def _looked_at(self, model: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The parties' exact models end to end, and the training samples' scores by them."""
+        kept, outputs = self._algorithm.kept(self._states), self.task.objective.loss.outputs
+        if kept is None:  # the server has the model
+            return model[..., 0, :], summed_scores(
+                self.federation.parts, model[..., 0, :], self.federation.widths, outputs
+            )
+        x = self.door.looked_at(kept, self._everyone)
+        return self.flat(x), self.exact.predict(x, self._everyone).sum(axis=-2)
+
+    def _would_be(self, model: np.ndarray) -> np.ndarray | None:
+        """The models that would be released now, end to end."""
+        kept = self._algorithm.kept(self._states)
+        if kept is None:
+            return model[..., 0, :]
+        x = self.door.would_be(kept, self._everyone, self._k)
+        return None if x is None else self.flat(x)
+
     def test_scores(self, model: np.ndarray) -> np.ndarray:
-        return summed_scores(self.test[0], model, self.federation.widths)
+        return summed_scores(self.test[0], model, self.federation.widths, self.task.objective.loss.outputs)
 
     def flat(self, x: np.ndarray) -> np.ndarray:
         """The parties' models end to end, without padding: (runs?, columns of all)."""
         return np.concatenate([x[..., m, :width] for m, width in enumerate(self.federation.widths)], axis=-1)
 
-    def models(self, k: int) -> np.ndarray:
-        """The models for prediction, end to end, made after round k and charged; of length 0 where there are none."""
+    def models(self, k: int, model: np.ndarray | None = None) -> np.ndarray:
+        """The models for prediction, end to end, made after round k and charged; of length 0 where there are none.
+
+        `model`: the server's, which is all of them if parties keep none.
+        """
         nothing = self.flat(np.zeros((*self._shape(self.n), self.exact.widest)))[..., :0]
         if k == 0 or not self.door.affords_models(self._everyone):
             return nothing
-        x = self.door.models(self._algorithm.kept(self._states), self._everyone, k)
+        kept = self._algorithm.kept(self._states)
+        if kept is None:
+            return nothing if model is None else model[..., 0, :]
+        x = self.door.models(kept, self._everyone, k)
         return nothing if x is None else self.flat(x)
 
     def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
         """The finished run. The models for prediction are made, and charged, here."""
         from sottovoce.privacy import accounting
 
-        model, together, charges = self.models(outcome.rounds), None, self.charges(outcome.rounds)
-        if charges is not None and self.door.privacy.unit == "record":  # of all parties' answers, in the worst run
+        model, together = self.models(outcome.rounds, outcome.model), None
+        charges = self.charges(outcome.rounds)
+        one_release = self.task.split is not None  # of all parties: a record that changes at every one costs it once
+        if charges is not None and self.door.privacy.unit == "record" and not one_release:
+            # of all parties' answers, in the worst run
             together = max(accounting.epsilon(spent, self.delta or 0.0) for spent in charges.of_all_owners())
         facts = {"together": together, "predicts": model.shape[-1] > 0, "on_labels": self.label_epsilon}
-        return self.finished_run(outcome, config, lasting, model, **facts)
+        if one_release:
+            facts = {"names": self.federation.names, "holder": self.federation.holder}
+            named = config["data"] | {"names": list(self.federation.names)}  # for whoever verifies the guarantee
+            config = config | {"data": named}
+        result: Any = self.finished_run(outcome, config, lasting, model, **facts)
+        if not one_release or outcome.rounds == 0:
+            return result
+        server: Any = outcome.server
+        result = replace(result, sums=products.from_limbs(server.sums)[..., 0, :])
+        return replace(result, metrics=result.metrics | self._metrics_alone(result))
+
+    def _metrics_alone(self, result: Any) -> dict[str, list[Any]]:
+        """How good each party's columns alone would be, from the same sums and at no cost."""
+        found: dict[str, list[Any]] = {}
+        loss = self.task.objective.loss
+        if self.test is None or self.n == 1:
+            return found
+        what = "accuracy" if loss.classification else "r2"
+        for m, name in enumerate(self.federation.names):
+            scores = self.test_scores(result.alone(m).model)
+            found[f"test_{what}_{name}{ALONE}"] = np.ravel(metrics(loss, scores, self.test[1])[what]).tolist()
+        return found
+
+
+def _must_hold_one_kind(ledger: Ledgers, parties: int, task: Task) -> None:
+    """Refuse ledgers with answers of the other kind: their costs do not add up to one number.
+
+    Products cost a record once, whatever number of parties it is at, and its label with it. Fits cost it at each party,
+    and labels apart.
+    """
+    charged = (event for party in range(parties) for event in ledger.spent(party))
+    other = [event for event in charged if products.is_products_event(event) != (task.split is not None)]
+    if other:
+        raise check.NoGuarantee(
+            "train: these ledgers hold answers about single parties (admm-sharing) and would get products of all "
+            "parties' columns (masked-moments), or the other way round, and the costs of the two do not add up to a "
+            "number for one record. Use ledgers of their own, and count the epsilons together yourself"
+        )
 
 
 def label_weight(objective: Objective, samples: int) -> float:
@@ -173,9 +242,41 @@ def label_weight(objective: Objective, samples: int) -> float:
     return 1.0 / samples if objective.scale == "mean" else 1.0
 
 
-def column_key(task: Task, parts: Sequence[Matrix], streams: Streams, events: tuple[Event, ...]) -> NoiseKey:
-    """What noise is bound to where columns are split: everything that decides a party's answers."""
-    return task.key(streams, parts_digests(parts), events)
+def whole_tables(task: Task, federation: VerticalFederation) -> list[np.ndarray]:
+    """Each party's own table of whole numbers, the labels' slopes at their holder: what products are made of."""
+    algorithm: Any = task.algorithm
+    holder, loss = federation.holder, task.objective.loss
+    y = loss.check_labels(federation.y)
+    return [
+        whole_table(algorithm, loss, m, part, y if m == holder else None) for m, part in enumerate(federation.parts)
+    ]
+
+
+def whole_table(algorithm: Any, loss: Any, m: int, part: Matrix, y: np.ndarray | None) -> np.ndarray:
+    """The table of party m; `y`: the labels, if it has them."""
+    rows = products.whole_rows(part, algorithm.split.longest(m), algorithm.row_bounds[m])
+    if y is None:
+        return rows
+    outputs = loss.outputs
+    slopes = -loss.slope(np.zeros((len(y), outputs) if outputs > 1 else len(y)), y).reshape(len(y), outputs)
+    return np.hstack([rows, products.whole_slopes(slopes, algorithm.bound)])
+
+
+def column_key(
+    task: Task,
+    parts: Sequence[Matrix],
+    streams: Streams,
+    events: tuple[Event, ...],
+    labels: tuple[int, np.ndarray] | None = None,
+) -> NoiseKey:
+    """What noise is bound to where columns are split: everything that decides a party's answers.
+
+    `labels`: the place of their holder here and the labels, if answers are about them.
+    """
+    digests = parts_digests(parts)
+    if labels is not None and len(labels[1]):
+        digests[labels[0]] ^= parts_digests([labels[1]])[0]
+    return task.key(streams, digests, events)
 
 
 def _flips(folder: Path, federation: VerticalFederation) -> "LabelFlips":

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 def predictions(result: "Result", data: object, threshold: float | None = None) -> Columns:
     """The label of each new row, and the probabilities of the classes where the loss has them."""
-    schema = result.schema
     hint = "Train with a [schema], or use load_result(FOLDER).predict(X) on rows that you have prepared yourself"
-    check.require(schema is not None, "predict", "this run keeps no schema to prepare rows with", hint=hint)
-    assert schema is not None
+    schema = check.given(result.schema, "predict", "this run keeps no schema to prepare rows with", hint)
     one_run = result.model.ndim == 1
     rule = "this folder holds several runs of one task, with a model each. Train with [run] runs = 0"
     check.require(one_run, "predict", rule, result.model.shape[0])

@@ -17,8 +17,9 @@ from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.federation import with_ones
-from sottovoce.problems.metrics import decided, has_probabilities, probabilities
+from sottovoce.problems.metrics import ALONE, decided, has_probabilities, probabilities
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.penalties import Penalty
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, matrices
 from sottovoce.rules import Chosen
@@ -78,7 +79,8 @@ class Result:
         ends = {name: self.history[name][-1] for name in self.history.columns} | {
             name: values[-1] for name, values in self.metrics.items()
         }
-        last = ", ".join(f"{name.replace('_', ' ')} {ends[name]:.4g}" for name in _SHOWN if name in ends)
+        shown = [name for name in ends if name in _SHOWN or name.endswith(ALONE)]
+        last = ", ".join(f"{name.replace('_', ' ')} {ends[name]:.4g}" for name in shown)
         first = f"{type(self).__name__}: {method}, {self.rounds} rounds, a model of shape {self.model.shape}"
         lines = [first, last or "nothing was measured", f"privacy: {self.guarantee.short}", *self.remarks]
         return "\n  ".join(lines)
@@ -98,18 +100,19 @@ class Result:
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """For each parameter a range that holds, at this rate, what the same rounds would have given without noise.
 
-        For moments and noisy gradient descent, whose noise has a known law. The range is about noise alone. It does
-        not cover the optimum (early stopping, clipping and the ridge are biased towards zero), nor what other records
-        would have given. For noisy gradient descent it is an upper bound, and so holds more often than stated.
+        For our own methods, whose noise has a known law. The range is about noise alone. It does not cover the
+        optimum (early stopping, clipping and the ridge are biased towards zero), nor what other records would have
+        given. For noisy gradient descent and moments-then-gradients it is too wide rather than too narrow, and so
+        holds more often than stated.
         """
         from scipy.stats import norm
 
         check.between("interval", 0, 1, level=level)
-        errors = self.standard_errors
-        rule = "standard errors are known for moments and noisy-gd, proven Gaussian noise and everyone in every round"
-        check.require(errors is not None, "interval", rule)
-        assert errors is not None
-        reach = float(norm.ppf((1 + level) / 2)) * errors
+        rule = (
+            "standard errors are known for noisy-gd, moments, moments-then-gradients and masked-moments, with proven "
+            "Gaussian noise, everyone in every round and a penalty without kinks"
+        )
+        reach = float(norm.ppf((1 + level) / 2)) * check.given(self.standard_errors, "interval", rule)
         return self.model - reach, self.model + reach
 
     def scores(self, X: object) -> np.ndarray:
@@ -177,17 +180,15 @@ class Result:
 
         One list for the score of the second of two classes (or of a number); for several classes one for each.
         """
-        schema = self.schema
-        check.require(schema is not None, "effects", "this run keeps no schema, so its columns have no names")
+        schema = check.given(self.schema, "effects", "this run keeps no schema, so its columns have no names")
         check.require(self.model.ndim == 1, "effects", "this result holds several runs, with a model each")
-        assert schema is not None
         outputs = self.objective.loss.outputs
         classes = [str(name) for name in schema.label.classes] if schema.label else []
         names = classes if outputs > 1 else [classes[1] if classes else "value"]
-        return {name: self._effects_of(schema, own) for name, own in zip(names, self._by_output(), strict=True)}
-
-    def _by_output(self) -> np.ndarray:
-        return self.model.reshape(self.objective.loss.outputs, -1)
+        return {
+            name: self._effects_of(schema, own)
+            for name, own in zip(names, self.model.reshape(outputs, -1), strict=True)
+        }
 
     def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
         from sottovoce.problems.schema.effects import effects
@@ -213,16 +214,34 @@ class VerticalResult(Result):
     """A model whose parts stay with their parties: `model` holds them end to end, `widths` says whose is which."""
 
     widths: tuple[int, ...] = ()
+    sums: np.ndarray | None = field(default=None, kw_only=True)  # products of columns, as they were opened
     layout: ClassVar[Layout] = "columns"
+
+    def with_penalty(self, penalty: Penalty) -> "VerticalResult":
+        """The model for another penalty, from the same opened sums: it costs nothing. For masked-moments.
+
+        A path of ridges, a lasso, non-negative coefficients or a box: give `L2`, `L1`, `ElasticNet` or `Box`.
+        """
+        from sottovoce.experiment import refit
+
+        return refit.with_penalty(self, penalty)
+
+    def alone(self, m: int) -> "VerticalResult":
+        """The model of party m's columns alone, from the same opened sums: it costs nothing. For masked-moments."""
+        from sottovoce.experiment import refit
+
+        check.require(0 <= m < len(self.widths), "alone", f"parties have numbers from 0 to {len(self.widths) - 1}", m)
+        return refit.of_party(self, m)
 
     def party_model(self, m: int) -> np.ndarray:
         """The part of party m, which stays with it: (columns,) or (runs, columns)."""
         check.whole("party_model", at_least=0, m=m)
-        check.require(
-            m < len(self.widths), "party_model", f"m must be the number of a party, 0..{len(self.widths) - 1}", m
-        )
-        ends = list(itertools.accumulate(self.widths, initial=0))
-        return self._released()[..., ends[m] : ends[m + 1]]
+        rule = f"m must be the number of a party, 0..{len(self.widths) - 1}"
+        check.require(m < len(self.widths), "party_model", rule, m)
+        ends, outputs = list(itertools.accumulate(self.widths, initial=0)), self.objective.loss.outputs
+        released = self._released()
+        by_output = released.reshape(*released.shape[:-1], outputs, -1)[..., ends[m] : ends[m + 1]]
+        return by_output.reshape(*released.shape[:-1], -1)
 
     def partial_scores(self, m: int, X: object) -> np.ndarray:
         """What party m sends for new rows of its columns: one value per row, and nothing else.
@@ -233,10 +252,10 @@ class VerticalResult(Result):
         check.require(0 <= m < known, "partial_scores", f"parties have numbers from 0 to {known - 1}", m)
         if self.schema is not None:
             part = self.schema.part(list(self.schema.parties)[m]).transform(X)
-            return summed_scores([part], self.party_model(m), [self.widths[m]])
+            return summed_scores([part], self.party_model(m), [self.widths[m]], self.objective.loss.outputs)
         (part,) = matrices(f"party {m + 1}", [X], [self.widths[m] - self._ones(m)])
         part = with_ones(part) if self._ones(m) else part
-        return summed_scores([part], self.party_model(m), [self.widths[m]])
+        return summed_scores([part], self.party_model(m), [self.widths[m]], self.objective.loss.outputs)
 
     def scores(self, X: object) -> np.ndarray:
         """Scores of new rows: the sum of what the parties send.
@@ -245,11 +264,11 @@ class VerticalResult(Result):
         """
         if self.schema is not None:
             parts, _ = self.schema.encode_parts(X, labels=False)
-            return summed_scores(parts, self._released(), self.widths)
+            return summed_scores(parts, self._released(), self.widths, self.objective.loss.outputs)
         ones = np.array([self._ones(m) for m in range(len(self.widths))])
         parts = matrices("predict", cast(Sequence[object], X), (np.array(self.widths) - ones).tolist())
         parts = [with_ones(part) if one else part for part, one in zip(parts, ones, strict=True)]
-        return summed_scores(parts, self._released(), self.widths)
+        return summed_scores(parts, self._released(), self.widths, self.objective.loss.outputs)
 
     def _ones(self, m: int) -> int:
         """How many columns of ones party m adds to its rows: one for the intercept, if it holds the labels."""
@@ -271,8 +290,11 @@ class VerticalResult(Result):
         return self.model
 
 
-def summed_scores(parts: Sequence[Matrix], model: np.ndarray, widths: Sequence[int]) -> np.ndarray:
-    """Σ_m X_m x_m: (runs?, rows)."""
+def summed_scores(parts: Sequence[Matrix], model: np.ndarray, widths: Sequence[int], outputs: int = 1) -> np.ndarray:
+    """Σ_m X_m x_m: (runs?, rows); of a loss with several margins (runs?, rows, outputs)."""
+    if outputs > 1:
+        by_output = np.moveaxis(model.reshape(*model.shape[:-1], outputs, -1), -2, 0)
+        return np.stack([summed_scores(parts, own, widths) for own in by_output], axis=-1)
     ends = list(itertools.accumulate(widths, initial=0))
     pieces = [model[..., a:b] for a, b in itertools.pairwise(ends)]
     return np.sum([(part @ piece.T).T for part, piece in zip(parts, pieces, strict=True)], axis=0)

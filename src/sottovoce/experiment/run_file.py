@@ -26,9 +26,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from sottovoce.algorithms import ALGORITHMS
+from sottovoce.algorithms import ALGORITHMS, MaskedMoments
 from sottovoce.core import check
 from sottovoce.core.contract import Layout, Method
 from sottovoce.core.histogram import Evaluation
@@ -40,7 +40,7 @@ from sottovoce.experiment import tables as toml
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.source import Data, Source, read_rows, read_schema, read_source
 from sottovoce.experiment.tables import Built, Tables
-from sottovoce.experiment.task import Engine, Task
+from sottovoce.experiment.task import Engine, Task, usual_for_columns
 from sottovoce.experiment.train import run_task
 from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, ProvenColumns, Published
@@ -75,20 +75,16 @@ class Settings:
     kept nowhere, so that the run cannot be repeated; `ledgers` is a folder of ledger files, from where the command
     runs: see `train`."""
 
-    rounds: int = 0
-    seed: int | None = None
+    rounds: check.WholeOrZero = 0
+    seed: check.WholeOrZero | None = None
     engine: Engine = "auto"
-    record_every: int = 1
-    runs: int = 0
+    record_every: check.Whole = 1
+    runs: check.WholeOrZero = 0
     name: str = ""
     ledgers: str = ""
 
     def __post_init__(self) -> None:
-        check.whole("run", record_every=self.record_every)
-        check.whole("run", at_least=0, rounds=self.rounds, runs=self.runs)
-        check.one_of("run", "engine", self.engine, get_args(Engine))
-        if self.seed is not None:
-            check.whole("run", at_least=0, seed=self.seed)
+        check.fields(self, "run")
         usable = re.fullmatch(r"[\w.-]{0,100}", self.name) is not None and not self.name.startswith(".")
         check.require(usable, "run", "name must be letters, digits, '-', '_' and '.' (it names a folder)", self.name)
 
@@ -133,7 +129,6 @@ class Experiment:
             return self
         federation = self.data().federation
         with toml.placed_at(f"{self.file}, [algorithm]"):
-            check.require(federation.layout == "rows", "rules", "are for rows; columns are split here", hint="Name one")
             task = self.task.settled(self.task.objective.on(federation))
         # As it is read from a saved run, so that noise is bound to the same: a 0 may stand for 0.0.
         table = {"name": task.algorithm.name, **toml.plain_fields(task.algorithm)}
@@ -158,9 +153,7 @@ class Experiment:
         return told
 
     def train(
-        self,
-        after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
-        resume: Checkpoint | None = None,
+        self, after_round: Callable[[Checkpoint], None] = lambda checkpoint: None, resume: Checkpoint | None = None
     ) -> Result:
         """Train, from the start or from a checkpoint of this same run."""
         if self.task.rule is not None:
@@ -203,29 +196,33 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     schema = read_schema(tables, file, folder)
     source = read_source(tables["data"], f"{file}, [data]", folder, schema)
     bias = schema is not None or datasets.has_schema(source[0].name, source[1])
-    task, settings = build_task(tables, file, bias)
+    split = bool(source[0].split) or (schema is not None and bool(schema.parties))
+    task, settings = build_task(tables, file, bias, "columns" if split else "rows")
     if task.rule is not None and task.rule.base_rate is not None:
-        where, hint = (
-            f"{file}, [algorithm]",
+        column, hint = (
+            bias or task.objective.intercept,
             "Give a [schema], whose rows have one, or [objective] fit_intercept = true",
         )
-        column = bias or task.objective.intercept
-        check.require(column, where, "a base_rate needs rows with a constant column", hint=hint)
+        check.require(column, f"{file}, [algorithm]", "a base_rate needs rows with a constant column", hint=hint)
         known = schema or (Schema.bundled(source[0].name) if bias else None)
         constant = 1.0 if known is None else constant_entry(known)
         task = replace(task, rule=replace(task.rule, constant=constant))
     return Experiment(task, settings, *source, schema, file)
 
 
-def build_task(tables: Tables, file: str, bias: bool = False) -> tuple[Task, Settings]:
+def build_task(tables: Tables, file: str, bias: bool = False, data_layout: Layout = "rows") -> tuple[Task, Settings]:
     """What `tables` ask for, whoever holds the rows. `file` is named in errors.
 
-    `bias`: whether rows have a column for the intercept, which is then fitted unless the tables say otherwise.
+    `bias`: whether rows have a column for the intercept, which is then fitted unless the tables say otherwise;
+    `data_layout`: what is split, where no method is named.
     """
     for name in ("objective", "privacy"):
         check.require(name in tables, file, f"needs a table [{name}]")
     where, run = f"{file}, [algorithm]", tables.get("run", {})
     table = tables.get("algorithm", {"name": AUTO})
+    if data_layout == "columns" and table == {"name": AUTO}:
+        stated = toml.named(MODES["columns"], "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
+        table = {"name": usual_for_columns(stated).name}
     rule = _rule(table, run, where)
     algorithm = toml.named(ALGORITHMS, "algorithm", table, where) if rule is None else None
     layout: Layout = "rows" if algorithm is None else algorithm.layout
@@ -233,6 +230,8 @@ def build_task(tables: Tables, file: str, bias: bool = False) -> tuple[Task, Set
     given = tables.get("participation", {"name": Everyone.name})
     participation = toml.named(PARTICIPATION, "participation", given, f"{file}, [participation]")
     settings = toml.from_table(Settings, run, f"{file}, [run]")
+    if isinstance(algorithm, MaskedMoments) and "rounds" not in run:
+        settings = replace(settings, rounds=1)
     stated = settings.rounds > 0 or "rounds" not in run
     check.require(stated, f"{file}, [run]", "rounds must be a whole number >= 1", settings.rounds)
     counted = {"penalise_intercept": True} if layout == "columns" else {}

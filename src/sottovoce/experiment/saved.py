@@ -19,10 +19,9 @@ from sottovoce.experiment.train import CLIENTS
 from sottovoce.experiment.whole_files import read_arrays, read_json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Schema
-from sottovoce.problems.vertical import VerticalFederation
 
 
 def load_result(path: str | Path) -> Result:
@@ -47,8 +46,9 @@ def load_result(path: str | Path) -> Result:
     widths = _widths(config, objective, str(path / store.CONFIG))
     if not widths:
         return Result(objective=objective, **parts)
-    rule = f"must hold {sum(widths)} numbers (or none, if none were released)"
-    check.require(weights.shape[-1] in (0, sum(widths)), str(path / store.MODEL), rule, weights.shape)
+    size = sum(widths) * objective.loss.outputs
+    rule = f"must hold {size} numbers (or none, if none were released)"
+    check.require(weights.shape[-1] in (0, size), str(path / store.MODEL), rule, weights.shape)
     return VerticalResult(objective=objective, **parts, widths=tuple(widths))
 
 
@@ -82,6 +82,7 @@ def load_parts(path: Path) -> Json:
     return {
         "model": weights,
         "standard_errors": arrays.get("standard_errors"),
+        **({"sums": arrays["sums"]} if "sums" in arrays else {}),
         "history": _read_history(path / store.HISTORY),
         "guarantee": guarantee,
         "rounds": rounds,
@@ -96,17 +97,13 @@ def load_parts(path: Path) -> Json:
 def folder_format(path: Path) -> int:
     """Which format a finished run folder has; one of a later version of this library is refused."""
     if not (path / store.MANIFEST).exists():
-        check.require(
-            not (path / store.CHARGES).exists(),
-            str(path),
-            f"has {store.CHARGES} but no {store.MANIFEST}; it was taken away",
-        )
+        rule = f"has {store.CHARGES} but no {store.MANIFEST}; it was taken away"
+        check.require(not (path / store.CHARGES).exists(), str(path), rule)
         return 1
     form = read_json(path / store.MANIFEST).get("format")
     known = isinstance(form, int) and not isinstance(form, bool) and 1 < form <= store.FORMAT
-    check.require(
-        known, str(path), f"must be a run folder of format 1 to {store.FORMAT}", form, "Use a newer sottovoce"
-    )
+    rule = f"must be a run folder of format 1 to {store.FORMAT}"
+    check.require(known, str(path), rule, form, "Use a newer sottovoce")
     assert isinstance(form, int)
     return form
 
@@ -126,25 +123,18 @@ def load_versions(path: str | Path) -> dict[str, str]:
     return {str(name): str(version) for name, version in read_json(Path(path) / store.VERSIONS).items()}
 
 
-def load_checkpoint(
-    path: str | Path,
-    task: Task,
-    federation: Federation | VerticalFederation,
-    config: Tables,
-) -> Checkpoint:
+def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, config: Tables) -> Checkpoint:
     """The checkpoint in a run folder, for `train(resume=...)`; one of another config or other rows is refused."""
     path = Path(path)
     must_be_unfinished(path)
     where = str(path / store.CHECKPOINT)
     arrays = read_arrays(path / store.CHECKPOINT)
-    check.require(
-        arrays.get("of", np.asarray("")).tolist() == store.identity(config, federation),
-        where,
-        "belongs to another config or to other rows; put them back as they were, or start again without --resume",
-    )
+    rule = "belongs to another config or to other rows; put them back as they were, or start again without --resume"
+    check.require(arrays.get("of", np.asarray("")).tolist() == store.identity(config, federation), where, rule)
     for name in store.COUNTERS:
         fits = name in arrays and arrays[name].shape == () and arrays[name].dtype.kind in "iuf"
         check.require(fits, where, f"must hold a number {name!r}")
+    task = task.settled(task.objective.on(federation))  # what a state looks like follows from the settled method
     like = task.algorithm.init_server(_hub(federation, task, config))
     server = codec.from_arrays(type(like), codec.under("server.", arrays), like=like)
     columns = {name: column.tolist() for name, column in codec.under("history.", arrays).items()}
@@ -212,7 +202,7 @@ def _history(columns: Columns, where: str) -> History:
     return History(columns)
 
 
-def _hub(federation: Federation | VerticalFederation, task: Task, config: Tables) -> Hub:
+def _hub(federation: FederatedData, task: Task, config: Tables) -> Hub:
     """The server's side before the first round: what its state looks like follows from it."""
     runs = config["run"].get("runs") or None
     lead = () if runs is None else (runs,)

@@ -44,11 +44,11 @@ class Source:
     owner: str = ""
     labels: tuple[str, ...] = ()
     labels_found: bool = False
-    clients: int | None = None
+    clients: check.Whole | None = None
     partition: str = ""
     test: int | float | None = None
-    seed: int = 0
-    row_bound: float | None = None
+    seed: check.WholeOrZero = 0
+    row_bound: check.Positive | None = None
     shorten: bool = False
     split: tuple[int, ...] = ()
     ranges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -61,16 +61,12 @@ class Source:
         else:
             for key in ("label", "owner", "labels", "ranges"):
                 check.require(not getattr(self, key), "data", f"{key} goes with csv = a file, not with name")
-        check.whole("data", at_least=0, seed=self.seed)
-        if self.clients is not None:
-            check.whole("data", clients=self.clients)
+        check.fields(self, "data")
         if self.owner and not self.partition and not self.split:
             rule = "clients follows from the owners; leave it out, or name a partition that shares the rows out again"
             check.require(self.clients is None, "data", rule, self.clients)
         if self.partition == OWNER:
             check.require(self.clients is None, "data", "clients follows from the owners; leave it out", self.clients)
-        if self.row_bound is not None:
-            check.positive("data", row_bound=self.row_bound)
         check.require(not self.shorten or self.row_bound is not None, "data", "shorten needs row_bound = a length")
         if self.split:
             check.whole("data", **{f"split[{m}]": width for m, width in enumerate(self.split)})
@@ -136,9 +132,8 @@ def read_source(table: Json, where: str, folder: Path, schema: Schema | None = N
 def _stated_by(schema: Schema, given: Json, where: str) -> Json:
     """What a schema says of [data]. Nothing else may be said there: a run that was saved says the same again."""
     check.require("csv" in given, where, "a [schema] goes with csv = a file")
-    label = schema.label
-    check.require(label is not None, where, "the [schema] must say which column is the label", hint="[schema.label]")
-    assert label is not None
+    rule = "the [schema] must say which column is the label"
+    label = check.given(schema.label, where, rule, hint="[schema.label]")
     stated: Json = {"label": label.column, "owner": schema.owner, "labels": list(class_texts(label))}
     for key in ("ranges", "row_bound", "shorten", "split"):
         check.require(not given.get(key), where, f"{key} does not go with a [schema], which prepares the rows")
@@ -217,8 +212,7 @@ def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
         train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
         test = [part[test_rows] for part in parts], y[test_rows]
         parts, y = [part[train_rows] for part in parts], y[train_rows]
-    parties = VerticalFederation.from_arrays(parts, y, names=list(schema.parties))
-    return Data(replace(parties, bias=schema.bias), test, class_texts(label), schema)
+    return Data(VerticalFederation.of_schema(schema, parts, y), test, class_texts(label), schema)
 
 
 def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) -> datasets.Dataset:

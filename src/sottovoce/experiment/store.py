@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sottovoce.core import check, codec
+from sottovoce.core.files import sync_folder
 from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint, History
 from sottovoce.experiment import whole_files
@@ -33,8 +34,7 @@ from sottovoce.experiment.tables import Tables, to_toml
 from sottovoce.ledger.chain import link
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.fingerprint import fingerprint
-from sottovoce.problems.federation import Federation
-from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.problems.federation import FederatedData
 
 if TYPE_CHECKING:
     from sottovoce.experiment.result import Result
@@ -74,7 +74,7 @@ def save(result: "Result", path: str | Path, more: Mapping[str, bytes] | None = 
         for name, content in contents.items():
             whole_files.replace_content(path / name, content)
         os.unlink(path / CHECKPOINT)  # from here on the run counts as finished
-        whole_files.sync_folder(path)
+        sync_folder(path)
     return path
 
 
@@ -116,7 +116,9 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _errors(result: "Result") -> dict[str, np.ndarray]:
-    return {} if result.standard_errors is None else {"standard_errors": result.standard_errors}
+    """What else is known beside the model: its standard errors, and the sums that it was made of."""
+    arrays = {"standard_errors": result.standard_errors, "sums": getattr(result, "sums", None)}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def summary(result: "Result") -> Json:
@@ -169,7 +171,7 @@ class Checkpoints:
         self,
         path: str | Path,
         config: Tables,
-        federation: Federation | VerticalFederation,
+        federation: FederatedData,
         seconds: float = 2.0,
         last: Checkpoint | None = None,
     ) -> None:
@@ -207,7 +209,7 @@ class Checkpoints:
         return True
 
 
-def identity(config: Tables, federation: Federation | VerticalFederation) -> str:
+def identity(config: Tables, federation: FederatedData) -> str:
     """Changes with anything that would make the rest of a run disagree with its beginning."""
     return hashlib.sha256((to_toml(config) + fingerprint(*federation.fingerprint_arrays())).encode()).hexdigest()
 

@@ -21,17 +21,16 @@ from sottovoce.core.plain import Json
 from sottovoce.core.toml import parse_toml
 from sottovoce.core.toml import to_toml as to_toml
 from sottovoce.experiment.task import Task
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.vertical import VerticalFederation
 
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
 Built = TypeVar("Built")
 Tables = dict[str, Json]
 
 
-def describe(task: Task, federation: Federation | VerticalFederation, engine: str) -> Tables:
+def describe(task: Task, federation: FederatedData, engine: str) -> Tables:
     """The tables of a run on arrays, as plain values: enough to know what was done, without the rows themselves."""
     return {"data": federation.to_table(), **describe_task(task), "run": {"engine": engine}}
 

@@ -7,12 +7,13 @@ from typing import Any, Literal
 import numpy as np
 
 from sottovoce import rules
-from sottovoce.algorithms import ALGORITHMS, DPADMM, NoisyGD
+from sottovoce.algorithms import ALGORITHMS, DPADMM, ADMMSharing, MaskedMoments, NoisyGD
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, Asks, Layout, Method
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.plain import Json
+from sottovoce.core.products import Split
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome, Transport, train
 from sottovoce.privacy.calibration import AnswerShape
@@ -31,16 +32,23 @@ MOST_ROUNDS = 10**9
 _OTHER_LAYOUT = {  # of the data: what an algorithm for the other layout is told
     "rows": "is for columns split between parties; give it a VerticalFederation (in a file: [data] split = [66, 57], "
     "the columns of each party, or [schema.parties])",
-    "columns": "is for rows; columns are split here: use ADMMSharing() or FDML()",
+    "columns": "is for rows; columns are split here: use MaskedMoments(), ADMMSharing() or FDML()",
 }
 _MODES: dict[Layout, tuple[Any, str]] = {
     "rows": (Privacy, "Proven(epsilon=1.0, delta=1e-5, clip=1.0)"),
     "columns": (
         VerticalPrivacy,
-        "ProvenColumns(epsilon=1.0, delta=1e-6, unit='record', ...), Published(...) or NoPrivacy() where columns are "
-        "split",
+        "ProvenColumns(epsilon=1.0, delta=1e-6), Published(...) or NoPrivacy() where columns are split",
     ),
 }
+
+
+def usual_for_columns(privacy: PrivacyMode) -> type[Method]:
+    """The method that "auto" stands for where columns are split: with a budget the one that is of use with it.
+
+    Without one, or with bounds that only noise on scores has a use for, it is admm-sharing.
+    """
+    return MaskedMoments if privacy.mode == "proven" and not getattr(privacy, "for_scores", False) else ADMMSharing
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,12 @@ class Task:
         cells = self.evaluate.width(number_of_classes(self.objective.loss))
         return asks.then_histogram(self.rounds, self.evaluate.share, cells)
 
+    @property
+    def split(self) -> Split | None:
+        """Who has which columns, if the method asks for their products; None if it does not."""
+        algorithm = self.algorithm
+        return algorithm.split if isinstance(algorithm, MaskedMoments) else None
+
     def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
         """How many of each client's records are trained on: public."""
         return sizes if self.evaluate is None else self.evaluate.training_sizes(sizes)
@@ -94,7 +108,9 @@ class Task:
         if not isinstance(algorithm, str):
             check.require(rounds is not None, "train", "needs rounds for a method whose constants are given")
             return cls(algorithm, objective, privacy, rounds=rounds or 1)
-        name = check.one_of("train", "algorithm", algorithm, rules.METHODS)
+        name = check.one_of("train", "algorithm", algorithm, (*rules.METHODS, MaskedMoments.name))
+        if name == MaskedMoments.name:
+            return cls(MaskedMoments(), objective, privacy)
         free = rounds is None or name == AUTO
         rule = f"a rule chooses the rounds of {name!r} with its constants: leave rounds out, or give an object"
         check.require(free, "train", rule, rounds)
@@ -117,8 +133,18 @@ class Task:
         check.whole("train", rounds=self.rounds)
         check.require(self.rounds <= MOST_ROUNDS, "train", f"rounds must be at most {MOST_ROUNDS:,}", self.rounds)
 
+    def for_layout(self, layout: Layout) -> "Task":
+        """The same task; where columns are split, "auto" stands for another method than where rows are."""
+        if layout == "rows" or self.rule is None or self.rule.name != AUTO:
+            return self
+        method = usual_for_columns(self.privacy)
+        rounds = 1 if method is MaskedMoments else self.rule.most or USUAL_ROUNDS
+        return replace(self, algorithm=method(), rounds=rounds, rule=None)
+
     def settled(self, federation: FederatedData) -> "Task":
         """The same task with what follows from public numbers written out: method, weights of records, clip norm."""
+        if federation.layout == "columns":
+            return self._settled_columns(federation)
         if self.rule is not None:
             width = federation.widths[0]
             return self.among(federation.n).ruled(federation.sizes, width, federation.row_bound).settled(federation)
@@ -128,6 +154,15 @@ class Task:
         objective = self.objective.weighing(weight)
         privacy = self.privacy.among(federation.n).clipping(objective.loss.slope_at_zero, federation.row_bound)
         return replace(self, objective=objective, privacy=privacy)
+
+    def _settled_columns(self, federation: Any) -> "Task":
+        """The same where columns are split: `federation` is a `VerticalFederation`."""
+        objective = self.objective.weighing(federation.record_weight)
+        if not isinstance(self.algorithm, MaskedMoments):
+            return replace(self, objective=objective, rule=None)
+        algorithm = rules.fitted(self.algorithm, federation, objective, self.privacy)
+        chosen = rules.chosen(algorithm) if self.chosen is None and self.algorithm.ridge == "auto" else self.chosen
+        return replace(self, objective=objective, algorithm=algorithm, rule=None, chosen=chosen)
 
     def among(self, clients: int) -> "Task":
         """The same with what follows from the number of clients written out."""
@@ -193,10 +228,11 @@ class Task:
         if self.privacy.mode not in self.algorithm.modes:
             known = ", ".join(sorted(self.algorithm.modes))
             raise check.NoGuarantee(f"{self.algorithm.name}: has no {self.privacy.mode!r} variant (it has: {known})")
-        one_score = self.algorithm.layout == "rows" or self.objective.loss.outputs == 1
+        asks = self.algorithm.asks().kinds
+        one_score = self.algorithm.layout == "rows" or self.objective.loss.outputs == 1 or "products" in asks
         rule = "a loss of one score per sample is needed where columns are split"
         check.require(one_score, "train", rule, self.objective.loss)
-        weighted = "moments" in self.algorithm.asks().kinds and hasattr(self.objective.loss, "class_weight")
+        weighted = bool({"moments", "products"}.intersection(asks)) and hasattr(self.objective.loss, "class_weight")
         rule = "makes a quadratic of a loss that bends alike for all classes: no class_weight"
         check.require(not weighted, self.algorithm.name, rule, hint="Use a method that asks for gradients")
         penalty: Any = self.objective.penalty
@@ -261,7 +297,9 @@ class Task:
     def shape(self, columns: int, samples: int) -> AnswerShape:
         """How long answers are."""
         loss = self.objective.loss
+        split = self.split
         dim = samples if self.algorithm.layout == "columns" else loss.model_size(columns)
+        dim = dim if split is None else split.size
         return AnswerShape(dim, columns, loss.slope_at_zero)
 
     def key(self, streams: Streams, digests: np.ndarray, events: tuple[Event, ...], *more: Any) -> NoiseKey:

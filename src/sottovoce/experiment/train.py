@@ -11,28 +11,26 @@ from sottovoce.core import check
 from sottovoce.core.contract import Layout, Method
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
-from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.result import Result
-from sottovoce.experiment.tables import Tables, describe
+from sottovoce.experiment.tables import describe
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers, new_run, same_run
 from sottovoce.privacy.modes import PrivacyMode
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.vertical import VerticalFederation
 
 CLIENTS: dict[Layout, type[LocalClients]] = {"rows": LocalClients, "columns": LocalParties}
 
 
 def local_clients(
     task: Task,
-    federation: Federation | VerticalFederation,
+    federation: FederatedData,
     streams: Streams,
     test: Any = None,
     ledgers: Path | Ledgers | None = None,
@@ -40,8 +38,9 @@ def local_clients(
     kept_split: str = "",
 ) -> LocalClients:
     """All clients of a federation in this process: parts checked, ledgers opened, noise calibrated."""
-    check.of_kind("train", "federation", federation, Federation | VerticalFederation,
+    check.of_kind("train", "federation", federation, FederatedData,
                   "Federation.from_arrays(X, y, groups)")  # fmt: skip
+    task = task.for_layout(federation.layout)
     task.check(federation.layout)
     data = task.objective.on(federation, blanks=getattr(task.privacy, "relation", "") == "add-remove")
     if data is not federation and isinstance(test, tuple) and len(test) == 2:
@@ -59,7 +58,7 @@ def local_clients(
 
 def _open_ledgers(
     privacy: PrivacyMode,
-    federation: Federation | VerticalFederation,
+    federation: FederatedData,
     streams: Streams,
     ledgers: Path | Ledgers | None,
     run: str,
@@ -86,7 +85,7 @@ def _open_ledgers(
 
 def train(
     algorithm: Method | str,
-    federation: Federation | VerticalFederation,
+    federation: FederatedData,
     objective: Objective,
     *,
     rounds: int | None = None,
@@ -175,7 +174,7 @@ def train(
 
 def run_task(
     task: Task,
-    federation: Federation | VerticalFederation,
+    federation: FederatedData,
     seed: int | None = None,
     runs: int | None = None,
     test: tuple[Any, ArrayLike] | None = None,
@@ -203,7 +202,11 @@ def run_task(
         record_every = record_every or settled.rounds
         outcome = settled.play(clients, streams, resume, record_every, after_round)
         run_table = {"rounds": settled.rounds, "seed": seed, "runs": runs or 0, "record_every": record_every}
-        config = _described(clients, task.objective, federation, task.engine, run_table)
+        asked = replace(settled, objective=task.objective)  # what was asked for, with what followed from it
+        config = describe(asked, federation, getattr(clients.exact, "engine", task.engine))
+        config["run"] |= {
+            name: value for name, value in run_table.items() if value is not None
+        }  # no seed that was drawn
         result = replace(clients.result(outcome, config, lasting), objective=task.objective)
         if clients.ledger is not None:
             clients.ledger.finished()  # all rounds are done: kept answers are not needed any more
@@ -218,20 +221,6 @@ def evaluation(given: Evaluation | bool | None) -> Evaluation | None:
         return Evaluation() if given else None
     check.of_kind("train", "evaluate", given, Evaluation, "Evaluation(share=0.05), or True")
     return given
-
-
-def _described(
-    clients: LocalClients,
-    objective: Objective,
-    federation: Federation | VerticalFederation,
-    engine: str,
-    run: Json,
-) -> Tables:
-    """The config of a run: what was asked for, with what followed from it. A seed that was drawn is left out."""
-    task = replace(clients.task, objective=objective)
-    config = describe(task, federation, getattr(clients.exact, "engine", engine))
-    config["run"] |= {name: value for name, value in run.items() if value is not None}
-    return config
 
 
 def _seed_to_resume(resume: Checkpoint, seed: int | None, privacy: PrivacyMode, ledgers: bool) -> int | None:

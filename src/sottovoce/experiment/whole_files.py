@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.files import read_bytes
+from sottovoce.core.files import read_bytes, sync_folder
 from sottovoce.core.plain import Json
 
 _LARGEST = 8 * 2**30  # bytes of arrays that are read from one file
@@ -87,11 +87,6 @@ def write_json(path: Path, value: Json) -> None:
     write_content(path, json_bytes(value))
 
 
-def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """An .npz file inside a `new_folder`."""
-    write_content(path, npz_bytes(arrays))
-
-
 def replace_file(path: Path, content: bytes) -> None:
     """A file in an existing or new folder: all of it, or what was there before."""
     with disk(path):
@@ -121,15 +116,6 @@ def write_content(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Sync a folder: a rename in it is durable only then."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _discard(path: Path) -> None:
@@ -200,9 +186,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             members = archive.infolist()
             total = sum(member.file_size for member in members)
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
-            check.require(
-                stored and total <= _LARGEST, str(path), f"must hold at most {_LARGEST} bytes, not compressed"
-            )
+            rule = f"must hold at most {_LARGEST} bytes, not compressed"
+            check.require(stored and total <= _LARGEST, str(path), rule)
             for member in members:
                 with archive.open(member) as file:
                     _check_header(file, member.file_size, f"{path}, {member.filename}")

@@ -17,12 +17,11 @@ class LedgerError(check.SottovoceError):
 class Budget:
     """The most that all answers together may give away. `delta` = 0 is for pure mechanisms (Laplace) only."""
 
-    epsilon: float
-    delta: float
+    epsilon: check.Positive
+    delta: check.NonNegative
 
     def __post_init__(self) -> None:
-        check.positive("Budget", epsilon=self.epsilon)
-        check.non_negative("Budget", delta=self.delta)
+        check.fields(self)
         check.require(self.delta < 1, "Budget", "delta must lie in [0, 1)", self.delta)
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sottovoce.core.check import SottovoceError
+from sottovoce.core.files import sync_folder
 from sottovoce.core.plain import Json
 from sottovoce.ledger.budget import Budget, LedgerError, Receipt, Standing
 from sottovoce.privacy.events import Event, unpack_event
@@ -183,10 +184,5 @@ def write_head(ledger: Path, head: Head) -> None:
     step("head synced")
     os.replace(fresh, path)
     step("head renamed")
-    if os.name != "nt":  # Windows has no handle to sync a directory by
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    sync_folder(path.parent)
     step("head durable")

@@ -80,10 +80,8 @@ class OwnerLedgers:
                 ledger = FileLedger.create(path, name, dataset, budget)
             ledgers.append(ledger)
             delta = ledger.budget.delta
-            rule = f"keeps its budget at delta = {delta:g}"
-            check.require(
-                delta == budget.delta, f"ledger of {name!r}", rule, budget.delta, f"Ask for delta = {delta:g}"
-            )
+            rule, hint = f"keeps its budget at delta = {delta:g}", f"Ask for delta = {delta:g}"
+            check.require(delta == budget.delta, f"ledger of {name!r}", rule, budget.delta, hint)
         run = run or new_run()
         return cls(ledgers, budget, run, KeptAnswers(folder / "answers" / run), folder)
 

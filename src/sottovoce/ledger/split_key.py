@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Collection
 from pathlib import Path
 
+from sottovoce.core.files import sync_folder
 from sottovoce.ledger.budget import LedgerError
 
 KEY = "held-out.key"
@@ -48,8 +49,4 @@ def _write_once(path: Path, content: bytes) -> None:
             os.link(part, path)
     finally:
         part.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

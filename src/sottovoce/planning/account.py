@@ -63,11 +63,8 @@ def account(
     if batch:
         rule = "batch needs the number of records, 1 <= batch <= size"
         check.require(0 < batch <= size, "account", rule, (batch, size))
-        poisson, fixed = (
-            {"sampling": "poisson", "rate": batch / size},
-            {"sampling": "fixed-size", "batch": batch, "size": size},
-        )
-        kind |= poisson if relation == "add-remove" else fixed
+        poisson, fixed = {"rate": batch / size}, {"batch": batch, "size": size}
+        kind |= {"sampling": "poisson"} | poisson if relation == "add-remove" else {"sampling": "fixed-size"} | fixed
     answers = rounds * answers_per_round
     if noise is None:
         assert epsilon is not None

@@ -31,7 +31,7 @@ def choose(problem: Problem, progress: Progress = lambda what, done, of: None) -
     """The setting to use, and what to expect of it and of the other methods."""
     world, setting = _world(problem, "correlated"), problem.setting(AUTO)
     trials, left_out = [_tried(setting, world, problem, REPEATS)], []
-    others = [name for name in METHODS if name not in (AUTO, setting.algorithm.name) and _is_proven(name)]
+    others = [name for name in METHODS if name not in (AUTO, setting.algorithm.name) and _is_proven(name, problem)]
     for number, name in enumerate(others):
         progress("other methods", number, len(others))
         try:
@@ -78,8 +78,9 @@ def forecast(plan: Plan, progress: Progress = lambda what, done, of: None) -> Pl
     return replace(plan, **drawn, sufficient_epsilon=min(enough, default=None))
 
 
-def _is_proven(name: str) -> bool:
-    return "proven" in ALGORITHMS[name].modes
+def _is_proven(name: str, problem: Problem) -> bool:
+    method = ALGORITHMS[name]
+    return "proven" in method.modes and not (problem.observer == "sums" and method().why_not_sums(problem.unit))
 
 
 @lru_cache(maxsize=4)

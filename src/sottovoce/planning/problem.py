@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -101,28 +101,31 @@ class Problem:
         then has an intercept, which leans on it where noise exceeds signal.
     seed
         Of the synthetic rows and of all noise.
+    observer, least, colluders
+        As in `Proven`.
     """
 
     sizes: Sequence[int]
-    features: int
+    features: check.Whole
     epsilon: float
     delta: float
     objective: Objective = GOAL
     unit: Literal["record", "client"] = "record"
     secure: bool = False
-    row_bound: float = 1.0
+    row_bound: check.Positive = 1.0
     best: float = 0.85
     target: float | None = None
-    seed: int = 0
+    seed: check.WholeOrZero = 0
     balance: float | None = None
+    observer: Literal["server", "sums"] = "server"
+    least: int | None = None
+    colluders: int | None = None
 
     def __post_init__(self) -> None:
         who, objective, sizes = "plan", self.objective, np.asarray(self.sizes)
-        check.whole(who, features=self.features)
+        check.fields(self, who)
         whole = sizes.ndim == 1 and len(sizes) > 0 and np.issubdtype(sizes.dtype, np.integer) and sizes.min() > 0
         check.require(bool(whole), who, "sizes must be a list of whole numbers >= 1", self.sizes)
-        check.one_of(who, "unit", self.unit, ("record", "client"))
-        check.positive(who, row_bound=self.row_bound)
         check.require(isinstance(objective, Objective), who, "objective must be an Objective", objective)
         check.require(objective.loss.convex, who, "is for convex losses; choose by hand for", objective.loss.name)
         guessing = 1 / max(2, objective.loss.outputs) if objective.loss.classification else 0.0
@@ -140,8 +143,7 @@ class Problem:
             rule = f"best must exceed {larger:g}, what a constant prediction reaches at this balance"
             check.require(self.best > larger, who, rule, self.best)
             object.__setattr__(self, "objective", replace(objective, fit_intercept=True))
-        check.whole(who, at_least=0, seed=self.seed)
-        Proven(self.epsilon, self.delta, 1.0, unit=self.unit)  # refuses what is no budget
+        self._promise(1.0, "seeded")  # refuses what is no budget
         object.__setattr__(self, "sizes", tuple(sizes.tolist()))
 
     @property
@@ -167,6 +169,7 @@ class Problem:
         choice = rules.choose(
             PublicNumbers(
                 *(int(sum(self.sizes)), len(self.sizes), self.columns, self.epsilon, self.delta),
+                contributors=self._promise(1.0, "seeded").honest,
                 unit=self.unit,
                 loss=self.objective.loss,
                 row_bound=self.longest,
@@ -179,8 +182,12 @@ class Problem:
         return Setting(choice.algorithm, choice.rounds, choice.clip, choice.chosen)
 
     def privacy(self, setting: Setting) -> Proven:
-        noise = "secure" if self.secure else "seeded"
-        return Proven(self.epsilon, self.delta, setting.clip, unit=self.unit, noise=noise)
+        return self._promise(setting.clip, "secure" if self.secure else "seeded")
+
+    def _promise(self, clip: float, noise: Literal["secure", "seeded"]) -> Proven:
+        seen = {"observer": self.observer, "least": self.least, "colluders": self.colluders}
+        promise = Proven(self.epsilon, self.delta, clip, unit=self.unit, noise=noise, **cast(Any, seen))
+        return promise.among(len(self.sizes))
 
     def event(self, setting: Setting) -> Event:
         """One noisy answer of the real clients."""
@@ -195,6 +202,10 @@ class Problem:
     def simulated_privacy(self, setting: Setting) -> Proven:
         """A budget that gives the simulated clients the very noise that the real ones will have with all their rows."""
         privacy = replace(self.privacy(setting), noise="seeded")  # as much noise, and much quicker
+        fewer = len(self.simulated_sizes)
+        if privacy.sums and fewer < len(self.sizes):
+            privacy = replace(privacy, roster=None, least=None, colluders=0 if privacy.colluders == 0 else None)
+            privacy = privacy.among(fewer)
         share = sum(self.simulated_sizes) / sum(self.sizes[: len(self.simulated_sizes)])
         if self.unit == "client" or share == 1:
             return privacy
@@ -245,7 +256,7 @@ class Plan:
     def noise_std(self) -> float:
         """Deviation of the noise on each coordinate that a client of average size sends (or answers)."""
         weight = 1.0 if self.problem.unit == "client" else 1 / float(np.mean(self.problem.sizes))
-        return self.noise_multiplier * 2 * self.setting.clip * weight
+        return self.noise_multiplier * 2 * self.setting.clip * weight / float(np.sqrt(self.privacy.honest))
 
     def run_file(self) -> str:
         """The text of a run file, with what is left to do."""

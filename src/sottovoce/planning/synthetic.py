@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy.special import softmax
 
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
@@ -87,7 +88,7 @@ def world(
     scores /= scores.std()
     if loss.classification:
         logits = scores if loss.outputs > 1 else np.concatenate([np.zeros_like(scores), scores], axis=1)
-        truth, noise = _probabilities(_as_hard(logits, logits[rows:], best, balance)), 0.0
+        truth, noise = softmax(_as_hard(logits, logits[rows:], best, balance), axis=1), 0.0
         classes = (for_rows.random((len(X), 1)) > np.cumsum(truth, axis=1)[:, :-1]).sum(axis=1)
         y = classes.astype(np.float64) if loss.outputs > 1 else 2.0 * classes - 1.0
     else:
@@ -97,11 +98,6 @@ def world(
     federation = Federation.from_arrays(X[:rows], y[:rows], owners, row_bound=row_bound)
     test = federation.with_ones(X[rows:]) if objective.intercept else X[rows:]
     return World(objective.on(federation), objective, test, truth[rows:], noise)
-
-
-def _probabilities(logits: np.ndarray) -> np.ndarray:
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return odds / odds.sum(axis=1, keepdims=True)
 
 
 def _as_hard(logits: np.ndarray, test: np.ndarray, best: float, balance: float | None) -> np.ndarray:
@@ -125,7 +121,7 @@ def _as_hard(logits: np.ndarray, test: np.ndarray, best: float, balance: float |
 def _shifted(logits: np.ndarray, by: float) -> np.ndarray:
     moved = logits.copy()
     moved[:, -1] += by
-    return _probabilities(moved)
+    return softmax(moved, axis=1)
 
 
 def _bisected(rising: Callable[[float], float], wanted: float, low: float, high: float) -> float:

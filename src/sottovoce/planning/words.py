@@ -28,8 +28,8 @@ def reasons(plan: Plan) -> list[str]:
 
 
 def _choice(plan: Plan) -> list[str]:
-    setting, others = plan.setting, plan.trials[1:]
-    sentences = [f"Chosen by rule, from sizes and the budget: {setting}. {_capital(setting.chosen.why)}."]
+    setting, others, why = plan.setting, plan.trials[1:], plan.setting.chosen.why
+    sentences = [f"Chosen by rule, from sizes and the budget: {setting}. {why[:1].upper()}{why[1:]}."]
     if setting.chosen.warning:
         sentences.append(setting.chosen.warning)
     if others:
@@ -41,10 +41,6 @@ def _choice(plan: Plan) -> list[str]:
     return sentences
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _noise(plan: Plan) -> list[str]:
     clients, message = len(plan.problem.sizes), "upload" if plan.problem.unit == "client" else "answer"
     return [
@@ -52,6 +48,19 @@ def _noise(plan: Plan) -> list[str]:
         f"Noise: {plan.noise_multiplier:.4g} times the sensitivity, a deviation of {plan.noise_std:.3g} on each "
         f"coordinate of a client's {message} and of {plan.noise_std / np.sqrt(clients):.2g} on the mean over {clients} "
         "clients.",
+        *_seen(plan),
+    ]
+
+
+def _seen(plan: Plan) -> list[str]:
+    """Who is trusted for what, where only sums are seen."""
+    privacy = plan.privacy
+    if not privacy.sums:
+        return []
+    return [
+        f"Only sums are seen: over at least {privacy.least} of {privacy.roster} clients, of which at most "
+        f"{privacy.colluders} share what they know with the server. The noise of {privacy.honest} honest ones hides a "
+        f"{privacy.unit}, so each adds 1/√{privacy.honest} of what it would add if every message were seen."
     ]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sottovoce.core import check, histogram, moments
+from sottovoce.core import check, histogram, moments, products
 from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Asks, Part
 from sottovoce.core.plain import Json
@@ -27,7 +27,7 @@ class AnswerShape:
     Parameters
     ----------
     dim
-        Parameters of the model; where columns are split, samples.
+        Parameters of the model; where columns are split, samples, or how many products are asked for.
     columns
         Columns of a row; where they are split, of the widest party.
     slope
@@ -61,9 +61,9 @@ def plan_rows(
 def plan_columns(privacy: "ProvenColumns", asks: Asks, rounds: int, shape: AnswerShape | None) -> tuple[Event, ...]:
     """What each answer of a party is; its model for prediction is one more."""
     counts = [part.rounds(rounds) * part.answers for part in asks.parts]
-    counts[-1] += privacy.model
+    counts[-1] += privacy.model and asks.kinds == ("fit",)
     shares = [part.share for part in asks.parts]
-    kinds = [column_kind(privacy, shape)] * len(counts)
+    kinds = [column_kind(privacy, part, shape) for part in asks.parts]
     return _shared_out(privacy.epsilon, privacy.delta, kinds, counts, shares, None)
 
 
@@ -207,9 +207,9 @@ def is_answer_of_rows(
     return same and event.row_bound == rests_on and event.sampling in ({"full", drawn} if batches else {"full"})
 
 
-def is_answer_of_columns(privacy: "ProvenColumns", event: Event, shape: AnswerShape) -> bool:
+def is_answer_of_columns(privacy: "ProvenColumns", event: Event, part: Part, shape: AnswerShape) -> bool:
     """The same for an answer of a party."""
-    kind = column_kind(privacy, shape)
+    kind = column_kind(privacy, part, shape)
     same = _same(event, kind, ("mechanism", "relation", "sensitivity"))
     # How wide the widest party is, one party does not know; longer answers cost more.
     longer = getattr(event, "coordinates", 0) >= kind.get("coordinates", 0)
@@ -222,10 +222,14 @@ def _same(event: Event, kind: Mapping[str, Any], names: tuple[str, ...]) -> bool
     return alone and all(getattr(event, name, None) == kind.get(name) for name in names)
 
 
-def column_kind(privacy: "ProvenColumns", shape: AnswerShape | None = None) -> Json:
-    """What an answer of a party is, but for how much noise there is."""
-    mechanism = "discrete-gaussian" if privacy.on_grid else "gaussian"
+def column_kind(privacy: "ProvenColumns", part: Part, shape: AnswerShape | None = None) -> Json:
+    """What an answer of a party is, but for how much noise there is. Products are whole numbers in every mode."""
+    whole = part.kind == "products"
+    mechanism = "discrete-gaussian" if privacy.on_grid or whole else "gaussian"
     kind: Json = {"mechanism": mechanism, "relation": privacy.counted_relation}
+    if whole:
+        moved = products.UNIT * products.products_sensitivity(part.kappa)
+        return kind | ({} if shape is None else {"sensitivity": moved, "coordinates": shape.dim})
     if privacy.on_grid and shape is not None:
         longest = max(shape.dim, shape.columns)
         moved = 2.0 * GRID_BOUND if privacy.variant == "clip" else difference_steps(longest)

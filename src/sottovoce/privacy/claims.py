@@ -29,16 +29,15 @@ _VERDICTS: dict[Verdict, str] = {
 class Asked:
     """What a published run asked for; the two rates matter to FedSPD-DP only (p and q of (21))."""
 
-    epsilon: float
+    epsilon: check.Positive
     delta: float
-    rounds: int
+    rounds: check.WholeOrZero
     data_rate: float | None = None
     client_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check.positive("describe", epsilon=self.epsilon)
+        check.fields(self, "describe")
         check.require(0 <= self.delta < 1, "describe", "delta must lie in [0, 1)", self.delta)
-        check.whole("describe", at_least=0, rounds=self.rounds)
 
 
 @dataclass(frozen=True)
@@ -130,21 +129,14 @@ def _read_claims() -> dict[str, PaperClaim]:
 CLAIMS = _read_claims()
 
 
-def describe(
-    method: str,
-    epsilon: float,
-    delta: float,
-    rounds: int,
-    data_rate: float | None = None,
-    client_rate: float = 1.0,
-    unmet: Sequence[str] = (),
-) -> str:
+def describe(method: str, epsilon: float, delta: float, rounds: int, unmet: Sequence[str] = (), **rates: float) -> str:
     """The text a `Published` run prints: the paper's claim in numbers, then what it is worth and what to use instead.
 
     A method without a recorded claim is not refused: its run is over, and the text must say that nothing protects it.
     `unmet` are assumptions of the claim that this run is known to break: then the verdict is "no guarantee".
+    `rates` are `data_rate` and `client_rate` of `Asked`.
     """
-    asked = Asked(epsilon, delta, rounds, data_rate, client_rate)
+    asked = Asked(epsilon, delta, rounds, **rates)
     claim = CLAIMS.get(method)
     if claim is None:
         return f"{method}: no privacy claim is recorded for its published noise. Treat the run as not private."

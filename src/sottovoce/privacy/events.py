@@ -62,9 +62,8 @@ class Event:
             check.require(self.relation == "add-remove", "Event", "Poisson sampling needs add-remove", self.relation)
         if self.sampling == "fixed-size":
             check.require(0 < self.batch <= self.size, "Event", "batch must lie in 1..size", (self.batch, self.size))
-            check.require(
-                self.relation == "replace-one", "Event", "fixed-size sampling needs replace-one", self.relation
-            )
+            rule = "fixed-size sampling needs replace-one"
+            check.require(self.relation == "replace-one", "Event", rule, self.relation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from sottovoce.core.contract import Mode
 from sottovoce.core.plain import Json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns
+from sottovoce.privacy.statement_of_products import of_products
 from sottovoce.privacy.theorems import (
     CODE,
     Assumption,
@@ -160,7 +161,8 @@ class Guarantee:
         if self.epsilon is None:
             return "none" if self.mode == "none" else "none proven"
         unit = short_unit(self.unit)
-        sees = "server sees all messages"
+        products = self.theorem.startswith("noisy products")
+        sees = "server sees sums of products only" if products else "server sees all messages"
         if self.of_sums:
             sees = f"server sees sums only, at most {self.constants['colluders']} clients share what they know with it"
         simulated = ", simulated noise" if self.noise.startswith("simulation") else ""
@@ -212,12 +214,11 @@ def words(said: Guarantee) -> str:
     shares = ""
     if not said.split and said.epsilon - least >= 1e-12:
         shares = f" (the least asked client: {least:.4g})"
-    of_what = " of features" if said.split else ""
-    negligible = " + negligible" if said.of_sums else ""  # what breaking masks would need
-    scores = ""
-    if said.split:
-        released = "scores of new rows by the noisy models are covered" if said.predicts else "no model was released"
-        scores = f" ({released})"
+    of_what, scores = (" of features", " (no model was released)") if said.split else ("", "")
+    if said.split and said.predicts:
+        scores = " (scores of new rows by the noisy models are covered)"
+    masked = said.of_sums or said.constants.get("owners", 1) > 1
+    negligible = " + negligible" if masked else ""  # what breaking masks would need
     rests = [f"{one.what} ({one.answers})" for one in said.assumptions if one.answers != CODE]
     sentences = [
         f"({said.epsilon:.6g}, {said.delta:g}{negligible})-differential privacy{of_what}{shares} for {said.unit}, over "
@@ -354,9 +355,10 @@ def state_guarantee(
         return Guarantee(
             "published", claims.describe(method, promised.epsilon, promised.delta, rounds, **(claim_terms or {}))
         )
-    assert known is not None
-    if not np.isfinite(known.epsilons).all():
+    if known is None or not np.isfinite(known.epsilons).all():
         return Guarantee("proven", UNKNOWN)
+    if known.kinds == ("products",):
+        return of_products(cast(ProvenColumns, privacy), known, _NOT_COVERED_COLUMNS, **facts)
     return _STATEMENTS[privacy.promise](privacy, known, **facts)
 
 

@@ -147,7 +147,7 @@ def _sums(array: np.ndarray, factors: np.ndarray) -> np.ndarray:
 
         table = words.reshape(-1, words.shape[-1])
         sums = np.empty((len(table), 2), dtype=np.uint64)
-        compiled.hashes(False)(table, factors, sums)
+        compiled.hashes()(table, factors, sums)
         return sums.reshape(*words.shape[:-1], 2)
     return words.astype(np.uint64) @ factors[1:] + factors[0]
 

@@ -39,6 +39,7 @@ _THEOREMS = _read_theorems()
 _ANSWERS, _SCORES, _COMPOSITIONS = (_THEOREMS[about] for about in ("answers", "scores", "compositions"))
 THEOREM_2 = _COMPOSITIONS["grid"]
 _SUMS = "sottovoce.privacy.doors.sums"
+_PRODUCTS = _ANSWERS["products"]
 
 
 def composition_theorem(event: Event) -> Theorem:
@@ -129,6 +130,27 @@ def grounds_of_columns(
     assumed += _of_all(privacy, charges, lasting, deployed, forgotten)
     event = Event("gaussian", 1.0) if charges is None else charges.planned[0]
     return Grounds(*_named(scores, event), constants | _numbers(charges), tuple(assumed))
+
+
+def grounds_of_products(
+    privacy: ProvenColumns, charges: Charges | None, lasting: bool, deployed: bool, forgotten: bool, owners: int
+) -> Grounds:
+    """For products of the columns of so many owners."""
+    kept: Answers = OWNER if deployed else CODE
+    assumed = [
+        Assumption("each owner's part of a row is cut, in whole numbers, to its share of the columns", kept),
+        Assumption("every owner adds the full noise to every product that it has a part in", kept),
+    ]
+    if owners > 1:
+        trusted = "owners who share what they see keep their row bounds all the same"
+        together = "dealer and owners collude no further than the observer is said to"
+        fresh = "masks are fresh for each pair of owners and each attempt, and keys of owners are pinned"
+        assumed += [Assumption(trusted, OWNER), Assumption(together, OWNER), Assumption(fresh, kept)]
+        assumed.append(Assumption("nobody breaks X25519, ChaCha20 or SHA-256", USER))
+    assumed += _of_all(privacy, charges, lasting, deployed, forgotten)
+    event = Event("discrete-gaussian", 1.0) if charges is None else charges.planned[0]
+    constants = {"sensitivity": _PRODUCTS.sensitivity, "owners": owners}
+    return Grounds(*_named(_PRODUCTS, event), constants | _numbers(charges), tuple(assumed))
 
 
 def _named(answer: Theorem, event: Event, sums: bool = False) -> tuple[str, str]:

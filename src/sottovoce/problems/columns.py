@@ -37,11 +37,14 @@ class Columns:
         D_m of each party: dense or CSR.
     penalty
         The public r(x), a sum over coordinates (so that each party has its own share of it).
+    shares
+        Computes what each party here contributes to the products of all columns, (parties, numbers) of 64 bits; see
+        `core/products.py`. None where nobody asks for them.
     """
 
     layout: ClassVar[Layout] = "columns"
 
-    def __init__(self, parts: Sequence[Matrix], penalty: Penalty) -> None:
+    def __init__(self, parts: Sequence[Matrix], penalty: Penalty, shares: Callable[[], Integers] | None = None) -> None:
         check.require(
             penalty.separable,
             "Columns",
@@ -54,6 +57,14 @@ class Columns:
         self.samples = self.dim = int(parts[0].shape[0])
         self.widths: Integers = np.array([party.width for party in self.parties])
         self.widest = int(self.widths.max())
+        self._shares, self._products = shares, None
+
+    def products(self, clients: Integers) -> Integers:
+        """The parties' contributions to the products of all columns, as 64-bit numbers: exact, and computed once."""
+        if self._products is None:
+            assert self._shares is not None
+            self._products = self._shares()
+        return self._products[clients]
 
     def fit(self, target: Floats, rho: Floats, clients: Integers, certified: bool = True) -> Floats:
         """x_m = argmin_x r(x) + rho/2 |D_m x − target_m|², (runs?, parties, widest).

@@ -180,12 +180,8 @@ class Federation(FederatedData):
         if y.dtype.kind not in "biuf":  # here, where row i is still the caller's own
             y = check.finite_array("Federation", "y", y, ndim=1)
         for name, column in (("y", y), ("groups", groups)):
-            check.require(
-                column.shape[:1] == table.shape[:1],
-                "Federation",
-                f"{name} must have one entry per row of X ({len(table)})",
-                len(column),
-            )
+            rule = f"{name} must have one entry per row of X ({len(table)})"
+            check.require(column.shape[:1] == table.shape[:1], "Federation", rule, len(column))
         check.require(one_kind(groups), "Federation", "groups must be all text or all numbers", hint="Use str(...)")
         present, owner = np.unique(groups, return_inverse=True)
         if owners is not None:
@@ -208,9 +204,8 @@ class Federation(FederatedData):
         """One (X, y) pair per client."""
         check.require(len(clients) > 0, "Federation", "needs at least one client")
         names = list(range(len(clients))) if names is None else list(names)
-        check.require(
-            len(names) == len(clients), "Federation", f"needs one name per client ({len(clients)})", len(names)
-        )
+        rule = f"needs one name per client ({len(clients)})"
+        check.require(len(names) == len(clients), "Federation", rule, len(names))
         pairs: list[tuple[AnyArray, AnyArray]] = []
         for name, pair in zip(names, clients, strict=True):
             who = f"client {check.shown(name)}"
@@ -221,10 +216,8 @@ class Federation(FederatedData):
             check.require(X.ndim == 2 and y.ndim == 1, who, "X must have 2 axes and y one", (X.shape, y.shape))
             check.require(len(X) > 0, "Federation", f"{who} has no rows", hint="Leave it out")
             check.require(len(X) == len(y), "Federation", f"{who}: X and y must be equally long", (len(X), len(y)))
-            columns = pairs[0][0].shape[1:]
-            check.require(
-                X.shape[1:] == columns, "Federation", f"{who} must have the first one's columns {columns}", X.shape[1:]
-            )
+            rule = f"{who} must have the first one's columns {pairs[0][0].shape[1:]}"
+            check.require(X.shape[1:] == pairs[0][0].shape[1:], "Federation", rule, X.shape[1:])
         groups = np.repeat(np.arange(len(pairs)), [len(X) for X, _ in pairs])
         tables, labels = zip(*pairs, strict=True)
         federation = cls.from_arrays(np.concatenate(tables), np.concatenate(labels), groups, row_bound=row_bound)
@@ -316,12 +309,9 @@ class Federation(FederatedData):
         if self.row_bound is None:
             return
         longest = float(np.sqrt(np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64).max()))
-        check.require(
-            longest <= self.row_bound * (1 + 1e-12),
-            "Federation",
-            f"row_bound promises that no row is longer than {self.row_bound:g}, but the longest is longer",
-            hint="Scale the longer rows down (RowClipper; in a file: [data] shorten = true), or promise a larger bound",
-        )
+        rule = f"row_bound promises that no row is longer than {self.row_bound:g}, but the longest is longer"
+        hint = "Scale the longer rows down (RowClipper; in a file: [data] shorten = true), or promise a larger bound"
+        check.require(longest <= self.row_bound * (1 + 1e-12), "Federation", rule, hint=hint)
 
 
 def refuse_huge(who: str, entries: AnyArray) -> None:

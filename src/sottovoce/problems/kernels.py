@@ -8,10 +8,11 @@ Import this module only where it is needed: it loads Numba, and the first use on
 
 import functools
 import math
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange, types
+from numba import njit, types
 
 from sottovoce.core.compiling import Kernel, compile_for
 
@@ -19,7 +20,8 @@ ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums dep
 NUMBERS_PER_BLOCK = 2048  # in rows that stay in the nearest cache while all runs use them
 WIDE = 512  # bytes of a row: longer rows take as long as the memory needs to deliver them
 LEAST_SQUARE = 2.0**-900  # a sum of squares above this has lost nothing that counts to underflow
-TASKS = 64  # more than any sensible number of threads; all take equally long, so a static schedule is balanced
+TASKS = 64  # more than any sensible number of threads; all take equally long, so that sharing them out is balanced
+SOFTMAX = 1  # the code of the loss with several margins
 
 _LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6  # together log 2; k times the first is exact
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
@@ -86,38 +88,20 @@ def _exp(x):
     return e_r * np.int64((np.float64(rounded).view(np.int64) + np.int64(1023)) << np.int64(52)).view(np.float64)
 
 
-@njit(fastmath=_FAST, error_model="numpy")
+@njit(fastmath={"contract"}, error_model="numpy", inline="always")
 def _slope(code, parameter, label, margin):
     """Derivative of a loss of one margin (`Loss.code`)."""
-    if code == 0:  # logistic: if exp overflows to infinity the quotient is rightly 0
-        return -label / (1.0 + math.exp(label * margin))
-    if code == 2:  # squared
-        return margin - label
-    if code == 3:  # Huber
-        return min(max(margin - label, -parameter), parameter)
-    if code == 5:  # linear, of audits
-        return -parameter * np.sign(label)
-    return -label * min(max((1.0 - label * margin) / parameter, 0.0), 1.0)  # smoothed hinge
-
-
-@njit(fastmath=_FAST, error_model="numpy")
-def _slopes(code, parameter, labels, margins, count):
-    """Turn margins[:count] into slopes, in place. One loop for each loss, so that several slopes are taken at once."""
-    if code == 0:
-        for i in range(count):
-            margins[i] = -labels[i] / (1.0 + _exp(labels[i] * margins[i]))
-    elif code == 2:
-        for i in range(count):
-            margins[i] = _slope(2, parameter, labels[i], margins[i])
-    elif code == 3:
-        for i in range(count):
-            margins[i] = _slope(3, parameter, labels[i], margins[i])
-    elif code == 5:
-        for i in range(count):
-            margins[i] = _slope(5, parameter, labels[i], margins[i])
-    else:
-        for i in range(count):
-            margins[i] = _slope(4, parameter, labels[i], margins[i])
+    if code == 0:  # logistic
+        slope = -label / (1.0 + _exp(label * margin))
+    elif code == 2:  # squared
+        slope = margin - label
+    elif code == 3:  # Huber
+        slope = min(max(margin - label, -parameter), parameter)
+    elif code == 5:  # linear, of audits
+        slope = -parameter * np.sign(label)
+    else:  # smoothed hinge
+        slope = -label * min(max((1.0 - label * margin) / parameter, 0.0), 1.0)
+    return slope
 
 
 @njit(fastmath=_FAST, error_model="numpy")
@@ -193,58 +177,62 @@ def _add(sums, to, c, u, v, X, row, partner):
 
 
 @njit(fastmath=_FAST, error_model="numpy", inline="always")
+def _add_rows(X, y, caps, code, parameter, zero, point, total, keep, sample, to_keep, rows):
+    """Add slope x row over rows[0]:rows[1] to `total`, row by row: each is still in the nearest cache when it is added.
+
+    `zero` has the type in which margins are summed.
+    """
+    for row in range(rows[0], rows[1]):
+        if sample < 0 or keep[sample, row + to_keep]:
+            margin = zero
+            for k in range(X.shape[1]):
+                margin += X[row, k] * point[k]
+            slope = _slope(code, parameter, y[row], np.float64(margin))
+            if len(caps):
+                slope = _clamped(slope, caps[row])
+            for k in range(X.shape[1]):
+                total[k] += slope * X[row, k]
+
+
+@njit(fastmath=_FAST, error_model="numpy", inline="always")
+def _add_blocks(X, y, caps, code, parameter, zero, point, total, rows, slopes):
+    """The same, some rows at a time (`slopes` has room for one more): their slopes are computed together.
+
+    Rows go in pairs, so that the point and the total are loaded half as often; a last row without a partner is its own
+    partner, with a slope of 0. So a row's slope has the same bits wherever the row stands.
+    """
+    most = len(slopes) - 1
+    for low in range(rows[0], rows[1], most):
+        count = min(most, rows[1] - low)
+        last = low + count - 1
+        for i in range(0, count, 2):
+            first, second = low + i, min(low + i + 1, last)
+            u, v = zero, zero
+            for k in range(X.shape[1]):
+                u += X[first, k] * point[k]
+                v += X[second, k] * point[k]
+            slopes[i], slopes[i + 1] = u, v
+        if len(caps):
+            for i in range(count):
+                slopes[i] = _clamped(_slope(code, parameter, y[low + i], slopes[i]), caps[low + i])
+        else:
+            for i in range(count):
+                slopes[i] = _slope(code, parameter, y[low + i], slopes[i])
+        slopes[count] = 0.0
+        for i in range(0, count, 2):
+            first, second = low + i, min(low + i + 1, last)
+            u, v = slopes[i], slopes[i + 1]
+            for k in range(X.shape[1]):
+                total[k] += u * X[first, k] + v * X[second, k]
+
+
+@njit(fastmath=_FAST, error_model="numpy", inline="always")
 def _kept(keep, sample, row, partner, to_keep):
     """Which rows of a pair count; a last row without a partner is its own partner, which does not count."""
     second = partner > row
     if sample < 0:
         return True, second
     return keep[sample, row + to_keep], second and keep[sample, partner + to_keep]
-
-
-@njit(fastmath=_FAST, error_model="numpy", inline="always")
-def _sum_wide(X, y, caps, code, parameter, w, at, keep, sample, to_keep, rows, sums, to):
-    """Add slope x row over rows[0]:rows[1], for a loss of one margin.
-
-    Rows go in pairs, so that the point and the sum are loaded half as often. (Four at a time is slower from memory: too
-    many streams to prefetch.)
-    """
-    for row in range(rows[0], rows[1], 2):
-        partner = min(row + 1, rows[1] - 1)
-        first, second = _kept(keep, sample, row, partner, to_keep)
-        if first or second:
-            u, v = _dots(X, row, partner, w, at, 0)
-            u, v = _slope(code, parameter, y[row], u), _slope(code, parameter, y[partner], v)
-            if len(caps):
-                u, v = _clamped(u, caps[row]), _clamped(v, caps[partner])
-            _add(sums, to, 0, u if first else 0.0, v if second else 0.0, X, row, partner)
-
-
-@njit(fastmath=_FAST, error_model="numpy", inline="always")
-def _sum_narrow(X, y, caps, code, parameter, w, at, keep, sample, to_keep, rows, slopes, sums, to):
-    """The same for short rows, where a slope takes as long as a row: several slopes are computed at once, while the
-    rows wait in the nearest cache. `slopes` has room for one number per row and three more.
-    """
-    start, last = rows[0], rows[1] - 1
-    count = rows[1] - start
-    for row in range(start, rows[1], 2):
-        partner = min(row + 1, last)
-        first, second = _kept(keep, sample, row, partner, to_keep)
-        u, v = _dots(X, row, partner, w, at, 0) if first or second else (0.0, 0.0)
-        slopes[row - start], slopes[row - start + 1] = u, v
-    _slopes(code, parameter, y[start : rows[1]], slopes, count)
-    if len(caps):
-        for i in range(count):
-            slopes[i] = _clamped(slopes[i], caps[start + i])
-    if sample >= 0:
-        for i in range(count):
-            slopes[i] = slopes[i] if keep[sample, start + i + to_keep] else 0.0
-    slopes[count], slopes[count + 1], slopes[count + 2] = 0.0, 0.0, 0.0
-    for row in range(start, rows[1], 4):
-        i = row - start
-        r, s, t, u = slopes[i], slopes[i + 1], slopes[i + 2], slopes[i + 3]
-        b, c, d = min(row + 1, last), min(row + 2, last), min(row + 3, last)
-        for k in range(X.shape[1]):
-            sums[to[0], to[1], 0, k] += r * X[row, k] + s * X[b, k] + t * X[c, k] + u * X[d, k]
 
 
 @njit(fastmath=_FAST, error_model="numpy")
@@ -266,67 +254,69 @@ def _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slo
                 _add(sums, to, c, u, v, X, row, partner)
 
 
-@njit(fastmath=_FAST, error_model="numpy")
-def _sum_chunks(X, y, caps, code, parameter, norm, room, weights, w, keep, chunks, some, sums):
-    """The sums of the chunks some[0]:some[1], in each run: block by block, so that a block serves all runs from cache.
+def _one_margin(code: int, margins: str, block: int) -> FunctionType:
+    """The pass for a loss of one margin, which is summed in this type; `block` rows at a time, or one by one if 0.
 
-    One call for many chunks, with the loop over rows inlined: a call passes about eighty words, which takes as long as
-    several short rows.
+    What it is made with are constants of the compiled loop: nothing else is compiled.
     """
+    kind, at_once = getattr(np, margins), max(1, block)
+
+    def one_margin(X, y, caps, parameter, norm, room, weights, w, keep, chunks, sums, begin, end):
+        runs, width = len(sums), X.shape[1]
+        point, total, slopes = np.empty(width, kind), np.empty(width), np.empty(at_once + 1)  # of this thread alone
+        for chunk in range(begin, end):
+            start, stop, place = chunks[chunk, 0], chunks[chunk, 1], chunks[chunk, 4]
+            client = chunks[chunk, 2] if w.shape[1] > 1 else 0
+            to_keep, weight = chunks[chunk, 3] - start, weights[chunks[chunk, 2]]
+            step = stop - start if runs == 1 else max(2, NUMBERS_PER_BLOCK // width // 2 * 2)
+            for low in range(start, stop, step):
+                rows = (low, min(low + step, stop))
+                for run in range(runs):
+                    sample = -1 if keep.size == 0 else run if len(keep) > 1 else 0
+                    for k in range(width):
+                        point[k] = kind(w[run if len(w) > 1 else 0, client, 0, k])
+                        total[k] = sums[run, place, 0, k]
+                    if block > 0:
+                        _add_blocks(X, y, caps, code, parameter, kind(0), point, total, rows, slopes)
+                    else:
+                        _add_rows(X, y, caps, code, parameter, kind(0), point, total, keep, sample, to_keep, rows)
+                    for k in range(width):
+                        sums[run, place, 0, k] = total[k] * weight if rows[1] == stop else total[k]
+
+    return one_margin
+
+
+def _several_margins(X, y, caps, parameter, norm, room, weights, w, keep, chunks, sums, begin, end):
+    """The pass for a softmax loss."""
     step = max(2, NUMBERS_PER_BLOCK // X.shape[1] // 2 * 2)
-    slopes, of_outputs = np.empty(step + 3), np.empty((2, w.shape[2]))
-    for chunk in range(some[0], some[1]):
+    slopes = np.empty((2, w.shape[2]))
+    for chunk in range(begin, end):
         start, stop = chunks[chunk, 0], chunks[chunk, 1]
         client = chunks[chunk, 2] if w.shape[1] > 1 else 0
         to_keep, place = chunks[chunk, 3] - start, chunks[chunk, 4]
         for low in range(start, stop, step):
             rows = (low, min(low + step, stop))
             for run in range(len(sums)):
-                point = run if len(w) > 1 else 0
+                at, to = (run if len(w) > 1 else 0, client), (run, place)
                 sample = -1 if keep.size == 0 else run if len(keep) > 1 else 0
-                at = (point, client)
-                to = (run, place)
-                if code == 1:
-                    _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, of_outputs, sums, to)
-                elif X.shape[1] * X.itemsize > WIDE:
-                    _sum_wide(X, y, caps, code, parameter, w, at, keep, sample, to_keep, rows, sums, to)
-                else:
-                    _sum_narrow(X, y, caps, code, parameter, w, at, keep, sample, to_keep, rows, slopes, sums, to)
+                _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slopes, sums, to)
         for run in range(len(sums)):
             for c in range(sums.shape[2]):
                 for k in range(sums.shape[3]):
                     sums[run, place, c, k] *= weights[chunks[chunk, 2]]
 
 
-@njit(fastmath=_FAST, error_model="numpy")
-def _fold(sums, folds):
-    """Add the later chunks of a client to its first, in their order."""
-    for fold in range(len(folds)):
-        client = folds[fold, 0]
-        for later in range(folds[fold, 1], folds[fold, 2]):
-            for run in range(len(sums)):
-                for c in range(sums.shape[2]):
-                    for k in range(sums.shape[3]):
-                        sums[run, client, c, k] += sums[run, later, c, k]
+@functools.cache
+def gradients(stored: str, margins: str, code: int, block: int) -> Kernel:
+    """The pass over chunks for rows stored as "float64" or "float32", compiled when first asked for.
 
-
-def _gradients(X, y, caps, code, parameter, norm, room, weights, w, keep, chunks, tasks, folds, sums):
-    """sums[run, i] = weights[i] * sum over the rows of client i of the clipped gradient at w[run, i].
+    It computes sums[run, place] = weight * sum over the rows of a chunk of the clipped gradient at the client's point,
+    for the chunks begin:end of a `Plan`. Margins are summed in the type `margins`; all else is float64.
 
     Shapes: `w` (runs, clients, outputs, width), `keep` (runs, rows of these clients), `sums` (runs, places, outputs,
     width) and 0 at the start. An axis of length 1 of `w` (runs, clients) or of `keep` (runs) is shared; an empty
     `keep` keeps all. `caps` bound the slopes of the rows (`core.clipping.slope_caps`), none if it is empty; `norm`
     (1 or 2) and `room` are for losses of several outputs.
-    """
-    for task in prange(len(tasks) - 1):
-        some = (tasks[task], tasks[task + 1])
-        _sum_chunks(X, y, caps, code, parameter, norm, room, weights, w, keep, chunks, some, sums)
-    _fold(sums, folds)
-
-
-@functools.cache
-def gradients(stored: str) -> Kernel:
-    """The kernel for rows stored as "float64" or "float32", compiled when first asked for. All else is float64.
 
     One explicit signature: inputs may be read-only (memory maps), and no further type is ever compiled.
     """
@@ -337,12 +327,30 @@ def gradients(stored: str) -> Kernel:
     real, whole = types.float64, types.int64
     signature = types.void(
         *(given(getattr(types, stored), 2), given(real, 1), given(real, 1)),  # X, y, caps
-        *(whole, real, whole, real),  # code, parameter, norm, room
+        *(real, whole, real),  # parameter, norm, room
         *(given(real, 1), given(real, 4), given(types.boolean, 2)),  # weights, w, keep
-        *(given(whole, 2), given(whole, 1), given(whole, 2)),  # chunks, tasks, folds
-        types.Array(real, 4, "C"),  # sums
+        *(given(whole, 2), types.Array(real, 4, "C"), whole, whole),  # chunks, sums, begin, end
     )
-    return compile_for(signature, _gradients, parallel=True, fastmath=_FAST)
+    function = _several_margins if code == SOFTMAX else _one_margin(code, margins, block)
+    return compile_for(signature, function, fastmath=_FAST)
+
+
+def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
+    """Add the later chunks of each client to its first."""
+    for client, first, end in folds:
+        sums[:, client] += sums[:, first:end].sum(axis=1)
+
+
+def rows_at_once(stored: str, width: int, batches: bool) -> int:
+    """How many rows a pass takes together; 0: one by one.
+
+    Slopes of several rows take less time together, and rows of float32 are read faster than their slopes are taken.
+    Long rows of float64 take as long as the memory needs to deliver them. Of a batch few rows may be needed.
+    """
+    wide = width * np.dtype(stored).itemsize > WIDE
+    if batches or (stored == "float64" and wide):
+        return 0
+    return 16 if width * 4 > WIDE // 2 else 32
 
 
 def _shrink(x, keep, g, threshold, total, out):

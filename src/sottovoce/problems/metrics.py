@@ -14,6 +14,9 @@ BINS = 10  # of probabilities, for the calibration error
 Metrics = dict[str, Floats]
 
 
+ALONE = "_alone"  # how the names of metrics end that are about one party's columns
+
+
 def metrics(loss: Loss, scores: Floats, y: Floats) -> Metrics:
     """All numbers that suit the loss, (...,) each; the confusion table is (..., classes, classes), labels first.
 
@@ -124,13 +127,17 @@ def _auc(scores: Floats, labels: Integers, classes: int) -> Floats:
 
 
 def _area(scores: Floats, positive: Booleans) -> Floats:
-    from scipy.stats import rankdata
-
     many, few = int(np.count_nonzero(~positive)), int(np.count_nonzero(positive))
     if many == 0 or few == 0 or not np.isfinite(scores).all():
         return np.full(scores.shape[:-1], np.nan)
-    ranks = rankdata(scores, axis=-1)  # equal scores share their mean rank, so a tie counts for one half
+    ranks = np.apply_along_axis(_ranks, -1, scores)
     return (ranks[..., positive].sum(axis=-1) - few * (few + 1) / 2) / (few * many)
+
+
+def _ranks(scores: Floats) -> Floats:
+    """1, 2, .. in rising order. Equal scores share their mean rank, so a tie counts for one half."""
+    rising = np.sort(scores)
+    return (np.searchsorted(rising, scores, "left") + np.searchsorted(rising, scores, "right") + 1) / 2
 
 
 def _mean(values: Floats) -> Floats:

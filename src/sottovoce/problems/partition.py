@@ -35,9 +35,8 @@ def dirichlet(y: ArrayLike, clients: int, alpha: float, seed: int, at_least: int
     check.positive("dirichlet", alpha=alpha)
     check.Interval(1, whole=True).check("dirichlet", "at_least", at_least)
     needed = clients * at_least
-    check.require(
-        needed <= len(labels), "dirichlet", f"{clients} clients of at_least={at_least} need {needed} rows", len(labels)
-    )
+    rule = f"{clients} clients of at_least={at_least} need {needed} rows"
+    check.require(needed <= len(labels), "dirichlet", rule, len(labels))
     rng = np.random.default_rng(seed)
     groups = np.empty(len(labels), dtype=np.int64)
     _, class_of, counts = np.unique(labels, return_inverse=True, return_counts=True)
@@ -151,9 +150,8 @@ def _labels(who: str, y: ArrayLike) -> AnyArray:
         check.require(kinds == ["str"], who, "needs numbers, or text in every row", ", ".join(kinds))
         labels = labels.astype(str)
     known = labels.dtype.kind != "f" or not np.isnan(labels).any()
-    check.require(
-        bool(known), who, "needs a value in every row, got NaN. Drop these rows, or fill them in without looking"
-    )
+    rule = "needs a value in every row, got NaN. Drop these rows, or fill them in without looking"
+    check.require(bool(known), who, rule)
     return labels
 
 

@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
-from sottovoce.core.check import InvalidInput, WholeOrZero
+from sottovoce.core.check import InvalidInput, Positive, WholeOrZero
 from sottovoce.core.contract import Layout
 from sottovoce.core.lazy import untyped
 from sottovoce.core.plain import Json
 from sottovoce.problems.federation import FederatedData, Federation, check_names, refuse_huge, with_ones
 from sottovoce.problems.losses import Loss
+from sottovoce.problems.schema import Schema
 
 _REVEALS = (
     "The exact join tells whoever sees two of the hashed lists which samples are in both, and whoever can guess "
@@ -72,6 +73,10 @@ class VerticalFederation(FederatedData):
         Which samples the parties have in common.
     bias
         Whether the last column of the holder's part is there for the intercept.
+    row_bound
+        A public bound on the length of each party's part of a row: 1 if a `Schema` encoded it. None: none is known.
+    shares
+        Columns of the table that each part was made from, where a schema encoded it (the bias is one); none: its own.
 
     Examples
     --------
@@ -92,6 +97,8 @@ class VerticalFederation(FederatedData):
     holder: WholeOrZero = 0
     report: Alignment | None = None
     bias: bool = False
+    row_bound: Positive | None = None
+    shares: tuple[int, ...] = ()
     layout: ClassVar[Layout] = "columns"
 
     @classmethod
@@ -125,7 +132,7 @@ class VerticalFederation(FederatedData):
         who = "VerticalFederation"
         listed = _is_list(parts) and len(parts) > 0
         check.require(listed, who, "parts must be a list with one array per party")
-        names = [f"party {m}" for m in range(1, len(parts) + 1)] if names is None else list(names)
+        names = usual_names(len(parts)) if names is None else list(names)
         check.require(len(names) == len(parts), who, f"needs one name per party ({len(parts)})", len(names))
         check.whole(who, at_least=0, holder=holder)
         check.require(holder < len(parts), who, f"holder must be the number of a party, 0..{len(parts) - 1}", holder)
@@ -161,6 +168,14 @@ class VerticalFederation(FederatedData):
         """Cut one array into parties: the first split[0] columns, the next split[1], ..."""
         return cls.from_arrays(cut(_matrix("X", X), split), y, names=names, holder=holder)
 
+    @classmethod
+    def of_schema(cls, schema: Schema, parts: Sequence[Any], y: ArrayLike) -> "VerticalFederation":
+        """Parts that a schema with parties encoded, `Schema.encode_parts`. The first party has the labels."""
+        made = cls.from_arrays(parts, y, names=list(schema.parties))
+        counts = [len(columns) for columns in schema.parties.values()]
+        counts[0] += schema.bias
+        return replace(made, bias=schema.bias, row_bound=schema.row_bound, shares=tuple(counts))
+
     def __post_init__(self) -> None:
         check.fields(self)
         check_names("VerticalFederation", self.names)
@@ -195,7 +210,11 @@ class VerticalFederation(FederatedData):
         return [with_ones(part) if m == self.holder else part for m, part in enumerate(X)]
 
     def with_bias(self, blanks: bool = False) -> "VerticalFederation":
-        return self if self.bias else replace(self, parts=tuple(self.with_ones(self.parts)), bias=True)
+        if self.bias:
+            return self
+        shares = tuple(count + (m == self.holder) for m, count in enumerate(self.shares))
+        longer = None if self.row_bound is None else float(np.hypot(self.row_bound, 1.0))
+        return replace(self, parts=tuple(self.with_ones(self.parts)), bias=True, shares=shares, row_bound=longer)
 
     def pooled(self) -> "VerticalFederation":
         """All columns at one party: the best that the parties could do if they shared everything."""
@@ -240,6 +259,11 @@ class VerticalFederation(FederatedData):
     def __repr__(self) -> str:  # the default would print rows
         widths = " + ".join(map(str, self.widths))
         return f"VerticalFederation({self.n} parties, {self.samples} samples, {widths} columns)"
+
+
+def usual_names(count: int) -> list[str]:
+    """Of parties that were given none."""
+    return [f"party {m}" for m in range(1, count + 1)]
 
 
 def cut(X: Matrix, split: Sequence[int]) -> list[Matrix]:

@@ -21,14 +21,12 @@ _LINE = 88  # characters of the model's text on one line of the Python file
 
 def plain_model(result: Result) -> Json:
     """All that predictions follow from: the columns as a schema states them, and the weights, one list per output."""
-    schema, label = result.schema, None if result.schema is None else result.schema.label
+    rule = "this run keeps no schema to prepare rows with"
     hint = "Train with a [schema], or on a data set that comes with one"
-    fits = schema is not None and label is not None
-    check.require(fits, "export", "this run keeps no schema to prepare rows with", hint=hint)
+    schema = check.given(result.schema, "export", rule, hint)
+    label = check.given(schema.label, "export", rule, hint)
     rule = "this folder holds several runs of one task, with a model each. Train with [run] runs = 0"
     check.require(result.model.ndim == 1, "export", rule, result.model.shape)
-    assert schema is not None
-    assert label is not None
     result.effects()  # refuses a run that released no model
     parts = [schema.part(party) for party in schema.parties] if schema.parties else [schema]
     loss = result.objective.loss

@@ -6,7 +6,7 @@ from sottovoce.experiment.publishable import released
 from sottovoce.experiment.result import Result
 from sottovoce.problems.schema import Schema
 from sottovoce.report import words
-from sottovoce.report.numbers import MEASURES, METRICS
+from sottovoce.report.numbers import MEASURES, METRICS, of_parties_alone
 from sottovoce.report.tables import markdown_table
 
 _NOT_STATED = "Not stated. Whoever gives this model to others should say what it is for, and what it is not for."
@@ -79,7 +79,11 @@ def _privacy(result: Result) -> list[str]:
 def _quality(result: Result) -> list[str]:
     public = released(result)
     ends = {name: values[-1] for name, values in {**public.history.columns, **public.metrics}.items() if len(values)}
-    shown = [[each.words, each.text(float(ends[each.column]))] for each in (*MEASURES, *METRICS) if each.column in ends]
+    shown = [
+        [each.words, each.text(float(ends[each.column]))]
+        for each in (*MEASURES, *METRICS, *of_parties_alone(ends))
+        if each.column in ends
+    ]
     said = ["Measured on public test rows:", markdown_table(["measure", "value"], shown).strip()] if shown else []
     for evaluation in result.evaluations[:1]:
         rows = [list(line) for line in evaluation.lines()]

@@ -1,8 +1,10 @@
 """How numbers are printed, in tables, pages and figures alike."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from sottovoce.problems.metrics import ALONE
 
 MISSING = "–"
 
@@ -51,9 +53,20 @@ METRICS = (  # of the finished model, on test rows
 
 def quality(ends: Mapping[str, float | None]) -> str:
     """How good a finished model is, in one line; "" where nothing was measured. `ends` is a run's summary."""
-    known = [(each, ends.get(each.column)) for each in (MEASURES[0], *METRICS)]
+    known = [(each, ends.get(each.column)) for each in (MEASURES[0], *METRICS, *of_parties_alone(ends))]
     there = ((each, value) for each, value in known if value is not None and math.isfinite(value))
     return ", ".join(f"{each.words} {each.text(value)}" for each, value in there)
+
+
+def of_parties_alone(columns: Iterable[str]) -> list[Measure]:
+    """What each party's columns alone would give, where columns are split and a run measured that."""
+    wanted = (("test_accuracy_", True), ("test_r2_", False))
+    return [
+        Measure(column, f"columns of {column.removeprefix(first).removesuffix(ALONE)} alone", percent)
+        for column in columns
+        for first, percent in wanted
+        if column.startswith(first) and column.endswith(ALONE)
+    ]
 
 
 def count(number: int) -> str:

@@ -20,7 +20,7 @@ from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.report import charts, numbers, words
 from sottovoce.report.charts import Chart
 from sottovoce.report.html import Markup, allowed, data, element, filled, joined, script, table
-from sottovoce.report.numbers import LARGER, MEASURES, METRICS, Measure
+from sottovoce.report.numbers import LARGER, MEASURES, METRICS, Measure, of_parties_alone
 from sottovoce.report.runs import read, run_folders
 
 _MOST_GROUPS = 12
@@ -203,7 +203,8 @@ def _stopped(groups: Sequence[Repetitions]) -> Markup:
 
 def _quality(groups: Sequence[Repetitions]) -> Markup:
     """The finished models on test rows: several numbers, since accuracy alone says little of unequal classes."""
-    measures = [each for each in (MEASURES[0], *METRICS) if any(group.has(each.column) for group in groups)]
+    alone = of_parties_alone(dict.fromkeys(name for group in groups for name in group.first.metrics))
+    measures = [each for each in (MEASURES[0], *METRICS, *alone) if any(group.has(each.column) for group in groups)]
     private = joined(_private_estimates(group) for group in groups)
     if not measures:
         return private or element("p", "Nothing was measured on test rows or on held-out records.", class_="quiet")

@@ -39,7 +39,7 @@ def numbers(texts: list[str], marks: frozenset[str]) -> np.ndarray:
 
 def encode(name: str, column: dict[str, Any], rows: Rows) -> np.ndarray:
     """The block of numbers of one column."""
-    missing, knots = column.get("missing", False), column.get("knots", 0)
+    missing, bends = column.get("missing", False), (column.get("waves", 0), column.get("knots", 0))
     marks = ALWAYS_MISSING | set(MODEL["missing_values"])
     marks |= set() if isinstance(missing, bool) else {canonical(mark) for mark in missing}
     if "one_hot" in column:
@@ -56,11 +56,11 @@ def encode(name: str, column: dict[str, Any], rows: Rows) -> np.ndarray:
         entries = np.clip(numbers(rows[name], marks), low, high)
         if column.get("log"):
             entries, low, high = np.log1p(entries), float(np.log1p(low)), float(np.log1p(high))
-        return scaled_block(entries, low, high, knots, bool(missing))
+        return scaled_block(entries, low, high, *bends, bool(missing))
     low, high = (day_of(end) for end in column["dates"])
     days = [math.nan if text in marks else day_of(text, column.get("form", "")) for text in rows[name]]
     calendar = column.get("weekday", False), column.get("month", False)
-    return date_block(np.array(days, dtype=np.float64), low, high, knots, bool(missing), *calendar)
+    return date_block(np.array(days, dtype=np.float64), low, high, *bends, bool(missing), *calendar)
 
 
 def shortened(block: np.ndarray) -> np.ndarray:

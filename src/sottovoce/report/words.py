@@ -35,12 +35,8 @@ def meaning(guarantee: Guarantee) -> list[str]:
             "messages and the model as not protected. What the paper claims, and what is wrong with it:",
             *guarantee.text.splitlines(),
         ]
-    unit = short_unit(guarantee.unit)
-    factor = (
-        rounded_up(math.exp(guarantee.epsilon), 3)
-        if guarantee.epsilon < 10
-        else f"e^{rounded_up(guarantee.epsilon, 3)}"
-    )
+    unit, epsilon = short_unit(guarantee.unit), guarantee.epsilon
+    factor = rounded_up(math.exp(epsilon), 3) if epsilon < 10 else f"e^{rounded_up(epsilon, 3)}"
     return [
         f"The promise is about {guarantee.unit}. It holds against {guarantee.observer}.",
         f"Suppose such an observer wants to tell which of two versions of that {unit} was used, after a "

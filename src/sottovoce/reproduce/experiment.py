@@ -166,6 +166,7 @@ class Panel:
     references: Callable[[Table], Mapping[str, float]] = lambda table: {}  # the whole table -> levels to draw
     draw: Draw | None = None  # whose rows are averaged first, see `Table.averaged`
     paper: Mapping[float, float] = field(default_factory=dict)  # x -> y, where it prints numbers
+    grey: Sequence[str] = ()  # labels of lines to compare others with
 
 
 @dataclass(frozen=True)

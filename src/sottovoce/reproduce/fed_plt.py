@@ -32,7 +32,7 @@ EPSILON = 5.0  # the ridge of section VII: ε/2N |x|² for each agent
 GOAL = sv.Objective(sv.Logistic(), penalty=sv.L2(EPSILON / AGENTS), scale="sum")
 RHO, LOCAL_STEPS = 0.35, 10
 ENOUGH = 1e-9  # of the error at the start
-FULL, QUICK = {"datasets": 20, "runs": 5}, {"datasets": 2, "runs": 1}
+FULL, QUICK = {"datasets": 20, "runs": 5}, {"datasets": 1, "runs": 1}
 ONE_RUN = {"runs": 1, "rounds": 300}
 
 
@@ -93,20 +93,11 @@ def errors(
             if (distances[-1] <= until * distances[0]).all():
                 raise Enough
 
-    options: Json = {"participation": participation, "engine": "kernel" if runs > 1 else "numpy"}
+    options: Json = {"participation": participation, "engine": "kernel" if runs > 1 else "numpy", "seed": seed}
+    options |= {"rounds": rounds * exchanges, "runs": runs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DoesNotContract)
-        watch(
-            algorithm,
-            federation,
-            GOAL,
-            sv.NoPrivacy(),
-            note,
-            rounds=rounds * exchanges,
-            seed=seed,
-            runs=runs,
-            **options,
-        )
+        watch(algorithm, federation, GOAL, sv.NoPrivacy(), note, **options)
     return np.array(distances)
 
 

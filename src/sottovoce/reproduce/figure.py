@@ -55,7 +55,7 @@ def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, fl
         if panel.kind == "box":
             _boxes(axes, at, values, label, look, place, len(groups))
         else:
-            _line(axes, at, values, label, look, faint=len(groups) > MANY)
+            _line(axes, at, values, label, None if label in panel.grey else look, faint=len(groups) > MANY)
     if panel.paper:
         axes.plot(list(panel.paper), list(panel.paper.values()), "x", color="black", label="paper")
     for name, level in references.items():
@@ -103,10 +103,14 @@ def _few_ticks(axis: "Axis") -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _line(axes: "Axes", at: np.ndarray, values: list[np.ndarray], label: str, look: Style, faint: bool) -> None:
-    """The mean over trials, in a band of two standard errors."""
+def _line(axes: "Axes", at: np.ndarray, values: list[np.ndarray], label: str, look: Style | None, faint: bool) -> None:
+    """The mean over trials, in a band of two standard errors; without a look of its own it is grey."""
     middle = np.array([trials.mean() for trials in values])
     error = np.array([trials.std(ddof=1) / np.sqrt(len(trials)) if len(trials) > 1 else 0.0 for trials in values])
+    if look is None:
+        dashes = style.DASHES[len(label) % len(style.DASHES)]
+        axes.plot(at, middle, linewidth=1.2, label=label, color="0.6", linestyle=dashes, zorder=1.5)
+        return
     axes.plot(at, middle, linewidth=1.5, label=label, markevery=max(1, len(at) // 10), **look.line())
     if (error > 0).any():
         band = {"color": look.on_white, "alpha": 0.07 if faint else 0.2, "linewidth": 0}

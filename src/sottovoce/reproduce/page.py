@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sottovoce.core.files import packaged_text
 from sottovoce.experiment import whole_files
 from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce import runner
@@ -70,21 +71,8 @@ def text(experiments: Mapping[str, Experiment], out: Path) -> str:
         run = sum((out / f"{experiment.name}.parquet").exists() for experiment in group)
         summary.append(f"| {paper} | {run} of {len(group)} | {len(decided)} | {held} | {len(decided) - held} |")
         sections.append(f"## {paper}\n\n" + "\n".join(body))
-    return _HEAD + "\n".join(summary) + "\n\n" + "\n".join(sections)
-
-
-_HEAD = """# Results
-
-Each table and figure of the papers, made again from this library's algorithms by `sottovoce reproduce all`, which also
-writes this page. "Same" means: by the rule that the experiment's file names, with a tolerance that comes from the
-spread of the trials. What is not the same is reported, never tuned away. `A ± B`: mean and its standard error.
-
-A paper's own figures use `Published` noise, which is what the paper states. It is not a guarantee: four of the five
-proofs do not hold, and every such run prints why. Only the comparison at the end is `Proven`.
-
-| paper | experiments run | their claims | same | not the same |
-|---|---|---|---|---|
-"""
+    page = packaged_text("reproduce", "results.md").removesuffix("\n")
+    return page.format(summary="\n".join(summary), sections="\n".join(sections))
 
 
 def _section(experiment: Experiment, table: Table, rows: list[Verdict], quick: bool, folder: str) -> str:

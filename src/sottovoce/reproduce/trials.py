@@ -103,20 +103,16 @@ def trained(
                 for name, value in watching.measure(checkpoint).items():
                     recorded.setdefault(name, []).append(np.broadcast_to(value, (runs,)))
 
-        result = sv.train(
-            algorithm,
-            owned,
-            objective,
-            rounds=rounds,
-            privacy=privacy,
-            seed=chunk,
-            runs=runs,
-            test=test,
-            record_every=every,
-            after_round=after,
-            measure_training="objective" in columns,
-            **options,
-        )
+        run: Json = {
+            "rounds": rounds,
+            "privacy": privacy,
+            "seed": chunk,
+            "runs": runs,
+            "test": test,
+            "record_every": every,
+        }
+        run |= {"after_round": after, "measure_training": "objective" in columns} | options
+        result = sv.train(algorithm, owned, objective, **run)
         recorded.setdefault("run", []).append(result.history["run"] + first)
         for name in ("round", *columns):
             recorded.setdefault(name, []).append(result.history[name])

@@ -121,7 +121,7 @@ def without_noise(loss: Loss, row_bound: float) -> tuple[Method, int]:
 def constant_entry(schema: Schema) -> float:
     """The constant column's entry in a typical row that a schema encodes: 1 over the length that it was divided by.
 
-    The squares of a category of k levels add up to 1 − 1/k, those of a number to about as much if it has knots.
+    The squares of a category of k levels add up to 1 − 1/k, those of a number to about as much if it has waves.
     """
     widths = [len(column.feature_names(name)) for name, column in schema.columns.items()]
     return 1 / math.sqrt(1 + sum(max(1 / 3, 1 - 1 / width) for width in widths))

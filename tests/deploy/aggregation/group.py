@@ -1,6 +1,6 @@
 """Clients of the protocol in one process, with stores that can be killed, looked into and put back."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -113,4 +113,8 @@ class Group:
         if named != self.plan.everyone:
             signatures = server.signatures(k, named, answers)
             answers = {i: self.client(i).reveal(self.run, k, named, signatures) for i in alive}
-        return server.open(k, named, uploads, answers)
+        return server.open(k, named, uploads, self.read(answers))
+
+    def read(self, answers: Mapping[int, bytes]) -> dict[int, list[int]]:
+        """The shares in these answers."""
+        return {i: messages.read_shares("shares", content, self.plan.n) for i, content in answers.items()}

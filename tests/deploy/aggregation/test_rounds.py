@@ -184,7 +184,7 @@ def test_every_question_may_come_twice() -> None:
     signed = {i: twice(lambda client: client.stand_for(server.run, 1, named), i) for i in named}
     signatures = server.signatures(1, named, signed)
     answers = {i: twice(lambda client: client.reveal(server.run, 1, named, signatures), i) for i in named}
-    assert np.array_equal(server.open(1, named, uploads, answers), group.sum_of(named, 1))
+    assert np.array_equal(server.open(1, named, uploads, group.read(answers)), group.sum_of(named, 1))
 
 
 def test_a_later_set_up_goes_on_with_later_rounds() -> None:
@@ -320,5 +320,5 @@ def test_false_shares_of_a_client_end_in_no_sum(absent: tuple[int, ...]) -> None
     for j in range(4):  # in place of b_j^1 or p_j^1
         false = answers[0][: 32 * j] + shamir.to_bytes(5) + answers[0][32 * j + 32 :]
         with pytest.raises(Unopened, match="false shares"):
-            server.open(1, named, uploads, answers | {0: false})
-    assert np.array_equal(server.open(1, named, uploads, answers), group.sum_of(named, 1))
+            server.open(1, named, uploads, group.read(answers | {0: false}))
+    assert np.array_equal(server.open(1, named, uploads, group.read(answers)), group.sum_of(named, 1))

@@ -115,6 +115,14 @@ def must_be_secret(bits: Bits) -> None:
         )
 
 
+def key_stream(key: bytes, count: int) -> np.ndarray:
+    """The first `count` words of the ChaCha20 key stream of a key of 32 bytes, which must serve for nothing else."""
+    filled = np.empty(count, dtype="<u8")
+    for piece, start in enumerate(range(0, count, PIECE)):
+        _fill(filled[start : start + PIECE], _cipher(key, piece, _WORDS))
+    return filled.astype(np.uint64, copy=False)
+
+
 def _cipher(key: bytes, number: int, use: int) -> Any:
     """ChaCha20 at the first block of the nonce made of `number` (64 bits) and `use` (32 bits)."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms

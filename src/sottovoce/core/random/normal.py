@@ -3,7 +3,7 @@
 import numpy as np
 
 from sottovoce.core.arrays import Floats, Words
-from sottovoce.core.compiling import compiled_pays, threads_pay
+from sottovoce.core.compiling import THREADS, compiled_pays
 from sottovoce.core.lazy import untyped
 from sottovoce.core.random.quantiles import middle_quantile, tail_quantile, to_unit
 
@@ -18,7 +18,8 @@ def normal(bits: Words) -> Floats:
     if compiled_pays(flat.size):
         from sottovoce.core.random import compiled
 
-        compiled.quantile(threads_pay(flat.size))(flat, numbers)
+        quantile, blocks = compiled.quantile(), -(-flat.size // compiled.BLOCK)
+        THREADS.share(lambda low, high: quantile(flat, numbers, low, high), range(blocks + 1), flat.size)
     else:
         q = to_unit(flat) - 0.5
         tails = np.abs(q) > 0.425

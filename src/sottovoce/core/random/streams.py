@@ -21,7 +21,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Words
-from sottovoce.core.compiling import compiled_pays, threads_pay
+from sottovoce.core.compiling import THREADS, compiled_pays
 from sottovoce.core.random.normal import normal
 from sottovoce.core.random.philox import joined, philox
 from sottovoce.core.random.quantiles import to_unit
@@ -102,8 +102,9 @@ class Streams:
         shape = (self.runs or 1, len(clients), 1)
         k0, k1 = (np.broadcast_to(key, shape).astype(np.uint64).reshape(-1) for key in self._keys_about(about))
         out = np.empty((*shape[:2], count), dtype=np.uint64)
-        fill = compiled.fill(threads_pay(out.size))
-        fill(k0, k1, np.ascontiguousarray(clients, dtype=np.uint64), np.uint64(round_), np.uint64(tag), out)
+        fill, who = compiled.fill(), np.ascontiguousarray(clients, dtype=np.uint64)
+        given = (k0, k1, who, np.uint64(round_), np.uint64(tag), out)
+        THREADS.share(lambda low, high: fill(*given, low, high), range(len(k0) + 1), out.size)
         return out[0] if self.runs is None else out
 
     def uniform(
@@ -113,13 +114,7 @@ class Streams:
         return to_unit(self.bits(clients, round_, purpose, count, question, about))
 
     def uniform_rows(
-        self,
-        clients: AnyArray,
-        sizes: Integers,
-        round_: int,
-        purpose: Purpose,
-        question: int = 0,
-        about: About = None,
+        self, clients: AnyArray, sizes: Integers, round_: int, purpose: Purpose, question: int = 0, about: About = None
     ) -> Floats:
         """One uniform number per row of each client, one client after the other: (runs?, sizes.sum())."""
         if len(sizes) and (sizes == sizes[0]).all():

@@ -2,7 +2,7 @@
 taken for a sum. Privacy does not rest on any of that: it rests on what clients check.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -63,14 +63,15 @@ class Server:
         self._enough("signatures", len(good))
         return {i: good[i] for i in sorted(good)[: self.plan.quorum]}
 
-    def open(self, k: int, named: frozenset[int], uploads: Mapping[int, Words], answers: Mapping[int, bytes]) -> Words:
-        """Σ u_i over U modulo 2^64, from Q answers to R2 (U = whole roster) or R3."""
+    def open(
+        self, k: int, named: frozenset[int], uploads: Mapping[int, Words], shares: Mapping[int, Sequence[int]]
+    ) -> Words:
+        """Σ u_i over U modulo 2^64, from the shares that Q clients gave in R2 (U = whole roster) or R3."""
         plan = self.plan
-        givers = sorted(answers)[: plan.quorum]
+        givers = sorted(shares)[: plan.quorum]
         self._enough("answers", len(givers))
-        given = [messages.read_shares(f"shares of client {i}", answers[i], plan.n) for i in givers]
         factors = shamir.weights([i + 1 for i in givers])
-        secrets = [shamir.combine(factors, [shares[j] for shares in given]) for j in range(plan.n)]
+        secrets = [shamir.combine(factors, [shares[i][j] for i in givers]) for j in range(plan.n)]
         place, width = k - plan.first, len(next(iter(uploads.values())))
         total = np.zeros(width, dtype=np.uint64)
         for i in named:

@@ -54,7 +54,6 @@ drawn by chance.
 import math
 from functools import lru_cache
 
-from sottovoce.privacy.accounting.gaussian import gaussian_delta
 from sottovoce.privacy.events import LEAST_SCALE, Event, GridEvent
 
 _UP = 1 + 2.0**-40  # rounds up what was computed in floating point
@@ -96,23 +95,6 @@ def equivalent_multiplier(
     """sqrt(hσ² − r²)/Δ: the noise multiplier of the continuous Gaussian in Theorem 2."""
     deviation = scale * math.sqrt(contributors)
     return math.sqrt((deviation - smoothing) * (deviation + smoothing)) / sensitivity
-
-
-def discrete_delta(
-    epsilon: float,
-    scale: float,
-    sensitivity: float,
-    answers: int = 1,
-    coordinates: int = 1,
-    contributors: int = 1,
-    smoothing: float = LEAST_SCALE,
-) -> float:
-    """Theorem 2 for full batches: a bound on the delta of discrete Gaussian noise at `epsilon`."""
-    total = answers * slack(scale, coordinates, contributors, smoothing)
-    if not 2 * total <= epsilon:
-        return 1.0
-    mu = math.sqrt(answers) / equivalent_multiplier(scale, sensitivity, contributors, smoothing)
-    return min(1.0, math.exp(total) * gaussian_delta(mu, epsilon - 2 * total))
 
 
 @lru_cache(maxsize=4096)

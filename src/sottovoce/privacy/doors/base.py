@@ -41,7 +41,7 @@ class ExactOracle(Protocol):
     @property
     def roundings(self) -> np.ndarray: ...
     def gradient(
-        self, w: np.ndarray, clients: np.ndarray, clip: float | None, norm: int, keep: np.ndarray | None
+        self, w: np.ndarray, clients: np.ndarray, clip: float | None, norm: int, keep: np.ndarray | None, quick: bool
     ) -> np.ndarray: ...
     def clipped_examples(
         self, w: np.ndarray, client: int, clip: float, norm: int, some: np.ndarray | None
@@ -69,7 +69,12 @@ class ExactOracle(Protocol):
         last_steps: int | None = None,
     ) -> np.ndarray: ...
     def moments(self, clients: np.ndarray, kappa: float, row_bound: float, slope_bound: float) -> np.ndarray: ...
-    def moments_of_records(self, client: int, kappa: float, row_bound: float, slope_bound: float) -> np.ndarray: ...
+    def moments_of_records(
+        self, client: int, kappa: float, row_bound: float, slope_bound: float, some: slice
+    ) -> np.ndarray: ...
+    def truncated_moments(
+        self, clients: np.ndarray, kappa: float, bounds: tuple[float, float], factors: np.ndarray, most: float
+    ) -> np.ndarray | None: ...
     def smoothness(self, clients: np.ndarray) -> np.ndarray: ...
     def strong_convexity(self, clients: np.ndarray) -> np.ndarray: ...
     def longest_row(self, clients: np.ndarray) -> np.ndarray: ...
@@ -282,12 +287,13 @@ class Door:
 
         return next_question
 
-    def exact_gradient(self, w: np.ndarray, question: Question, clip: float | None, norm: int = 2) -> np.ndarray:
+    def exact_gradient(
+        self, w: np.ndarray, question: Question, clip: float | None, norm: int = 2, quick: bool = False
+    ) -> np.ndarray:
         """The gradient; over a batch if one was declared, divided by the expected batch, never by the realised one."""
         local, drawn = question.local, self.drawn(question)
-        if drawn is None:
-            return self.exact.gradient(w, local, clip, norm, None)
-        return self.exact.gradient(w, local, clip, norm, drawn) / self.rates(question.part.batch)[local]
+        gradient = self.exact.gradient(w, local, clip, norm, drawn, quick)
+        return gradient if drawn is None else gradient / self.rates(question.part.batch)[local]
 
     def drawn(self, question: Question) -> np.ndarray | None:
         """Which records are in the batch of this question, clients end to end; None where all of them are."""

@@ -1,4 +1,4 @@
-"""Sums of clipped gradients as whole numbers on a grid."""
+"""Sums of clipped gradients, and of moments, as whole numbers on a grid."""
 
 import numpy as np
 
@@ -6,6 +6,7 @@ from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.doors.base import ExactOracle
 
 _AT_ONCE = 1 << 21  # numbers of single gradients that are held at a time
+_MOMENTS_AT_ONCE = 1 << 17  # of single records' moments: as many as stay in cache
 
 
 def gradient_sums(
@@ -53,4 +54,31 @@ def _one_by_one(
             chosen = examples if own is None else examples[own[some]]
             share = float(shares[client, 0])
             sums[place] += mechanisms.grid_sum(chosen if share == 1 else chosen * share, clip, norm)
+    return sums
+
+
+def moment_sums(
+    exact: ExactOracle,
+    local: np.ndarray,
+    kappa: float,
+    bounds: tuple[float, float],
+    shares: np.ndarray,
+    width: int,
+) -> np.ndarray:
+    """For each client: the sum of its records' moments, each truncated, (clients, width).
+
+    `bounds`, on rows and on slopes, are those of `core/moments.py`; the moments of a record have at most GRID_STEPS
+    steps, times its client's share.
+    """
+    longest = float(np.hypot(bounds[1], kappa))
+    factors = mechanisms.GRID_STEPS / longest * shares[local, 0]
+    sums = exact.truncated_moments(local, kappa, bounds, factors, mechanisms.LARGEST_SQUARE)
+    if sums is not None:
+        return sums
+    sums = np.zeros((len(local), width), dtype=np.int64)
+    at_once = max(1, _MOMENTS_AT_ONCE // width)
+    for place, client in enumerate(local.tolist()):
+        for low in range(0, int(exact.sizes[client]), at_once):
+            own = exact.moments_of_records(client, kappa, *bounds, slice(low, low + at_once))
+            sums[place] += mechanisms.grid_sum(shares[client, 0] * own, longest)
     return sums

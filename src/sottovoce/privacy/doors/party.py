@@ -1,9 +1,10 @@
 """The only way from an algorithm to a party's columns: the doors for data that are split by columns.
 
-In `Proven` mode a party answers one kind of question, `fit`: the scores of its best model for a public target, clipped
+In `Proven` mode a party answers two kinds of question. `fit`: the scores of its best model for a public target, clipped
 or of known sensitivity, charged to its ledger, noised and only then given. What a target is made of (the broadcast and
 the party's own released scores) is public, and the model itself stays behind the door; so however the algorithm goes
 on, its messages are post-processing. A model that is to predict is one more such answer, after the last round.
+`products`: its contribution to the products of all columns (`core/products.py`), charged and noised in the same way.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ import numpy as np
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.clipping import clip_matrix, clip_rows, into_ball
 from sottovoce.core.contract import Claim, ColumnOracle, Kept
+from sottovoce.core.products import UNIT, Split, must_fit, products_sensitivity, to_limbs
+from sottovoce.core.random.bits import Bits
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import sensitivity
@@ -36,6 +39,7 @@ class PartyDoor(Door):
     """Exact answers, plain uploads: no privacy. `exact` is a `problems.columns.Columns`."""
 
     exact: Any
+    split: Split | None = None  # who has which columns, where their products are asked for
     certified = True  # whether a fit that its solver did not finish is refused
 
     def open(
@@ -54,12 +58,20 @@ class PartyDoor(Door):
             next_question("scores")
             return self.exact.adjoint(v, local, rows)
 
+        def products(kappa: float) -> np.ndarray:
+            return self.products(kappa, next_question("products", kappa))
+
         widths = self.exact.widths[local][:, None].astype(np.float64)
-        oracle = ColumnOracle(fit, predict, adjoint, widths, self.exact.widest, self.exact.samples)
+        oracle = ColumnOracle(fit, predict, adjoint, products, widths, self.exact.widest, self.exact.samples)
         return oracle, Releases(self, local, active, k, public)
 
     def fit(self, target: np.ndarray, rho: np.ndarray, noise: Numbers, question: Question) -> np.ndarray:
         return self.exact.predict(self.exact.fit(target, rho, question.local, self.certified), question.local)
+
+    def products(self, kappa: float, question: Question) -> np.ndarray:
+        """Each party's contribution to the products of all columns, in two limbs."""
+        limbs = to_limbs(self.exact.products(question.local))
+        return np.broadcast_to(limbs, (*self.shape(len(question.local)), limbs.shape[-1])).copy()
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
         """The parties' models as they are behind the door, (runs?, parties, widest): a simulation may look."""
@@ -145,7 +157,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def _noisy_scores(self, scores: np.ndarray, u: np.ndarray, rho: np.ndarray, question: Question) -> np.ndarray:
         if self.privacy.variant == "clip":
-            return self._clipped(scores, self.privacy.bound, Purpose.NOISE, question)
+            return self._clipped(scores, _given(self.privacy.bound), Purpose.NOISE, question)
         scores = into_ball(scores, u / 2, sensitivity.norm(u) / 2)
         mu, error, bound = self._mu(rho), self._error(rho, question.local), self.privacy.score_bound
         match self.privacy.unit:
@@ -157,6 +169,42 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
                 scores = np.clip(scores, -_given(bound), _given(bound))
                 change = sensitivity.record_scores(u, mu, _given(self.privacy.row_bound), _given(bound), error)
         return self.noisy_within(change, scores, Purpose.NOISE, question)
+
+    def products(self, kappa: float, question: Question) -> np.ndarray:
+        """The same with noise, of the full scale on every number that the party has a part in.
+
+        Noise is bound to the party's own rows and not, as elsewhere, to the exact answer: of a product that two parties
+        compute together, each has a random half. A number changes only if the rows of a party that adds noise to it do.
+        """
+        if kappa != question.part.kappa:  # noise was planned for the declared one
+            raise InvalidInput("Oracle: products must be asked with the kappa that was declared; nothing was computed")
+        scale = self.grid_scale(question.part, UNIT * products_sensitivity(kappa))
+        must_fit(self.exact.samples, scale, kappa)
+        return self.answered(
+            question,
+            lambda: self.exact.products(question.local),
+            lambda exact: self._noisy_products(exact, scale, kappa, question),
+        )
+
+    def _noisy_products(self, exact: np.ndarray, scale: float, kappa: float, question: Question) -> np.ndarray:
+        assert self.split is not None
+        split, shape = self.split, self.shape(len(question.local))
+        factors = split.noise_factors(kappa)
+        noise = np.zeros((*shape, split.size), dtype=np.int64)
+        streams: Sequence[Bits] = ()
+        if not self.privacy.secret_noise:
+            about = (np.array([[scale]]), *question.asked)
+            who = self.clients[question.local], question.local
+            streams = self.key.bits(*who, question.k, Purpose.NOISE, question.number, about)
+        for place, party in enumerate(self.clients[question.local]):
+            own = split.of_owner(int(party))
+            of_party = streams[place :: len(question.local)]
+            for factor in np.unique(factors):  # one scale after the other, from the same streams
+                here = np.flatnonzero(own & (factors == factor))
+                zeros = np.zeros((*shape[:-1], len(here)), dtype=np.int64)
+                noise[..., place, here] = mechanisms.noised("gaussian", scale * factor, zeros, of_party)
+        given = to_limbs(exact + noise)  # modulo 2^64
+        return self.intercept(given)
 
     def _mu(self, rho: np.ndarray) -> np.ndarray:
         return self.exact.penalty.strong / rho
@@ -223,11 +271,17 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
         """Who can afford this round and, after it, its model."""
-        return self.ledger.afford(self.events[0], self.asks.parts[0].answers + self.privacy.model, local, k)
+        part = self.part_at(k)
+        return self.ledger.afford(self.events[0], part.answers + self._models, local, k)
+
+    @property
+    def _models(self) -> int:
+        """How many answers a party's model for prediction is: none where the server has the model."""
+        return int(self.privacy.model and self.asks.kinds == ("fit",))
 
     def affords_models(self, local: np.ndarray) -> bool:
         """A party that was short of budget from the start has no room for a model either."""
-        return not self.privacy.model or bool(self.ledger.afford(self.events[0], 1, local, MODEL).all())
+        return not self._models or bool(self.ledger.afford(self.events[0], 1, local, MODEL).all())
 
     def _checked(self, target: np.ndarray, rho: np.ndarray, local: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What is asked about, as it is used; refused out of range, by public numbers and without a look at data."""
@@ -244,7 +298,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def _projected(self, target: np.ndarray) -> np.ndarray:
         """On |u| <= U: noise comes back in the target, and without a bound would feed on itself."""
-        return clip_rows(target, self.privacy.bound) if self.privacy.variant == "ridge" else target
+        return clip_rows(target, _given(self.privacy.bound)) if self.privacy.variant == "ridge" else target
 
     def _clipped(self, value: np.ndarray, bound: float, purpose: Purpose, question: Question) -> np.ndarray:
         clipped = clip_rows(value, bound)

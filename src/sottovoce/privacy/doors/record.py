@@ -15,7 +15,7 @@ from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy import sensitivity
 from sottovoce.privacy.calibration import AnswerShape, histogram_steps, moments_steps
 from sottovoce.privacy.doors.base import ARGMIN_TOL, Numbers
-from sottovoce.privacy.doors.grid_sums import gradient_sums
+from sottovoce.privacy.doors.grid_sums import gradient_sums, moment_sums
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question
 from sottovoce.privacy.events import Event
@@ -95,7 +95,7 @@ class RecordDoor(ProvenDoor):
         scale = event.noise_multiplier * self._sensitivity(question)
         return self.answered(
             question,
-            lambda: self.exact_gradient(w, question, self.privacy.clip, self._norm),
+            lambda: self.exact_gradient(w, question, self.privacy.clip, self._norm, quick=True),
             lambda exact: self.noisy(exact, scale, Purpose.NOISE, question, event.mechanism),
         )
 
@@ -231,10 +231,8 @@ class RecordDoor(ProvenDoor):
 
     def _grid_moments(self, kappa: float, row_bound: float, slope: float, local: np.ndarray) -> np.ndarray:
         """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
-        longest = float(np.hypot(slope, kappa))
-        records = (self.exact.moments_of_records(int(client), kappa, row_bound, slope) for client in local)
-        shares = self.shares(0)[local]
-        sums = np.stack([mechanisms.grid_sum(share * own, longest) for own, share in zip(records, shares, strict=True)])
+        width = moments.width(self.exact.dim, self.exact.dim // self.exact.loss.outputs)
+        sums = moment_sums(self.exact, local, kappa, (row_bound, slope), self.shares(0), width)
         return np.broadcast_to(sums, (*self.shape(len(local)), sums.shape[-1]))  # each run has noise of its own
 
     def _moments_from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:

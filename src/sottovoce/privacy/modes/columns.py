@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -17,7 +17,13 @@ from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
 if TYPE_CHECKING:
     from sottovoce.privacy.calibration import AnswerShape
 
-_LEFT_OUT: Any = None
+_REFUSED = {  # units that no noise on products is worth, and why
+    "label": "there is no unit 'label': a label alone needs as much noise as a record with it. Use unit 'record'",
+    "column": "one column moves products of columns by about as many records as there are, so noise that hides it "
+    "would be as large as they are",
+    "party": "the columns of one party move products of columns by about as many records as there are, so noise that "
+    "hides them would be as large as they are",
+}
 _BOUNDS = {  # what each is, and what is sensible
     "bound": "the norm to which the numbers of a party's fit, one per sample, are cut. The square root of the number "
     "of samples suits scores of about 1",
@@ -39,33 +45,38 @@ class ProvenColumns(PrivacyMode):
     epsilon, delta
         The whole budget of each party for the whole run, its model for prediction included.
     unit
-        What a neighbour differs in: "party" (all columns of one party), "column" (one column) or "record" (one row of
-        one party: a person). There is no default: they cost very differently. Noise on N samples that hides a column
-        or a party must be as large as the whole vector of scores, noise that hides a record only as large as one score.
+        What a neighbour differs in. With masked-moments "record": one sample, all of its columns at all parties, and
+        its label; nothing else needs to be said. With admm-sharing "party" (all columns of one party), "column" (one
+        column) or "record" (one row of one party), which cost very differently: noise on N samples that hides a column
+        or a party must be as large as the whole vector of scores, noise that hides a record only as one score.
     bound
-        Variant "ridge": U, targets of a party's fit (one number per sample) are projected on |u| <= U. Variant "clip":
-        C, each vector of scores is clipped to that norm. The square root of the number of samples suits scores of
-        about 1.
+        All bounds but `row_bound` are for admm-sharing, which needs them. Variant "ridge": U, targets of a party's fit
+        (one number per sample) are projected on |u| <= U. Variant "clip": C, each vector of scores is clipped to that
+        norm. The square root of the number of samples suits scores of about 1.
     variant
         "ridge": the sensitivity of a ridge fit, for an L2 penalty only. "clip": any penalty, whatever the unit.
     column_bound, row_bound, score_bound
         Variant "ridge": for unit "column" columns longer than `column_bound` are scaled down to it; for unit "record"
         rows longer than `row_bound` are, and each score is clipped to `score_bound` in size. Sensible: the square
-        root of the number of samples, of a party's number of columns (where these lie in [-1, 1]), and 0.3.
+        root of the number of samples, of a party's number of columns (where these lie in [-1, 1]), and 0.3. With
+        masked-moments rows longer than `row_bound` are scaled down to it; rows that a `Schema` encoded need none, and
+        without one it is the square root of a party's number of columns.
     model
         Whether a noisy copy of each party's model is made after the last round, one more answer: scores of new rows
         then cost nothing. Without it a result cannot predict.
     model_bound
         Variant "clip": the norm to which a party's model is clipped for that.
     label_epsilon
-        Each label is flipped with probability 1/(1 + exp(label_epsilon)) before training. None: labels are NOT
-        protected, and the broadcast shows every one of them.
+        admm-sharing: each label is flipped with probability 1/(1 + exp(label_epsilon)) before training. None: labels
+        are NOT protected, and the broadcast shows every one of them. masked-moments covers labels with the record.
     noise
         As in `Proven`.
 
     Examples
     --------
     >>> from sottovoce import ProvenColumns
+    >>> ProvenColumns(epsilon=1.0, delta=1e-6).unit
+    'record'
     >>> privacy = ProvenColumns(epsilon=1.0, delta=1e-6, unit="record", bound=20.0, row_bound=1.0, score_bound=2.0)
     >>> privacy.variant, privacy.label_epsilon
     ('ridge', None)
@@ -73,8 +84,8 @@ class ProvenColumns(PrivacyMode):
 
     epsilon: Positive
     delta: Fraction
-    unit: Literal["party", "column", "record"] = _LEFT_OUT  # refused below, with what it means
-    bound: Positive = _LEFT_OUT  # the same
+    unit: Literal["party", "column", "record"] = "record"
+    bound: Positive | None = None
     variant: Literal["ridge", "clip"] = "ridge"
     column_bound: Positive | None = None
     row_bound: Positive | None = None
@@ -88,11 +99,13 @@ class ProvenColumns(PrivacyMode):
 
     def __post_init__(self) -> None:
         who = "ProvenColumns"
-        unit, bound = cast(tuple[str | None, float | None], (self.unit, self.bound))
-        check.require(unit is not None, who, "needs unit, what is hidden: 'record', 'column' or 'party'")
-        check.require(bound is not None, who, f"needs bound, {_BOUNDS['bound']}")
+        check.require(cast(str, self.unit) != "label", who, _REFUSED["label"])
         explain_infinity(who, self.epsilon)
         check.fields(self)
+        if not self.for_scores:
+            return
+        reason = f". For masked-moments there is no such unit: {_REFUSED[self.unit]}" if self.unit in _REFUSED else ""
+        check.require(self.bound is not None, who, f"needs bound, {_BOUNDS['bound']}{reason}")
         needs = {
             "column_bound": self.variant == "ridge" and self.unit == "column",
             "row_bound": self.variant == "ridge" and self.unit == "record",
@@ -107,6 +120,12 @@ class ProvenColumns(PrivacyMode):
             check.require(needed or value is None, who, rule, hint="Leave it out")
 
     @property
+    def for_scores(self) -> bool:
+        """Whether anything was stated that only noise on scores (admm-sharing) has a use for."""
+        bounds = (self.bound, self.column_bound, self.score_bound, self.model_bound)
+        return self.unit != "record" or self.variant != "ridge" or any(bound is not None for bound in bounds)
+
+    @property
     def promise(self) -> str:
         return "columns"
 
@@ -116,7 +135,7 @@ class ProvenColumns(PrivacyMode):
 
     @property
     def cut(self) -> tuple[str, float]:
-        return "bound", self.bound
+        return ("bound", self.bound) if self.bound is not None else ("row_bound", self.row_bound or 1.0)
 
     @property
     def predicts(self) -> bool:
@@ -133,15 +152,36 @@ class ProvenColumns(PrivacyMode):
         return relations[self.unit]
 
     def check(self, asks: Asks, penalty: Penalty) -> None:
+        if asks.kinds == ("products",):
+            self._check_products()
+            return
+        if asks.kinds == ("fit",):
+            check.require(self.bound is not None, "ProvenColumns", f"admm-sharing needs bound, {_BOUNDS['bound']}")
         if asks.kinds != ("fit",):
             kinds = ", ".join(map(repr, asks.kinds))
-            raise NoGuarantee(f"ProvenColumns: there is no proof for a method that asks for {kinds}; use admm-sharing")
+            raise NoGuarantee(
+                f"ProvenColumns: there is no proof for a method that asks for {kinds}; use masked-moments or "
+                "admm-sharing"
+            )
         ridge = vouched(penalty) and penalty.ridge and penalty.strong > 0
         if self.variant == "ridge" and not ridge:  # the one of ours with these constants is L2
             raise NoGuarantee(
                 f"ProvenColumns: variant 'ridge' is proven for an L2 penalty, got {penalty!r}; use L2, or "
                 "variant='clip'"
             )
+
+    def _check_products(self) -> None:
+        """Refuse what no proof covers, or what noise on products has no use for."""
+        if self.unit != "record":
+            raise NoGuarantee(f"ProvenColumns: unit {self.unit!r} is not for masked-moments: {_REFUSED[self.unit]}")
+        if self.label_epsilon is not None:
+            raise NoGuarantee(
+                "ProvenColumns: masked-moments has no label_epsilon: labels are covered already, by the epsilon of the "
+                "record. Leave it out"
+            )
+        check.require(self.model, "ProvenColumns", "masked-moments has a model at no cost: leave model=False out")
+        hint = "Leave the bounds and the variant out"
+        check.require(not self.for_scores, "ProvenColumns", "masked-moments clips no scores", self, hint)
 
     def plan(
         self,
@@ -162,7 +202,7 @@ class ProvenColumns(PrivacyMode):
     ) -> Json:
         from sottovoce.privacy import calibration
 
-        return calibration.column_kind(self, shape) | {"row_bound": 0.0}
+        return calibration.column_kind(self, part, shape) | {"row_bound": 0.0}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return part.answers
@@ -170,4 +210,4 @@ class ProvenColumns(PrivacyMode):
     def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
         from sottovoce.privacy import calibration
 
-        return calibration.is_answer_of_columns(self, event, shape)
+        return calibration.is_answer_of_columns(self, event, part, shape)

@@ -53,7 +53,10 @@ def _read_indicators(folder: Path, file: str, features: int) -> tuple[Floats, Fl
         label, *pairs = line.split()
         labels.append(sign(where, label))
         try:
-            row = [int(index) for index, value in (pair.split(":") for pair in pairs) if float(value) == 1.0]
+            if all(pair.endswith(":1") for pair in pairs):  # as the file has it: no other pair needs taking apart
+                row = [int(pair[:-2]) for pair in pairs]
+            else:
+                row = [int(index) for index, value in (pair.split(":") for pair in pairs) if float(value) == 1.0]
         except ValueError:
             row = []
         rising = row == sorted(set(row)) and 1 <= min(row, default=1) <= max(row, default=1) <= features

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import Floats, Matrix
+from sottovoce.core.arrays import AnyArray, Floats, Matrix
 from sottovoce.core.lazy import untyped
 from sottovoce.core.toml import packaged_toml
 from sottovoce.problems.data.dataset import Dataset, DatasetInfo
@@ -60,6 +61,10 @@ class Source:
         parts, files = (Part(*part) for part in table.pop("parts")), table.pop("files", table.get("sha256", ()))
         return cls(name, files=tuple(files), parts=tuple(parts), **table)
 
+    def dataset(self, X: Matrix, y: AnyArray, feature_names: tuple[str, ...], encoding: str, **more: Any) -> Dataset:
+        """The data set that was read from it, encoded in this way."""
+        return Dataset(self.name, X, y, feature_names, self.citation, self.notes[encoding], **more)
+
     @property
     def bundled(self) -> bool:
         return bool(self.sha256)
@@ -91,8 +96,7 @@ def parts_of(source: Source, read: Callable[[Path], list[Rows]], download: bool)
 def with_test_part(source: Source, parts: list[Rows], encoding: str, row_bound: float | None = None) -> Dataset:
     (X, y), test = parts
     names = tuple(f"f{k}" for k in range(1, X.shape[1] + 1))
-    notes = source.notes[encoding]
-    return Dataset(source.name, X, y, names, source.citation, notes, test=test, row_bound=row_bound)
+    return source.dataset(X, y, names, encoding, test=test, row_bound=row_bound)
 
 
 def _recognise(source: Source, parts: list[Rows]) -> None:

@@ -36,16 +36,8 @@ def adult(encoding: str = "schema") -> Dataset:
         X, names, schema = encoded("adult", dict(zip(COLUMNS, columns, strict=True)))
     else:
         X, names = _one_hot(columns)
-    return Dataset(
-        name="adult",
-        X=X,
-        y=rich.astype(np.int64) if encoding == "classes" else np.where(rich, 1.0, -1.0),
-        feature_names=names,
-        source=SOURCE.citation,
-        notes=SOURCE.notes[encoding],
-        row_bound=None if encoding == "ranks" else 1.0,
-        schema=schema,
-    )
+    y = rich.astype(np.int64) if encoding == "classes" else np.where(rich, 1.0, -1.0)
+    return SOURCE.dataset(X, y, names, encoding, row_bound=None if encoding == "ranks" else 1.0, schema=schema)
 
 
 def complete_rows(file: str) -> list[list[str]]:

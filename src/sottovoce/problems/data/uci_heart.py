@@ -3,6 +3,7 @@
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 from sottovoce.problems.data.dataset import Dataset
 from sottovoce.problems.data.encoded import encoded
 from sottovoce.problems.data.sources import Source, bundled
@@ -33,14 +34,5 @@ def heart(encoding: str = "schema") -> Dataset:
     if encoding == "schema":
         X, names, schema = encoded("heart", dict(zip(_COLUMNS, X.T, strict=True)))
         row_bound = 1.0
-    return Dataset(
-        name="heart",
-        X=X,
-        y=np.array(labels),
-        feature_names=names,
-        source=SOURCE.citation,
-        notes=SOURCE.notes[encoding],
-        groups=np.array(hospitals),
-        row_bound=row_bound,
-        schema=schema,
-    )
+    more: Json = {"groups": np.array(hospitals), "row_bound": row_bound, "schema": schema}
+    return SOURCE.dataset(X, np.array(labels), names, encoding, **more)

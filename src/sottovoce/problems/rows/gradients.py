@@ -1,17 +1,17 @@
 """Clipped gradients of all clients, by NumPy or by the compiled kernel. The two agree up to rounding."""
 
-import threading
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from sottovoce.core import clipping
 from sottovoce.core.arrays import Booleans, Floats, Integers
+from sottovoce.core.compiling import THREADS
 from sottovoce.problems.rows.active import ActiveClients
 from sottovoce.problems.rows.stored import StoredRows, in_float64
 
 SPARE = 2**25  # numbers in the kernel's partial sums beyond the answer itself; more runs than that go in turns
-_lock = threading.Lock()  # one of Numba's threading layers aborts the process on concurrent use
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class SlopeBound:
     bound: float
     norm: int
     caps: Floats  # the largest slope of each row; empty if nothing is clipped
+    margins: str = "float64"  # the type in which the kernel sums margins: the bound holds whatever their error
 
     def apply(self, slopes: Floats, rows: slice | Integers) -> Floats:
         """Slopes (rows, outputs) within the bound; 0 where a slope is not a number."""
@@ -53,19 +54,21 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
     shape = (runs, n, loss.outputs, rows.features)
     if n == 0:
         return np.empty(shape)
-    plan, weights = active.plan, rows.weights[active.clients, 0]
+    plan, weights, stored = active.plan, rows.weights[active.clients, 0], rows.X.dtype.name
+    block = kernels.rows_at_once(stored, rows.features, len(keep) > 0)
+    kernel = kernels.gradients(stored, bound.margins, loss.code, block)
     at_once = max(1, SPARE // max(1, (plan.places - n) * rows.dim))
     answers: list[Floats] = []
     for low in range(0, runs, at_once):
         turn = slice(low, low + at_once)
         sums = np.zeros((min(at_once, runs - low), plan.places, *shape[2:]))
-        with _lock:
-            kernels.gradients(rows.X.dtype.name)(
-                *(rows.X, rows.y, bound.caps),
-                *(loss.code, loss.parameter, bound.norm, clipping.room(loss.outputs), weights),
-                *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep),
-                *(plan.chunks, plan.tasks, plan.folds, sums),
-            )
+        given = (
+            *(rows.X, rows.y, bound.caps, loss.parameter, bound.norm, clipping.room(loss.outputs), weights),
+            *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep, plan.chunks, sums),
+        )
+        numbers = int(active.bounds[-1]) * rows.dim * len(sums)
+        THREADS.share(partial(kernel, *given), plan.tasks.tolist(), numbers)
+        kernels.add_up(sums, plan.folds)
         answers.append(np.ascontiguousarray(sums[:, :n]))
     return answers[0] if len(answers) == 1 else np.concatenate(answers)
 
@@ -89,9 +92,10 @@ def on_grid(
     starts = np.stack([rows.offsets[active.clients], rows.offsets[active.clients + 1]], axis=1)
     firsts = np.cumsum(active.sizes) - active.sizes
     sums = np.zeros((runs, len(active.sizes), rows.features))
-    with _lock:
-        grid_kernel.grid_sums(rows.X.dtype.name)(
-            *(rows.X, rows.y, bound.caps, loss.code, loss.parameter, bound.norm, most),
-            *(np.ascontiguousarray(points), keep, starts, firsts, np.ascontiguousarray(factors), sums),
-        )
+    given = (
+        *(rows.X, rows.y, bound.caps, loss.parameter, bound.norm, most),
+        *(np.ascontiguousarray(points), keep, starts, firsts, np.ascontiguousarray(factors), sums),
+    )
+    ends, numbers = range(runs * len(active.sizes) + 1), int(active.bounds[-1]) * rows.dim * runs
+    THREADS.share(partial(grid_kernel.grid_sums(rows.X.dtype.name, loss.code), *given), ends, numbers)
     return sums

@@ -44,6 +44,11 @@ class Rows(StoredRows):
     engine
         "numpy", "kernel" (compiled) or "auto", which decides once by the size of the data. The engines agree up to
         rounding only, so the choice never depends on a later question.
+
+    Attributes
+    ----------
+    arithmetic
+        Names the engine and the formulas it rounds by: two that differ here may differ in the last bits.
     """
 
     def __init__(
@@ -52,7 +57,11 @@ class Rows(StoredRows):
         super().__init__(X, y, offsets, loss, scale)
         self.engine = engine_for(engine, len(self.X), self.dim) if loss.code >= 0 else "numpy"
         self._last_capped: tuple[float, Rows] | None = None
-        self._last_bound: tuple[tuple[float, int], SlopeBound] | None = None
+        self._last_bound: tuple[tuple[float, int, str], SlopeBound] | None = None
+
+    @property
+    def arithmetic(self) -> str:
+        return "kernel, slopes in blocks" if self.engine == "kernel" else self.engine
 
     def __repr__(self) -> str:
         rows, features = self.X.shape
@@ -65,6 +74,7 @@ class Rows(StoredRows):
         clip: float | None = None,
         norm: int = 2,
         keep: Booleans | None = None,
+        quick: bool = False,
     ) -> Floats:
         """Gradient of f_i at each client's point, (..., clients, dim).
 
@@ -81,11 +91,15 @@ class Rows(StoredRows):
             Which norm is clipped, 1 or 2.
         keep
             Booleans (..., rows of these clients, one after the other): only these rows enter the sum. The weight stays.
+        quick
+            The kernel may sum margins of float32 rows in float32. With a `clip`, each row's share keeps its bound all
+            the same. But the gradient is then a Lipschitz function of `w` up to such errors only, so this is not for
+            an answer whose sensitivity rests on several steps contracting, nor for an arg-min.
         """
         active = self.active(clients)
         points = self._points(w, active)
         sample = checked_keep(keep, active, len(points))
-        bound = self._slope_bound(clip, norm)
+        bound = self._slope_bound(clip, norm, quick)
         with np.errstate(over="ignore", invalid="ignore"):  # the kernel does not warn either
             answer = self._gradients(active, points, bound, sample)
         answer = answer.reshape(len(answer), len(active.sizes), self.dim)
@@ -184,9 +198,22 @@ class Rows(StoredRows):
         sums = [moments.of_client(self, int(client), kappa, row_bound, slope_bound) for client in clients]
         return self.weights[clients] * np.stack(sums)
 
-    def moments_of_records(self, client: int, kappa: float, row_bound: float, slope_bound: float) -> Floats:
-        """The same of each record of one client, not weighted."""
-        return moments.of_records(self, client, kappa, row_bound, slope_bound)
+    def moments_of_records(
+        self, client: int, kappa: float, row_bound: float, slope_bound: float, some: slice = slice(None)
+    ) -> Floats:
+        """The same of each record of one client, or of `some` of them, not weighted."""
+        return moments.of_records(self, client, kappa, row_bound, slope_bound, some)
+
+    def truncated_moments(
+        self, clients: Integers, kappa: float, bounds: tuple[float, float], factors: Floats, most: float
+    ) -> Integers | None:
+        """Sums of `moments_of_records`, each times its client's factor and truncated; as in `truncated_sums`.
+
+        `bounds`: on rows and on slopes.
+        """
+        if self.engine != "kernel" or self.loss.outputs > 1:
+            return None
+        return moments.truncated(self, clients, kappa, bounds, factors, most).astype(np.int64)
 
     @property
     def roundings(self) -> Integers:
@@ -214,16 +241,17 @@ class Rows(StoredRows):
         compute = by_kernel if self.engine == "kernel" else by_numpy
         return compute(self, active, points, bound, keep)
 
-    def _slope_bound(self, clip: float | None, norm: int) -> SlopeBound:
+    def _slope_bound(self, clip: float | None, norm: int, quick: bool = False) -> SlopeBound:
         require(norm in (1, 2), "Rows", "norm must be 1 or 2", norm)
+        margins = "float32" if quick and self.X.dtype == np.float32 and self.loss.outputs == 1 else "float64"
         if clip is None:
-            return SlopeBound(np.inf, norm, np.empty(0))
+            return SlopeBound(np.inf, norm, np.empty(0), margins)
         positive("Rows", clip=clip)
-        asked = (float(clip), norm)
+        asked = (float(clip), norm, margins)
         if self._last_bound is None or self._last_bound[0] != asked:  # a run has one
             norms = self.l1_norms if norm == 1 else self.l2_norms
             caps = clipping.slope_caps(norms, float(clip), self.features)
-            self._last_bound = asked, SlopeBound(float(clip), norm, caps)
+            self._last_bound = asked, SlopeBound(float(clip), norm, caps, margins)
         return self._last_bound[1]
 
     def _capped(self, cap: float) -> "Rows":

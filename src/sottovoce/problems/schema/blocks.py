@@ -1,4 +1,4 @@
-"""Checks of ranges and knots, which several kinds of columns have."""
+"""Checks of ranges, waves and knots, which several kinds of columns have."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from sottovoce.core import check
 
-MOST_KNOTS = 1000
+MOST_SHAPES = 1000
 
 
 def check_range(who: str, low: Any, high: Any) -> None:
@@ -21,10 +21,13 @@ def check_range(who: str, low: Any, high: Any) -> None:
     check.require(0 < width < np.inf, who, f"low must be < high, both finite, {got}")
 
 
-def check_knots(who: str, knots: Any) -> None:
-    """`knots` must be a number of hat functions."""
-    fits = check.is_whole(knots, 0) and (knots == 0 or 3 <= knots <= MOST_KNOTS)
-    rule = f"knots must be 0 (none) or a whole number from 3 to {MOST_KNOTS}"
+def check_shapes(who: str, waves: Any, knots: Any) -> None:
+    """`waves` must be a number of cosines, `knots` one of hat functions."""
+    fits = check.is_whole(waves, 0) and waves <= MOST_SHAPES
+    rule = f"waves must be a whole number from 0 (none) to {MOST_SHAPES}"
+    check.require(fits, who, f"{rule}, got {check.shown(waves)}")
+    fits = check.is_whole(knots, 0) and (knots == 0 or 3 <= knots <= MOST_SHAPES)
+    rule = f"knots must be 0 (none) or a whole number from 3 to {MOST_SHAPES}"
     check.require(fits, who, f"{rule}, got {check.shown(knots)}")
 
 

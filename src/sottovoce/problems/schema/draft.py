@@ -23,7 +23,7 @@ _BLANK = "{}"
 _HELP = """\
 # Complete this schema with what is known without looking at the rows: a code book, a form, a law of nature.
 # For each column write one of these in place of {}:
-#   {range = [0, 100]}                      a number; more: log = true, knots = 8, missing = true
+#   {range = [0, 100]}                      a number; more: log = true, waves = 8, knots = 8, missing = true
 #   {levels = ["no", "yes"]}                a category; more: missing = true
 #   {dates = ["2015-01-01", "2025-12-31"]}  a date; more: weekday = true, month = true, missing = true
 # or delete its line and name it in drop = [...].

@@ -10,6 +10,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.problems.schema.columns import Category, Column, Date, Number, OneHot
+from sottovoce.problems.schema.encoding import shapes
 from sottovoce.problems.schema.schema import BIAS, Schema
 
 _DAYS_OF_A_YEAR = 365.25
@@ -44,23 +45,16 @@ def _of_column(column: Column, weights: np.ndarray, names: list[str], name: str)
     low, high = column.ends()
     unit = 2.0 / (high - low)
     line = (column.unit, weights[0] * unit * (_DAYS_OF_A_YEAR if isinstance(column, Date) else 1.0))
-    knots = weights[1 : 1 + column.knots]
-    bends = list(zip(whats[1:], (knots - knots.mean()) / 2.0 if column.knots else knots, strict=False))
-    place = 1 + column.knots
+    waves, knots = column.waves, column.knots
+    curve = shapes(np.linspace(-1.0, 1.0, max(waves, knots)), waves, knots) @ weights[1 : 1 + waves + knots]
+    bends = list(zip(column.places(), curve - curve.mean() if len(curve) else curve, strict=True))
+    place = 1 + waves + knots
     gap = [("missing, next to known", 2.0 * weights[place])] if column.missing else []
     place += len(gap)
     rest = []
-    for count in _lengths(column):
+    calendar = ((7, column.weekday), (12, column.month)) if isinstance(column, Date) else ()
+    for count in (count for count, asked in calendar if asked):
         block = weights[place : place + count]
         rest += list(zip(whats[place:], block - block.mean(), strict=False))
         place += count
     return [line, *bends, *gap, *rest]
-
-
-def _lengths(column: Number | Date) -> list[int]:
-    """How many levels the categories behind a date have."""
-    return (
-        [count for count, asked in ((7, column.weekday), (12, column.month)) if asked]
-        if isinstance(column, Date)
-        else []
-    )

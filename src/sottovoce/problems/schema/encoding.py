@@ -65,26 +65,35 @@ def centred_one_hot(codes: np.ndarray, count: int) -> np.ndarray:
     return table[codes]
 
 
-def scaled_block(entries: np.ndarray, low: float, high: float, knots: int, missing: bool) -> np.ndarray:
-    """Entries within [low, high] brought to [-1, 1]; hat functions; whether one is missing."""
+def shapes(scaled: np.ndarray, waves: int, knots: int) -> np.ndarray:
+    """What lets a model bend over [-1, 1]: cosines, then hat functions, (rows, waves + knots).
+
+    Cosines have 2, 3, ... half waves; one of j half waves weighs 1.4/j^1.5, so that smooth shapes are learnt before
+    wiggly ones. Hat functions are piecewise linear, add up to 1, have their mean taken off and weigh one half.
+    """
+    halves = np.arange(2, waves + 2)
+    cosines = np.cos(np.pi / 2 * (scaled[:, None] + 1.0) * halves) * (1.4 / halves**1.5)
+    place = (scaled + 1.0) * ((knots - 1) / 2.0)
+    hats = np.maximum(0.0, 1.0 - np.abs(place[:, None] - np.arange(knots)))
+    return np.hstack([cosines, (hats - 1.0 / max(1, knots)) * _WEIGHT_OF_HATS])
+
+
+def scaled_block(entries: np.ndarray, low: float, high: float, waves: int, knots: int, missing: bool) -> np.ndarray:
+    """Entries within [low, high] brought to [-1, 1]; `shapes`; whether one is missing."""
     gaps = np.isnan(entries)
     scaled = np.clip((entries - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)
     scaled = np.where(gaps, 0.0, scaled)
-    blocks = [scaled[:, None]]
-    if knots:
-        place = (scaled + 1.0) * ((knots - 1) / 2.0)
-        hats = np.maximum(0.0, 1.0 - np.abs(place[:, None] - np.arange(knots)))
-        blocks.append((hats - 1.0 / knots) * _WEIGHT_OF_HATS)
+    blocks = [scaled[:, None], shapes(scaled, waves, knots)]
     if missing:
         blocks.append(np.where(gaps, 1.0, -1.0)[:, None])
     return np.hstack(blocks)
 
 
 def date_block(
-    days: np.ndarray, low: float, high: float, knots: int, missing: bool, weekday: bool, month: bool
+    days: np.ndarray, low: float, high: float, waves: int, knots: int, missing: bool, weekday: bool, month: bool
 ) -> np.ndarray:
     """Days since 1970-01-01 as `scaled_block` has them, and their day of the week and month if asked."""
-    blocks, known = [scaled_block(np.clip(days, low, high), low, high, knots, missing)], np.isfinite(days)
+    blocks, known = [scaled_block(np.clip(days, low, high), low, high, waves, knots, missing)], np.isfinite(days)
     dates = np.where(known, days, 0.0).astype(np.int64).astype("datetime64[D]")
     if weekday:
         day = (dates.astype(np.int64) + 3) % 7  # 1970-01-01 was a Thursday

@@ -14,7 +14,7 @@ from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.problems.schema.columns import Category, Column, Date, Number
 from sottovoce.problems.schema.label import Label
-from sottovoce.problems.schema.toml import file_text
+from sottovoce.problems.schema.toml import file_text, placed
 
 _NUMBERS, _DATES = ("number", "integer", "year"), ("date", "datetime")
 
@@ -35,9 +35,9 @@ def parts(source: Any, label: str, owner: str, drop: Sequence[str]) -> tuple[dic
     dropped = dict.fromkeys([*drop, *([key] if isinstance(key, str) else key)])
     missing = [each["value"] if isinstance(each, dict) else each for each in content.get("missingValues", [""])]
     features = [name for name in by_name if name not in (label, owner, *dropped)]
-    columns = {name: _placed(where, by_name[name], _column) for name in features}
+    columns = {name: placed(f"{where}, field {name!r}", _column, by_name[name]) for name in features}
     return columns, {
-        "label": _placed(where, by_name[label], _label),
+        "label": placed(f"{where}, field {label!r}", _label, by_name[label]),
         "owner": owner,
         "drop": [name for name in dropped if name not in (label, owner)],
         "missing_values": [each for each in missing if each != ""],
@@ -103,11 +103,3 @@ def _levels(field: Mapping[str, Any]) -> list[Any] | None:
         return None
     check.require(isinstance(levels, list), "it", f"enum must be a list, got {check.shown(levels)}")
     return [each.get("value") if isinstance(each, dict) else each for each in levels]
-
-
-def _placed(where: str, field: Mapping[str, Any], build: Any) -> Any:
-    try:
-        return build(field)
-    except check.InvalidInput as error:
-        message = str(error)
-    raise check.InvalidInput(f"{where}, field {field['name']!r}: {message}")

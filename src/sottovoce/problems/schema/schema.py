@@ -112,9 +112,8 @@ class Schema:
         check.require(len(self.columns) > 0, "Schema", "needs at least one column")
         for name, column in self.columns.items():
             named = isinstance(name, str) and bool(name.strip()) and name == name.strip()
-            check.require(
-                named, "Schema", f"a column's name must be text without spaces around it, got {check.shown(name)}"
-            )
+            rule = f"a column's name must be text without spaces around it, got {check.shown(name)}"
+            check.require(named, "Schema", rule)
             check.of_kind("Schema", f"column {name!r}", column, Column, "Number(0, 100) or Category('no', 'yes')")
         if self.label is not None:
             check.of_kind("Schema", "label", self.label, Label, "Label('ill', ['no', 'yes'])")
@@ -129,9 +128,8 @@ class Schema:
             clash = sorted(set(getattr(column, "levels", ())) & (set(self.missing_values) | ALWAYS_MISSING))
             check.require(not clash, "Schema", f"column {name!r}: {clash} cannot be both a level and a missing value")
         features = self.get_feature_names_out().tolist()
-        check.require(
-            len(set(features)) == len(features), "Schema", "names of columns and levels must not run together"
-        )
+        rule = "names of columns and levels must not run together"
+        check.require(len(set(features)) == len(features), "Schema", rule)
 
     # ------------------------------------------------------------------------------------------------------- encoding
 
@@ -168,9 +166,8 @@ class Schema:
 
     def code_labels(self, y: Any, who: str = "y") -> np.ndarray:
         """The labels of rows, given as a column: the number of each class, 0, 1, ...; or a number in [-1, 1]."""
-        check.require(self.label is not None, who, "the schema says nothing about the label")
-        assert self.label is not None
-        return self.label.read(who, to_arrow(y), frozenset(self.missing_values) | ALWAYS_MISSING)
+        label = check.given(self.label, who, "the schema says nothing about the label")
+        return label.read(who, to_arrow(y), frozenset(self.missing_values) | ALWAYS_MISSING)
 
     def transform(self, X: Any) -> Any:
         """The rows as numbers, (rows, width), each of length 1. Label, owner and dropped columns may be left out."""

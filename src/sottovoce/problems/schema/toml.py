@@ -14,13 +14,12 @@ bank = ["age", "income"]
 shop = ["sex", "admitted"]
 
 [schema.columns]
-age = {range = [0, 100], knots = 8}
+age = {range = [0, 100], waves = 8}
 income = {range = [0, 1000000], log = true, missing = true}
 sex = {levels = ["Female", "Male"]}
 admitted = {dates = ["2015-01-01", "2025-12-31"], weekday = true}
 """
 
-import datetime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,16 +60,14 @@ def parts(tables: Mapping[str, Any], where: str) -> tuple[dict[str, Column], Jso
     check.require(bool(tables.get("columns")), where, "needs a table [schema.columns]")
     arguments: Json = {name: tables[name] for name in _KEYS[:5] if name in tables}
     if "label" in tables:
-        arguments["label"] = _placed(f"{place}.label]", _label, tables["label"])
-    columns = {name: _placed(f"{place}.columns.{name}]", _column, table) for name, table in tables["columns"].items()}
+        arguments["label"] = placed(f"{place}.label]", _label, tables["label"])
+    columns = {name: placed(f"{place}.columns.{name}]", _column, table) for name, table in tables["columns"].items()}
     return columns, arguments
 
 
 def _column(table: Any) -> Column:
     check.require(isinstance(table, Mapping), "a column", f"must be a table, got {check.shown(table)}")
-    as_text = {key: [_as_text(each) for each in value] if key == "dates" and isinstance(value, list) else value
-               for key, value in table.items()}  # fmt: skip
-    return from_table(as_text)
+    return from_table(table)
 
 
 def _label(table: Mapping[str, Any]) -> Label:
@@ -80,11 +77,7 @@ def _label(table: Mapping[str, Any]) -> Label:
     return Label(table["column"], table.get("classes", ()), table.get("range"))
 
 
-def _as_text(value: Any) -> Any:
-    return value.isoformat()[:10] if isinstance(value, datetime.date) else value  # TOML has dates of its own
-
-
-def _placed(where: str, build: Any, table: Any) -> Any:
+def placed(where: str, build: Any, table: Any) -> Any:
     try:
         return build(table)
     except check.InvalidInput as error:
