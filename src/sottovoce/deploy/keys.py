@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
 MAKE_KEY = "Make one with: sottovoce node key FILE"
-PRIVATE = 0o600  # readable by its owner alone
 LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
 
 
@@ -44,7 +43,11 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
         files[f"{name}.key"], files[f"{name}.pub"] = key_pair()
     with whole_files.new_folder(folder) as made:
         for name, content in files.items():
-            write_new(made / name, content, PRIVATE if name.endswith(".key") else 0o644)
+            if name.endswith(".key"):
+                write_private(made / name, content)
+            else:
+                whole_files.write_content(made / name, content)
+                (made / name).chmod(0o644)
     return list(files)
 
 
@@ -57,7 +60,7 @@ def make_signing_key(path: Path) -> str:
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     check.require(not path.exists(), str(path), "exists; choose another name")
     with whole_files.disk(path):
-        write_new(path, key.private_bytes(*form), PRIVATE)
+        write_private(path, key.private_bytes(*form))
     return key.public_key().public_bytes_raw().hex()
 
 
@@ -75,9 +78,9 @@ def read_signing_key(path: Path) -> "Ed25519PrivateKey":
     return key
 
 
-def write_new(path: Path, content: bytes, mode: int) -> None:
-    """A new file that others can read from its first byte on as far as `mode` says, and no further."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+def write_private(path: Path, content: bytes) -> None:
+    """A new file that nobody but its owner can read, from its first byte on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

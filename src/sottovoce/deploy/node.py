@@ -138,14 +138,9 @@ class Node:
         """Its public numbers, and what its ledger says."""
         return self._guarded("status", self._status)
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The labels that its owner declares, in order."""
-        return self._own.labels
-
     def looked_at(self) -> OwnRows:
         """Its rows, for its owner: read and checked as they are for the first question."""
-        return self._rows
+        return self._rows._replace(declared=self._own.labels)
 
     def inspect(self) -> Status:
         """The same for its owner: errors are raised as they are."""

@@ -104,7 +104,7 @@ def make(folder: Path, choices: NodeChoices, compose: bool = False) -> NodeLine:
     with whole_files.new_folder(folder) as made:
         made.chmod(0o700)
         (made / MEMORY).mkdir(mode=0o700)
-        keys.write_new(made / KEY, private, keys.PRIVATE)
+        keys.write_private(made / KEY, private)
         for name, content in files.items():
             whole_files.write_content(made / name, content)
         Node(made / FILE).looked_at()  # rows, labels, limits: whatever is wrong shows here, and nothing stays
