@@ -219,7 +219,7 @@ def test_rows_change_under_a_node(machines: Machines) -> None:
     stop(machines, "north")
     process = machines.start_node("north")
     assert process.wait(LONG) == 5
-    assert "belongs to" in machines.log("north").read_text().splitlines()[-1]
+    assert "it is a ledger of another data set" in machines.log("north").read_text().splitlines()[-1]
     machines.running.pop("north")
     rows.write_bytes(kept)
     start(machines, "north")

@@ -262,6 +262,22 @@ def test_without_a_schema_labels_and_bound_are_the_owners_word(place: Path) -> N
     assert Node(place / "north" / "node.toml").looked_at().labels == ["yes", "no"]
 
 
+@pytest.mark.parametrize(
+    ("words", "told"), [(["app"], "the rows of [data]"), (["node", "start"], "file's table [server] names")]
+)
+def test_help_keeps_the_names_of_tables(words: list[str], told: str) -> None:
+    assert told in " ".join(re.sub("[│╭╰─╮╯]", " ", well(*words, "--help")).split())
+
+
+def test_the_examples_are_copied_whole_and_come_with_the_package(place: Path) -> None:
+    well("examples", "copied")
+    for path in EXAMPLES.glob("*.*"):
+        assert (place / "copied" / "hospitals" / path.name).read_bytes() == path.read_bytes()
+    assert "exists and is not an empty folder" in call("examples", "copied")[1]
+    built = tomllib.loads((EXAMPLES.parents[1] / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    assert built["wheel"]["force-include"] == {"examples": "sottovoce/examples"}
+
+
 # ------------------------------------------------------------------------------------------ what keeps them running
 
 

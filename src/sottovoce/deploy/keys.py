@@ -43,7 +43,11 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
         files[f"{name}.key"], files[f"{name}.pub"] = key_pair()
     with whole_files.new_folder(folder) as made:
         for name, content in files.items():
-            (write_private if name.endswith(".key") else whole_files.write_content)(made / name, content)
+            if name.endswith(".key"):
+                write_private(made / name, content)
+            else:
+                whole_files.write_content(made / name, content)
+                (made / name).chmod(0o644)
     return list(files)
 
 

@@ -16,14 +16,12 @@ One answer, under a lock: check the question and whether the budget holds it; co
 add noise; write answer and new state as one file, synced and renamed; only then reply. So, wherever it is killed:
 
 * before the charge: nothing happened, and the question may come again;
-* between charge and file: the charge stands and the answer is lost. That round stays silent ("lost"): a second draw
-  would be a second answer;
+* between charge and file: the charge stands, the answer is lost, and that round stays silent ("lost");
 * after the file: the question gets the same answer again, to the bit, for free. Another question for the same round of
   the same experiment is refused.
 
-What is sent back is the answer, or a code and a sentence that do not depend on data. Details go to `node.log`.
-The task, the client's own rows and its door are read, checked and built once for an experiment and kept. How labels are
-answered about is in `label_holder.py`.
+What is sent back is the answer, or a code and a sentence that do not depend on data. Details go to `node.log`. Task,
+rows and door are built once for an experiment and kept. How labels are answered about is in `label_holder.py`.
 """
 
 import json
@@ -140,14 +138,9 @@ class Node:
         """Its public numbers, and what its ledger says."""
         return self._guarded("status", self._status)
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The labels that its owner declares, in order."""
-        return self._own.labels
-
     def looked_at(self) -> OwnRows:
         """Its rows, for its owner: read and checked as they are for the first question."""
-        return self._rows
+        return self._rows._replace(declared=self._own.labels)
 
     def inspect(self) -> Status:
         """The same for its owner: errors are raised as they are."""
@@ -330,7 +323,8 @@ class Node:
                 blank = label_holder.blank_labels(assignment.task.objective.loss, len(self._rows.X))
                 federation: Any = VerticalFederation((self._rows.X,), blank, ("party",))
             else:
-                federation = Federation.from_clients([(self._rows.X, run.y)], row_bound=assignment.row_bound)
+                where = np.array([0, len(self._rows.X)])  # all rows are its own: none of them is copied
+                federation = Federation(self._rows.X, run.y, where, ("0",), assignment.row_bound)
             run.clients = CLIENTS[federation.layout].of(
                 assignment.task, federation, owners, assignment.coins, assignment.events, number, assignment.noise,
                 measure_training=False, **held_out.split_by(assignment, self.folder),

@@ -77,7 +77,8 @@ def _rows(node: Node) -> str:
 
 def _labels(node: Node) -> Item:
     """Every class that is declared occurs; that no other does was seen when the rows were read."""
-    texts, declared = set(node.looked_at().labels), node.classes
+    rows = node.looked_at()
+    texts, declared = set(rows.labels), rows.declared
     if not texts:
         return Item("labels", "good", "none here: another party holds them")
     if not declared:

@@ -31,6 +31,7 @@ class OwnRows(NamedTuple):
     labels: list[str]  # as text
     order: str  # names the order of the samples, where it follows from ids
     fingerprint: str
+    declared: tuple[str, ...] = ()  # the labels that its owner says there can be, in order
 
 
 @dataclass(frozen=True)

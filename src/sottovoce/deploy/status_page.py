@@ -9,9 +9,9 @@ import json
 import secrets
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 
 from sottovoce.core import check
+from sottovoce.core.files import packaged_text
 from sottovoce.core.plain import Json
 from sottovoce.experiment.whole_files import finite
 
@@ -91,7 +91,7 @@ class StatusPage:
         if rest not in _FILES:
             return 404, "text/plain", b"There is no such page.\n"
         name, kind = _FILES[rest]
-        return 200, kind, resources.files("sottovoce.deploy").joinpath("status_files", name).read_bytes()
+        return 200, kind, packaged_text("deploy.status_files", name).encode()
 
     def _status(self) -> bytes:
         try:

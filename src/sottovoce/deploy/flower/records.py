@@ -17,6 +17,15 @@ log = logging.getLogger("sottovoce")
 KIND = "query"  # of all our messages, as Flower sorts them; which of `wire.py` they are is among their values
 _SAID, _BYTES, _PART = "said", "bytes", 2**22  # bytes in one record; our SuperLink takes pieces of 8 MiB
 _MOST_PARTS = wire.MOST_BYTES // _PART
+_ERRORS = {  # Flower's numbers for what it puts in place of a reply, in words
+    1: "its node is no node of this library: it tried to start an app",
+    2: "its node is no node of this library: an app failed there",
+    3: "the question is gone: it was older than the deadline, or the server was started anew",
+    4: "its answer came too late, or was lost when the server was started anew",
+    5: "its node was not connected any more",
+    7: "its node is no node of this library: it could not read an app",
+    8: "its node is no node of this library: an app ended there",
+}
 
 
 def to_records(message: Hello | Ask | Reply | Status) -> RecordDict:
@@ -58,7 +67,10 @@ def reply_to(message: Message, work: Callable[[Hello | Ask], Reply | Status]) ->
 def replied(message: Message) -> Reply | Status:
     """What came back: a reply or a status; or why it cannot be read."""
     if not message.has_content():
-        return Reply(wire.UNREACHABLE, f"Flower's error {message.error.code}")
+        code = message.error.code
+        return Reply(
+            wire.UNREACHABLE, f"{_ERRORS.get(code, 'Flower could not deliver the message')} (Flower's error {code})"
+        )
     try:
         return from_records(message.content, *wire.REPLIES)
     except check.SottovoceError as error:

@@ -17,7 +17,7 @@ _EVERY = 2.0  # seconds
 
 def keep_up(factory: Any, folder: Path) -> None:
     """Register the keys in `folder` now, and go on looking; `factory` is the SuperLink's own access to its state."""
-    refused: set[Path] = set()
+    refused: set[bytes] = set()  # contents of files that cannot be let in, each told once
     told: list[str] = []
 
     def look() -> None:
@@ -38,7 +38,7 @@ def keep_up(factory: Any, folder: Path) -> None:
     threading.Thread(target=go_on, daemon=True, name="who may join").start()
 
 
-def _match(state: Any, folder: Path, refused: set[Path]) -> None:
+def _match(state: Any, folder: Path, refused: set[bytes]) -> None:
     """Make the SuperLink's list of nodes that of the folder."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
     from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
@@ -46,23 +46,24 @@ def _match(state: Any, folder: Path, refused: set[Path]) -> None:
 
     wanted: dict[bytes, Path] = {}
     for path in sorted(folder.glob("*.pub")):
+        content = path.read_bytes()
         try:
-            key = load_ssh_public_key(path.read_bytes())
+            key = load_ssh_public_key(content)
             wanted[key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)] = path
         except Exception:  # of many kinds
-            if path not in refused:
-                refused.add(path)
+            if content not in refused:
+                refused.add(content)
                 log.error("%s: is no public key, and was left out", path)
     here = [NodeStatus.REGISTERED, NodeStatus.ONLINE, NodeStatus.OFFLINE]
     known = {bytes(node.public_key): node for node in state.get_node_info(statuses=here)}
     for key, path in wanted.items():
-        if key in known or path in refused:
+        if key in known or key in refused:
             continue
         try:
             state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, HEARTBEAT_DEFAULT_INTERVAL, name=path.stem)
             log.info("%s may join", path.stem)
         except ValueError:
-            refused.add(path)
+            refused.add(key)
             log.error("%s: its key was removed before; let it make a new one, and add that", path.stem)
     for key, node in known.items():
         if key not in wanted:
