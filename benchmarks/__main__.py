@@ -30,8 +30,7 @@ def main() -> None:
     docs = page.DOCS
     if options.quick:
         clock.RESULTS = docs = clock.RESULTS / "quick"  # numbers of small sizes must not pass for the others
-    runs = {"limit": limit.run, "methods": methods.run, "start": start.run, "montecarlo": montecarlo.run}
-    runs["machines"] = machines.run
+    modules = {"limit": limit, "methods": methods, "start": start, "montecarlo": montecarlo, "machines": machines}
     for name in options.section or SECTIONS:
         if name == "page" or not (options.section or options.again or clock.kept(name) is None or name == "peers"):
             continue
@@ -40,7 +39,7 @@ def main() -> None:
                 (clock.RESULTS / "peers.json").unlink(missing_ok=True)
             peers.run(options.quick, options.only)
         else:
-            clock.keep(name, runs[name](options.quick))
+            clock.keep(name, modules[name].run(options.quick))
     page.write(docs)
 
 

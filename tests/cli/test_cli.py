@@ -396,12 +396,13 @@ def test_demo_compares_saves_and_says_where(here: Path, monkeypatch: pytest.Monk
     outcome = call("demo", "--json", "--out", "shown")
     said = json.loads(outcome.stdout)
     assert outcome.stderr == ""
-    summed = "noisy-gd-sums"
+    summed = "noisy-gd, sums"
     assert [method["method"] for method in said["methods"]] == ["optimum", "noisy-gd", "dp-admm", "dp-sgd", summed]
     for method in said["methods"][1:]:
         assert method["epsilon"] == pytest.approx(1.0, abs=1e-6)
         assert method["objective"] > said["methods"][0]["objective"]
-        assert saved.load_result(here / "shown" / method["method"]).remarks == method["why"]
+        folder = method["method"].replace(", ", "-")
+        assert saved.load_result(here / "shown" / folder).remarks == method["why"]
     assert {path.name for path in (here / "shown").iterdir()} == {
         *(
             "noisy-gd",
@@ -420,7 +421,7 @@ def test_demo_compares_saves_and_says_where(here: Path, monkeypatch: pytest.Monk
         "noisy-gd",
         "dp-admm",
         "dp-sgd",
-        "per record",
+        "one record of one client",
         "Constants by rule",
         "Saved in runs/demo-",
         "every opened sum",

@@ -1,5 +1,6 @@
 """Real processes on loopback whose server sees sums only: ten nodes, three of which are killed at different steps."""
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
+from sottovoce.deploy.aggregation.state import ANNOUNCED
 from sottovoce.deploy.aggregation.store import start_of_machine
 from tests.machines import Machines, Run, started
 from tests.summed import deployment_of, names_of, simulated, sums, write_owners
@@ -23,10 +25,18 @@ def files(tmp_path: Path) -> list[Path]:
     return write_owners(tmp_path / "rows", N, least=7, colluders=0)
 
 
-def kill_once(machines: Machines, under_way: Run, name: str, file: str) -> None:
-    """kill -9, as soon as this file of the protocol is on its disk: the step after it is under way."""
+def kill_once(machines: Machines, under_way: Run, name: str, k: int, step: str) -> None:
+    """kill -9, as soon as its disk says that it has taken this step of the protocol: the next one is under way."""
     folder = machines.files[name].parent / "node" / "sums" / machines.experiment / "secrets" / start_of_machine()
-    under_way.until((folder / file).exists, f"{name} has written {file}")
+
+    def taken() -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            _, stage, given, _, *number = (folder / "state").read_bytes()[:8]
+            now = int.from_bytes(bytes(number), "big")
+            return {"S1": stage >= ANNOUNCED, "R1": now >= k, "R2": now > k or (now == k and given == 1)}[step]
+        return False
+
+    under_way.until(taken, f"{name} has taken {step} of round {k}")
     machines.kill(name)
 
 
@@ -45,9 +55,9 @@ def test_ten_nodes_of_whom_three_are_killed_at_different_steps(files: list[Path]
     made = deployment_of(files, sums(least=7, colluders=0), rounds=ROUNDS, deadline=120, wait=500)
     with started(tmp_path / "machines", dict(zip(names_of(N), files, strict=True))) as machines:
         under_way = machines.run(machines.app("summed", made))
-        kill_once(machines, under_way, "owner3", "announced")  # S1
-        kill_once(machines, under_way, "owner5", "masked-000004")  # R1
-        kill_once(machines, under_way, "owner7", "answer-000008")  # R2 or R3
+        kill_once(machines, under_way, "owner3", 0, "S1")
+        kill_once(machines, under_way, "owner5", 4, "R1")
+        kill_once(machines, under_way, "owner7", 8, "R2")  # or R3
         said = under_way.end()
         got, receipts = machines.result("summed"), machines.receipts()
     answered = opened_by(said)

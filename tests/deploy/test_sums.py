@@ -14,6 +14,7 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.deploy import wire
+from sottovoce.deploy.aggregation.state import State
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.keys import make_signing_key, read_signing_key
 from sottovoce.deploy.node import Node
@@ -180,10 +181,18 @@ def test_an_answer_with_a_share_of_the_noise_leaves_in_no_other_way(
 def test_an_upload_is_sent_again_as_it_was_and_charged_once(
     files: list[Path], made: Deployment, tmp_path: Path
 ) -> None:
-    post = LocalPost(files)
+    again: list[tuple[int, Ask, Reply]] = []
+
+    def twice(client: int, ask: Ask, reply: Reply) -> Reply:
+        if ask.what == wire.UPLOAD:
+            again.append((client, ask, Node(files[client]).answer(ask)))
+        return reply
+
+    post = LocalPost(files, twice)
     serve(made, NAME, post, tmp_path / "run")
-    _, ask, reply = questions(post, wire.UPLOAD, 3)[0]
-    assert Node(files[0]).answer(ask).up == reply.up
+    _, ask, _ = questions(post, wire.UPLOAD, 3)[0]
+    assert [each for i, _, each in again if i == 0] == [each for i, _, each in questions(post, wire.UPLOAD) if i == 0]
+    assert Node(files[0]).answer(ask).code == wire.LATE  # it gave its shares in the round
     _, before, _ = questions(post, wire.UPLOAD, 2)[0]
     assert Node(files[0]).answer(before).code == wire.LOST  # the stored bytes are of round 3; nothing is drawn again
     name, (shape, data) = next(iter(ask.down.items()))
@@ -195,15 +204,15 @@ def test_an_upload_is_sent_again_as_it_was_and_charged_once(
 def test_a_client_killed_between_charge_and_disk_stays_silent_in_that_round(
     files: list[Path], made: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, killed = whole_files.replace_file, []
+    write, killed = State.write, []
 
-    def dying(path: Path, content: bytes) -> None:
-        if path.name == "masked-000002" and "owner1" in str(path):
-            killed.append(path)
+    def dying(self: State, store: Any, plan: Any) -> None:
+        if self.k == 2 and not self.given and "owner1" in str(store._path):
+            killed.append(self.k)
             raise MemoryError  # as near to a kill as one process can come: nothing is written, nothing sent
-        write(path, content)
+        write(self, store, plan)
 
-    monkeypatch.setattr(whole_files, "replace_file", dying)
+    monkeypatch.setattr(State, "write", dying)
     post = LocalPost(files)
     got = serve(made, NAME, post, tmp_path / "run")
     assert killed

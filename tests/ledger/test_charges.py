@@ -4,7 +4,7 @@ import base64
 import json
 import shutil
 import zlib
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import sottovoce as sv
 from sottovoce.auditing.second_accountant import agree, compose_losses, second_epsilon, tolerance
 from sottovoce.auditing.verify import verify
 from sottovoce.core.check import InvalidInput
-from sottovoce.deploy import gate
 from sottovoce.deploy import server as remote
+from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.reported_charges import charged, shown_by
 from sottovoce.deploy.wire import Ask, Reply, Status
@@ -251,27 +251,21 @@ def test_a_later_format_of_a_folder_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------- messages
 
 
-@pytest.mark.parametrize("number", [1, 3])
-def test_messages_of_another_format_are_refused_in_one_sentence(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 2, wire.FORMAT + 1])
+def test_messages_of_another_format_are_refused_in_one_sentence(number: int) -> None:
     ask = Ask(NAME, 0, 1, "")
     status = Status("north", 10, 2, 0.0, 1.0, 1e-5)
     for message in (ask, Reply(), status):
-        rule = f"{type(message).__name__}: must be a message of format 2, got {number}. Install the same version"
-        with pytest.raises(InvalidInput, match=rule):
+        name, same = type(message).__name__, f"must be a message of format {wire.FORMAT}"
+        with pytest.raises(InvalidInput, match=f"{name}: {same}, got {number}. Install the same version"):
             replace(message, format=number)
-    old = {name: value for name, value in asdict(status).items() if name not in ("format", "charges")}
-    with pytest.raises(InvalidInput, match="Status: must be a message of format 2, got 1"):
-        gate._said({"status": old}, {})
-
-
-def test_a_message_of_the_first_format_through_flower_is_refused() -> None:
-    flower = pytest.importorskip("sottovoce.deploy.flower.app")
-    from flwr.app import ConfigRecord, RecordDict
-
-    values = {"name": "north", "size": 10, "columns": 2, "epsilon": 0.0, "limit": 1.0, "delta": 1e-5}
-    with pytest.raises(InvalidInput, match="must be a message of format 2, got 1"):
-        flower._build(Status, RecordDict({"said": ConfigRecord(values)}))
-    assert flower._build(Status, RecordDict({"said": ConfigRecord({**values, "format": 2})})).size == 10
+        values, data = wire.taken_apart(message)
+        assert wire.put_together(values, data, type(message)) == message
+        with pytest.raises(InvalidInput, match=f"{name}: {same}, got {number}"):
+            wire.put_together({**values, "format": number}, data, type(message))
+        del values["format"]  # as in the first format
+        with pytest.raises(InvalidInput, match=f"{name}: {same}, got 1"):
+            wire.put_together(values, data, type(message))
 
 
 def packed(content: Any) -> str:

@@ -254,7 +254,7 @@ MUTANTS = (
         "target-not-projected",
         "Targets are not brought within their bound.",
         _PARTIES,
-        'return clip_rows(target, self.privacy.bound) if self.privacy.variant == "ridge" else target',
+        'return clip_rows(target, _given(self.privacy.bound)) if self.privacy.variant == "ridge" else target',
         "return target",
         near("privacy/test_parties", "targets"),
         _COLUMNS,

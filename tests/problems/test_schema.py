@@ -488,7 +488,7 @@ def test_bundled_schemas_are_read_off_nothing() -> None:
             if isinstance(column, sv.Number):
                 for end in {column.low, column.high} - {17.0, 16.0}:  # documented: above 16; 16 grades
                     assert len(f"{abs(end):.0f}".rstrip("0")) <= 2
-                assert column.waves == 8
+                assert (column.waves, column.knots) in ((8, 0), (0, 8))
     documented = dict(re.findall(r"^([a-z-]+): (.+)\.$", "\n".join(bundled_lines("adult.names")), re.MULTILINE))
     stated = sv.Schema.bundled("adult")
     for name, listed in documented.items():

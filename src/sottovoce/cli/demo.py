@@ -67,8 +67,8 @@ def run(path: Path, progress: terminal.Progress) -> list[Json]:
                 progress(experiment.task.algorithm.name, checkpoint.k, experiment.settings.rounds)
 
             result = experiment.train(after_round=report)
-            method = experiment.task.algorithm.name + ("-sums" if observer == "sums" else "")
-            store.save(result, folder / method)
+            method = experiment.task.algorithm.name + (", sums" if observer == "sums" else "")
+            store.save(result, folder / method.replace(", ", "-"))
             summaries.append(store.summary(result) | {"method": method, "why": result.remarks})
             histories[method] = result.history
         whole_files.replace_arrays(folder / f"{optimum.NAME}.npz", {"model": model})

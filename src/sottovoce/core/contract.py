@@ -213,8 +213,6 @@ class KnownNoise:
     ----------
     deviation
         Of each coordinate of the mean over clients of one answer, to the method's first kind of question.
-    later
-        The same for its second kind of question; 0 if it has none.
     row_bound
         "moments": the length to which rows were cut; the answer was about rows divided by it.
     curvature
@@ -223,14 +221,16 @@ class KnownNoise:
         Of the objective.
     rounds
         How many were done.
+    later
+        As `deviation`, for the method's second kind of question; 0 if it has none.
     """
 
     deviation: float
-    later: float
     row_bound: float
     curvature: float
     penalty: Penalty
     rounds: int
+    later: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,12 @@ One answer, under a lock: check the question and whether the budget holds it; co
 add noise; write answer and new state as one file, synced and renamed; only then reply. So, wherever it is killed:
 
 * before the charge: nothing happened, and the question may come again;
-* between charge and file: the charge stands and the answer is lost. That round stays silent ("lost"): a second draw
-  would be a second answer;
+* between charge and file: the charge stands, the answer is lost, and that round stays silent ("lost");
 * after the file: the question gets the same answer again, to the bit, for free. Another question for the same round of
   the same experiment is refused.
 
-What is sent back is the answer, or a code and a sentence that do not depend on data. Details go to `node.log`.
-The task, the client's own rows and its door are read, checked and built once for an experiment and kept. How labels are
-answered about is in `label_holder.py`.
+What is sent back is the answer, or a code and a sentence that do not depend on data. Details go to `node.log`. Task,
+rows and door are built once for an experiment and kept. How labels are answered about is in `label_holder.py`.
 """
 
 import json
@@ -229,10 +227,7 @@ class Node:
 
     def _summed(self, ask: Ask, run: _Run) -> bytes:
         """A step of the protocol by which the server sees sums only."""
-        if self._sums is None:
-            raise Refused(wire.LIMITS, "this client's limits: its file has no table [sums]")
-        key = self.path.parent / Path(self._sums.key).expanduser()
-        summing = Summing(self._sums, key, self.folder / "sums" / ask.experiment, ask, run.assignment)
+        summing = Summing(self._sums, self.path.parent, self.folder / "sums" / ask.experiment, ask, run.assignment)
         if ask.what != wire.UPLOAD:
             return summing.step()
         before = summing.uploaded()

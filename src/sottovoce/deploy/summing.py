@@ -88,8 +88,11 @@ class Sums:
 class Summing:
     """The protocol at one client, for one experiment."""
 
-    def __init__(self, own: Sums, key: Path, folder: Path, ask: Ask, assignment: Assignment) -> None:
-        self._own, self._key, self._folder, self._ask = own, key, folder, ask
+    def __init__(self, own: Sums | None, home: Path, folder: Path, ask: Ask, assignment: Assignment) -> None:
+        """`home`: where the client's own file is; `folder`: where it keeps what belongs to this experiment."""
+        if own is None:
+            raise Refused(wire.LIMITS, "this client's limits: its file has no table [sums]")
+        self._own, self._key, self._folder, self._ask = own, home / Path(own.key).expanduser(), folder, ask
         self._rounds, (self._least, self._colluders) = assignment.task.rounds, stated_in(assignment.task)
 
     def step(self) -> bytes:

@@ -271,6 +271,14 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         assert label is not None
         return np.array(label.classes)
 
+    def _coded(self, numbers: np.ndarray) -> tuple[Loss, np.ndarray]:
+        """The loss for as many classes as there are, and the classes' numbers as it wants them."""
+        count = len(self.classes_)
+        loss = self._loss(count)
+        fits = loss.outputs == count or (loss.outputs == 1 and count == 2)
+        check.require(fits, self._name, f"loss must fit {count} classes", loss, "Use loss='logistic'")
+        return loss, numbers.astype(np.float64) if loss.outputs > 1 else 2.0 * numbers - 1.0
+
     def __sklearn_tags__(self) -> Tags:
         tags: Any = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = self._noisy

@@ -241,31 +241,24 @@ class VerticalClassifier(VerticalLinear, LinearClassifier):
         if self.prepare is not None:
             parts, codes = self._parts(self.prepare, X, y)
             self.classes_ = self._stated_classes(self.prepare.label)
-            loss = self._loss_of_classes()
-            self._train_parts(self.prepare, parts, self._coded(codes, loss), loss)
+            loss, coded = self._coded(codes)
+            self._train_parts(self.prepare, parts, coded, loss)
             return self
         table, labels = validated(self, X, y, sparse=True)
         numbers, left_out = self._code_labels(labels)
-        loss = self._loss_of_classes()
-        self._train(table, self._coded(numbers, loss), loss, left_out)
+        loss, coded = self._coded(numbers)
+        self._train(table, coded, loss, left_out)
         return self
 
-    def _loss_of_classes(self) -> Loss:
-        count = len(self.classes_)
-        loss = self._loss(count)
-        fits = loss.outputs == count or (loss.outputs == 1 and count == 2)
-        check.require(fits, self._name, f"loss must fit {count} classes", loss, "Use loss='logistic'")
+    def _coded(self, numbers: np.ndarray) -> tuple[Loss, np.ndarray]:
+        loss, coded = super()._coded(numbers)
         if loss.outputs > 1 and not isinstance(self._algorithm(), MaskedMoments):
             raise InvalidInput(
                 f"{self._name}: Only binary classification is supported. The type of the target is multiclass, with "
-                f"{count} classes. Use masked-moments, or train one model for each class against the others"
+                f"{len(self.classes_)} classes. Use masked-moments, or train a model for each class"
             )
         self._outputs = loss.outputs
-        return loss
-
-    @staticmethod
-    def _coded(numbers: np.ndarray, loss: Loss) -> np.ndarray:
-        return numbers.astype(np.float64) if loss.outputs > 1 else 2.0 * numbers - 1.0
+        return loss, coded
 
     def __sklearn_tags__(self) -> Tags:
         tags: Any = super().__sklearn_tags__()

@@ -144,11 +144,7 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
         else:
             rows, numbers, groups = self._encoded(self._schema, X, y, groups)
             self.classes_, left_out = self._stated_classes(self._schema.label), []
-        count = len(self.classes_)
-        loss = self._loss(count)
-        fits = loss.outputs == count or (loss.outputs == 1 and count == 2)
-        check.require(fits, self._name, f"loss must fit {count} classes", loss, "Use loss='logistic'")
-        coded = numbers.astype(np.float64) if loss.outputs > 1 else 2.0 * numbers - 1.0
+        loss, coded = self._coded(numbers)
         self._train(rows, coded, groups, loss, left_out)
         if loss.outputs == 2:  # two columns of softmax are one of logistic
             self.coef_ = self.coef_[1:] - self.coef_[:1]

@@ -13,6 +13,7 @@ import numpy as np
 from sottovoce.core.contract import Mode
 from sottovoce.core.plain import Json
 from sottovoce.ledger.charges import Charges
+from sottovoce.privacy.guarantee_words import COLUMN_UNITS, NOISE, OBSERVER_OF_SUMS, UNITS
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns
 from sottovoce.privacy.statement_of_products import of_products
 from sottovoce.privacy.theorems import (
@@ -25,11 +26,6 @@ from sottovoce.privacy.theorems import (
 )
 
 OBSERVER = "the server and anyone else who sees every message and the model"
-OBSERVER_OF_SUMS = (
-    "the server, at most {colluders} of the other clients who share what they know with it, and anyone else who sees "
-    "every opened sum, every masked message and the model; as long as at least {least} of the {roster} clients are in "
-    "every sum, and nobody breaks X25519, ChaCha20, SHA-256 or Ed25519"
-)
 NOT_COVERED = (
     "hyper-parameters, clip norms, encodings, scalers and stopping times that were chosen by looking at private data",
     "several records of one person: one record is the unit; k of them cost k times the epsilon and more than k deltas",
@@ -50,27 +46,6 @@ TEST_SET_ASIDE = (
     "losses and accuracies on test rows: these were set aside from the owners' own rows, and the numbers are exact and "
     "in no budget"
 )
-_NOISE = {
-    "seeded": "simulation: pseudo-random, repeatable, in floating point; this holds for the mechanism, not against "
-    "someone who knows the seed",
-    "forgotten": "pseudo-random, in floating point, of a seed that the operating system drew and that is kept nowhere; "
-    "this holds for the mechanism, not against someone who can read this machine's memory while it runs",
-    "forgotten discrete": "discrete, pseudo-random, of a seed that the operating system drew and that is kept nowhere; "
-    "this holds for the mechanism, not against someone who can read this machine's memory while it runs",
-    "discrete": "simulation: discrete noise, pseudo-random and repeatable; this holds for the mechanism, not against "
-    "someone who knows the seed",
-    "secure": "discrete noise from the operating system's generator",
-}
-_UNITS = {
-    ("record", "replace-one"): "one record of one client, replaced by any other",
-    ("record", "add-remove"): "one record of one client, there or blank (how many there are is public)",
-    ("client", "replace-one"): "one whole client, its data replaced by any other",
-}
-_COLUMN_UNITS = {
-    "party": "all columns of one party, replaced by any others",
-    "column": "one column of one party, replaced by any other",
-    "record": "one record's entries at one party, replaced by any others",
-}
 _NOT_COVERED_COLUMNS = (
     *(text for text in NOT_COVERED if not text.startswith("the number of records")),
     "which samples the parties have in common, how many there are, and how many columns each party has",
@@ -164,7 +139,7 @@ class Guarantee:
         products = self.theorem.startswith("noisy products")
         sees = "server sees sums of products only" if products else "server sees all messages"
         if self.of_sums:
-            sees = f"server sees sums only, at most {self.constants['colluders']} clients share what they know with it"
+            sees = f"server sees sums only, {self.constants.get('colluders')} others may share what they know with it"
         simulated = ", simulated noise" if self.noise.startswith("simulation") else ""
         one = ""
         if self.models > 1:
@@ -175,7 +150,7 @@ class Guarantee:
     @property
     def of_sums(self) -> bool:
         """Whether it is about an observer who sees only sums of messages."""
-        return "colluders" in self.constants
+        return of_sums(self.observer)
 
     def leaving_out(self, *more: str) -> "Guarantee":
         """The same statement, with more that it does not cover. Where nothing is guaranteed, nothing is left out."""
@@ -198,6 +173,11 @@ class Guarantee:
         if unknown or not isinstance(values["text"], str) or not values["text"]:
             raise TypeError(f"unknown field {unknown[0]!r}" if unknown else "text is missing")
         return cls(**values)
+
+
+def of_sums(observer: str) -> bool:
+    """Whether an observer, as a guarantee names it, sees only sums of messages."""
+    return "every opened sum" in observer
 
 
 def short_unit(unit: str) -> str:
@@ -320,7 +300,7 @@ class Statement:
             unit=unit,
             observer=OBSERVER_OF_SUMS.format(**vars(privacy)) if privacy.sums else OBSERVER,
             accountant=self.accountant,
-            noise=_NOISE[self._kind_of_noise(privacy)],
+            noise=NOISE[self._kind_of_noise(privacy)],
             epsilon_of_client=tuple(float(value) for value in self.epsilons),
             not_covered=not_covered,
             span=f"this and all earlier runs in the {owners}' ledgers" if self.lasting else "the whole run",
@@ -364,7 +344,7 @@ def state_guarantee(
 
 def _of_rows(privacy: Proven, known: Statement) -> Guarantee:
     """For rows split between clients."""
-    unit = _UNITS[privacy.unit, privacy.relation]
+    unit = UNITS[privacy.unit, privacy.relation]
     events = [] if known.charges is None else known.charges.events()
     bound = shortest_bound(events)
     if bound is not None:
@@ -387,7 +367,7 @@ def _of_columns(
     spent on the labels, if that is more than one run costs.
     """
     on_labels = privacy.label_epsilon if on_labels is None else on_labels
-    unit = _COLUMN_UNITS[privacy.unit]
+    unit = COLUMN_UNITS[privacy.unit]
     for what, bound in (("column", privacy.column_bound), ("row", privacy.row_bound)):
         if bound is not None:
             unit += f" ({what}s longer than {bound:g} count as scaled down to that)"

@@ -28,7 +28,8 @@ and, for each block that touches an honest owner a, the block + N_a: one Gaussia
 *Proof.* Blocks have independent seeds. If both owners are honest, R hides the shares and C sees their sum. If b is in C
 and its dealer is not, E and W_2 are uniform and independent of A, and S_a = A'B − E'B − W_2 with B := F + V, so that C
 sees A'B + N_a. Keep one honest owner's noise per block, and fix the rest. ∎ It holds up to breaking X25519, ChaCha20 or
-SHA-256. The owners and the server may lie about anything but (ii): a false W_2 or F gives a wrong model.
+SHA-256. Server and dealers may lie: a false W_2 gives a wrong model, and nothing else. Owners in C are honest but
+curious: a table other than its own that an owner puts in must keep the row bounds too.
 
 **(ii) cannot be dropped.** An owner whose rows are c times longer divides the noise on the others' columns by c.
 

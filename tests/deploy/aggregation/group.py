@@ -56,6 +56,10 @@ class Dictionary:
         if killed:
             raise Killed
 
+    def write_all(self, contents: Mapping[str, bytes]) -> None:
+        for name, content in contents.items():
+            self.write(name, content)
+
     def delete(self, name: str) -> None:
         self.files.pop(name, None)
 

@@ -11,7 +11,7 @@ from sottovoce.deploy.limits import Refused
 from tests.deploy.aggregation.group import QUESTION, Dictionary, Group, Killed, plan_for
 
 VICTIM, N, ROUNDS = 0, 3, 2
-WRITES = 17  # of a client in set-up and two rounds, as counted below
+WRITES = 13  # of a client in set-up and two rounds, as counted below
 
 
 def run_through(group: Group, store: Dictionary, sent: dict[tuple[bytes, int, str], set[bytes]]) -> None:
@@ -75,7 +75,7 @@ def test_a_state_that_is_lost_is_set_up_again() -> None:
     for name in kept:
         group.stores[VICTIM].files = {other: content for other, content in kept.items() if other != name}
         for k, step in [(1, "upload"), (2, "upload"), (1, "stand_for")]:
-            needed = {"state", {1: "masked-000001", 2: "secrets-000002"}[k] if step == "upload" else "shares-000001"}
+            needed = {"state", {1: "state", 2: "secrets-000002"}[k] if step == "upload" else "shares-000001"}
             if name in needed:
                 with pytest.raises(Refused) as refused:
                     _take(group, step, k)

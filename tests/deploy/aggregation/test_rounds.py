@@ -92,13 +92,13 @@ def test_secrets_are_deleted_when_the_protocol_says(tmp_path: Path) -> None:
     assert files() == {"state"} | all_of("secrets", 1, 2, 3) | all_of("shares", 1, 2, 3)  # e_i is gone
     for client in clients:
         client.upload(server.run, 1, QUESTION, 3, lambda: np.zeros(3, np.uint64))
-    assert files() == {"state"} | all_of("secrets", 2, 3) | all_of("shares", 1, 2, 3) | all_of("masked", 1)
+    assert files() == {"state"} | all_of("secrets", 2, 3) | all_of("shares", 1, 2, 3)
     clients[0].stand_for(server.run, 1, frozenset({0, 1}))
-    assert files() == {"state"} | all_of("secrets", 2, 3) | all_of("shares", 1, 2, 3) | all_of("masked", 1)
+    assert files() == {"state"} | all_of("secrets", 2, 3) | all_of("shares", 1, 2, 3)
     clients[0].upload(server.run, 2, QUESTION, 3, lambda: np.zeros(3, np.uint64))
-    assert files() == {"state"} | all_of("secrets", 3) | all_of("shares", 2, 3) | all_of("masked", 2)
+    assert files() == {"state"} | all_of("secrets", 3) | all_of("shares", 2, 3)
     clients[0].stand_for(server.run, 2, plan.everyone)
-    assert files() == {"state"} | all_of("secrets", 3) | all_of("shares", 3) | all_of("masked", 2) | all_of("answer", 2)
+    assert files() == {"state"} | all_of("secrets", 3) | all_of("shares", 3)
     clients[0].announce(b"b" * 32)
     assert files() == {"state", "announced"}
 

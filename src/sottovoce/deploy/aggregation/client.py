@@ -27,8 +27,6 @@ from sottovoce.deploy.aggregation.state import (
     READY,
     SHARED,
     State,
-    answer_of,
-    masked_of,
     secrets_of,
     shares_of,
     sweep,
@@ -92,8 +90,10 @@ class Client:
         pairs = messages.pieces(OF_STAGE[ANNOUNCED], secrets, plan.rounds, messages.SHARES)
         held = self._split(pairs)
         boxes = b"".join(self._seal(run, peer, box, held[peer.i]) for peer in peers if peer.i != self.i)
-        for place, pair in enumerate(pairs):
-            self._store.write(secrets_of(plan.first + place), pair + b"".join(peer.keys[place] for peer in peers))
+        keys = [b"".join(peer.keys[place] for peer in peers) for place in range(plan.rounds)]
+        self._store.write_all(
+            {secrets_of(plan.first + place): pairs[place] + keys[place] for place in range(plan.rounds)}
+        )
         self._store.write(OF_STAGE[SHARED], box + b"".join(peer.box for peer in peers) + held[self.i] + boxes)
         self._settle(State(SHARED, plan.digest, state.attempt, run))
         return boxes  # S2 →
@@ -112,19 +112,19 @@ class Client:
         for j, peer in enumerate(messages.pieces(OF_STAGE[SHARED], keys, plan.n, KEY)):
             shares = own if j == self.i else self._unseal(run, j, box, peer, parts[j])
             held.append(messages.pieces("box", shares, plan.rounds, messages.SHARES))
-        for place in range(plan.rounds):
-            self._store.write(shares_of(plan.first + place), b"".join(shares[place] for shares in held))
+        rounds = range(plan.rounds)
+        self._store.write_all({shares_of(plan.first + k): b"".join(shares[k] for shares in held) for k in rounds})
         self._settle(replace(state, stage=READY))  # S3: e_i is deleted
 
     # --------------------------------------------------------------------------------------------------------- rounds
 
     def uploaded(self, run: bytes, k: int, question: bytes) -> bytes | None:
-        """What it uploaded in round k, if it did, to the same question."""
+        """What it uploaded in round k, if it did, to the same question; refused once it gave shares in that round."""
         state = self._ready(run)
         if state.k != k or k == 0:
             return None
         rules.must_be_the_same_question(state, question)
-        return self._read(masked_of(k))
+        return state.reply
 
     def upload(self, run: bytes, k: int, question: bytes, width: int, numbers: Callable[[], Words]) -> bytes:
         """y_i = u_i + PRG(b_i^k) ± pair masks with all of the roster.
@@ -142,9 +142,8 @@ class Client:
         good = u.dtype == np.uint64 and u.shape == (width,)
         check.require(good, "sums", f"an upload must have {width} unsigned integers of 64 bits")
         masked = messages.pack_numbers(u + mask)  # R1: y_i, modulo 2^64
-        self._store.write(masked_of(k), masked)  # R1: on disk
-        fresh = replace(state, k=k, question=question, signed=None, given=False)
-        self._settle(fresh)  # R1: p_i^k, b_i^k, earlier shares are deleted
+        fresh = replace(state, k=k, question=question, signed=None, given=False, reply=masked)
+        self._settle(fresh)  # R1: on disk; p_i^k, b_i^k, earlier shares are deleted
         return masked  # R1 →
 
     def stand_for(self, run: bytes, k: int, named: frozenset[int]) -> bytes:
@@ -174,11 +173,10 @@ class Client:
     def _give(self, state: State, named: frozenset[int]) -> bytes:
         """One share of each client, of b or of p and never of both, once. The round's shares are deleted first."""
         if rules.is_given(state):
-            return self._read(answer_of(state.k))
+            return state.reply
         held = messages.pieces("shares", self._read(shares_of(state.k)), 2 * self.plan.n, shamir.BYTES)
         answer = b"".join(held[2 * j if j in named else 2 * j + 1] for j in range(self.plan.n))
-        self._store.write(answer_of(state.k), answer)
-        self._settle(replace(state, signed=named, given=True))
+        self._settle(replace(state, signed=named, given=True, reply=answer))
         return answer
 
     def _mask(self, run: bytes, k: int, width: int) -> Words:

@@ -58,6 +58,8 @@ def must_be_the_same_question(state: State, question: bytes) -> None:
     """What was uploaded is sent again for the same question of the same round only."""
     if state.question != question:
         raise Refused(wire.ANSWERED, f"sums: round {state.k} was answered before, about something else")
+    if state.given:
+        raise Refused(wire.LATE, f"sums: it gave its shares for round {state.k}, and keeps its upload no more")
 
 
 def must_be_open(state: State, k: int) -> None:

@@ -34,6 +34,9 @@ class State:
         The set it signed, or gave shares for, in that round.
     given
         Whether it gave shares in that round.
+    reply
+        What it sent last in that round and sends again to the same question: its masked upload; once it gave shares,
+        those.
     """
 
     stage: int
@@ -44,12 +47,13 @@ class State:
     question: bytes = _NOTHING
     signed: frozenset[int] | None = field(default=None)
     given: bool = False
+    reply: bytes = field(default=b"", repr=False)
 
     def write(self, store: Store, plan: Plan) -> None:
         """Put it on disk."""
         small = bytes([_VERSION, self.stage, self.given, self.signed is not None]) + self.k.to_bytes(4, "big")
         digests = self.plan + self.attempt + self.run + self.question
-        store.write(FILE, small + digests + pack_set(plan, self.signed or ()))
+        store.write(FILE, small + digests + pack_set(plan, self.signed or ()) + self.reply)
 
     @classmethod
     def read(cls, store: Store, plan: Plan) -> "State | None":
@@ -57,11 +61,12 @@ class State:
         content = store.read(FILE)
         if content is None or content[8 : 8 + DIGEST] != plan.digest:
             return None
-        parts = cut("state of sums", content, 4, 4, *[DIGEST] * 4, set_length(plan))
+        head = 8 + 4 * DIGEST + set_length(plan)
+        parts = cut("state of sums", content[:head], 4, 4, *[DIGEST] * 4, set_length(plan))
         version, stage, given, signed = parts[0]
         check.require(version == _VERSION, "state of sums", f"must be of version {_VERSION}", version)
         named, k = read_set(plan, parts[6]) if signed else None, int.from_bytes(parts[1], "big")
-        return cls(stage, parts[2], parts[3], parts[4], k, parts[5], named, bool(given))
+        return cls(stage, parts[2], parts[3], parts[4], k, parts[5], named, bool(given), content[head:])
 
 
 def secrets_of(k: int) -> str:
@@ -74,16 +79,6 @@ def shares_of(k: int) -> str:
     return f"shares-{k:06d}"
 
 
-def masked_of(k: int) -> str:
-    """The file with the masked upload of round k; until a later round began."""
-    return f"masked-{k:06d}"
-
-
-def answer_of(k: int) -> str:
-    """The file with the shares that it gave in round k, for the same question again; until a later round began."""
-    return f"answer-{k:06d}"
-
-
 def sweep(store: Store, state: State | None) -> None:
     """Delete what is no longer needed at this state, also what a crash left behind."""
     for name in list(store.names()):
@@ -94,5 +89,4 @@ def sweep(store: Store, state: State | None) -> None:
 def _is_needed(name: str, state: State) -> bool:
     kind, _, k = name.partition("-")
     first = {"secrets": state.k + 1, "shares": state.k + 1 if state.given else state.k}
-    first |= {"masked": state.k, "answer": state.k}
     return int(k) >= first[kind] if kind in first and k.isdigit() else name in (FILE, OF_STAGE.get(state.stage))

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +27,7 @@ class Store(Protocol):
     def names(self) -> Iterable[str]: ...
     def read(self, name: str) -> bytes | None: ...
     def write(self, name: str, content: bytes) -> None: ...
+    def write_all(self, contents: Mapping[str, bytes]) -> None: ...
     def delete(self, name: str) -> None: ...
 
 
@@ -58,6 +59,9 @@ class Folder:
 
     def write(self, name: str, content: bytes) -> None:
         whole_files.replace_file(self._file(name), content)
+
+    def write_all(self, contents: Mapping[str, bytes]) -> None:
+        whole_files.replace_files({self._file(name): content for name, content in contents.items()})
 
     def delete(self, name: str) -> None:
         """Not synced: after a loss of power the file may be back, and is deleted when the store is next opened."""
