@@ -11,11 +11,13 @@ Whatever goes wrong on the way is said in one line, once, and tried again: at on
 A question that was lost is asked again by the server, and an answer that was lost is given again from this disk.
 """
 
+import ctypes
+import gc
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from flwr.app import Message
@@ -84,6 +86,7 @@ class Stop(threading.Event):
 
 def run(line: Line, client: Answering, say: Callable[[str], None], stop: Stop) -> None:
     """Answer until `stop` is set. `say` is told what is waited for, and when it is over."""
+    _return_memory()
     told = _Told(say, stop)
     while not stop.is_set():
         try:
@@ -93,6 +96,12 @@ def run(line: Line, client: Answering, say: Callable[[str], None], stop: Stop) -
         except Trouble as trouble:
             told.trouble(trouble)
             told.pause()
+
+
+def _return_memory() -> None:
+    """Let glibc give large arrays back when they are freed: by itself it keeps what a process once needed for good."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(-3, 2**20)  # M_MMAP_THRESHOLD, bytes
 
 
 class _Told:
@@ -190,6 +199,8 @@ class _Session:
             self._send(reply_to(message, client.reply_to), run_id, time.monotonic() - begun)
         finally:
             self._stop.answering = False
+            del message
+            gc.collect()  # Flower's objects of a message point at each other, and hold its bytes until then
 
     def _fetched(self, run_id: int, tree: ObjectTree, most: int) -> Message:
         """The whole question, whose pieces are what their names, which are digests, say."""
