@@ -61,6 +61,7 @@ _PAUSE = 0.5, 30.0  # seconds before the next try: the first, and the longest
 _REMIND = 600.0  # seconds after which the same trouble is told again
 _FETCH = 300.0  # seconds for all pieces of a question
 _PIECES = 600  # of a question, at most
+_HELD = 2**22  # bytes of questions after which memory is tidied up
 _BESIDE = 2 * wire.LONGEST_TEXT  # bytes of a question beside its arrays
 
 
@@ -148,7 +149,7 @@ class _Session:
 
     def __init__(self, line: Line, node: NodeId, stop: Stop) -> None:
         self._line, self.node, self._stop = line, node, stop
-        self.over, self._lost = threading.Event(), ""
+        self.over, self._lost, self._held = threading.Event(), "", 0
 
     def beat(self) -> None:
         """Heartbeats, until the session is over; whatever happens, this thread raises nothing."""
@@ -200,7 +201,9 @@ class _Session:
         finally:
             self._stop.answering = False
             del message
-            gc.collect()  # Flower's objects of a message point at each other, and hold its bytes until then
+            if self._held > _HELD:
+                self._held = 0
+                gc.collect()  # Flower's objects of a message point at each other, and hold its bytes until then
 
     def _fetched(self, run_id: int, tree: ObjectTree, most: int) -> Message:
         """The whole question, whose pieces are what their names, which are digests, say."""
@@ -212,6 +215,7 @@ class _Session:
             nonlocal size
             content = pull(name)
             size += len(content)
+            self._held += len(content)
             check.require(size <= most, "message", f"must have at most {most} bytes", size)
             check.require(get_object_id(content) == name, "message", "must come as it was sent")
             return content
