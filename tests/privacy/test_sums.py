@@ -412,6 +412,14 @@ def test_the_end_of_proximal_steps_moves_by_at_most_what_it_is_charged_for() -> 
     assert 0.3 * GRID_STEPS < moved <= everyone.door.events[0].sensitivity
 
 
+def test_proximal_steps_that_do_not_absorb_differences_are_refused() -> None:
+    """Without a bound on rows one record moves the end by more than the grid, which is common to all, is made for."""
+    unbounded = Federation.from_arrays(ROWS, LABELS, groups=OWNERS)
+    everyone = place(Rogue("prox"), SUMS, rounds=1, federation=unbounded)
+    with pytest.raises(InvalidInput, match="need steps that absorb differences"):
+        everyone.task.play(everyone, Streams(3))
+
+
 # ------------------------------------------------------------------------------------------------------- who answers
 
 
