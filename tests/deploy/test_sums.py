@@ -311,6 +311,15 @@ def test_without_a_table_of_keys_nothing_is_summed(made: Deployment, files: list
     assert "has no table [sums]" in refusals(made, files, tmp_path / "run")
 
 
+def test_a_server_is_told_nothing_of_an_owners_key_file(made: Deployment, files: list[Path], tmp_path: Path) -> None:
+    for file in files:
+        (file.parent / "sums.key").chmod(0o644)
+    said = refusals(made, files, tmp_path / "run")
+    assert "failed: it could not answer" in said
+    assert "sums.key" not in said
+    assert "nobody but its owner may read" in (files[0].parent / "node" / "node.log").read_text()
+
+
 def test_keys_come_from_the_owners_own_file(made: Deployment, files: list[Path], tmp_path: Path) -> None:
     """The server names another key for owner2: the others find that out, before anything is shared."""
     other = make_signing_key(tmp_path / "other.key")
