@@ -344,13 +344,13 @@ def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
 def rows_at_once(stored: str, width: int, batches: bool) -> int:
     """How many rows a pass takes together; 0: one by one.
 
-    Slopes of several rows take less time together, and rows of float32 are read faster than their slopes are taken.
-    Long rows of float64 take as long as the memory needs to deliver them. Of a batch few rows may be needed.
+    Slopes of several rows take less time together, if the rows are short. Long ones take as long as the memory needs to
+    deliver them, and are best used again at once. Of a batch few rows may be needed.
     """
-    wide = width * np.dtype(stored).itemsize > WIDE
-    if batches or (stored == "float64" and wide):
+    size = np.dtype(stored).itemsize * width
+    if batches or (size > WIDE and stored == "float64"):
         return 0
-    return 16 if width * 4 > WIDE // 2 else 32
+    return 2 if size > WIDE else 16 if size > WIDE // 2 else 32
 
 
 def _shrink(x, keep, g, threshold, total, out):
