@@ -21,7 +21,7 @@ def standard_errors(
     """
     privacy, parts, loss = task.privacy, task.algorithm.asks().parts, task.objective.loss
     if task.split is not None:  # the method knows its noise, which is different on each of its sums
-        noise = KnownNoise(0.0, 0.0, 1.0, loss.curvature, task.objective.penalty, rounds)
+        noise = KnownNoise(0.0, 1.0, loss.curvature, task.objective.penalty, rounds)
         errors = task.algorithm.standard_errors(server, noise) if rounds else None
         return None if errors is None else errors[..., 0, :]
     sizes = task.training_sizes(sizes)
