@@ -29,7 +29,7 @@ def with_penalty(result: "VerticalResult", penalty: Penalty) -> "VerticalResult"
         whole = WithIntercept(penalty, objective.loss.outputs, objective.penalty.penalised)
     model = method.minimised(sums, whole)
     server = Server(model, products.to_limbs(sums), np.ones((*sums.shape[:-1], 1)))
-    known = KnownNoise(method.noise, 0.0, 1.0, method.curvature, whole, 1)
+    known = KnownNoise(method.noise, 1.0, method.curvature, whole, 1)
     errors = None if result.guarantee.epsilon is None else method.standard_errors(server, known)
     return replace(
         result,
