@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.algorithms import MaskedMoments
 from sottovoce.auditing.verify import verify
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.deploy import multiplied_remote, product_terms, wire
+from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.keys import make_agreement_key
 from sottovoce.deploy.multiplying import Multiplying
 from sottovoce.deploy.node import Node
@@ -20,8 +22,11 @@ from sottovoce.deploy.product_terms import FROM_DEALER, TAG, pack_place
 from sottovoce.deploy.remote import TooFewAnswers
 from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply
+from sottovoce.experiment.tables import describe_task
+from sottovoce.experiment.task import Task
 from sottovoce.privacy.masked_products import fresh_secret
 from sottovoce.privacy.modes import NoPrivacy
+from tests.cases import goal
 from tests.deployments import NAME, LocalPost, charged, column_deployment
 from tests.multiplied import NAMES, SAMPLES, SEEDED, SPLIT, deployment_of, simulated, write_owners
 
@@ -335,3 +340,21 @@ def test_the_run_file_chooses_who_deals() -> None:
             deployment_of(3, **FOUR, dealers=wrong)
     with pytest.raises(InvalidInput, match="dealers go with masked-moments"):
         column_deployment(dealers=["north"])
+
+
+def test_a_schema_says_whose_columns_count_how_much() -> None:
+    """A category is one column, whatever its levels; the constant one is the holder's: as in the simulator."""
+    schema = {
+        "parties": {"bank": ["age", "income"], "shop": ["sex"]},
+        "label": {"column": "buys", "classes": ["no", "yes"]},
+        "columns": {
+            "age": {"range": [0, 100]},
+            "income": {"range": [0, 1000], "knots": 4},
+            "sex": {"levels": ["f", "m"]},
+        },
+    }
+    tables: Any = describe_task(Task(MaskedMoments(), goal(), SEEDED))
+    tables |= {"schema": schema, "run": {"rounds": 1, "seed": 11}, "clients": {"samples": 60}}
+    algorithm: Any = Deployment.build(tables, "run.toml").task.algorithm
+    assert (tuple(algorithm.shares), algorithm.bias, algorithm.holder) == ((3, 1), True, 0)
+    assert algorithm.row_bounds == (1.0, 1.0)
