@@ -176,7 +176,7 @@ def many(nodes: int, rounds: int) -> dict[str, Any]:
         machines = Machines(folder / "ours", files)
         try:
             start(machines)
-            said = machines.run(machines.app("study", study(files, 104, rounds)), tries=1).end()
+            said = machines.run(machines.app("study", study(files, 104, rounds)), tries=1).end(3600.0)
             assert f"round {rounds} of {rounds} done" in said, said
             result = machines.result("study")
             held = max(proportional(machines.running[name].pid) for name in files)

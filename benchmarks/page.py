@@ -292,7 +292,11 @@ def _machines(numbers: Numbers) -> Iterator[str]:
         held = _most(one["megabytes beyond rows"], 160, "{:.0f}")
         rows.append((size, *shown, _most(one["ratio"], target), target, held))
     yield from _table(*rows)
-    many = numbers["many"]
+    if "note" in numbers:
+        yield numbers["note"] + "\n"
+    many = numbers.get("many")
+    if many is None:
+        return
     yield (
         f"{many['nodes']} nodes finish {many['rounds']} rounds, with at least {many['least answers']} answers in each, "
         f"{many['seconds']:.1f} s a round, {many['megabytes']:.0f} MB a node.\n"

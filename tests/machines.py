@@ -332,11 +332,11 @@ class Run:
         wait(lambda: holds() or not (self._process.poll() is None or self._again()), what)
         assert holds(), self.said()
 
-    def end(self) -> str:
+    def end(self, seconds: float = LONG) -> str:
         """All that it said."""
-        self._process.wait(LONG)
+        self._process.wait(seconds)
         while self._again():
-            self._process.wait(LONG)
+            self._process.wait(seconds)
         return self.said()
 
     def said(self) -> str:

@@ -305,7 +305,7 @@ def test_variant_p_takes_its_mu_from_what_was_released() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", [unit for unit, mode in UNITS.items() if isinstance(mode, sv.Proven) and unit != "secure"]
+    "unit", [unit for unit, mode in UNITS.items() if isinstance(mode, sv.Proven) and unit != "secure" and not mode.sums]
 )
 def test_replay_holds_for_variant_p(unit: str) -> None:
     algorithm = FedEPM(eta=0.2, mu=0.8, c=0.1, variant="P")

@@ -47,7 +47,7 @@ def test_an_estimator_shows_and_changes_its_algorithms_parameters() -> None:
     assert model.algorithm == DPSGD(step=0.3)
     named = sv.FederatedClassifier("dp-sgd", **EXACT).set_params(algorithm__step=0.3)
     assert named.algorithm == DPSGD(step=0.3)
-    columns = sv.VerticalClassifier(privacy="none").set_params(algorithm__rho=2.0)
+    columns = sv.VerticalClassifier(algorithm="admm-sharing", privacy="none").set_params(algorithm__rho=2.0)
     assert columns.algorithm == ADMMSharing(rho=2.0)
     with pytest.raises(InvalidInput, match=r"cannot set algorithm__rho, as algorithm is 'auto'\. Give algorithm"):
         sv.FederatedClassifier("auto").set_params(algorithm__rho=1.0)

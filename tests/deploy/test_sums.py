@@ -17,9 +17,11 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.aggregation.state import State
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.keys import make_signing_key, read_signing_key
+from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.remote import TooFewAnswers
 from sottovoce.deploy.server import serve
+from sottovoce.deploy.summing import Sums
 from sottovoce.deploy.wire import Ask, Reply
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.sums import end_to_end
@@ -294,10 +296,28 @@ def test_an_owner_is_shown_no_more_than_it_accepts(
     assert re.search(why, said), said
 
 
+def test_an_owner_that_says_nothing_insists_on_all_owners_and_a_third_of_colluders() -> None:
+    own = Sums("own.key", {f"owner{i}": f"{i:064x}" for i in range(7)})
+    names = tuple(own.owners)
+    own.hold(7, 3, names)
+    for least, colluders in ((6, 3), (7, 2)):
+        with pytest.raises(Refused, match="this client's limits"):
+            own.hold(least, colluders, names)
+
+
 def test_without_a_table_of_keys_nothing_is_summed(made: Deployment, files: list[Path], tmp_path: Path) -> None:
     for file in files:
         file.write_text(file.read_text().split("[sums]")[0])
     assert "has no table [sums]" in refusals(made, files, tmp_path / "run")
+
+
+def test_a_server_is_told_nothing_of_an_owners_key_file(made: Deployment, files: list[Path], tmp_path: Path) -> None:
+    for file in files:
+        (file.parent / "sums.key").chmod(0o644)
+    said = refusals(made, files, tmp_path / "run")
+    assert "failed: it could not answer" in said
+    assert "sums.key" not in said
+    assert "nobody but its owner may read" in (files[0].parent / "node" / "node.log").read_text()
 
 
 def test_keys_come_from_the_owners_own_file(made: Deployment, files: list[Path], tmp_path: Path) -> None:

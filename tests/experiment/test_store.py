@@ -304,6 +304,8 @@ PUBLISHED = {"mode": "published", "epsilon": 0.5, "delta": 1e-4}
 def test_resumed_equals_uninterrupted(tmp_path: Path, name: str, runs: int) -> None:
     modes = ALGORITHMS[name].modes
     proven, where, k = (PROVEN, {}, 2) if name in ROWS else (RECORD, {"data": SPLIT}, 1)
+    if name == "masked-moments":  # it has no bounds, and needs everyone
+        proven, k = {key: RECORD[key] for key in ("mode", "epsilon", "delta", "unit")}, 2
     noisy = [privacy for privacy in (proven, PUBLISHED) if privacy["mode"] in modes]
     for privacy in noisy or [{"mode": "none"}]:
         todo = an_experiment(

@@ -443,7 +443,7 @@ def test_batches_have_the_stated_law(relation: Any, batch: float) -> None:
                      Streams(0, runs), None, "numpy")  # fmt: skip
     seen: list[np.ndarray] = []
     plain = place.exact.gradient
-    place.exact.gradient = lambda w, c, clip, norm, keep: seen.append(keep) or plain(w, c, clip, norm, keep)
+    place.exact.gradient = lambda w, c, clip, norm, keep, quick: seen.append(keep) or plain(w, c, clip, norm, keep)
     answers = place.site(np.arange(6), np.ones((runs, 6), dtype=bool), 1).f.grad(np.zeros((1, 4)))
     rates = place.door.rates(batch)[:, 0]
     np.testing.assert_allclose(seen[0].mean(axis=0), np.repeat(rates, sizes), atol=5 * 0.5 / np.sqrt(runs))

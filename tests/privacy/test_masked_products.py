@@ -232,6 +232,27 @@ def test_no_share_leaves_before_the_table_is_whole_nor_without_what_was_dealt() 
     assert shares == {"masked", "receive", "reply"}  # there is no other way out
 
 
+def test_a_masked_table_of_another_kind_is_refused_and_every_entry_gets_noise_of_its_own() -> None:
+    at, (A, B) = attempt(), tables()
+    first, second = sides(at, A, B)
+    F = second.masked(0, ROWS)
+    others: list[Any] = [F[:0], F.astype(np.float64), F.view(np.int64), F[:, :1], F[0], np.vstack([F, F])]
+    for other in others:
+        with pytest.raises(Refused, match="agreed size"):
+            first.receive(other)
+    exchanged(first, second)
+    for one_for_all in (noise()[:1], noise()[:, :1], noise()[0, 0], noise().astype(np.float64)):
+        with pytest.raises(InvalidInput, match="noise of its own"):
+            first.reply(one_for_all)
+    W_2 = mp.dealt(first.seed, second.seed, at)
+    false: list[Any] = [W_2[:1], W_2.astype(np.float64)]
+    for dealt in false:
+        with pytest.raises(Refused, match="dealer"):
+            second.reply(noise(2), dealt)
+    np.testing.assert_array_equal(mp.opened_block(first.reply(noise(1)), second.reply(noise(2), W_2)),
+                                  A.T @ B + noise(1) + noise(2))  # fmt: skip
+
+
 # ---------------------------------------------------------------------------------------------- what each party sees
 
 

@@ -412,6 +412,14 @@ def test_the_end_of_proximal_steps_moves_by_at_most_what_it_is_charged_for() -> 
     assert 0.3 * GRID_STEPS < moved <= everyone.door.events[0].sensitivity
 
 
+def test_proximal_steps_that_do_not_absorb_differences_are_refused() -> None:
+    """Without a bound on rows one record moves the end by more than the grid, which is common to all, is made for."""
+    unbounded = Federation.from_arrays(ROWS, LABELS, groups=OWNERS)
+    everyone = place(Rogue("prox"), SUMS, rounds=1, federation=unbounded)
+    with pytest.raises(InvalidInput, match="need steps that absorb differences"):
+        everyone.task.play(everyone, Streams(3))
+
+
 # ------------------------------------------------------------------------------------------------------- who answers
 
 
@@ -498,6 +506,25 @@ def test_the_guarantee_names_who_is_trusted_for_what() -> None:
     assert (
         "negligible" not in train(NoisyGD(), FED, GOAL, rounds=1, privacy=Proven(1.0, 1e-3, 0.5), seed=0).guarantee.text
     )
+
+
+def test_a_ledger_with_terms_of_sums_promises_nothing_against_who_sees_every_message(tmp_path: Any) -> None:
+    """What was charged with the noise of five clients is no guarantee against somebody who saw single terms."""
+    more: Any = {"rounds": 2, "ledgers": tmp_path / "ledgers"}
+    first = train(NoisyGD(), FED, GOAL, privacy=ALONE, seed=0, **more).guarantee
+    rests = "of every sum that was charged for with the noise of 5, so many clients' noise is known to nobody else"
+    assert f"{rests} (promised by the user)" in first.text
+    trusting_less = train(NoisyGD(), FED, GOAL, privacy=SUMS, seed=1, **more).guarantee
+    assert rests in trusting_less.text  # not of this run, which counts on three
+    alone = Proven(1.0, 1e-3, clip=0.5)
+    later = train(NoisyGD(), FED, GOAL, privacy=alone, seed=2, **more).guarantee
+    assert later.observer.endswith("earlier runs charged as terms of sums, every opened sum and masked message alone")
+    assert "sums only of earlier ones" in later.short
+    assert "0.001 + negligible" in later.text
+    assert rests in later.text
+    fresh = train(NoisyGD(), FED, GOAL, privacy=alone, seed=2, rounds=2, ledgers=tmp_path / "other").guarantee
+    assert "sum" not in fresh.observer
+    assert not any("sum" in one.what for one in fresh.assumptions)
 
 
 def test_noise_of_runs_that_every_message_is_seen_of_did_not_change() -> None:

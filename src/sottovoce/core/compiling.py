@@ -6,6 +6,7 @@ Numba is not imported here: it takes seconds to load, so a program that does not
 import contextlib
 import functools
 import hashlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -52,22 +53,15 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "sottovoce")
 
 
-def compile_for(
-    signature: object,
-    function: FunctionType,
-    uses: Sequence[FunctionType] = (),
-    tables: object = (),
-    **options: bool | set[str],
-) -> Kernel:
+def compile_for(signature: object, function: FunctionType, **options: bool | set[str]) -> Kernel:
     """`function` compiled for this signature and no other, and cached on disk if there is a place to write.
 
     Numba finds its cache by the function's name and by the date of its file. So the name is extended by a hash of
-    what else decides the machine code: the options, and the functions (`uses`) and constants (`tables`) that are
-    compiled into it from other files. It lets other threads run while it does.
+    what else decides the machine code: the options, and the whole text of each other file that has compiled functions
+    in it which this one calls. It lets other threads run while it does.
     """
-    code = [(part.__code__.co_code, part.__code__.co_consts, part.__code__.co_names) for part in uses]
     settings = [(name, sorted(value) if isinstance(value, set) else value) for name, value in sorted(options.items())]
-    digest = hashlib.sha256(repr((settings, code, tables)).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(repr((settings, _texts_of_called(function))).encode()).hexdigest()[:12]
     named = FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
     named.__qualname__ = f"{function.__name__}_{digest}"
     kernel = untyped("numba").njit(error_model="numpy", nogil=True, **options)(named)
@@ -76,3 +70,16 @@ def compile_for(
     kernel.compile(signature)
     kernel.disable_compile()
     return kernel
+
+
+def _texts_of_called(function: FunctionType) -> list[str]:
+    """The texts of the other files whose compiled functions this one calls, directly or by others of them."""
+    called, found = {function}, [function]
+    while found:
+        inner = found.pop()
+        parts = (getattr(inner.__globals__.get(name), "py_func", None) for name in inner.__code__.co_names)
+        new = {part for part in parts if part is not None} - called
+        called |= new
+        found += new
+    modules = {part.__module__ for part in called} - {function.__module__}
+    return [inspect.getsource(sys.modules[module]) for module in sorted(modules)]

@@ -121,10 +121,14 @@ class Limits:
         check.require(
             low <= high, "limits", f"epsilon_per_day must be at most epsilon, {high:g}, which is for life", low
         )
-        paced = bool(self.questions_per_hour or low)
         rule = "questions_per_hour and epsilon_per_day count what is charged, and only the mode 'proven' is"
         hint = 'Leave them out, or set modes = ["proven"]'
-        check.require(not paced or self.modes == ("proven",), "limits", rule, hint=hint)
+        check.require(not self.paced or self.modes == ("proven",), "limits", rule, hint=hint)
+
+    @property
+    def paced(self) -> bool:
+        """Whether the owner bounds how fast a server may ask."""
+        return bool(self.questions_per_hour or self.epsilon_per_day)
 
     def hold(self, task: Task, events: tuple[Event, ...]) -> None:
         """Refuse a task that the owner does not allow, by public numbers alone."""

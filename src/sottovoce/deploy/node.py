@@ -289,6 +289,8 @@ class Node:
             raise Refused(wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it")
         if paid and memory.new:
             raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
+        if not self.limits.paced:
+            return OwnerLedgers([ledger], Budget(*budget), ask.experiment)
         self._recent = Recent.of(ledger, self._recent)
         hold_questions(self.limits, self._recent)
         return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)

@@ -148,7 +148,11 @@ class Summing:
         from sottovoce.deploy.aggregation.client import Client
         from sottovoce.deploy.aggregation.store import Folder
 
-        return Client(plan, read_signing_key(self._key), Folder(self._folder / "secrets"))
+        try:
+            key = read_signing_key(self._key)
+        except check.InvalidInput as error:  # for the owner's log: a server is told nothing of its files
+            raise check.MissingData(str(error)) from None
+        return Client(plan, key, Folder(self._folder / "secrets"))
 
     def _plan(self, names: tuple[str, ...], rounds: int, first: int) -> "Plan":
         """What it agrees to, in its owner's limits. The keys are those of its own file."""

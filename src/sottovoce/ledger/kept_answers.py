@@ -12,7 +12,9 @@ import numpy as np
 class KeptAnswers:
     """The noisy answers of one run, in a file that grows with each: (round, question) -> answers of some clients.
 
-    They have left already, so they are no secret. A record that a crash cut short counts as not kept.
+    They have left already, so they are no secret; but terms of sums have left in a sum only, with a share of the noise
+    each. Only simulations keep answers here, on a machine that has all rows anyway: no node does. A record that a crash
+    cut short counts as not kept.
     """
 
     _HEAD = struct.Struct("<qqqqq16s")  # round, question, clients, axes of the answer, bytes that follow, their digest

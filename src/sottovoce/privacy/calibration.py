@@ -14,7 +14,7 @@ from sottovoce.core.plain import Json
 from sottovoce.privacy import accounting
 from sottovoce.privacy.batches import batch_rates
 from sottovoce.privacy.discrete_noise import GRID_BOUND, GRID_STEPS, difference_steps
-from sottovoce.privacy.events import Event, GridEvent
+from sottovoce.privacy.events import Event, GridEvent, contributors_of
 
 if TYPE_CHECKING:
     from sottovoce.privacy.modes import Proven, ProvenColumns
@@ -218,7 +218,7 @@ def is_answer_of_columns(privacy: "ProvenColumns", event: Event, part: Part, sha
 
 def _same(event: Event, kind: Mapping[str, Any], names: tuple[str, ...]) -> bool:
     # Who believed that others add noise to the same sum would add less itself, and charge for all of it.
-    alone = getattr(event, "contributors", 1) == kind.get("contributors", 1)
+    alone = contributors_of(event) == kind.get("contributors", 1)
     return alone and all(getattr(event, name, None) == kind.get(name) for name in names)
 
 

@@ -116,6 +116,11 @@ class GridEvent(Event):
         return self.noise_multiplier * self.sensitivity / math.sqrt(self.contributors)
 
 
+def contributors_of(event: Event) -> int:
+    """How many independent shares of noise are certain to be in what an observer sees of this answer."""
+    return event.contributors if isinstance(event, GridEvent) else 1
+
+
 def pack_event(event: Event) -> dict[str, object]:
     """The event as plain numbers and text, for JSON; `unpack_event` undoes it exactly."""
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in asdict(event).items()}

@@ -13,7 +13,7 @@ import numpy as np
 from sottovoce.core.contract import Mode
 from sottovoce.core.plain import Json
 from sottovoce.ledger.charges import Charges
-from sottovoce.privacy.guarantee_words import COLUMN_UNITS, NOISE, OBSERVER_OF_SUMS, UNITS
+from sottovoce.privacy.guarantee_words import COLUMN_UNITS, NOISE, OBSERVER, UNITS, observer_of, of_sums
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns
 from sottovoce.privacy.statement_of_products import of_products
 from sottovoce.privacy.theorems import (
@@ -25,7 +25,6 @@ from sottovoce.privacy.theorems import (
     shortest_bound,
 )
 
-OBSERVER = "the server and anyone else who sees every message and the model"
 NOT_COVERED = (
     "hyper-parameters, clip norms, encodings, scalers and stopping times that were chosen by looking at private data",
     "several records of one person: one record is the unit; k of them cost k times the epsilon and more than k deltas",
@@ -139,7 +138,9 @@ class Guarantee:
         products = self.theorem.startswith("noisy products")
         sees = "server sees sums of products only" if products else "server sees all messages"
         if self.of_sums:
-            sees = f"server sees sums only, {self.constants.get('colluders')} others may share what they know with it"
+            sees = "server sees all messages of this run, and sums only of earlier ones"
+            if "colluders" in self.constants:
+                sees = f"server sees sums only, {self.constants['colluders']} others may share what they know with it"
         simulated = ", simulated noise" if self.noise.startswith("simulation") else ""
         one = ""
         if self.models > 1:
@@ -149,7 +150,7 @@ class Guarantee:
 
     @property
     def of_sums(self) -> bool:
-        """Whether it is about an observer who sees only sums of messages."""
+        """Whether it is about an observer who sees only sums of messages, of this or of earlier runs."""
         return of_sums(self.observer)
 
     def leaving_out(self, *more: str) -> "Guarantee":
@@ -173,11 +174,6 @@ class Guarantee:
         if unknown or not isinstance(values["text"], str) or not values["text"]:
             raise TypeError(f"unknown field {unknown[0]!r}" if unknown else "text is missing")
         return cls(**values)
-
-
-def of_sums(observer: str) -> bool:
-    """Whether an observer, as a guarantee names it, sees only sums of messages."""
-    return "every opened sum" in observer
 
 
 def short_unit(unit: str) -> str:
@@ -298,7 +294,7 @@ class Statement:
             epsilon=float(self.epsilons.max()),
             delta=privacy.delta,
             unit=unit,
-            observer=OBSERVER_OF_SUMS.format(**vars(privacy)) if privacy.sums else OBSERVER,
+            observer=observer_of(privacy, [] if self.charges is None else self.charges.events()),
             accountant=self.accountant,
             noise=NOISE[self._kind_of_noise(privacy)],
             epsilon_of_client=tuple(float(value) for value in self.epsilons),

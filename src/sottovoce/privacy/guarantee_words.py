@@ -1,5 +1,12 @@
-"""What guarantees say of noise, units and who sees sums, by the names of settings."""
+"""What guarantees say of noise, units and observers, by the names of settings."""
 
+from collections.abc import Iterable
+
+from sottovoce.privacy.events import Event, contributors_of
+from sottovoce.privacy.modes import PrivacyMode
+
+OBSERVER = "the server and anyone else who sees every message and the model"
+SUMS_BEFORE = "; but of answers that earlier runs charged as terms of sums, every opened sum and masked message alone"
 OBSERVER_OF_SUMS = (
     "the server, at most {colluders} of the other clients who share what they know with it, and anyone else who sees "
     "every opened sum, every masked message and the model; as long as at least {least} of the {roster} clients are in "
@@ -26,3 +33,15 @@ COLUMN_UNITS = {
     "column": "one column of one party, replaced by any other",
     "record": "one record's entries at one party, replaced by any others",
 }
+
+
+def observer_of(privacy: PrivacyMode, events: Iterable[Event]) -> str:
+    """Against whom these charges hold: those of earlier runs may hold only against somebody who saw sums."""
+    if privacy.sums:
+        return OBSERVER_OF_SUMS.format(**vars(privacy))
+    return OBSERVER + SUMS_BEFORE if any(contributors_of(event) > 1 for event in events) else OBSERVER
+
+
+def of_sums(observer: str) -> bool:
+    """Whether an observer, as a guarantee names it, sees only sums of messages, of this or of earlier runs."""
+    return "every opened sum" in observer

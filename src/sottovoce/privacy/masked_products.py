@@ -264,9 +264,10 @@ class Side:
 
     def receive(self, other: Words) -> None:
         """The next rows of the other owner's masked table, in order and each once."""
-        rows, width = len(other), self.attempt.widths[1 if self.role == "first" else 0]
-        fits = other.ndim == 2 and other.shape[1] == width and self._next_row + rows <= self.attempt.rows
-        if not fits or self._replied is not None:
+        width = self.attempt.widths[1 if self.role == "first" else 0]
+        fits = other.dtype == np.uint64 and other.ndim == 2 and other.shape[1] == width
+        rows = len(other) if fits else 0
+        if not 0 < rows <= self.attempt.rows - self._next_row or self._replied is not None:
             raise Refused("masked products: one masked table of the agreed size is answered, and once")
         part = slice(self._next_row, self._next_row + rows)
         if self.role == "first":
@@ -287,6 +288,10 @@ class Side:
             raise Refused("masked products: the other owner's masked table is not complete")
         second = self.role == "second"
         check.require((from_dealer is not None) == second, "masked products", "W_2 goes to the second owner")
+        each = noise.shape == self.attempt.widths and noise.dtype.kind in "iu"
+        check.require(each, "masked products", "every entry needs noise of its own, in whole numbers", noise.shape)
+        if from_dealer is not None and (from_dealer.shape, from_dealer.dtype) != (self.attempt.widths, np.uint64):
+            raise Refused("masked products: what the dealer sent is not of the agreed size")
         other = correction(self.seed, self.attempt) if from_dealer is None else from_dealer
         common = self.key.common_mask()
         share = self._total + other + as_words(noise)

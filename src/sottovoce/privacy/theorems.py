@@ -9,7 +9,7 @@ from typing import Literal
 
 from sottovoce.core.toml import packaged_toml
 from sottovoce.ledger.charges import Charges
-from sottovoce.privacy.events import Event, GridEvent
+from sottovoce.privacy.events import Event, GridEvent, contributors_of
 from sottovoce.privacy.modes import Proven, ProvenColumns
 
 Answers = Literal["checked in code", "promised by the user", "stated by the owner"]
@@ -96,7 +96,9 @@ def grounds_of_rows(
         assumed.append(Assumption("each local step brings any two points closer", CODE))
     if sampled:
         assumed.append(Assumption("batches are drawn by chance and nobody is told them", CODE))
-    assumed += _bounds_on_rows([] if charges is None else charges.events(), deployed)
+    events = [] if charges is None else charges.events()
+    assumed += _bounds_on_rows(events, deployed)
+    assumed += _shares_of_noise(events, deployed) if lasting else []
     return Grounds(*_named(answer, event, privacy.sums), constants | _numbers(charges), tuple(assumed))
 
 
@@ -110,6 +112,17 @@ def _of_sums(privacy: Proven) -> list[Assumption]:
         Assumption(f"at most {privacy.colluders} of the other clients share what they know with the server", USER),
         Assumption("all other clients add their noise and tell it nobody", USER),
     ]
+
+
+def _shares_of_noise(events: Iterable[Event], deployed: bool) -> list[Assumption]:
+    """What terms of sums in ledgers rest on: a charge keeps how many clients' noise it counts on, and not whose.
+
+    Earlier runs may have trusted more clients than this one says, and have had others on their roster.
+    """
+    counts = sorted({contributors_of(event) for event in events} - {1})
+    who: Answers = OWNER if deployed else USER
+    words = "of every sum that was charged for with the noise of {}, so many clients' noise is known to nobody else"
+    return [Assumption(words.format(count), who) for count in counts]
 
 
 def grounds_of_columns(

@@ -120,7 +120,8 @@ def _mean_and_spread(summary: Json, column: str) -> list[float | None]:
 def _privacy(summary: Json) -> str:
     if summary.get("epsilon") is None:
         return summary["privacy"]
-    from sottovoce.privacy.guarantee import of_sums, short_unit
+    from sottovoce.privacy.guarantee import short_unit
+    from sottovoce.privacy.guarantee_words import of_sums
 
     against = "sums only" if of_sums(summary["observer"]) else "the server"
     return f"{summary['epsilon']:.4g} per {short_unit(summary['unit'])},\n{against}"

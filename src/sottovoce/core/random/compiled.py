@@ -41,7 +41,7 @@ def hashes() -> Kernel:
 @functools.cache
 def quantile() -> Kernel:
     """quantile(bits, out, low, high): standard normal numbers of these blocks, before SciPy's part."""
-    return compile_for(types.void(_KEYS, _REAL[::1], _PLACE, _PLACE), _quantile, _PARTS, quantiles.TABLES)
+    return compile_for(types.void(_KEYS, _REAL[::1], _PLACE, _PLACE), _quantile)
 
 
 def _fill(k0, k1, clients, round_, tag, out, first, end):

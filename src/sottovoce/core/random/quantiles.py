@@ -33,7 +33,6 @@ D = (
 )
 LOG_2, ROOT_2 = math.log(2), math.sqrt(2)
 LOG_SERIES = tuple(2 / n for n in range(21, 0, -2))  # log((1 + s)/(1 − s)) = 2s + 2s³/3 + 2s⁵/5 + …
-TABLES = (A, B, C, D, LOG_2, ROOT_2, LOG_SERIES)
 
 
 def to_unit(bits: Number) -> Number:

@@ -31,6 +31,7 @@ from sottovoce.experiment.run_file import TABLES
 
 log = logging.getLogger("sottovoce")
 NODES = "SOTTOVOCE_NODES"
+_HALF_A_REPLY = 15.0  # seconds to wait for the rest of one
 
 
 def client_app() -> ClientApp:
@@ -85,9 +86,13 @@ def server_app(run_file: str | Path) -> ServerApp:
 
 
 def _quicken() -> None:
-    """A reply is announced before all of it is there. Flower's server looks again after a second; ours, sooner."""
+    """A reply is announced before all of it is there. Flower's server looks again after a second; ours, sooner.
+
+    The rest of it may never come: its node was killed. Replies of others wait behind it, so it is given up after a
+    while; it is asked for again, and the pieces that came are not sent a second time.
+    """
     http_grid: Any = import_module("flwr.superlink.grid.http_grid")
-    http_grid.pull_objects = partial(inflatable_utils.pull_objects, initial_backoff=0.05)
+    http_grid.pull_objects = partial(inflatable_utils.pull_objects, initial_backoff=0.05, max_time=_HALF_A_REPLY)
 
 
 def _speak() -> None:

@@ -11,11 +11,13 @@ Whatever goes wrong on the way is said in one line, once, and tried again: at on
 A question that was lost is asked again by the server, and an answer that was lost is given again from this disk.
 """
 
+import ctypes
+import gc
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from flwr.app import Message
@@ -59,6 +61,7 @@ _PAUSE = 0.5, 30.0  # seconds before the next try: the first, and the longest
 _REMIND = 600.0  # seconds after which the same trouble is told again
 _FETCH = 300.0  # seconds for all pieces of a question
 _PIECES = 600  # of a question, at most
+_HELD = 2**22  # bytes of questions after which memory is tidied up
 _BESIDE = 2 * wire.LONGEST_TEXT  # bytes of a question beside its arrays
 
 
@@ -84,6 +87,7 @@ class Stop(threading.Event):
 
 def run(line: Line, client: Answering, say: Callable[[str], None], stop: Stop) -> None:
     """Answer until `stop` is set. `say` is told what is waited for, and when it is over."""
+    _return_memory()
     told = _Told(say, stop)
     while not stop.is_set():
         try:
@@ -93,6 +97,12 @@ def run(line: Line, client: Answering, say: Callable[[str], None], stop: Stop) -
         except Trouble as trouble:
             told.trouble(trouble)
             told.pause()
+
+
+def _return_memory() -> None:
+    """Let glibc give large arrays back when they are freed: by itself it keeps what a process once needed for good."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(-3, 2**20)  # M_MMAP_THRESHOLD, bytes
 
 
 class _Told:
@@ -139,7 +149,7 @@ class _Session:
 
     def __init__(self, line: Line, node: NodeId, stop: Stop) -> None:
         self._line, self.node, self._stop = line, node, stop
-        self.over, self._lost = threading.Event(), ""
+        self.over, self._lost, self._held = threading.Event(), "", 0
 
     def beat(self) -> None:
         """Heartbeats, until the session is over; whatever happens, this thread raises nothing."""
@@ -190,6 +200,10 @@ class _Session:
             self._send(reply_to(message, client.reply_to), run_id, time.monotonic() - begun)
         finally:
             self._stop.answering = False
+            del message
+            if self._held > _HELD:
+                self._held = 0
+                gc.collect()  # Flower's objects of a message point at each other, and hold its bytes until then
 
     def _fetched(self, run_id: int, tree: ObjectTree, most: int) -> Message:
         """The whole question, whose pieces are what their names, which are digests, say."""
@@ -201,6 +215,7 @@ class _Session:
             nonlocal size
             content = pull(name)
             size += len(content)
+            self._held += len(content)
             check.require(size <= most, "message", f"must have at most {most} bytes", size)
             check.require(get_object_id(content) == name, "message", "must come as it was sent")
             return content
