@@ -108,8 +108,7 @@ class Multiplying:
         self._hold(terms)
         before = self._kept()
         if before is None or before["terms"] != content.decode():
-            under_way = self._store.read(UNDER_WAY) is not None
-            if under_way:
+            if self._store.read(UNDER_WAY) is not None:
                 raise Refused(wire.ANSWERED, "products: its share is made in another attempt, and there is one only")
             pairs = terms.pairs_of(self._m)
             for name in sorted(self._store.names(), key=lambda name: name != STATE):  # without it the others are void
