@@ -149,7 +149,9 @@ def same_in_all_runs(noise: np.ndarray, exact: np.ndarray, question: Any) -> np.
 def unclipped(where: Callable[[Any], bool]) -> Any:
     plain = Rows.gradient
 
-    def broken(self: Any, w: Any, clients: Any = None, clip: Any = None, norm: int = 2, keep: Any = None) -> Any:
+    def broken(
+        self: Any, w: Any, clients: Any = None, clip: Any = None, norm: int = 2, keep: Any = None, *rest: Any
+    ) -> Any:
         return plain(self, w, clients, None if where(self) else clip, norm, keep)
 
     return broken
@@ -159,7 +161,9 @@ def batch_of(change: Callable[[Any, np.ndarray], np.ndarray]) -> Any:
     """Rows whose batches are changed on the way: change(rows, keep) -> keep."""
     plain = Rows.gradient
 
-    def broken(self: Any, w: Any, clients: Any = None, clip: Any = None, norm: int = 2, keep: Any = None) -> Any:
+    def broken(
+        self: Any, w: Any, clients: Any = None, clip: Any = None, norm: int = 2, keep: Any = None, *rest: Any
+    ) -> Any:
         return plain(self, w, clients, clip, norm, None if keep is None else change(self, keep))
 
     return broken

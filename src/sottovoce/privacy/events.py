@@ -7,6 +7,7 @@ an epsilon. So there are three places for three questions: what happened, how of
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -133,6 +134,16 @@ def unpack_event(packed: Mapping[str, Any]) -> Event:
 
 def make_event(**fields: Any) -> Event:
     """The event with these fields: a `GridEvent` if they have the numbers of a grid."""
+    try:
+        return _known_event(tuple(fields), *fields.values())
+    except TypeError:  # of a value that cannot be compared, which the class refuses
+        return event_class(fields)(**fields)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _known_event(names: tuple[str, ...], *values: Any) -> Event:
+    """Checked once: a ledger holds the same few events many times."""
+    fields = dict(zip(names, values, strict=True))
     return event_class(fields)(**fields)
 
 
