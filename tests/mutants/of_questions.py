@@ -74,7 +74,7 @@ MUTANTS = (
         "contributors-believed",
         "A server may say that others add noise too, and a node adds less.",
         "privacy/calibration.py",
-        'alone = getattr(event, "contributors", 1) == kind.get("contributors", 1)',
+        'alone = contributors_of(event) == kind.get("contributors", 1)',
         "alone = True",
         near("privacy/test_discrete", "nobody_is_told"),
         blind="its clients are all on this machine",

@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         "answers-without-masks",
         "An answer with a share of the noise leaves without masks, if it is asked for as where nothing is summed.",
-        "deploy/node.py",
+        "deploy/questions.py",
         "if assignment.task.privacy.sums != (ask.what in wire.SUMS):",
         "if assignment.task.privacy.sums < (ask.what in wire.SUMS):",
         near("deploy/test_sums", "leaves_in_no_other_way"),

@@ -112,15 +112,17 @@ def open_gate(
 @node.command("key")
 def make_key(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it. Must not exist.")],
+    products: Annotated[bool, typer.Option("--products", help="A key for products of split columns.")] = False,
     as_json: terminal.Json = False,
 ) -> None:
     """Make the key by which this client signs where a server sees sums only, and show its public half.
 
-    The file stays on this machine, named in the table [sums] of the client's file. The public half goes to the other
+    With --products: the key by which owners of split columns seal their masked tables for each other. The file stays on
+    this machine, named in the table [sums] (or [products]) of the client's file. The public half goes to the other
     owners and to the server, by a way that you trust: whoever can change it on its way can pass for you.
     """
-    from sottovoce.deploy.keys import make_signing_key
+    from sottovoce.deploy.keys import make_agreement_key, make_signing_key
 
-    public = make_signing_key(file)
+    public = make_agreement_key(file) if products else make_signing_key(file)
     plain = {"file": str(file), "public": public}
     terminal.show(as_json, False, plain, [], lambda: tables.note(f"Wrote {file}. Its public half: {public}"))

@@ -270,6 +270,16 @@ def halves(split: Split, tables: Sequence[AnyArray]) -> Integers:
     return np.where(first == np.arange(split.owners)[:, None], products, 0)
 
 
+def own_part(split: Split, m: int, table: AnyArray) -> Integers:
+    """What owner m computes alone, (size,) of int64: the products of its own columns, and zeros elsewhere."""
+    rows, columns = split.places
+    first, second = split.owners_of
+    own = (first == m) & (second == m)
+    numbers = np.zeros(split.size, dtype=np.int64)
+    numbers[own] = gram([table])[rows[own] - split.starts[m], columns[own] - split.starts[m]]
+    return numbers
+
+
 def to_limbs(numbers: Integers) -> Floats:
     """64-bit numbers as floating-point ones, without loss: the high 32 bits of all, then the low ones."""
     words = numbers.astype(np.int64, copy=False).view(np.uint64)

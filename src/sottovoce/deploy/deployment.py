@@ -5,7 +5,8 @@
            round needs; test = a public CSV file with label and labels, to measure on.
            With a [schema], the same one at all clients, columns, row_bound, label and labels follow from it
            Where the server sees sums only: signing_keys = the public keys of their owners, in the order of the names
-           Where columns are split: split = the columns of each party, samples, holder = who has the labels
+           Where columns are split: split = the columns of each party, samples, holder = who has the labels; for
+           masked-moments with three parties or more, dealers = who deals to each pair of them (1 2, 1 3, ..., 2 3, ...)
 """
 
 import secrets
@@ -15,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from sottovoce.algorithms import MaskedMoments
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.deploy.keys import MAKE_KEY
 from sottovoce.deploy.label_holder import blank_labels
+from sottovoce.deploy.product_terms import COORDINATOR, Terms, usual_dealers
 from sottovoce.deploy.summing import stated_in
 from sottovoce.experiment.csv_file import coded, label_text, read_csv
 from sottovoce.experiment.local import LocalClients
@@ -53,6 +56,7 @@ class Clients:
     split: tuple[int, ...] = ()
     samples: int | None = None
     holder: str = ""
+    dealers: tuple[str, ...] = ()
     signing_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -64,7 +68,7 @@ class Clients:
         else:
             check.require(self.columns is not None, "clients", "needs columns = ... (or split, where they are split)")
             check.whole("clients", columns=self.columns or 0)
-            for key in ("samples", "holder"):
+            for key in ("samples", "holder", "dealers"):
                 check.require(not getattr(self, key), "clients", f"{key} goes with split = the columns of each party")
         fits = self.least <= len(self.names)
         check.require(fits, "clients", f"least must be at most the number of clients ({len(self.names)})", self.least)
@@ -126,6 +130,7 @@ class Deployment:
         task, settings = build_task(given_tables, file, bias)
         task = _weighing(task.among(len(clients.names)), clients, file)
         clients = _summed(task, clients, f"{file}, [clients]")
+        task, clients = _multiplied(task, clients, schema, f"{file}, [clients]")
         hint = "Take them from the run file that `sottovoce plan` writes"
         concrete = task.rule is None
         check.require(concrete, f"{file}, [algorithm]", "a deployment must state constants and [run] rounds", hint=hint)
@@ -160,12 +165,7 @@ class Deployment:
         """A federation of zeros with the same shape, for code that needs only the shape."""
         clients, n = self.clients, len(self.clients.names)
         if clients.split:
-            from scipy.sparse import csr_array
-
-            assert clients.samples is not None
-            parts = tuple(csr_array((clients.samples, width)) for width in clients.split)
-            labels = blank_labels(self.task.objective.loss, clients.samples)
-            return VerticalFederation(parts, labels, clients.names, clients.holding)
+            return _blank_columns(clients, self.task)
         columns = clients.columns or 0
         return Federation(np.zeros((n, columns)), np.zeros(n), np.arange(n + 1), clients.names, clients.row_bound)
 
@@ -213,6 +213,34 @@ def _summed(task: Task, clients: Clients, where: str) -> Clients:
     check.require(len(clients.signing_keys) == n, where, f"observer sums needs signing_keys, one for each of the {n}",
                   len(clients.signing_keys), MAKE_KEY)  # fmt: skip
     return replace(clients, least=max(clients.least, stated_in(task)[0]))
+
+
+def _multiplied(task: Task, clients: Clients, schema: Schema | None, where: str) -> tuple[Task, Clients]:
+    """Task and [clients] where products of split columns are asked for: all constants follow from what is public."""
+    if not isinstance(task.algorithm, MaskedMoments) or not clients.split:
+        check.require(not clients.dealers, where, "dealers go with masked-moments, and with split = the columns")
+        return task, clients
+    nobody = _blank_columns(clients, task)
+    if schema is not None:
+        counts = tuple(len(schema.parties[name]) + (schema.bias and name == clients.holder) for name in clients.names)
+        nobody = replace(nobody, bias=schema.bias, row_bound=schema.row_bound, shares=counts)
+    task, names = task.settled(nobody), clients.names
+    assert task.split is not None
+    usual = usual_dealers(task.split)
+    chosen = tuple(names.index(check.one_of(where, "dealers", name, names)) for name in clients.dealers) or usual
+    assert clients.samples is not None
+    Terms(task.split, clients.samples, "0" * 64, names, chosen)  # checks who deals
+    dealers = () if COORDINATOR in chosen else tuple(names[dealer] for dealer in chosen)
+    return task, replace(clients, least=len(names), dealers=dealers)
+
+
+def _blank_columns(clients: Clients, task: Task) -> VerticalFederation:
+    from scipy.sparse import csr_array
+
+    assert clients.samples is not None
+    parts = tuple(csr_array((clients.samples, width)) for width in clients.split)
+    labels = blank_labels(task.objective.loss, clients.samples)
+    return VerticalFederation(parts, labels, clients.names, clients.holding)
 
 
 def _with_coins(task: Task, settings: Settings, file: str) -> Settings:

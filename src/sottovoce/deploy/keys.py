@@ -2,7 +2,7 @@
 
 import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
@@ -53,10 +54,21 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
 
 def make_signing_key(path: Path) -> str:
     """Write a new Ed25519 key, by which a client signs where the server sees sums only. Returns its public half."""
-    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    key = Ed25519PrivateKey.generate()
+    return _written(path, Ed25519PrivateKey.generate())
+
+
+def make_agreement_key(path: Path) -> str:
+    """Write a new X25519 key, by which owners of columns seal what they send each other. Returns its public half."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    return _written(path, X25519PrivateKey.generate())
+
+
+def _written(path: Path, key: "Ed25519PrivateKey | X25519PrivateKey") -> str:
+    from cryptography.hazmat.primitives import serialization
+
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     check.require(not path.exists(), str(path), "exists; choose another name")
     with whole_files.disk(path):
@@ -66,16 +78,41 @@ def make_signing_key(path: Path) -> str:
 
 def read_signing_key(path: Path) -> "Ed25519PrivateKey":
     """The key in such a file, which nobody but its owner may read."""
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    content, key = read_private(path), None
-    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
-        key = load_pem_private_key(content, password=None)
+    key = _read(path)
     check.require(isinstance(key, Ed25519PrivateKey), str(path), "must hold an Ed25519 key in PEM", hint=MAKE_KEY)
     assert isinstance(key, Ed25519PrivateKey)
     return key
+
+
+def read_agreement_key(path: Path) -> "X25519PrivateKey":
+    """The same of an X25519 key."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    key = _read(path)
+    hint = f"{MAKE_KEY} --products"
+    check.require(isinstance(key, X25519PrivateKey), str(path), "must hold an X25519 key in PEM", hint=hint)
+    assert isinstance(key, X25519PrivateKey)
+    return key
+
+
+def _read(path: Path) -> object:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    content = read_private(path)
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        return load_pem_private_key(content, password=None)
+    return None
+
+
+def check_pinned(who: str, owners: Mapping[str, str]) -> None:
+    """Refuse public keys, by the names of their owners, that are no keys, or not one for each."""
+    for name, key in owners.items():
+        good = len(key) == 64 and all(letter in "0123456789abcdef" for letter in key)
+        check.require(good, who, f"the key of {name!r} must be 64 hex digits", hint="Ask its owner for it")
+    check.require(len(set(owners.values())) == len(owners), who, "two owners have the same key")
 
 
 def write_private(path: Path, content: bytes) -> None:

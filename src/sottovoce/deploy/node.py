@@ -11,6 +11,7 @@ loss and privacy are names in this library's registries with checked numbers, he
               are prepared already, digest = that of the schema they were prepared by
     [limits]  epsilon, delta, algorithms, losses, and what `Limits` names
     [sums]    its key and those of the other owners, where a server may see sums only (`summing.py`)
+    [products]  the same, where split columns are multiplied (`multiplying.py`)
 
 One answer, under a lock: check the question and whether the budget holds it; compute; charge the ledger (on disk);
 add noise; write answer and new state as one file, synced and renamed; only then reply. So, wherever it is killed:
@@ -35,19 +36,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sottovoce.core import check, codec
+from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.core.round import State
-from sottovoce.core.shapes import declared
-from sottovoce.deploy import held_out, label_holder, wire
+from sottovoce.deploy import held_out, label_holder, questions, wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.connection import TABLES
 from sottovoce.deploy.home import Home
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
+from sottovoce.deploy.multiplying import Multiplying, Place, Products
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
 from sottovoce.deploy.pace import PacedLedgers, Recent, hold_questions
 from sottovoce.deploy.refusals import told_of
+from sottovoce.deploy.running import Run
 from sottovoce.deploy.summing import Summing, Sums
 from sottovoce.deploy.timing import at_fixed_times
 from sottovoce.deploy.wire import Ask, Hello, Reply, Status
@@ -55,6 +57,7 @@ from sottovoce.experiment import sums
 from sottovoce.experiment.csv_file import label_text
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
 from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.parties import mixes_kinds
 from sottovoce.experiment.tables import from_table, read_tables
 from sottovoce.experiment.train import CLIENTS
 from sottovoce.ledger.budget import Budget, LedgerError
@@ -68,15 +71,6 @@ from sottovoce.problems.vertical import VerticalFederation
 
 _KEPT_RUNS = 4  # experiments that are kept in memory; others are read from disk again
 Done = TypeVar("Done")
-
-
-class _Run:
-    """One experiment at this client: what is asked in it, its labels, and the client behind its door."""
-
-    def __init__(self, assignment: Assignment, y: np.ndarray) -> None:
-        self.assignment, self.y = assignment, y
-        self.clients: LocalClients | None = None
-        self.after: int | None = None  # the round after which the client's state in memory stands
 
 
 class Node:
@@ -106,7 +100,10 @@ class Node:
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
         self.home = Home(self.folder)
         self._sums = from_table(Sums, tables["sums"], f"{self.path.name}, [sums]") if "sums" in tables else None
-        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._products = (
+            from_table(Products, tables["products"], f"{self.path.name}, [products]") if "products" in tables else None
+        )
+        self._runs: OrderedDict[str, Run] = OrderedDict()
         self._open_ledger: FileLedger | None = None
         self._recent: Recent | None = None
 
@@ -177,12 +174,11 @@ class Node:
         size, most = wire.weight(ask.down), self.limits.message_bytes
         self.limits.allow(size <= most, f"a message of {size} bytes is above {most}")
         run = self._run(ask)
-        task = run.assignment.task
-        if task.rounds < ask.k and ask.what != wire.HISTOGRAM:
-            raise Refused(wire.BAD_ASK, f"round {ask.k} is beyond the {task.rounds} of this experiment")
-        self._hold_what(ask, run.assignment)
+        questions.hold_what(ask, run.assignment, bool(self._rows.labels))
         if ask.what in wire.SUMS:
             return wire.of_bytes(self._summed(ask, run))
+        if ask.what in wire.PRODUCTS:
+            return wire.of_bytes(self._multiplying(ask, run).step())
         if ask.what in (wire.PROX, wire.SLOPE):
             of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
             y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, self._flips(of))
@@ -196,11 +192,14 @@ class Node:
             raise Refused(wire.ANSWERED, "its model was made before, after another round")
         return self._new_answer(ask, run, memory, answers)
 
-    def _new_answer(self, ask: Ask, run: _Run, memory: Memory, answers: Memory) -> wire.Packed:
+    def _new_answer(self, ask: Ask, run: Run, memory: Memory, answers: Memory) -> wire.Packed:
         """Compute, charge, add noise, write to disk; the state in memory is never newer than the one on disk."""
-        down = self._broadcast(ask, run.assignment) if ask.what == wire.ROUND else None
+        down = questions.broadcast(ask, run.assignment, self.limits, self._rows) if ask.what == wire.ROUND else None
         ledger = self._ledger()
         owners = self._affordable(ask, run.assignment, memory, ledger)
+        if run.assignment.task.split is not None:
+            run.multiplying = self._multiplying(ask, run)
+            run.multiplying.ready()
         clients = self._clients(ask, run, owners)
         answers.begin("" if clients.split is None else clients.split.digest)
         with self._undone(ask, answers, ledger):
@@ -212,6 +211,8 @@ class Node:
             self._runs.pop(ask.identity(), None)
             raise
         run.after = ask.k if ask.what == wire.ROUND else run.after
+        if run.multiplying is not None:
+            run.multiplying.forget_tables()
         return wire.pack(up)
 
     @contextmanager
@@ -225,7 +226,7 @@ class Node:
                 answers.forget()
             raise
 
-    def _summed(self, ask: Ask, run: _Run) -> bytes:
+    def _summed(self, ask: Ask, run: Run) -> bytes:
         """A step of the protocol by which the server sees sums only."""
         summing = Summing(self._sums, self.path.parent, self.folder / "sums" / ask.experiment, ask, run.assignment)
         if ask.what != wire.UPLOAD:
@@ -233,10 +234,16 @@ class Node:
         before = summing.uploaded()
         return self._upload(ask, run, summing) if before is None else before
 
-    def _upload(self, ask: Ask, run: _Run, summing: Summing) -> bytes:
+    def _multiplying(self, ask: Ask, run: Run) -> Multiplying:
+        """The steps by which split columns are multiplied."""
+        folder = self.folder / "products" / ask.experiment
+        place = Place(self.name, self.path.parent, folder, lambda: run.table(self._rows.X), self._rows.order)
+        return Multiplying(self._products, place, ask, run.assignment)
+
+    def _upload(self, ask: Ask, run: Run, summing: Summing) -> bytes:
         """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
         memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
-        down, ledger = self._broadcast(ask, run.assignment), self._ledger()
+        down, ledger = questions.broadcast(ask, run.assignment, self.limits, self._rows), self._ledger()
         clients = self._clients(ask, run, self._affordable(ask, run.assignment, memory, ledger))
         memory.begin()
 
@@ -251,61 +258,32 @@ class Node:
         run.after = ask.k
         return masked
 
-    def _run(self, ask: Ask) -> _Run:
+    def _run(self, ask: Ask) -> Run:
         """The experiment that is asked about: read and held against the limits at its first question."""
         identity = ask.identity()
         if identity not in self._runs:
             assignment = Assignment.read(ask)
             self.limits.hold(assignment.task, assignment.events)
-            self._hold_layout(assignment)
+            questions.hold_layout(assignment, self.limits, self._own, self._rows, ask.client)
             self.limits.hold_row_bound(assignment.row_bound, self._own.row_bound)
             same = assignment.schema == self.schema_digest
             self.limits.allow(same, "its rows are prepared by another schema than the server names")
             if assignment.events:
                 assignment.hold_events(*self._rows.X.shape)
             y = self._own.coded(self._rows.labels, assignment.task.objective.loss)
-            self._runs[identity] = _Run(assignment, y)
+            self._runs[identity] = Run(assignment, y, ask.client)
             while len(self._runs) > _KEPT_RUNS:
                 self._runs.popitem(last=False)
         self._runs.move_to_end(identity)
         return self._runs[identity]
-
-    def _hold_layout(self, assignment: Assignment) -> None:
-        """Refuse the other kind of federation, and experiments that show more of the labels than allowed."""
-        split, labelled = assignment.split_columns, bool(self._rows.labels)
-        why = "its file does not say how its samples are in order with the other parties' (id or same_order)"
-        self.limits.allow(not split or self._own.columns, why)
-        if not split and not labelled:
-            raise Refused(wire.BAD_ASK, "this is for columns that are split, or needs labels that this client has not")
-        if split and labelled:
-            self.limits.hold_labels(assignment.task)
-
-    def _hold_what(self, ask: Ask, assignment: Assignment) -> None:
-        if assignment.task.privacy.sums != (ask.what in wire.SUMS):  # such an answer has a share of the noise only
-            raise Refused(wire.BAD_ASK, "where the server sees sums only, answers leave under masks, and nowhere else")
-        if ask.what == wire.HISTOGRAM:
-            held_out.hold(ask, assignment)
-        elif not assignment.split_columns and ask.what not in (wire.ROUND, *wire.SUMS):
-            raise Refused(wire.BAD_ASK, "this is for columns that are split, or needs labels that this client has not")
-        if ask.what in (wire.PROX, wire.SLOPE) and not self._rows.labels:
-            raise Refused(wire.BAD_ASK, "this client holds no labels")
-
-    def _broadcast(self, ask: Ask, assignment: Assignment) -> State:
-        """The broadcast, which must look like one that this algorithm makes."""
-        algorithm, rows = assignment.task.algorithm, self._rows.X
-        dim = len(rows) if assignment.split_columns else rows.shape[1] * assignment.task.objective.loss.outputs
-        try:
-            down = wire.unpack(ask.down, algorithm.down, declared(algorithm, algorithm.down, dim))
-        except check.InvalidInput as error:
-            raise Refused(wire.BAD_ASK, f"the broadcast does not fit: {str(error)[:300]}") from None
-        self.limits.hold_broadcast(codec.to_arrays(down))
-        return down
 
     def _affordable(self, ask: Ask, assignment: Assignment, memory: Memory, ledger: FileLedger) -> OwnerLedgers | None:
         """The ledger as a door charges it; refuses a round that was paid for and lost, and one that comes too soon."""
         budget = assignment.task.privacy.budget
         if budget is None:
             return None
+        if assignment.split_columns and mixes_kinds(ledger.spent(), assignment.task):
+            raise Refused(wire.LEDGER, "its ledger counts products of all owners' columns or fits of its own: not both")
         paid = ledger.rounds_charged(ask.experiment)
         if _row_of(ask) in paid:
             raise Refused(wire.LOST, f"{ask.what} {ask.k} was charged and its answer lost; it stays silent in it")
@@ -317,7 +295,7 @@ class Node:
         hold_questions(self.limits, self._recent)
         return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)
 
-    def _clients(self, ask: Ask, run: _Run, owners: OwnerLedgers | None) -> LocalClients:
+    def _clients(self, ask: Ask, run: Run, owners: OwnerLedgers | None) -> LocalClients:
         """This client behind its door: built at the first question of an experiment."""
         if run.clients is None:
             assignment, number = run.assignment, np.array([ask.client])
@@ -329,14 +307,14 @@ class Node:
                 federation = Federation(self._rows.X, run.y, where, ("0",), assignment.row_bound)
             run.clients = CLIENTS[federation.layout].of(
                 assignment.task, federation, owners, assignment.coins, assignment.events, number, assignment.noise,
-                measure_training=False, **held_out.split_by(assignment, self.folder),
+                measure_training=False, **run.more, **held_out.split_by(assignment, self.folder),
             )  # fmt: skip
         elif owners is not None:
             run.clients.ledger = run.clients.door.ledger = owners
         return run.clients
 
     @staticmethod
-    def _bring_to(clients: LocalClients, run: _Run, memory: Memory) -> None:
+    def _bring_to(clients: LocalClients, run: Run, memory: Memory) -> None:
         """The client's state as it was after its last answer."""
         if memory.last is None:
             clients.start(run.assignment.task.algorithm)

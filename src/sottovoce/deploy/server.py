@@ -8,13 +8,15 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from sottovoce.core import check
+from sottovoce.core import check, products
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome
 from sottovoce.deploy.deployment import Deployment
+from sottovoce.deploy.multiplied_remote import MultipliedRemote
 from sottovoce.deploy.remote import Post, Remote, TooFewAnswers
 from sottovoce.deploy.reported_charges import charged, shown_by, together
 from sottovoce.deploy.summed_remote import SummedRemote
@@ -43,6 +45,8 @@ def serve(
     config = deployment.tables | {"clients": deployment.tables["clients"] | {"experiment": name}}
     if clients.split:  # where a result is looked for whose model is in parts
         config["data"] = {"source": "arrays", "rows": clients.samples, "split": list(clients.split)}
+    if task.split is not None:
+        config["data"] |= {"names": list(clients.names)}  # for whoever verifies the guarantee
     resume = None
     if folder.is_dir() and any(folder.iterdir()):
         resume = saved.load_checkpoint(folder, task, nobody, config)
@@ -53,7 +57,7 @@ def serve(
     sizes = np.array([met[i].size if batches else 1 for i in range(len(clients.names))])
     # A run that goes on keeps its engine, whoever is there now: engines agree to rounding only.
     engine = settings.engine if resume is None else str(resume.clients.get("engine", settings.engine))
-    kind = SummedRemote if task.privacy.sums else Remote
+    kind = SummedRemote if task.privacy.sums else Remote if task.split is None else MultipliedRemote
     remote = kind(deployment, name, post, sizes, engine, sum(status.size for status in met.values()))
     keep = store.Checkpoints(folder, config, nobody, last=resume)
     if resume is not None:
@@ -70,7 +74,8 @@ def serve(
     assert settings.seed is not None
     outcome = task.play(remote, Streams(settings.seed), resume, settings.record_every, kept)
     check.require(outcome.rounds > 0, "app", f"no round could be done, {outcome.stopped}")
-    model = remote.models(outcome.rounds) if clients.split else outcome.model[..., 0, :]
+    in_parts = clients.split and task.split is None
+    model = remote.models(outcome.rounds) if in_parts else outcome.model[..., 0, :]
     said = None if task.evaluate is None else remote.evaluate(outcome.model)
     last = post.statuses(wait=0)
     result = _finished(deployment, remote, outcome, model, config, met, last)
@@ -105,7 +110,9 @@ def _finished(
     never = [who for i, who in enumerate(clients.names) if not remote.heard[i] and not np.isfinite(remote.limits[i])]
     guarantee = guarantee.leaving_out(*(f"anything of {who}, who was never heard of in this run" for who in never))
     parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
-    return RESULTS[nobody.layout](*parts, remote.metrics(model), **nobody.model_parts())
+    result = RESULTS[nobody.layout](*parts, remote.metrics(model), **nobody.model_parts())
+    server: Any = outcome.server
+    return result if task.split is None else replace(result, sums=products.from_limbs(server.sums)[..., 0, :])
 
 
 def _guarantee(
@@ -118,9 +125,14 @@ def _guarantee(
 ) -> Guarantee:
     """The statement, from what the clients' own ledgers say at the end; of one that is silent then, its limit."""
     task, clients = deployment.task, deployment.clients
-    budget, facts = task.privacy.budget, {}
+    budget = task.privacy.budget
+    facts: dict[str, Any] = {}
     known = None if charges is None or budget is None else shown_by(charges, budget[1], task.asks().kinds)
-    if clients.split and charges is not None:
+    if task.split is not None:
+        facts = {"names": clients.names, "holder": clients.holding}
+        if clients.dealers:
+            facts["dealers"] = dict(zip(task.split.pairs, clients.dealers, strict=True))
+    elif clients.split and charges is not None:
         facts = {"together": together(task.privacy, charges), "predicts": predicts}
     seen = {**met, **last}
     sizes = np.array([seen[i].size if i in seen else 1 for i in range(len(clients.names))])

@@ -20,6 +20,7 @@ from sottovoce.core import check
 from sottovoce.core.arrays import Words
 from sottovoce.deploy import wire
 from sottovoce.deploy.assignment import Assignment
+from sottovoce.deploy.keys import check_pinned, read_signing_key
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
@@ -56,11 +57,7 @@ class Sums:
     colluders: int | None = None
 
     def __post_init__(self) -> None:
-        for name, key in self.owners.items():
-            good = len(key) == 64 and all(letter in "0123456789abcdef" for letter in key)
-            check.require(good, "sums", f"the key of {name!r} must be 64 hex digits", hint="Ask its owner for it")
-        distinct = len(set(self.owners.values())) == len(self.owners)
-        check.require(distinct, "sums", "two owners have the same key")
+        check_pinned("sums", self.owners)
         check.whole("sums", at_least=2, least=self.fewest)
         check.whole("sums", at_least=0, colluders=self.distrusted)
         rule = f"least must be at most the number of owners ({len(self.owners)}), and above colluders"
@@ -150,7 +147,6 @@ class Summing:
     def _with(self, plan: "Plan") -> "Client":
         from sottovoce.deploy.aggregation.client import Client
         from sottovoce.deploy.aggregation.store import Folder
-        from sottovoce.deploy.keys import read_signing_key
 
         try:
             key = read_signing_key(self._key)

@@ -39,6 +39,10 @@ ROUND, MODEL, PROX, SLOPE, HISTOGRAM = "round", "model", "prox", "slope", "histo
 ANNOUNCE, SHARE, RECEIVE = "sums-announce", "sums-share", "sums-receive"
 UPLOAD, STAND_FOR, REVEAL = "sums-upload", "sums-stand-for", "sums-reveal"
 SUMS = (ANNOUNCE, SHARE, RECEIVE, UPLOAD, STAND_FOR, REVEAL)
+# Where products of split columns are asked for, these steps come before the round (`multiplying.py`).
+BEGIN, AGREE, DEAL = "products-begin", "products-agree", "products-deal"
+SEND, TAKE = "products-send", "products-take"
+PRODUCTS = (BEGIN, AGREE, DEAL, SEND, TAKE)
 
 # Why a client did not answer. What is said beside it never depends on data.
 BUDGET, LIMITS, ANSWERED, LATE, LOST, STATE = "budget", "limits", "answered", "late", "lost", "state"
@@ -76,11 +80,13 @@ class Ask:
     row_bound
         What no client's row is longer than; 0 where nothing is promised.
     what
-        ROUND, MODEL, PROX, SLOPE, HISTOGRAM or one of SUMS.
+        ROUND, MODEL, PROX, SLOPE, HISTOGRAM or one of SUMS or PRODUCTS.
     down
-        The broadcast, this client's rows of it; or the question about labels; or the bytes of a step of SUMS.
+        The broadcast, this client's rows of it; or the question about labels; or the bytes of a step of SUMS or
+        PRODUCTS.
     run
-        Of SUMS: the name of the run that was set up, 64 hex digits; "" in S1 and S2, where it has none yet.
+        Of SUMS: the name of the run that was set up, 64 hex digits; "" in S1 and S2, where it has none yet. Of
+        PRODUCTS, and of the round after them: what the owners agreed on; "" in the first two steps.
     format
         Of this message.
     """
@@ -106,7 +112,7 @@ class Ask:
         check.whole("Ask", k=self.k)
         check.require(max(self.client, self.k) < 2**31, "Ask", "client and k must be < 2**31")
         check.non_negative("Ask", row_bound=self.row_bound)
-        check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE, HISTOGRAM, *SUMS))
+        check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE, HISTOGRAM, *SUMS, *PRODUCTS))
         check.require(re.fullmatch(r"([0-9a-f]{64})?", self.run) is not None, "Ask", "run must be 64 hex digits")
         check.require(len(self.task) + len(self.events) <= LONGEST_TEXT, "Ask", f"must be at most {LONGEST_TEXT} long")
 
@@ -252,7 +258,7 @@ def printable(text: str, longest: int) -> str:
 
 
 def of_bytes(content: bytes) -> Packed:
-    """Bytes that are no array: a step of SUMS."""
+    """Bytes that are no array: a step of SUMS or PRODUCTS."""
     return {"content": ((len(content),), content)}
 
 

@@ -1,9 +1,9 @@
 """Parties in this process: the clients of data whose columns are split, and what is different about them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,13 @@ from sottovoce.problems.vertical import Matrix, VerticalFederation
 
 if TYPE_CHECKING:
     from sottovoce.experiment.label_flips import LabelFlips
+
+
+class Apart(NamedTuple):
+    """An owner whose products with others are computed between machines."""
+
+    shares: Callable[[], np.ndarray]  # its contribution to all products, (1, size) of 64 bits
+    labels: tuple[int, np.ndarray] | None  # (0, labels) at their holder: what its noise is bound to
 
 
 @dataclass
@@ -60,16 +67,20 @@ class LocalParties(LocalClients):
         events: tuple[Event, ...],
         clients: np.ndarray | None = None,
         noise: Streams | None = None,
+        apart: "Apart | None" = None,
         **more: Any,
     ) -> "LocalParties":
+        """`apart`: where products are asked for and the other owners are on other machines."""
         split = task.split
-        shares = None
-        if split is not None:
-            rule = "products of owners on several machines are not computed here: all owners must be in one place"
+        shares = labels = None
+        if apart is not None:
+            shares, labels = apart
+        elif split is not None:
+            rule = "all owners must be in one place, or say how they compute with each other"
             check.require(split.owners == federation.n, "masked-moments", rule, federation.n)
             shares = lambda: products.halves(split, whole_tables(task, federation))  # noqa: E731 (read once)
+            labels = (federation.holder, federation.y)  # products are about labels too
         exact = Columns(bounded(federation.parts, task.privacy), task.objective.penalty, shares)
-        labels = None if split is None else (federation.holder, federation.y)  # products are about labels too
         key = column_key(task, federation.parts, noise or streams, events, labels)
         who = np.arange(federation.n) if clients is None else clients
         door = open_door(task.privacy, events, ledger, exact, task.asks(), key=key, clients=who, split=split)
@@ -227,14 +238,17 @@ def _must_hold_one_kind(ledger: Ledgers, parties: int, task: Task) -> None:
     Products cost a record once, whatever number of parties it is at, and its label with it. Fits cost it at each party,
     and labels apart.
     """
-    charged = (event for party in range(parties) for event in ledger.spent(party))
-    other = [event for event in charged if products.is_products_event(event) != (task.split is not None)]
-    if other:
+    if mixes_kinds((event for party in range(parties) for event in ledger.spent(party)), task):
         raise check.NoGuarantee(
             "train: these ledgers hold answers about single parties (admm-sharing) and would get products of all "
             "parties' columns (masked-moments), or the other way round, and the costs of the two do not add up to a "
             "number for one record. Use ledgers of their own, and count the epsilons together yourself"
         )
+
+
+def mixes_kinds(charged: Iterable[Event], task: Task) -> bool:
+    """Whether a ledger with these charges has answers of the other kind than this task asks for."""
+    return any(products.is_products_event(event) != (task.split is not None) for event in charged)
 
 
 def label_weight(objective: Objective, samples: int) -> float:

@@ -1,0 +1,333 @@
+"""Products of split columns at an owner: its own word on it, and the steps by which it multiplies with others.
+
+    [products]         key = "bank.products.key" (`sottovoce node key --products`)
+    [products.owners]  bank = "...", shop = "...": the public keys of all owners, as they told each other
+
+The keys in this table are pinned: a server can name owners, and never say by which key they are known. What is computed
+and why nobody sees a table is in `privacy/masked_products.py`, what travels in `product_terms.py`. Here is what must
+hold whatever a server asks, and wherever this process is killed:
+
+* seeds and nonces are drawn when an attempt begins, for each pair its own, and are on disk before any is used. Another
+  attempt has others. Once the round is under way there is no other attempt;
+* every key has all nonces of all owners in it, so whatever was sealed in an attempt is unreadable in every other;
+* masked rows are those of the table that the attempt began with, or none: its digest is kept with the seeds;
+* of another owner's masked table, and of W_2, one is taken. Other bytes for the same chunk are refused;
+* a dealer deals to a pair once. A second V for the same U would show U, and with E the table;
+* the share is computed once all is there, by the round's own question (`node.py`): charged, noised, on disk, sent.
+
+What is kept is lost when the machine is started again (`aggregation/store.py`): then a new attempt begins, or the round
+was charged and stays silent.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.arrays import Words
+from sottovoce.core.plain import Json
+from sottovoce.core.products import own_part
+from sottovoce.deploy import wire
+from sottovoce.deploy.aggregation.store import Folder
+from sottovoce.deploy.assignment import Assignment
+from sottovoce.deploy.keys import check_pinned, read_agreement_key
+from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SEALED_SEED, Terms, read_place
+from sottovoce.deploy.summing import settings_of
+from sottovoce.deploy.wire import Ask
+from sottovoce.experiment import whole_files
+from sottovoce.privacy import masked_products
+from sottovoce.privacy.masked_products import NONCE_BYTES, PairKey, Side, dealt, fresh_secret
+
+STATE, UNDER_WAY = "state", "under-way"
+_SEED, _PRODUCT = 0, 1  # numbers under which a seed and W_2 are sealed
+
+
+@dataclass(frozen=True)
+class Products:
+    """[products] of an owner's own file.
+
+    Parameters
+    ----------
+    key
+        The file with the X25519 key by which it seals and unseals.
+    owners
+        Public keys by name, 64 hex digits each: all with whom it multiplies or who may deal to it, itself among them.
+    """
+
+    key: str
+    owners: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_pinned("products", self.owners)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an owner brings: its files, its table of whole numbers, and the order of its samples."""
+
+    name: str
+    home: Path  # where its own file is
+    folder: Path  # where it keeps what belongs to this experiment
+    table: Callable[[], np.ndarray]
+    order: str
+
+
+class Multiplying:
+    """The steps at one owner, for one experiment."""
+
+    def __init__(self, own: Products | None, place: Place, ask: Ask, assignment: Assignment) -> None:
+        if own is None:
+            raise Refused(wire.LIMITS, "this client's limits: its file has no table [products]")
+        algorithm: Any = assignment.task.algorithm
+        self._own, self._place, self._ask, self._m = own, place, ask, ask.client
+        self._split, self._samples = algorithm.split, algorithm.samples
+        self._store = Folder(place.folder)
+
+    def step(self) -> bytes:
+        """The answer to any question but that of the round."""
+        steps = {
+            wire.BEGIN: self._begin, wire.AGREE: self._agree, wire.DEAL: self._deal, wire.SEND: self._send,
+            wire.TAKE: self._take,
+        }  # fmt: skip
+        with _bad_ask():
+            return steps[self._ask.what](wire.bytes_of(self._ask.down))
+
+    # ------------------------------------------------------------------------------------------------------- agreeing
+
+    def _begin(self, content: bytes) -> bytes:
+        """Fresh seeds and nonces for a new attempt; those it has for one that is known."""
+        terms = Terms.read(self._split, self._samples, content)
+        self._hold(terms)
+        before = self._kept()
+        if before is None or before["terms"] != content.decode():
+            if self._store.read(UNDER_WAY) is not None:
+                raise Refused(wire.ANSWERED, "products: its share is made in another attempt, and there is one only")
+            pairs = terms.pairs_of(self._m)
+            for name in sorted(self._store.names(), key=lambda name: name != STATE):  # without it the others are void
+                self._store.delete(name)
+            before = {
+                "terms": content.decode(),
+                "seeds": {str(pair): fresh_secret().hex() for pair in pairs},
+                "nonces": {str(pair): fresh_secret().hex() for pair in pairs},
+                "table": self._table_digest(),
+                "all": "",
+                "identity": self._ask.identity(),
+            }
+            self._keep(before)
+        return b"".join(bytes.fromhex(nonce) for nonce in before["nonces"].values())
+
+    def _hold(self, terms: Terms) -> None:
+        """Refuse owners whose keys its own owner does not know, and to stand in another's place."""
+        unknown = [name for name in terms.names if name not in self._own.owners]
+        Limits.allow(not unknown, f"products with {wire.printable(str(unknown[:3]), 200)}, whose keys it does not know")
+        own = terms.names[self._m] == self._place.name
+        check.require(own, "products", "its own name must stand in its own place")
+        public = self._private.public_key().public_bytes_raw().hex()
+        Limits.allow(
+            self._own.owners[self._place.name] == public, "its key is not the one that [products.owners] names"
+        )
+
+    def _agree(self, content: bytes) -> bytes:
+        """Take everybody's nonces, once; give a seed for each pair to its dealer."""
+        state = self._state(agreed=False)
+        terms = self._terms(state)
+        check.require(len(content) == terms.nonces_length, "products", "there must be two nonces for each pair")
+        if state["all"] not in ("", content.hex()):
+            raise Refused(wire.SET_UP, "products: other nonces were agreed on in this attempt; begin another one")
+        for pair in terms.pairs_of(self._m):
+            start = NONCE_BYTES * (2 * pair + (terms.role(pair, self._m) == "second"))
+            own = content[start : start + NONCE_BYTES].hex() == state["nonces"][str(pair)]
+            if not own:
+                raise Refused(wire.SET_UP, "products: its own nonces are others; begin another attempt")
+            terms.attempt_of(pair, b"", content)  # refuses the same nonce twice
+        if not state["all"]:
+            state = state | {"all": content.hex()}
+            self._keep(state)
+        return self._agreed(state) + b"".join(self._seed_for_dealer(state, pair) for pair in terms.pairs_of(self._m))
+
+    def _seed_for_dealer(self, state: Json, pair: int) -> bytes:
+        terms, seed = self._terms(state), bytes.fromhex(state["seeds"][str(pair)])
+        dealer = terms.dealers[pair]
+        if dealer == COORDINATOR:
+            return seed
+        return self._key(state, pair, dealer).sealed(terms.role(pair, self._m), _SEED, seed)
+
+    def _deal(self, content: bytes) -> bytes:
+        """W_2 of a pair that it deals to, for the second owner's eyes alone."""
+        state = self._state()
+        terms = self._terms(state)
+        pair, _, boxes = read_place(content, len(self._split.pairs))
+        mine = terms.dealers[pair] == self._m and len(boxes) == 2 * SEALED_SEED
+        check.require(mine, "products", "it deals to no such pair, or these are not the two seeds")
+        a, b = self._split.pairs[pair]
+        first, second = self._key(state, pair, a), self._key(state, pair, b)
+        seeds = (
+            first.unsealed("first", _SEED, boxes[:SEALED_SEED]),
+            second.unsealed("second", _SEED, boxes[SEALED_SEED:]),
+        )
+        self._once(f"dealt-{pair}", hashlib.sha256(boxes).digest(), "it has dealt to this pair, for other seeds")
+        product = dealt(*seeds, self._attempt(state, pair))
+        return second.sealed("first", _PRODUCT, product.astype("<u8").tobytes())
+
+    # ----------------------------------------------------------------------------------------------- masked tables
+
+    def _send(self, content: bytes) -> bytes:
+        """A chunk of its masked table: the same bytes whenever it is asked for."""
+        state = self._state()
+        terms = self._terms(state)
+        pair, chunk, rest = read_place(content, len(self._split.pairs))
+        check.require(not rest and pair in terms.pairs_of(self._m), "products", "its table has no part in this pair")
+        side, (start, rows) = self._side(state, pair), terms.rows_in(self._m, chunk)
+        return side.key.sealed(side.role, chunk, side.masked(start, rows).astype("<u8").tobytes())
+
+    def _take(self, content: bytes) -> bytes:
+        """A chunk of the other owner's masked table, or W_2: the first one that can be read, and no other."""
+        state = self._state()
+        terms = self._terms(state)
+        pair, chunk, box = read_place(content, len(self._split.pairs))
+        check.require(pair in terms.pairs_of(self._m), "products", "its table has no part in this pair")
+        dealt_to = terms.role(pair, self._m) == "second"
+        check.require(chunk != FROM_DEALER or dealt_to, "products", "W_2 goes to the second owner")
+        fits = len(box) == terms.box_length(pair, terms.other(pair, self._m), chunk)
+        check.require(fits, "products", "a chunk must have the length that was agreed on")
+        self._unsealed(state, pair, chunk, box)
+        if self._store.read(UNDER_WAY) is None:
+            self._once(f"box-{pair}-{chunk}", box, "it has taken another masked table in this attempt")
+        return b""
+
+    def _once(self, name: str, content: bytes, why: str) -> None:
+        """Write a file of this attempt, or find the same one there."""
+        before = self._store.read(name)
+        if before is None:
+            self._store.write(name, content)
+        elif before != content:
+            raise Refused(wire.ANSWERED, f"products: {why}")
+
+    def _unsealed(self, state: Json, pair: int, chunk: int, box: bytes) -> Words:
+        """Rows of the other owner's masked table, or W_2, as numbers."""
+        terms, attempt = self._terms(state), self._attempt(state, pair)
+        other, dealer = terms.other(pair, self._m), terms.dealers[pair]
+        if chunk != FROM_DEALER:
+            plain = self._key(state, pair, other).unsealed(terms.role(pair, other), chunk, box)
+            return np.frombuffer(plain, dtype="<u8").astype(np.uint64).reshape(-1, self._split.table_width(other))
+        plain = box if dealer == COORDINATOR else self._key(state, pair, dealer).unsealed("first", _PRODUCT, box)
+        return np.frombuffer(plain, dtype="<u8").astype(np.uint64).reshape(attempt.widths)
+
+    # ------------------------------------------------------------------------------------------------------ the round
+
+    def ready(self) -> None:
+        """Refuse the round's question unless all is there, before anything is charged; then no other attempt begins."""
+        state = self._state()
+        self._table(state)
+        if set(self._needed(state)) - set(self._store.names()):
+            raise Refused(wire.SET_UP, "products: another owner's masked table is not complete; begin again")
+        self._once(UNDER_WAY, self._agreed(state), "its share is made in another attempt")
+
+    def _needed(self, state: Json) -> Iterator[str]:
+        terms = self._terms(state)
+        for pair in terms.pairs_of(self._m):
+            yield from (f"box-{pair}-{chunk}" for chunk in range(terms.chunks(terms.other(pair, self._m))))
+            if terms.role(pair, self._m) == "second":
+                yield f"box-{pair}-{FROM_DEALER}"
+
+    def shares(self) -> np.ndarray:
+        """Its contribution to all products, (1, size): its own blocks, and its masked half of those with others.
+
+        Noise is not in it yet: the door adds it to every number, modulo 2^64.
+        """
+        state = self._state()
+        terms, numbers = self._terms(state), own_part(self._split, self._m, self._table(state))
+        for pair in terms.pairs_of(self._m):
+            side, from_dealer = self._side(state, pair), None
+            for chunk in range(terms.chunks(terms.other(pair, self._m))):
+                side.receive(self._taken(state, pair, chunk))
+            if side.role == "second":
+                from_dealer = self._taken(state, pair, FROM_DEALER)
+            share = side.reply(np.zeros(side.attempt.widths, dtype=np.int64), from_dealer)
+            numbers[self._split.of_pair(*self._split.pairs[pair])] = share.view(np.int64).ravel()
+        return numbers[None]
+
+    def forget_tables(self) -> None:
+        """Delete the masked tables of others: the answer is on disk."""
+        for name in self._needed(self._state()):
+            self._store.delete(name)
+
+    def _taken(self, state: Json, pair: int, chunk: int) -> Words:
+        box = self._store.read(f"box-{pair}-{chunk}")
+        assert box is not None  # `ready` has seen it
+        return self._unsealed(state, pair, chunk, box)
+
+    def _side(self, state: Json, pair: int) -> Side:
+        terms = self._terms(state)
+        key = self._key(state, pair, terms.other(pair, self._m))
+        seed = bytes.fromhex(state["seeds"][str(pair)])
+        return Side(terms.role(pair, self._m), key.attempt, key, self._table(state), seed)
+
+    # ------------------------------------------------------------------------------------------------- what is kept
+
+    def _kept(self) -> Json | None:
+        content = self._store.read(STATE)
+        return None if content is None else json.loads(content)
+
+    def _keep(self, state: Json) -> None:
+        self._store.write(STATE, whole_files.json_bytes(state))
+
+    def _state(self, agreed: bool = True) -> Json:
+        """The attempt under way, which the question must be about."""
+        state = self._kept()
+        if state is None or state["identity"] != self._ask.identity() or (agreed and not state["all"]):
+            raise Refused(wire.SET_UP, "products: it has agreed on nothing; begin again")
+        if agreed and self._agreed(state).hex() != self._ask.run:
+            raise Refused(wire.SET_UP, "products: another attempt is under way; begin again")
+        return state
+
+    def _terms(self, state: Json) -> Terms:
+        return Terms.read(self._split, self._samples, state["terms"].encode())
+
+    def _agreed(self, state: Json) -> bytes:
+        terms = self._terms(state)
+        keys = [self._own.owners.get(name, "") for name in terms.names]
+        return terms.digest(settings_of(self._ask), keys, self._place.order, bytes.fromhex(state["all"]))
+
+    def _attempt(self, state: Json, pair: int) -> masked_products.Attempt:
+        return self._terms(state).attempt_of(pair, self._agreed(state), bytes.fromhex(state["all"]))
+
+    def _key(self, state: Json, pair: int, other: int) -> PairKey:
+        """What it shares with another owner about this pair."""
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+        pinned = bytes.fromhex(self._own.owners[self._terms(state).names[other]])
+        return PairKey.agreed(self._private, X25519PublicKey.from_public_bytes(pinned), self._attempt(state, pair))
+
+    @cached_property
+    def _private(self) -> Any:
+        return read_agreement_key(self._place.home / Path(self._own.key).expanduser())
+
+    def _table_digest(self) -> str:
+        table = self._place.table()
+        return hashlib.sha256(
+            f"{table.shape} ".encode() + np.ascontiguousarray(table, dtype="<i4").tobytes()
+        ).hexdigest()
+
+    def _table(self, state: Json) -> np.ndarray:
+        """Its table, which must be the one that the attempt began with."""
+        if self._table_digest() != state["table"]:
+            raise Refused(wire.STATE, "products: its rows are others than when this attempt began; start another run")
+        return self._place.table()
+
+
+@contextmanager
+def _bad_ask() -> Iterator[None]:
+    """What cannot be read in a question is told to the server: no data is in it."""
+    try:
+        yield
+    except (check.InvalidInput, masked_products.Refused) as error:
+        raise Refused(wire.BAD_ASK, f"products: {str(error)[:300]}") from None

@@ -1,0 +1,153 @@
+"""What owners of split columns and their server agree on before they multiply, and how messages are laid out.
+
+No key and no row is here. Tables travel in chunks of rows, each at most `CHUNK_BYTES` long, whatever a table's size.
+
+    step             to                what it carries                       what comes back
+    products-begin   every owner       a name for the attempt, the owners,   fresh nonces, one for each of its pairs
+                                       who deals to which pair
+    products-agree   every owner       everybody's nonces                    a digest of all that is agreed on; for each
+                                                                             of its pairs a seed, sealed for the dealer
+    products-deal    a pair's dealer   both seeds                            W_2, sealed for the second owner
+    products-send    an owner          which pair, which chunk               that chunk of its masked table, sealed
+    products-take    the other owner   the chunk; or W_2                     nothing
+    round            every owner       nothing                               its noisy, masked share of all products
+
+The coordinator deals to two owners, and is sent their seeds as they are; with more owners it never deals.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sottovoce.core import check
+from sottovoce.core.products import Split, dealer_of
+from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES, Attempt, Role
+
+COORDINATOR = -1  # the number of a dealer that is no owner
+FROM_DEALER = 2**32 - 1  # W_2 travels as the chunk of this number
+CHUNK_BYTES = 1 << 23
+TAG = 16  # bytes by which a sealed message is longer
+SEALED_SEED = KEY_BYTES + TAG
+_NUMBER, _LONGEST = 4, 1 << 16
+_WIDEST_CHUNK = 8192  # rows for which masks are drawn at once
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Who multiplies what with whom, and who deals, in one attempt.
+
+    Parameters
+    ----------
+    split, samples
+        Who has how many columns, and how many samples there are.
+    attempt
+        A name for it, 64 hex digits, of the server's choice: no secret follows from it.
+    names, dealers
+        Of the owners, in order; of each of `split.pairs` the number of its dealer.
+    """
+
+    split: Split
+    samples: int
+    attempt: str
+    names: tuple[str, ...]
+    dealers: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        named = len(self.attempt) == 64 and set(self.attempt) <= set("0123456789abcdef")
+        check.require(named, "products", "an attempt must be named by 64 hex digits")
+        owners = self.split.owners
+        distinct = len(set(self.names)) == len(self.names) == owners
+        check.require(distinct, "products", f"needs the names of {owners} different owners")
+        check.require(len(self.dealers) == len(self.split.pairs), "products", "every pair of owners needs a dealer")
+        for pair, dealer in zip(self.split.pairs, self.dealers, strict=True):
+            others = [m for m in range(owners) if m not in pair] or [COORDINATOR]
+            rule = "the dealer of a pair must be another owner, and of two owners the coordinator"
+            check.require(dealer in others, "products", rule)
+
+    def packed(self) -> bytes:
+        return json.dumps([self.attempt, self.names, self.dealers]).encode()
+
+    @classmethod
+    def read(cls, split: Split, samples: int, content: bytes) -> "Terms":
+        check.require(len(content) <= _LONGEST, "products", f"the terms must be at most {_LONGEST} bytes long")
+        attempt, names, dealers = "", (), ()
+        try:
+            attempt, names, dealers = json.loads(check.utf8("products", content, "terms"))
+            texts = isinstance(attempt, str) and all(isinstance(name, str) for name in names)
+            whole = texts and all(type(dealer) is int for dealer in dealers)
+        except (ValueError, TypeError, RecursionError):
+            whole = False
+        check.require(whole, "products", "the terms must be a name, the owners and the dealers")
+        return cls(split, samples, attempt, tuple(names), tuple(dealers))
+
+    def pairs_of(self, m: int) -> list[int]:
+        """The numbers of the pairs that owner m is in."""
+        return [number for number, pair in enumerate(self.split.pairs) if m in pair]
+
+    def other(self, number: int, m: int) -> int:
+        """The owner that owner m multiplies with in this pair."""
+        a, b = self.split.pairs[number]
+        return b if m == a else a
+
+    def role(self, number: int, m: int) -> Role:
+        return "first" if self.split.pairs[number][0] == m else "second"
+
+    def digest(self, settings: bytes, keys: Sequence[str], order: str, nonces: bytes) -> bytes:
+        """SHA-256 of all that is agreed on: a part of every key, so owners who differ cannot read each other.
+
+        `settings`: of the experiment; `keys`: of the owners, as pinned; `order`: names the order of the samples.
+        """
+        told = json.dumps([settings.hex(), self.attempt, self.names, self.dealers, list(keys), order, nonces.hex()])
+        return hashlib.sha256(f"sottovoce products {told}".encode()).digest()
+
+    def attempt_of(self, number: int, agreed: bytes, nonces: bytes) -> Attempt:
+        """What one pair computes; `nonces` are everybody's."""
+        a, b = self.split.pairs[number]
+        start = 2 * NONCE_BYTES * number
+        own = nonces[start : start + NONCE_BYTES], nonces[start + NONCE_BYTES : start + 2 * NONCE_BYTES]
+        return Attempt(agreed, (a, b), own, self.samples, (self.split.table_width(a), self.split.table_width(b)))
+
+    @property
+    def nonces_length(self) -> int:
+        return 2 * NONCE_BYTES * len(self.split.pairs)
+
+    def chunk_rows(self, m: int) -> int:
+        """Rows of owner m's table that travel together."""
+        return max(1, min(_WIDEST_CHUNK, CHUNK_BYTES // (8 * self.split.table_width(m)), self.samples))
+
+    def chunks(self, m: int) -> int:
+        return -(-self.samples // self.chunk_rows(m))
+
+    def rows_in(self, m: int, chunk: int) -> tuple[int, int]:
+        """Where a chunk of owner m's table starts, and how many rows it has."""
+        check.require(0 <= chunk < self.chunks(m), "products", "there is no such chunk")
+        start = chunk * self.chunk_rows(m)
+        return start, min(self.chunk_rows(m), self.samples - start)
+
+    def box_length(self, number: int, m: int, chunk: int) -> int:
+        """Bytes of a chunk of owner m's masked table as it travels; or of W_2, which m receives."""
+        if chunk == FROM_DEALER:
+            a, b = self.split.pairs[number]
+            sealed = self.dealers[number] != COORDINATOR
+            return 8 * self.split.table_width(a) * self.split.table_width(b) + (TAG if sealed else 0)
+        return 8 * self.rows_in(m, chunk)[1] * self.split.table_width(m) + TAG
+
+
+def usual_dealers(split: Split) -> tuple[int, ...]:
+    """Who deals if nobody chooses."""
+    chosen = (dealer_of(pair, split.owners) for pair in split.pairs)
+    return tuple(COORDINATOR if dealer is None else dealer for dealer in chosen)
+
+
+def pack_place(*numbers: int) -> bytes:
+    """Which pair, and which chunk."""
+    return b"".join(number.to_bytes(_NUMBER, "big") for number in numbers)
+
+
+def read_place(content: bytes, pairs: int) -> tuple[int, int, bytes]:
+    """Pair, chunk, and what follows them."""
+    check.require(len(content) >= 2 * _NUMBER, "products", "a message must say of which pair and chunk it is")
+    pair, chunk = (int.from_bytes(content[start : start + _NUMBER], "big") for start in (0, _NUMBER))
+    check.require(pair < pairs, "products", "there is no such pair of owners")
+    return pair, chunk, content[2 * _NUMBER :]
