@@ -175,8 +175,8 @@ class PrivateEstimator(_Declared):
     def _measured(self, metric: Callable[..., float], rule: str, X: Table, y: ArrayLike, weight: object) -> float:
         """The value of a metric of scikit-learn. Its errors would quote labels; `rule` is said instead."""
         predicted, rows = self.predict(X), len(y) if isinstance(y, Sized) else 0
-        rule = f"y must have one label per row of X ({len(predicted)})"
-        check.require(rows == len(predicted), self._name, rule, rows)
+        as_many = f"y must have one label per row of X ({len(predicted)})"
+        check.require(rows == len(predicted), self._name, as_many, rows)
         try:
             return float(metric(y, predicted, sample_weight=weight))
         except (TypeError, ValueError):
