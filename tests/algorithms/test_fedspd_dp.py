@@ -135,12 +135,14 @@ def reached(algorithm: FedSPDDP, objective: Any, data: Any, rounds: int, **optio
 
 @pytest.mark.parametrize(
     ("variant", "steps", "drawn", "loss", "penalty", "rounds"),
-    [  # each of the first three with each loss and each penalty
+    [
         ("G", 1, 6, "logistic", "l1", 350),
         ("G", 4, 6, "squared", "l1", 150),
         ("G", 4, 3, "logistic", "l2", 120),
+        ("G", 4, 3, "logistic", "l1", 350),
         ("G", 4, 3, "squared", "l1", 150),
         ("P", 4, 3, "logistic", "l2", 120),
+        ("P", 4, 3, "logistic", "l1", 350),
         ("P", 4, 3, "squared", "l1", 150),
     ],
 )
