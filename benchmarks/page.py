@@ -84,7 +84,7 @@ def _limit(numbers: Numbers) -> Iterator[str]:
                     shape,
                     stored,
                     f"{one['ms'][f'pass {stored}']:.2f}",
-                    _most(ratio.get("pass over c"), 1.3 if stored == "float64" else float("inf")),
+                    _most(ratio.get("pass over c"), 1.0),
                     _most(ratio.get("pass over read"), 3.0 if stored == "float64" else float("inf")),
                     _most(ratio["clip over none"], 1.1),
                     _least(threads and threads["gain"], 1.6, "{:.2f} times faster"),
