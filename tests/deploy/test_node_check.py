@@ -67,6 +67,8 @@ def test_a_node_that_is_ready_gets_a_tick_for_everything(ready: Path, keys: Path
     assert items["budget"][1].startswith("epsilon 0 of 2 is spent, 2 is left")
     done = CliRunner().invoke(app, ["node", "check", str(ready), "--offline"])
     assert (done.exit_code, [line[:1] for line in done.output.splitlines() if ":" in line][:5]) == (0, ["✓"] * 5)
+    folder = CliRunner().invoke(app, ["node", "check", str(ready.parent), "--offline"])
+    assert (folder.exit_code, folder.output) == (done.exit_code, done.output)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 node = typer.Typer(
     help="A client on its own machine: set it up, check it, answer a server, hold its rows behind a gate."
 )
-File = Annotated[Path, typer.Argument(metavar="NODE.toml", help="The client's own file.")]
+
+
+def _file_in(path: Path) -> Path:
+    """The client's own file, of which the folder that `node init` made may be named instead."""
+    return path / "node.toml" if path.is_dir() else path
+
+
+File = Annotated[
+    Path, typer.Argument(metavar="NODE.toml", callback=_file_in, help="The client's own file, or its folder.")
+]
 
 
 @node.command("init")
