@@ -71,6 +71,15 @@ def test_a_winner_must_win_clearly() -> None:
     assert not lowest("y", "x", 1.0)(trials({1.0: [0.0, 0.1]})).same  # against nobody
 
 
+def test_one_run_decides_nothing_unless_it_is_a_formula() -> None:
+    table = trials({1.0: [0.0], 2.0: [1.0, 1.1]})
+    for rule in (rises("y", "x"), lowest("y", "x", 1.0), verdicts.alike("y", "x", 9.0), verdicts.above("y", "x", -1)):
+        found = rule(table)
+        assert found.same is None
+        assert found.measured.endswith("(one run)")
+    assert lowest("y", "x", 1.0, exact=True)(table).same
+
+
 @pytest.mark.parametrize(
     ("path", "same"),
     [
@@ -93,20 +102,17 @@ def epm(values: dict[str, list[float]], k0: float = 4.0) -> dict[str, list[Any]]
 
 
 @pytest.mark.parametrize(
-    ("ours", "others", "by_mean", "by_median"),
+    ("ours", "others", "fewest"),
     [
-        ([9.0] * 10 + [11.0] * 10, [20.0, 22.0], True, True),
-        ([9.0] * 10 + [11.0] * 10, [10.0, 30.0], False, True),  # lower, but within the noise
-        ([1.0] * 10 + [21.0] * 10, [30.0, 32.0], False, True),  # two partitions are not twenty trials
-        ([30.0] * 20, [20.0, 22.0], False, False),
+        ([9.0] * 10 + [11.0] * 10, [20.0, 22.0], True),
+        ([9.0] * 10 + [11.0] * 10, [10.0, 30.0], False),  # lower, but within the noise
+        ([1.0] * 10 + [21.0] * 10, [30.0, 32.0], False),  # two partitions are not twenty trials
+        ([30.0] * 20, [20.0, 22.0], False),
     ],
 )
-def test_the_fewest_rounds_are_fewer_between_partitions(ours: Any, others: Any, by_mean: bool, by_median: bool) -> None:
+def test_the_fewest_rounds_are_fewer_between_partitions(ours: Any, others: Any, fewest: bool) -> None:
     table = Table.of(epm({"FedEPM": ours, "SFedAvg": others, "SFedProx": [50.0, 52.0]}))
-    assert lowest("CR", "method", "FedEPM", each=("k0",), draw=fedepm._partition)(table).same is by_mean
-    found = lowest("CR", "method", "FedEPM", each=("k0",), median=True)(table)
-    assert found.same is by_median
-    assert "no tolerance" in found.measured
+    assert lowest("CR", "method", "FedEPM", each=("k0",), draw=fedepm._partition)(table).same is fewest
 
 
 @pytest.mark.parametrize(
@@ -162,12 +168,52 @@ def test_numbers_are_met_within_the_spread_between_data_sets() -> None:
     table = on_data_sets({"a": [1.0, 2.0, 3.0], "b": [5.0, 5.0, 5.0]})  # sd 1 and 0
     for numbers, same in (({"a": 3.9}, True), ({"a": 4.1}, False), ({"b": 5.0}, True), ({"a": 2.0, "b": 5.1}, False)):
         assert verdicts.meets("y", "x", numbers)(table).same is same
+    assert verdicts.meets("y", "x", {"a": 3.9})(table).measured.startswith("2 (0 to 4) (")
     runs = Table.of({"x": 1.0, "dataset": [0, 0, 1, 1], "y": [0.0, 4.0, 1.9, 2.1]})  # on either, 2 on average
-    assert verdicts.meets("y", "x", {1.0: 2.0}, draw=lambda rows: rows["dataset"])(runs).measured == "2 (sd 0)"
+    found = verdicts.meets("y", "x", {1.0: 2.1}, draw=lambda rows: rows["dataset"])(runs)
+    assert found.measured.startswith("2 (2 to 2)")
+    assert found.same is False
+
+
+def test_an_order_is_that_of_the_papers_numbers() -> None:
+    table = on_data_sets({"a": [1.0, 2.0, 3.0], "b": [5.0, 5.1, 5.2], "c": [4.9, 5.1, 5.3]})
+    by_dataset: verdicts.Which = {"paired": lambda rows: rows["dataset"]}
+    for numbers, same in (
+        ({"a": 0.1, "b": 0.2, "c": 0.3}, True),
+        ({"a": 0.1, "c": 0.2, "b": 0.3}, True),  # b and c cannot be told apart
+        ({"b": 0.1, "a": 0.2, "c": 0.3}, False),
+        ({"b": 0.1, "c": 0.2}, False),  # nothing is clear
+    ):
+        assert verdicts.ordered("y", "x", numbers, **by_dataset)(table).same is same
+    assert verdicts.ordered("y", "x", {"a": 1, "b": 2})(table).measured.startswith("a 2 <+5.3> b 5.1 (in")
+
+
+def test_near_is_within_a_factor() -> None:
+    table = trials({1.0: [1.0, 1.2], 2.0: [3.0, 3.2]})
+    for numbers, same in (({1.0: 2.1}, True), ({1.0: 2.3}, False), ({1.0: 1.0, 2.0: 1.5}, False), ({2.0: 6.1}, True)):
+        assert verdicts.near("y", "x", numbers, 2.0)(table).same is same
+
+
+@pytest.mark.parametrize(
+    ("bounds", "holds", "loose"),
+    [
+        ([4.0, 3.0], True, "1.5 times at round 2, 1.5 at the end"),
+        ([4.0, 1.9], True, "0.95 times"),  # below the mean, but within the noise
+        ([1.0, 3.0], False, ""),  # broken in the first round
+    ],
+)
+def test_a_bound_holds_in_every_round(bounds: list[float], holds: bool, loose: str) -> None:
+    table = Table.of({"round": [1, 1, 2, 2], "y": [1.9, 2.1, 1.9, 2.1], "bound": np.repeat(bounds, 2), "m": 7})
+    found = verdicts.bounded("y", "bound")(table)
+    assert found.same is holds
+    assert found.loose.startswith(loose)
+    assert bool(found.loose) is holds
+    assert ("above 1 at round 1" in found.measured) is not holds
+    assert verdicts.bounded("y", "bound", each=("m",))(table).measured.startswith("m = 7: 2 ± 0.1 where")
 
 
 def test_levels() -> None:
-    table = trials({1.0: [1.0], 2.0: [1.1], 3.0: [1.19]})
+    table = trials({1.0: [1.0] * 2, 2.0: [1.1] * 2, 3.0: [1.19] * 2})
     assert verdicts.alike("y", "x", 0.2)(table).same
     assert not verdicts.alike("y", "x", 0.18)(table).same
     assert not verdicts.alike("y", "x", 0.2)(table.where(x=1.0)).same  # nothing to be like
@@ -206,7 +252,8 @@ def test_the_best_of_what_was_tuned_counts_where_it_ends() -> None:
     )
     best = verdicts.tuned("y", "step", "method")(table)
     assert best["y"].tolist() == [9.0, 4.0, 9.0, 8.0]
-    assert lowest("y", "method", "a", of=verdicts.tuned("y", "step", "method"))(table) == Finding("a: 4, b: 8", True)
+    best_step = verdicts.tuned("y", "step", "method")
+    assert lowest("y", "method", "a", of=best_step, exact=True)(table) == Finding("a: 4, b: 8", True)
 
 
 @pytest.mark.parametrize(
@@ -274,8 +321,10 @@ def toy(values: tuple[int, ...] = (1, 2, 3), scale: float = 1.0) -> Experiment:
         "Figure 0: a line",
         Sweep(work, every(x=values), every(x=values[:1]), {"scale": scale}, {"scale": scale}),
         [
-            Claim("y rises | with x", "rises", rises("y", "x"), "never"),
+            Claim("y rises | with x", "rises", rises("y", "x", exact=True), "never", kind="formula"),
+            Claim("y rises", "rises", rises("y", "x")),
             Claim("y is nine", "9", lambda table: Finding(f"{table['y'].max():g}", table["y"].max() == 9), "it is not"),
+            Claim("y is bounded", "9", lambda table: Finding("4", True, "2 times"), kind="theorem"),
         ],
         [Panel("y", lines=("x",)), Panel("y", "x", kind="box")],
         "A note.",
@@ -343,7 +392,11 @@ def test_page_and_figure_are_the_same_for_the_same_data(tmp_path: Path) -> None:
     assert files[0][0].startswith(b"\x89PNG")
     text = written.read_text()
     assert written == tmp_path / "results.md"
-    assert "| Toy | 1 of 1 | 2 | 1 | 1 |" in text
+    assert "| Toy | 1 of 1 | 0 of 1 | 1 of 1 | – | 1 of 1 | – | 1 |" in text
+    assert "| y rises | rises | 1: 2, 2: 3, 3: 4 (one run) | **one run, not judged** |" in text
+    assert "| y is bounded | 9 | 4 | **holds, loose by 2 times** |" in text
+    assert "\n* Toy, Figure 0: y is nine: not the same\n" in text
+    assert "The papers' experiments took 0 minutes" in text
     assert "| y rises \\| with x | rises | 1: 2, 2: 3, 3: 4 | **same** |" in text
     assert "| y is nine | 9 | 4 | **not the same**: it is not |" in text
     assert "Not run" in page.text({"toy": toy()}, tmp_path / "nowhere")
@@ -409,6 +462,55 @@ def test_made_up_rows_have_the_stated_shape() -> None:
 def test_the_committed_page_is_that_of_the_committed_data() -> None:
     results = Path(__file__).parents[2] / "docs" / "results"
     assert page.path(results).read_text(encoding="utf-8") == page.text(EXPERIMENTS, results)
+
+
+def test_the_readme_has_the_page_s_table() -> None:
+    """`python -m sottovoce.reproduce.page` writes both."""
+    root = Path(__file__).parents[2]
+    assert page.summary(EXPERIMENTS, root / "docs" / "results") in (root / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_table_is_written_into_the_readme(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("Before.\n\n| paper | old |\n|---|---|\n| x | 1 |\n\nAfter.\n")
+    runner.run(toy(), tmp_path / "results")
+    page.write_readme({"toy": toy()}, tmp_path / "results", readme)
+    table = page.summary({"toy": toy()}, tmp_path / "results")
+    assert readme.read_text() == f"Before.\n\n{table}\n\nAfter.\n"
+
+
+def test_a_figure_has_few_strong_lines_and_marks_what_was_cut() -> None:
+    from matplotlib.figure import Figure
+
+    levels = np.repeat(np.arange(8.0), 2)
+    table = Table.of({"round": np.tile([1, 2], 8), "x": levels, "y": levels + 1, "cut": levels == 0, "b": 9.0})
+    axes = Figure().add_subplot()
+    figure._panel(axes, Panel("y", lines=("x",), cut="cut", bound="b", log="y"), table, {})
+    labels = axes.get_legend_handles_labels()[1]
+    grey = [str(line.get_label()) for line in axes.lines if line.get_color() == "0.6"]
+    assert {label for label in labels if "bound" not in label and label not in grey} == {*"012345", figure.CUT}
+    assert grey == ["6", "7"]
+    open_marks = [line for line in axes.lines if line.get_marker() == "^" and line.get_markerfacecolor() == "none"]
+    assert [list(np.atleast_1d(line.get_xdata())) for line in open_marks] == [[1, 2], []]
+    dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert len(dotted) == figure.MOST
+
+
+@pytest.mark.parametrize(("low", "high"), [(69.0, 70.5), (0.4, 1.1), (3.0, 80.0), (1e-6, 1e4)])
+def test_few_ticks_that_can_be_read(low: float, high: float) -> None:
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(4.6, 3.5))
+    axes = drawn.add_subplot()
+    figure._panel(axes, Panel("y", log="y"), Table.of({"round": [1, 2], "y": [low, high]}), {})
+    drawn.draw_without_rendering()
+    bottom, top = axes.get_ylim()
+    labels = [
+        label.get_text() for label in axes.get_yticklabels(which="both") if bottom <= label.get_position()[1] <= top
+    ]
+    written = [label for label in labels if label]
+    assert 2 <= len(written) <= 7
+    assert not any("times" in label for label in written)
 
 
 # ---------------------------------------------------------------------------------------------------- the command line

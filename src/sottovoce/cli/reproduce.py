@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...|all", help="Which; see --list.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...|all", help="Which; see --list. all: the papers', without the comparison."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Where to keep data and figures. Default: runs/reproduce, or -quick.")
     ] = None,
@@ -68,7 +71,7 @@ def _chosen(names: list[str], known: "Experiments", quick: bool) -> "list[Experi
     from sottovoce.core import check
 
     if names == ["all"] or (not names and quick):
-        return list(known.values())
+        return [one for one in known.values() if not one.apart]
     check.require(bool(names), "reproduce", "needs the name of an experiment, or all (--list names them)")
     return [known[check.one_of("reproduce", "experiment", name, known)] for name in names]
 

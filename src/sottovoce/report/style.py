@@ -136,12 +136,16 @@ def new_figure(width: float, height: float, dpi: int = 150) -> "Iterator[Figure]
 def image(figure: "Figure", kind: str = "png") -> bytes:
     """The figure as a PNG or SVG file: the same bytes for the same figure."""
     from matplotlib import rc_context
+    from PIL import Image  # matplotlib needs it, too
 
     file = io.BytesIO()
-    with rc_context({"svg.hashsalt": "sottovoce"}):
-        figure.savefig(
-            file, format=kind, metadata={"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}[kind]
-        )
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}[kind]
+    with rc_context({"svg.hashsalt": "sottovoce", "svg.fonttype": "none"}):  # text stays text: small, and can be found
+        figure.savefig(file, format=kind, metadata=metadata)
+    if kind == "png":  # a palette, which a few colours and their edges fit into: a third of the size
+        drawn = Image.open(file).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        file = io.BytesIO()
+        drawn.save(file, "png", optimize=True, dpi=(figure.dpi, figure.dpi))
     return file.getvalue()
 
 

@@ -241,6 +241,7 @@ COMPARISON = Experiment(
             _beats_noisy_gd(method),
             "with rows, clip norm and weights alike, and constants that let all go as far, they are the same to a "
             "fraction of a point where there is signal, and it is worse where each client's own noise is large",
+            kind="ours",
         )
         for method, says in (("DP-ADMM", "its paper, Figures 3 and 6"), ("FedSPD-DP", "its paper, Figure 5"))
     ],
@@ -266,5 +267,6 @@ COMPARISON = Experiment(
     "are a little too good for them; nothing was chosen by the made-up rows.",
     summary=numbers,
     needs=("a9a",),
+    apart=True,
 )
 EXPERIMENTS = (COMPARISON,)

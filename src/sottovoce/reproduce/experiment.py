@@ -65,12 +65,13 @@ class Table:
         for key in dict.fromkeys(keys):
             yield key, self.rows(np.array([other == key for other in keys]))
 
-    def averaged(self, y: str, *names: str, draw: np.ndarray) -> "Table":
-        """One row with the mean of `y` for each of the named columns' values and each draw of the data: runs on the
-        same draw are not independent."""
+    def averaged(self, y: str | Sequence[str], *names: str, draw: np.ndarray) -> "Table":
+        """One row with the mean of `y` (or of several columns) for each of the named columns' values and each draw of
+        the data: runs on the same draw are not independent."""
         groups = list(Table({**self.columns, "draw": draw}).each(*names, "draw"))
         columns = {name: [key[at] for key, _ in groups] for at, name in enumerate((*names, "draw"))}
-        return Table.of({**columns, y: [np.mean(rows[y]) for _, rows in groups]})
+        of = (y,) if isinstance(y, str) else y
+        return Table.of({**columns, **{name: [np.mean(rows[name]) for _, rows in groups] for name in of}})
 
 
 Draw = Callable[[Table], np.ndarray]  # which draw of the data each row was run on
@@ -121,8 +122,14 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Finding:
+    """What was measured, and whether it is what was said; None: it was not judged, for there is one run only."""
+
     measured: str
-    same: bool
+    same: bool | None
+    loose: str = ""  # of a theorem that holds: by how much its bound is above what is measured
+
+
+Kind = Literal["measured", "formula", "conjecture", "ours", "theorem"]
 
 
 @dataclass(frozen=True)
@@ -134,13 +141,16 @@ class Claim:
     says
         What, in our words.
     paper
-        Its number or order.
+        Its number or order; of a theorem: its bound.
     measure
         From the experiment's table to what we measure, and whether that is the same: mostly a rule of `verdicts.py`.
     why
         Where the two differ: why they do. Printed only then.
     robust
         Whether quick sizes are enough to tell.
+    kind
+        What it is counted as: "measured" by the paper's authors; a "formula" that they draw; "conjecture": measured by
+        them, and here in a reading that was chosen because it fits; "ours": they do not say it; a "theorem".
     """
 
     says: str
@@ -148,6 +158,7 @@ class Claim:
     measure: Callable[[Table], Finding]
     why: str = ""
     robust: bool = False
+    kind: Kind = "measured"
 
 
 @dataclass(frozen=True)
@@ -165,8 +176,10 @@ class Panel:
     kind: Literal["line", "box"] = "line"
     references: Callable[[Table], Mapping[str, float]] = lambda table: {}  # the whole table -> levels to draw
     draw: Draw | None = None  # whose rows are averaged first, see `Table.averaged`
-    paper: Mapping[float, float] = field(default_factory=dict)  # x -> y, where it prints numbers
+    paper: Mapping[Any, Any] = field(default_factory=dict)  # x -> y where it prints numbers; or line -> such a mapping
     grey: Sequence[str] = ()  # labels of lines to compare others with
+    cut: str = ""  # a column: 1 in runs that were stopped before their end, so that `y` is only a lower bound
+    bound: str = ""  # a column: what a theorem says that `y` is below
 
 
 @dataclass(frozen=True)
@@ -189,6 +202,8 @@ class Experiment:
         Data sets that do not come with the package.
     summary
         More numbers for the page, as Markdown.
+    apart
+        Not one of `all`: run only where it is named.
     paper
         Which paper: set by `registry.py`.
     """
@@ -201,4 +216,5 @@ class Experiment:
     notes: str = ""
     needs: Sequence[str] = ()
     summary: Callable[[Table], str] | None = None
+    apart: bool = False
     paper: str = ""

@@ -3,10 +3,11 @@
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sottovoce.core.plain import Json
 from sottovoce.experiment import whole_files
 from sottovoce.report import style
 from sottovoce.report.style import Style
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.legend import Legend
 
-MANY = 8  # lines: from here on bands are faint
+MOST = 6  # strong lines in a panel; others are thin and grey
+DPI = 200
+CUT = "some runs cut off: at least this"
 
 
 def draw(experiment: Experiment, table: Table, out: Path) -> None:
@@ -26,7 +29,7 @@ def draw(experiment: Experiment, table: Table, out: Path) -> None:
     panels = experiment.panels
     columns = 2 if len(panels) == 4 else min(len(panels), 3)
     rows = -(-len(panels) // columns)
-    with style.new_figure(4.6 * columns, 3.5 * rows, dpi=100) as figure:
+    with style.new_figure(4.6 * columns, 3.5 * rows, dpi=DPI) as figure:
         for place, panel in enumerate(panels, start=1):
             axes = figure.add_subplot(rows, columns, place)
             _panel(axes, panel, table.where(**panel.where), panel.references(table))
@@ -43,33 +46,43 @@ def _title(text: str, width: int) -> str:
 
 
 def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, float]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     if panel.draw is not None:
-        table = table.averaged(panel.y, panel.x, *panel.lines, draw=panel.draw(table))
-    groups = {
-        ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in key): rows
-        for key, rows in table.each(*panel.lines)
-    }
-    for place, ((label, rows), look) in enumerate(zip(groups.items(), style.styles(list(groups)), strict=True)):
-        at = np.unique(rows[panel.x])
-        values = [np.asarray(rows.where(**{panel.x: x})[panel.y], dtype=np.float64) for x in at.tolist()]
-        if panel.kind == "box":
-            _boxes(axes, at, values, label, look, place, len(groups))
-        else:
-            _line(axes, at, values, label, None if label in panel.grey else look, faint=len(groups) > MANY)
-    if panel.paper:
-        axes.plot(list(panel.paper), list(panel.paper.values()), "x", color="black", label="paper")
+        more = [name for name in (panel.cut, panel.bound) if name]
+        table = table.averaged((panel.y, *more), panel.x, *panel.lines, draw=panel.draw(table))
+    groups = {_label(key): rows for key, rows in table.each(*panel.lines)}
+    strong = [label for label in groups if label not in panel.grey][:MOST]
+    looks = dict(zip(groups, style.styles(list(groups)), strict=True))
+    if panel.kind == "box":
+        _boxes(axes, panel, groups, looks)
+    else:
+        for label, rows in groups.items():
+            _line(axes, panel, rows, label, looks[label] if label in strong else None)
+    by_line = any(isinstance(numbers, Mapping) for numbers in panel.paper.values())
+    for label, numbers in panel.paper.items() if by_line else (("", panel.paper),) if panel.paper else ():
+        drawn: Json = {"color": looks[label].on_white if by_line else "black", "label": "" if by_line else "paper"}
+        axes.plot(list(numbers), list(numbers.values()), "x", markersize=7, markeredgewidth=1.8, zorder=3, **drawn)
+    if by_line:
+        axes.plot([], [], "x", color="0.35", label="paper's")
     for name, level in references.items():
         axes.axhline(level, label=name, **style.REFERENCE)
-    if "x" in panel.log:
-        axes.set_xscale("log")
-        _few_ticks(axes.xaxis)
-    if "y" in panel.log:
-        axes.set_yscale("log")
+    for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
+        if axis.axis_name in panel.log:
+            set_scale("log")
+            _few_ticks(axis)
+        elif axis is axes.xaxis and panel.kind == "line":
+            whole = bool(np.all(table[panel.x] == np.round(table[panel.x])))
+            axis.set_major_locator(MaxNLocator(6, integer=whole))
     axes.set(xlabel=panel.xlabel or panel.x.replace("_", " "), ylabel=panel.ylabel or panel.y.replace("_", " "))
     axes.set_title(panel.title, fontsize="small")
     if axes.get_legend_handles_labels()[0]:
         named = ", ".join(panel.lines) if panel.lines != ("method",) else None
         axes.legend(fontsize="x-small", title=named, title_fontsize="x-small")
+
+
+def _label(key: tuple[Any, ...]) -> str:
+    return ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in key)
 
 
 def _free_the_view(figure: "Figure", columns: int) -> None:
@@ -93,18 +106,28 @@ def _covers(legend: "Legend", axes: "Axes") -> bool:
 
 
 def _few_ticks(axis: "Axis") -> None:
-    """Over less than two decades: 1, 2 and 5 of each, where labels of all would overlap."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    """On a logarithmic axis: powers of ten; over less than two decades 1, 2 and 5 of each; over less than a factor of
+    five as on a linear one."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     low, high = axis.get_data_interval()
-    if 0 < high < 100 * low:
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
+    if not 0 < high < 100 * low:
+        axis.set_major_locator(LogLocator(numticks=6))
+        axis.set_minor_locator(NullLocator())
+        return
+    axis.set_major_locator(MaxNLocator(5) if high < 5 * low else LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+    if high < 5 * low:
+        axis.set_minor_locator(NullLocator())
 
 
-def _line(axes: "Axes", at: np.ndarray, values: list[np.ndarray], label: str, look: Style | None, faint: bool) -> None:
-    """The mean over trials, in a band of two standard errors; without a look of its own it is grey."""
+def _line(axes: "Axes", panel: Panel, rows: Table, label: str, look: Style | None) -> None:
+    """The mean over trials, in a band of two standard errors; without a look of its own it is grey. Where runs were
+    cut, an open triangle says that the mean is at least so much; a bound is dotted."""
+    at = np.unique(rows[panel.x])
+    here = [rows.where(**{panel.x: x}) for x in at.tolist()]
+    values = [np.asarray(one[panel.y], dtype=np.float64) for one in here]
     middle = np.array([trials.mean() for trials in values])
     error = np.array([trials.std(ddof=1) / np.sqrt(len(trials)) if len(trials) > 1 else 0.0 for trials in values])
     if look is None:
@@ -113,24 +136,43 @@ def _line(axes: "Axes", at: np.ndarray, values: list[np.ndarray], label: str, lo
         return
     axes.plot(at, middle, linewidth=1.5, label=label, markevery=max(1, len(at) // 10), **look.line())
     if (error > 0).any():
-        band = {"color": look.on_white, "alpha": 0.07 if faint else 0.2, "linewidth": 0}
-        axes.fill_between(at, middle - 2 * error, middle + 2 * error, **band)
+        axes.fill_between(at, middle - 2 * error, middle + 2 * error, color=look.on_white, alpha=0.2, linewidth=0)
+    if panel.bound:
+        bound = [float(np.mean(one[panel.bound])) for one in here]
+        axes.plot(at, bound, linestyle=":", color=look.on_white, label=f"{label}, bound".removeprefix(", "))
+    if panel.cut:
+        _mark_cut(axes, at, middle, np.array([float(np.mean(one[panel.cut])) for one in here]), look)
 
 
-def _boxes(
-    axes: "Axes", at: np.ndarray, values: list[np.ndarray], label: str, look: Style, place: int, of: int
-) -> None:
-    """Quartiles over trials, as the papers draw them."""
-    width = 0.8 * (float(np.diff(at).min()) if len(at) > 1 else 1.0) / of
-    axes.boxplot(
-        values,
-        positions=at + (place - (of - 1) / 2) * width,
-        widths=0.8 * width,
-        manage_ticks=False,
-        patch_artist=True,
-        boxprops={"facecolor": look.on_white, "alpha": 0.6},
-        medianprops={"color": "black"},
-        flierprops={"marker": "x", "markersize": 3},
-    )
-    axes.plot([], [], color=look.on_white, label=label)
-    axes.set_xticks(at)
+def _mark_cut(axes: "Axes", at: np.ndarray, level: np.ndarray, share: np.ndarray, look: Style) -> None:
+    """Open triangles where runs were cut, and one entry in the legend for all of them."""
+    known = CUT in axes.get_legend_handles_labels()[1]
+    options: Json = {"linestyle": "", "marker": "^", "markersize": 9, "markerfacecolor": "none"}
+    if (share > 0).any():
+        axes.plot(at[share > 0], level[share > 0], color=look.on_white, **options)
+        axes.plot([], [], color="0.35", label="" if known else CUT, **options)
+
+
+def _boxes(axes: "Axes", panel: Panel, groups: Mapping[str, Table], looks: Mapping[str, Style]) -> None:
+    """Quartiles over trials, as the papers draw them, side by side; evenly spaced, whatever the values of `x`."""
+    every = sorted({x for rows in groups.values() for x in rows[panel.x].tolist()})
+    width = 0.8 / len(groups)
+    for place, (label, rows) in enumerate(groups.items()):
+        here = [rows.where(**{panel.x: x}) for x in every]
+        at = np.arange(len(every)) + (place - (len(groups) - 1) / 2) * width
+        axes.boxplot(
+            [one[panel.y] for one in here],
+            positions=at,
+            widths=0.8 * width,
+            manage_ticks=False,
+            patch_artist=True,
+            boxprops={"facecolor": looks[label].on_white, "alpha": 0.6},
+            medianprops={"color": "black"},
+            flierprops={"marker": "x", "markersize": 3},
+        )
+        axes.plot([], [], color=looks[label].on_white, label=label, linewidth=5, alpha=0.6)
+        if panel.cut:
+            top = np.array([float(np.max(one[panel.y], initial=np.nan)) if len(one) else np.nan for one in here])
+            share = np.array([float(np.mean(one[panel.cut])) if len(one) else 0.0 for one in here])
+            _mark_cut(axes, at, top, share, looks[label])
+    axes.set_xticks(range(len(every)), [f"{x:g}" if isinstance(x, float) else str(x) for x in every])

@@ -1,9 +1,10 @@
 """The page of results: every claim of every experiment, what the paper says, what we measure, and the verdict.
 
-Made from the experiments' Parquet files alone, so the same files give the same text.
+Made from the experiments' Parquet files alone, so the same files give the same text. The README has its first table.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,21 +12,35 @@ from sottovoce.core.files import packaged_text
 from sottovoce.experiment import whole_files
 from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce import runner
-from sottovoce.reproduce.experiment import Claim, Experiment, Table
+from sottovoce.reproduce.experiment import Claim, Experiment, Kind, Table
+
+KINDS: Mapping[Kind, str] = {
+    "measured": "measured claims",
+    "formula": "formulas",
+    "conjecture": "in a reading chosen to fit",
+    "theorem": "theorems",
+    "ours": "our own questions",
+}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One row of the table."""
+    """One row of a table."""
 
     experiment: str
+    kind: Kind
     says: str
     paper: str
     measured: str
-    same: bool
+    same: bool | None
+    loose: str
     why: str
 
     def word(self) -> str:
+        if self.same is None:
+            return "one run, not judged"
+        if self.kind == "theorem":
+            return ("holds" + (f", loose by {self.loose}" if self.loose else "")) if self.same else "fails"
         return "same" if self.same else "not the same"
 
 
@@ -34,10 +49,10 @@ def verdicts(experiment: Experiment, table: Table, robust_only: bool = False) ->
 
 
 def _verdict(experiment: Experiment, claim: Claim, table: Table) -> Verdict:
-    finding = claim.measure(table)
-    return Verdict(
-        experiment.name, claim.says, claim.paper, finding.measured, finding.same, "" if finding.same else claim.why
-    )
+    found = claim.measure(table)
+    same = None if found.same is None else bool(found.same)  # NumPy's truth is not Python's
+    why = claim.why if same is False else ""
+    return Verdict(experiment.name, claim.kind, claim.says, claim.paper, found.measured, same, found.loose, why)
 
 
 def path(out: Path) -> Path:
@@ -50,44 +65,134 @@ def write(experiments: Mapping[str, Experiment], out: Path) -> Path:
     return path(out)
 
 
+def write_readme(experiments: Mapping[str, Experiment], out: Path, readme: Path) -> None:
+    """Put the first table of the page where the README has it."""
+    lines = readme.read_text(encoding="utf-8").split("\n")
+    first = next(number for number, line in enumerate(lines) if line.startswith("| paper |"))
+    last = next(number for number in range(first, len(lines)) if not lines[number].startswith("|"))
+    text_ = "\n".join([*lines[:first], summary(experiments, out), *lines[last:]])
+    whole_files.replace_file(readme, text_.encode())
+
+
+@dataclass(frozen=True)
+class Done:
+    """An experiment that was run."""
+
+    experiment: Experiment
+    table: Table
+    quick: bool
+    seconds: float  # of CPU time; NaN: not known
+    rows: Sequence[Verdict]
+
+
 def text(experiments: Mapping[str, Experiment], out: Path) -> str:
-    sections, summary = [], []
-    by_paper: dict[str, list[Experiment]] = {}
-    for experiment in experiments.values():
-        by_paper.setdefault(experiment.paper, []).append(experiment)
-    for paper, group in by_paper.items():
-        decided: list[Verdict] = []
-        body = []
-        for experiment in group:
-            data = out / f"{experiment.name}.parquet"
-            if not data.exists():
-                body.append(f"### {experiment.shows}\n\nNot run. `sottovoce reproduce {experiment.name}` runs it.\n")
-                continue
+    done = _done(experiments, out)
+    sections = []
+    for paper, group in _by_paper(experiments).items():
+        bodies = [
+            _section(done[one.name], out.name)
+            if one.name in done
+            else f"### {one.shows}\n\nNot run. `sottovoce reproduce {one.name}` runs it.\n"
+            for one in group
+        ]
+        sections.append(f"## {paper}\n\n" + "\n".join(bodies))
+    page = packaged_text("reproduce", "results.md").removesuffix("\n")
+    return page.format(
+        summary=_summary(experiments, done), misses=_misses(done), times=_times(done), sections="\n".join(sections)
+    )
+
+
+def summary(experiments: Mapping[str, Experiment], out: Path) -> str:
+    """The table of how many claims of each paper came out: "same of judged", by kind."""
+    return _summary(experiments, _done(experiments, out))
+
+
+def _done(experiments: Mapping[str, Experiment], out: Path) -> dict[str, Done]:
+    found = {}
+    for name, experiment in experiments.items():
+        data = out / f"{name}.parquet"
+        if data.exists():
             table, quick = runner.read(data)
             rows = verdicts(experiment, table, robust_only=quick)
-            decided += rows
-            body.append(_section(experiment, table, rows, quick, out.name))
-        held = sum(row.same for row in decided)
-        run = sum((out / f"{experiment.name}.parquet").exists() for experiment in group)
-        summary.append(f"| {paper} | {run} of {len(group)} | {len(decided)} | {held} | {len(decided) - held} |")
-        sections.append(f"## {paper}\n\n" + "\n".join(body))
-    page = packaged_text("reproduce", "results.md").removesuffix("\n")
-    return page.format(summary="\n".join(summary), sections="\n".join(sections))
+            found[name] = Done(experiment, table, quick, runner.cpu_seconds(data), rows)
+    return found
 
 
-def _section(experiment: Experiment, table: Table, rows: list[Verdict], quick: bool, folder: str) -> str:
+def _by_paper(experiments: Mapping[str, Experiment]) -> dict[str, list[Experiment]]:
+    groups: dict[str, list[Experiment]] = {}
+    for experiment in experiments.values():
+        groups.setdefault(experiment.paper, []).append(experiment)
+    return groups
+
+
+def _summary(experiments: Mapping[str, Experiment], done: Mapping[str, Done]) -> str:
+    rows = []
+    for paper, group in _by_paper(experiments).items():
+        run = [done[one.name] for one in group if one.name in done]
+        decided = [row for one in run for row in one.rows]
+        counts = [_count([row for row in decided if row.kind == kind]) for kind in KINDS]
+        rows.append(
+            [paper, f"{len(run)} of {len(group)}", *counts, str(sum(row.same is None for row in decided) or "–")]
+        )
+    return markdown_table(["paper", "experiments run", *KINDS.values(), "not judged"], rows)
+
+
+def _count(rows: Sequence[Verdict]) -> str:
+    judged = [row for row in rows if row.same is not None]
+    return f"{sum(bool(row.same) for row in judged)} of {len(judged)}" if judged else "–"
+
+
+def _misses(done: Mapping[str, Done]) -> str:
+    """What did not come out, in a line each."""
+    lines = [
+        f"* {one.experiment.paper}, {one.experiment.shows.split(':')[0]}: {row.says}: {row.word()}"
+        for one in done.values()
+        for row in one.rows
+        if row.same is False
+    ]
+    return "\n".join(lines)
+
+
+def _times(done: Mapping[str, Done]) -> str:
+    known = {one.experiment.name: one.seconds for one in done.values() if not math.isnan(one.seconds)}
+    papers = sum(seconds for name, seconds in known.items() if not done[name].experiment.apart)
+    longest = sorted(known, key=lambda name: -known[name])[:3]
+    most = ", ".join(f"{name} {known[name] / 60:.1f}" for name in longest)
+    return f"The papers' experiments took {papers / 60:.0f} minutes of CPU time; the longest: {most}." if known else ""
+
+
+def _section(one: Done, folder: str) -> str:
+    experiment = one.experiment
     lines = [f"### {experiment.shows}", ""]
-    if quick:
+    if one.quick:
         lines += ["*Quick sizes: few trials and rounds.*", ""]
     if experiment.notes:
         lines += [" ".join(experiment.notes.split()), ""]
     lines += [f"![{experiment.shows}]({folder}/{experiment.name}.png)", ""]
     if experiment.summary is not None:
-        lines += [experiment.summary(table)]
-    if rows:
-        cells = [
-            [row.says, row.paper, row.measured, f"**{row.word()}**" + (f": {row.why}" if row.why else "")]
-            for row in rows
-        ]
-        lines += [markdown_table(["the paper says", "its number or order", "we measure", "verdict"], cells), ""]
+        lines += [experiment.summary(one.table)]
+    for kind in KINDS:
+        rows = [row for row in one.rows if row.kind == kind]
+        if rows:
+            lines += [_table(kind, rows), ""]
     return "\n".join(lines)
+
+
+def _table(kind: Kind, rows: Sequence[Verdict]) -> str:
+    says, bound = {
+        "theorem": ("the theorem says", "its bound"),
+        "ours": ("we ask", "what the paper would have"),
+        "conjecture": ("the paper says (reading chosen to fit: a conjecture)", "its number or order"),
+        "formula": ("the paper says (a formula)", "its number or order"),
+    }.get(kind, ("the paper says", "its number or order"))
+    cells = [
+        [row.says, row.paper, row.measured, f"**{row.word()}**" + (f": {row.why}" if row.why else "")] for row in rows
+    ]
+    return markdown_table([says, bound, "we measure", "verdict"], cells)
+
+
+if __name__ == "__main__":  # from the repository: page and README from the results that are there, nothing is run
+    from sottovoce.reproduce.registry import EXPERIMENTS
+
+    write(EXPERIMENTS, Path("docs/results"))
+    write_readme(EXPERIMENTS, Path("docs/results"), Path("README.md"))

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -96,11 +97,20 @@ def read(path: Path) -> tuple[Table, bool]:
     return Table(columns), (table.schema.metadata or {}).get(b"size") == b"quick"
 
 
+def cpu_seconds(path: Path) -> float:
+    """What an experiment's cells took, all together."""
+    from pyarrow import parquet
+
+    return float((parquet.read_schema(path).metadata or {}).get(b"cpu_seconds", "nan"))
+
+
 def _keep(cell: Cell, path: Path) -> None:
     import pyarrow as pa
 
+    begun = time.process_time()
     columns = {name: np.ascontiguousarray(column) for name, column in cell.run().columns.items()}
-    _write(path, pa.table(columns))
+    taken = {"cpu_seconds": f"{time.process_time() - begun:.2f}"}
+    _write(path, pa.table(columns).replace_schema_metadata(taken))
 
 
 def _together(experiment: Experiment, out: Path, parts: Sequence[Path], quick: bool) -> Table:
@@ -110,7 +120,8 @@ def _together(experiment: Experiment, out: Path, parts: Sequence[Path], quick: b
     tables = [parquet.read_table(path) for path in parts]
     joined = pa.concat_tables(tables, promote_options="permissive")
     path = out / f"{experiment.name}.parquet"
-    _write(path, joined.replace_schema_metadata({"size": "quick" if quick else "full"}))
+    taken = sum(cpu_seconds(part) for part in parts)
+    _write(path, joined.replace_schema_metadata({"size": "quick" if quick else "full", "cpu_seconds": f"{taken:.1f}"}))
     return read(path)[0]
 
 

@@ -2,6 +2,8 @@
 
 A mean over trials is known up to its standard error, and the rules speak in those: a difference counts beyond `CLEAR`
 of them. Rows are trials; several on the same draw of the data are not independent, and are averaged first (`draw`).
+Where all are run on the same draws, differences are taken draw by draw (`paired`). One trial has no error that we know:
+it is reported and not judged, except for formulas (`exact`).
 """
 
 import itertools
@@ -69,7 +71,7 @@ class Which(TypedDict, total=False):
     each: Sequence[str]  # the rule must hold for every combination of these columns' values
     draw: Draw  # rows on the same draw of the data are averaged first
     paired: Draw  # so too, and all are run on the same draws: differences are taken draw by draw
-    median: bool  # medians, which have no tolerance here
+    exact: bool  # a formula: one number decides
 
 
 class Groups:
@@ -84,8 +86,10 @@ class Groups:
         self.draws = {key: dict(zip(names[key], rows[y].tolist(), strict=True)) for key, rows in groups.items()}
         self.paired = "paired" in which
         self.means = {key: mean(rows, y) for key, rows in groups.items()}
-        if which.get("median"):
-            self.means = {key: Mean(float(np.median(rows[y])), 0.0) for key, rows in groups.items()}
+
+    def single(self) -> bool:
+        """Whether something was run once only."""
+        return min(len(values) for values in self.draws.values()) < 2
 
     def apart(self, high: Key, low: Key) -> float:
         """How many standard errors of the difference `high` lies above `low`."""
@@ -157,19 +161,91 @@ def above(
     return _rule(y, by, which, lambda groups: min(groups.values()) > level, describe)
 
 
-def meets(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], **which: Unpack[Which]) -> Rule:
-    """Each of the paper's numbers, from one draw of the data, lies within two standard deviations between draws."""
-
-    def spread(groups: Groups, key: Key) -> float:
-        return float(np.std(list(groups.draws[key].values()), ddof=1))
+def near(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], factor: float, **which: Unpack[Which]) -> Rule:
+    """Every mean of `y` is within `factor` times of the paper's number, either way; both are printed."""
+    columns = () if isinstance(by, str) else by
 
     def decide(groups: Groups) -> bool:
-        return all(abs(groups.means[key].value - number) <= 2 * spread(groups, key) for key, number in numbers.items())
+        ratios = [groups.means[key].value / number for key, number in numbers.items()]
+        return max(ratios) <= factor and min(ratios) >= 1 / factor
 
     def describe(groups: Groups) -> str:
-        return ", ".join(f"{groups.means[key].value:.3g} (sd {spread(groups, key):.2g})" for key in numbers)
+        each = (f"{_named(key, columns)}: {groups.means[key].value:.2g} ({numbers[key]:.2g})" for key in numbers)
+        return ", ".join(each) + " (in brackets the paper's)"
 
     return _rule(y, by, which, decide, describe)
+
+
+def meets(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], **which: Unpack[Which]) -> Rule:
+    """Each of the paper's numbers, from one draw of the data, lies within two standard deviations between draws. Where
+    draws differ much that is a broad band, so it is printed: what can be told within it, `ordered` tells."""
+
+    def band(groups: Groups, key: Key) -> tuple[float, float]:
+        middle, spread = groups.means[key].value, float(np.std(list(groups.draws[key].values()), ddof=1))
+        return middle - 2 * spread, middle + 2 * spread
+
+    def decide(groups: Groups) -> bool:
+        bands = {key: band(groups, key) for key in numbers}
+        return all(bands[key][0] <= number <= bands[key][1] for key, number in numbers.items())
+
+    def describe(groups: Groups) -> str:
+        if groups.single():
+            return ", ".join(f"{groups.means[key].value:.3g}" for key in numbers)
+        bands = {key: band(groups, key) for key in numbers}
+        each = (f"{groups.means[key].value:.3g} ({low:.3g} to {high:.3g})" for key, (low, high) in bands.items())
+        return ", ".join(each) + " (in brackets what would have passed)"
+
+    return _rule(y, by, which, decide, describe)
+
+
+def ordered(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], **which: Unpack[Which]) -> Rule:
+    """The means of `y` have the order of the paper's numbers: its first and last are clearly apart, and no two
+    neighbours in its order more than slightly the wrong way round."""
+
+    def in_its_order(groups: Groups) -> list[Key]:
+        return sorted((key for key in groups.means if key in numbers), key=lambda key: numbers[key])
+
+    def describe(groups: Groups) -> str:
+        keys = in_its_order(groups)
+        steps = [f" <{groups.apart(high, low):+.1f}> " for low, high in itertools.pairwise(keys)]
+        names = [f"{_named(key)} {groups.means[key].value:.3g}" for key in keys]
+        return "".join(itertools.chain(*itertools.zip_longest(names, steps, fillvalue="")))
+
+    note = " (in the paper's order; <standard errors of the step up>)"
+    return _rule(y, by, which, lambda groups: groups.climbs(in_its_order(groups)), describe, note)
+
+
+def bounded(y: str, bound: str, by: str = "round", **which: Unpack[Which]) -> Rule:
+    """What a theorem says: the mean of `y` is below the column `bound` at every value of `by`, or not clearly above."""
+    each = which.get("each", ())
+
+    def measure(table: Table) -> Finding:
+        table = which.get("of", lambda all_: all_)(table).where(**which.get("where", {}))
+        found = [(key, _below(rows, y, bound, by, which)) for key, rows in table.each(*each)]
+        text = "; ".join(f"{_named(key, each)}: {one.measured}" if each else one.measured for key, one in found)
+        holds = bool(found) and all(one.same for _, one in found)
+        loosest = {_named(key, each): one.loose for key, one in found if one.same}
+        loose = "; ".join(f"{key}: {factor}" if key else factor for key, factor in loosest.items())
+        return Finding(text, holds, loose if holds else "")
+
+    return measure
+
+
+def _below(table: Table, y: str, bound: str, by: str, which: Which) -> Finding:
+    groups, bounds = Groups(table, y, (by,), which), means(table, bound, by)
+    above = [key for key, mean_ in groups.means.items() if mean_.beyond(bounds[key]) > CLEAR]
+    ratios = {key: bounds[key].value / mean_.value for key, mean_ in groups.means.items() if mean_.value > 0}
+    last = max(groups.means)
+    text = f"{groups.means[last]} where {bounds[last].value:.3g} is allowed, at {by} {last:g}"
+    if above:
+        worst = max(above, key=lambda key: groups.means[key].value / bounds[key].value)
+        text += f"; {groups.means[worst]} above {bounds[worst].value:.3g} at {by} {worst:g}"
+    if not ratios:
+        return Finding(text, not above)
+    least = min(ratios, key=lambda key: ratios[key])
+    return Finding(
+        text, not above, f"{ratios[least]:.2g} times at {by} {least:g}, {ratios.get(last, np.inf):.2g} at the end"
+    )
 
 
 def least_at(y: str, by: str, low: float, high: float, **which: Unpack[Which]) -> Rule:
@@ -228,9 +304,7 @@ def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups,
         return len(groups.means) > 1 and all(lead(groups, other) > CLEAR for other in others(groups))
 
     note = ""
-    if which.get("median"):
-        note = " (medians, against the nearest: no tolerance)"
-    elif which.get("each"):
+    if which.get("each"):
         difference = "paired differences" if "paired" in which else "the difference"
         note = f" (against whom it is least clear; in brackets: standard errors of {difference})"
     return _rule(y, by, which, decide, describe, note)
@@ -254,6 +328,8 @@ def _rule(
         text = "; ".join(
             f"{_named(key, each)}: {describe(groups)}" if each else describe(groups) for key, groups in settings
         )
+        if not which.get("exact") and any(groups.single() for _, groups in settings):
+            return Finding(f"{text} (one run)", None)
         return Finding(text + note, bool(settings) and all(decide(groups) for _, groups in settings))
 
     return measure
