@@ -62,18 +62,13 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "consensus ADMM with exact local arg-mins"
     paper: ClassVar[str] = "Huang et al. 2020, Algorithm 1"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    not_summed: ClassVar[str] = "each client keeps a dual that is made of what it released"
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="argmin")
 
-    def why_not_sums(self, unit: str) -> str:
-        return "each client keeps a dual that is made of what it released"
-
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))  # line 1
-
-    def init_client(self, site: Site) -> Client:
-        return Client(site.zeros.copy(), site.zeros.copy())  # line 1
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.w)

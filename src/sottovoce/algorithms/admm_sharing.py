@@ -104,6 +104,7 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "admm-sharing"
     summary: ClassVar[str] = "columns split between parties: ADMM on the sum of their scores"
     paper: ClassVar[str] = "Learning Privately over Distributed Features, Algorithm 1"
+    not_summed: ClassVar[str] = "columns are split, and sums are proved for rows"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,9 +115,6 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="fit")
-
-    def why_not_sums(self, unit: str) -> str:
-        return "columns are split, and sums are proved for rows"
 
     def init_server(self, hub: Hub) -> Server:
         labels = _labels(hub)

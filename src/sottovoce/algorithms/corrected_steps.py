@@ -1,10 +1,12 @@
 """What methods share whose local steps are corrected by how clients differ: FedLin, LED, TAMUNA and SCAFFOLD."""
 
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 
 from sottovoce import solvers
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Penalty
+from sottovoce.core.contract import Array, Penalty, Site
 from sottovoce.core.participation import Participation
 from sottovoce.solvers import LocalSteps, Solver
 
@@ -13,9 +15,26 @@ class MissesOptimum(UserWarning):
     """A method was started with a participation rule under which it cannot reach the optimum."""
 
 
-def one_step_for_all(solver: LocalSteps, local_steps: int, step: float) -> Solver:
-    """The solver of a method with one step for all clients. Nesterov's method takes 1/step for the smoothness."""
-    return solvers.make(solver, local_steps, step=step if solver == "gradient" else None)
+class CorrectedSteps:
+    """What FedLin, LED and TAMUNA share: one step for all clients, which are told how they differ from the mean."""
+
+    step: float
+    local_steps: int
+    solver: LocalSteps
+
+    @property
+    def local_solver(self) -> Solver:
+        """Nesterov's method takes 1/step for the smoothness."""
+        return solvers.make(self.solver, self.local_steps, step=self.step if self.solver == "gradient" else None)
+
+    def check(self, penalty: Penalty) -> None:
+        needs_smooth(type(self).__name__, penalty)
+
+    def solved(self, gradient: Callable[[Array], Array], start: Array, site: Site, steps: Array | None = None) -> Array:
+        """The end of the local steps along this corrected gradient; `steps`: how many, if not `local_steps`."""
+        solver = self.local_solver if steps is None else replace(self.local_solver, steps=steps)
+        strong = site.f.strong_convexity() + site.penalty.strong
+        return solver.solve(gradient, start, strong, 1 / self.step, site.rng, site.who)
 
 
 def reach(solver: LocalSteps, local_steps: int) -> float:

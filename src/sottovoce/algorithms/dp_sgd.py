@@ -46,12 +46,10 @@ class DPSGD(Algorithm[Server, Nothing, Down, Up]):
     name: ClassVar[str] = "dp-sgd"
     summary: ClassVar[str] = "noisy clipped (proximal) gradient descent"
     paper: ClassVar[str] = "Abadi et al. 2016"
+    not_summed: ClassVar[str] = ""
 
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)
-
-    def why_not_sums(self, unit: str) -> str:
-        return ""
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy())

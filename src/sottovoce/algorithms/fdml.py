@@ -74,15 +74,13 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "columns split between parties: minibatch gradients of their summed scores"
     paper: ClassVar[str] = "Hu et al. 2019"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none"})
+    not_summed: ClassVar[str] = "columns are split, and sums are proved for rows"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=2, kind="scores")
 
     def rounds_per_epoch(self, samples: int) -> int:
         return max(1, samples // self.batch)
-
-    def why_not_sums(self, unit: str) -> str:
-        return "columns are split, and sums are proved for rows"
 
     def init_server(self, hub: Hub) -> Server:
         assert hub.labels is not None

@@ -106,6 +106,7 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fed-plt"
     summary: ClassVar[str] = "Peaceman-Rachford splitting with inexact local training"
     paper: ClassVar[str] = "Bastianello et al. 2024"
+    not_summed: ClassVar[str] = "each client keeps a state that is made of what it released"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,9 +138,6 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         if 0 < self.horizon < rounds:
             return {"unmet": (f"its noise is for {self.horizon} rounds (horizon), and {rounds} were done",)}
         return {}
-
-    def why_not_sums(self, unit: str) -> str:
-        return "each client keeps a state that is made of what it released"
 
     def init_server(self, hub: Hub) -> Server:
         return self.averaged(np.repeat(hub.zeros, hub.n, axis=-2), hub)

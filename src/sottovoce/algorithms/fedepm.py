@@ -112,6 +112,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedepm"
     summary: ClassVar[str] = "elastic-net penalty between models, several local steps along one gradient"
     paper: ClassVar[str] = "Zhou and Li 2022"
+    not_summed: ClassVar[str] = "its server sorts the messages of single clients"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,9 +135,6 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
     def check(self, penalty: Penalty) -> None:
         if self.threshold > 0 and not penalty.separable:
             raise InvalidInput(f"FedEPM: with {type(penalty).__name__} the model (19) has no closed form; use lam=0")
-
-    def why_not_sums(self, unit: str) -> str:
-        return "its server sorts the messages of single clients"
 
     def init_server(self, hub: Hub) -> Server:
         everyone, three = np.repeat(hub.zeros, hub.n, axis=-2), np.repeat(hub.zeros, 3, axis=-2)

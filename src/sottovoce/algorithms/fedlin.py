@@ -39,11 +39,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from sottovoce.algorithms.corrected_steps import needs_smooth, one_step_for_all
+from sottovoce.algorithms.corrected_steps import CorrectedSteps
 from sottovoce.core.check import Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site
 from sottovoce.core.shapes import DIM, widths
-from sottovoce.solvers import LocalSteps, Solver
+from sottovoce.solvers import LocalSteps
 
 ASK_GRADIENT, ASK_STEPS = 0.0, 1.0
 
@@ -68,7 +68,7 @@ class Up(Arrays):
 
 
 @dataclass(frozen=True)
-class FedLin(Algorithm[Server, Client, Down, Up]):
+class FedLin(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
     """Algorithm 1.
 
     Parameters
@@ -89,25 +89,13 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "local steps corrected by the mean gradient; two exchanges a round"
     paper: ClassVar[str] = "Mitra et al. 2021"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-
-    @property
-    def local_solver(self) -> Solver:
-        return one_step_for_all(self.solver, self.local_steps, self.step)
+    not_summed: ClassVar[str] = "each client keeps a gradient that it released, and corrects its steps by it"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)
 
-    def check(self, penalty: Penalty) -> None:
-        needs_smooth("FedLin", penalty)
-
-    def why_not_sums(self, unit: str) -> str:
-        return "each client keeps a gradient that it released, and corrects its steps by it"
-
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
-
-    def init_client(self, site: Site) -> Client:
-        return Client(site.zeros.copy())
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         phase = self.phase(hub.k)
@@ -122,8 +110,7 @@ class FedLin(Algorithm[Server, Client, Down, Up]):
         def gradient(w: Array) -> Array:
             return site.f.grad(w) - state.g + down.g + site.penalty.subgradient(w)  # of (3)
 
-        strong = site.f.strong_convexity() + site.penalty.strong
-        w = self.local_solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (3)
+        w = self.solved(gradient, down.x, site)  # (3)
         return state, Up(site.release(w, centre=down.x))
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:

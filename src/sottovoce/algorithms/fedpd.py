@@ -82,6 +82,7 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "federated primal-dual method: local steps on an augmented Lagrangian"
     paper: ClassVar[str] = "Zhang et al. 2021"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    not_summed: ClassVar[str] = "each client keeps a dual and a model of its own, and the server all last messages"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,14 +96,8 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)
 
-    def why_not_sums(self, unit: str) -> str:
-        return "each client keeps a dual and a model of its own, and the server the last message of each"
-
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
-
-    def init_client(self, site: Site) -> Client:
-        return Client(site.zeros.copy(), site.zeros.copy())
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.c)

@@ -105,6 +105,7 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedspd-dp"
     summary: ClassVar[str] = "primal-dual method with several local proximal gradient steps"
     paper: ClassVar[str] = "Li et al. 2022"
+    not_summed: ClassVar[str] = "each client keeps a dual and a model of its own"
 
     def asks(self) -> Asks:
         if self.variant == "P":
@@ -118,9 +119,6 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
 
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, object]:
         return self.sampling.terms(sizes)
-
-    def why_not_sums(self, unit: str) -> str:
-        return "each client keeps a dual and a model of its own"
 
     def init_server(self, hub: Hub) -> Server:
         return Server(np.repeat(hub.zeros, hub.n, axis=-2), hub.zeros.copy())  # line 2

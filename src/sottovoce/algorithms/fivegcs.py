@@ -92,6 +92,7 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "primal-dual method with client sampling and local dual steps"
     paper: ClassVar[str] = "Grudzień et al. 2023"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    not_summed: ClassVar[str] = "each client keeps a dual that is made of what it released"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,14 +106,8 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps + 1)
 
-    def why_not_sums(self, unit: str) -> str:
-        return "each client keeps a dual that is made of what it released"
-
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
-
-    def init_client(self, site: Site) -> Client:
-        return Client(site.zeros.copy())
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.x)

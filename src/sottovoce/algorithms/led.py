@@ -34,12 +34,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, one_step_for_all, reach
+from sottovoce.algorithms.corrected_steps import CorrectedSteps, needs_meetings, reach
 from sottovoce.core.check import Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import DIM, widths
-from sottovoce.solvers import LocalSteps, Solver
+from sottovoce.solvers import LocalSteps
 
 
 class Server(Arrays):
@@ -62,7 +62,7 @@ class Up(Arrays):
 
 
 @dataclass(frozen=True)
-class LED(Algorithm[Server, Client, Down, Up]):
+class LED(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
     """Algorithm 1 with a server.
 
     Parameters
@@ -87,10 +87,7 @@ class LED(Algorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "local exact diffusion: local steps with a learnt drift correction"
     paper: ClassVar[str] = "Alghunaim 2024"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-
-    @property
-    def local_solver(self) -> Solver:
-        return one_step_for_all(self.solver, self.local_steps, self.step)
+    not_summed: ClassVar[str] = "each client keeps a correction that is made of what it released"
 
     @property
     def dual_step(self) -> float:
@@ -99,20 +96,11 @@ class LED(Algorithm[Server, Client, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)
 
-    def check(self, penalty: Penalty) -> None:
-        needs_smooth("LED", penalty)
-
     def warn_about(self, participation: Participation, n: int) -> None:
         needs_meetings("LED", participation, n)
 
-    def why_not_sums(self, unit: str) -> str:
-        return "each client keeps a correction that is made of what it released"
-
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
-
-    def init_client(self, site: Site) -> Client:
-        return Client(site.zeros.copy(), site.zeros.copy())
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.x, server.met[..., :0] if (server.met == server.x).all() else server.met)
@@ -124,9 +112,7 @@ class LED(Algorithm[Server, Client, Down, Up]):
         def gradient(phi: Array) -> Array:
             return site.f.grad(phi) + site.penalty.subgradient(phi) + pull  # of (1)
 
-        strong = site.f.strong_convexity() + site.penalty.strong
-        phi = self.local_solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (1)
-        phi = site.release(phi, centre=down.x)
+        phi = site.release(self.solved(gradient, down.x, site), centre=down.x)  # (1)
         return Client(phi, y), Up(phi)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:

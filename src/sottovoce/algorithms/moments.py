@@ -88,12 +88,10 @@ class Moments(Algorithm[Server, Nothing, Down, Up]):
     name: ClassVar[str] = "moments"
     summary: ClassVar[str] = "noisy first and second moments, one round"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    not_summed: ClassVar[str] = ""
 
     def asks(self) -> Asks:
         return Asks((Part("moments", last=1, kappa=self.kappa, slope_bound=self.slope_bound),))
-
-    def why_not_sums(self, unit: str) -> str:
-        return ""
 
     def init_server(self, hub: Hub) -> Server:
         answer = np.zeros((*hub.zeros.shape[:-1], moments_width(self, hub.zeros.shape[-1])))

@@ -87,12 +87,10 @@ class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
     name: ClassVar[str] = "noisy-gd"
     summary: ClassVar[str] = "noisy gradient descent with momentum, for constants chosen by rule"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    not_summed: ClassVar[str] = ""
 
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)
-
-    def why_not_sums(self, unit: str) -> str:
-        return ""
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), hub.zeros.copy(), hub.zeros.copy(), hub.zeros[..., :1].copy())

@@ -76,15 +76,13 @@ class SCAFFOLD(Algorithm[Server, Nothing, Down, Up]):
     summary: ClassVar[str] = "local steps corrected by control variates"
     paper: ClassVar[str] = "Karimireddy et al. 2020"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
+    not_summed: ClassVar[str] = "its server keeps a control variate of each client, made of its messages"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps, batch=self.batch)
 
     def check(self, penalty: Penalty) -> None:
         needs_smooth("SCAFFOLD", penalty)
-
-    def why_not_sums(self, unit: str) -> str:
-        return "its server keeps a control variate of each client, made of its messages"
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))

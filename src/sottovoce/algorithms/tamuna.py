@@ -35,17 +35,17 @@ Departures from the paper
   (Fed-PLT, section VII).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
 
-from sottovoce.algorithms.corrected_steps import needs_meetings, needs_smooth, one_step_for_all, reach
+from sottovoce.algorithms.corrected_steps import CorrectedSteps, needs_meetings, reach
 from sottovoce.core.check import Interval, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Site
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import widths
-from sottovoce.solvers import LocalSteps, Solver
+from sottovoce.solvers import LocalSteps
 
 
 class Server(Arrays):
@@ -64,7 +64,7 @@ class Up(Arrays):
 
 
 @dataclass(frozen=True)
-class TAMUNA(Algorithm[Server, Nothing, Down, Up]):
+class TAMUNA(CorrectedSteps, Algorithm[Server, Nothing, Down, Up]):
     """Algorithm 1.
 
     Parameters
@@ -91,22 +91,13 @@ class TAMUNA(Algorithm[Server, Nothing, Down, Up]):
     summary: ClassVar[str] = "random numbers of corrected local steps, partial participation"
     paper: ClassVar[str] = "Condat et al. 2023"
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
-
-    @property
-    def local_solver(self) -> Solver:
-        return one_step_for_all(self.solver, self.local_steps, self.step)
+    not_summed: ClassVar[str] = "its server keeps a control variate of each client, made of its messages"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.most_steps or 3 * self.local_steps)
 
-    def check(self, penalty: Penalty) -> None:
-        needs_smooth("TAMUNA", penalty)
-
     def warn_about(self, participation: Participation, n: int) -> None:
         needs_meetings("TAMUNA", participation, n)
-
-    def why_not_sums(self, unit: str) -> str:
-        return "its server keeps a control variate of each client, made of its messages"
 
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
@@ -120,9 +111,7 @@ class TAMUNA(Algorithm[Server, Nothing, Down, Up]):
         def gradient(w: Array) -> Array:
             return site.f.grad(w) + site.penalty.subgradient(w) - down.h  # of (2)
 
-        solver = replace(self.local_solver, steps=np.rint(down.steps).astype(int))
-        strong = site.f.strong_convexity() + site.penalty.strong
-        w = solver.solve(gradient, down.x, strong, 1 / self.step, site.rng, site.who)  # (2)
+        w = self.solved(gradient, down.x, site, np.rint(down.steps).astype(int))  # (2)
         return state, Up(site.release(w, centre=down.x))
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
