@@ -13,13 +13,14 @@ at once in the simulator.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, dataclass_transform, get_args
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, dataclass_transform, get_args
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.participation import Participation
 from sottovoce.core.plain import Json
+from sottovoce.core.questions import ArgMin as ArgMin
 from sottovoce.core.questions import Array, Asks, Descent, Penalty, ProxSteps
 from sottovoce.core.questions import Kind as Kind
 from sottovoce.core.questions import Part as Part
@@ -95,7 +96,7 @@ class Oracle:
     """
 
     grad: Callable[[Array], Array]  # gradient of the client's data term at w (over a batch, if one was declared)
-    argmin: Callable[..., Array]  # argmin(centre, rho, linear=0, ridge=0, start=None): see `problems/rows.py`
+    argmin: Callable[..., Array]  # argmin(centre, rho, linear=0, ridge=0, start=None): see `ArgMin`
     prox_steps: Callable[[Array, ProxSteps], Array]  # from a public start: noise on the end, not on each gradient
     descent: Callable[[Array, Descent], Array]  # from a public start: full gradients, noise in every step
     moments: Callable[..., Array]  # moments(kappa, slope_bound=inf): first and second moments, see `core/moments.py`
@@ -252,15 +253,17 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     paper: ClassVar[str] = ""
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
     layout: ClassVar[Layout] = "rows"
+    memory: ClassVar[type]  # the class of a client's state; it and the next two: ``Algorithm[State, State, Down, Up]``
     down: ClassVar[type]  # the class of its broadcasts; `core/shapes.py` says how to declare what they look like
-    up: ClassVar[type]  # the class of its uploads; both are taken from ``Algorithm[State, State, Down, Up]``
+    up: ClassVar[type]  # the class of its uploads
+    not_summed: ClassVar[str] = "nobody declared that its server half needs only the mean of what clients send"
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for base in cls.__dict__.get("__orig_bases__", ()):
-            down, up = (*get_args(base), None, None)[2:4]
-            if isinstance(down, type) and isinstance(up, type):
-                cls.down, cls.up = down, up
+            kinds = get_args(base)[1:]
+            if len(kinds) == 3 and all(isinstance(kind, type) for kind in kinds):
+                cls.memory, cls.down, cls.up = kinds
 
     def __post_init__(self) -> None:
         check.fields(self)  # by their annotations: `check.Positive`, Literal, ...
@@ -281,7 +284,7 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         Its server half must take uploads by `hub.mean` alone. For unit "record" its clients upload answers as they
         come, asked at what was broadcast; for any unit they keep nothing that they made of a release.
         """
-        return "nobody declared that its server half needs only the mean of what clients send"
+        return self.not_summed
 
     def claim_terms(self, sizes: Array, rounds: int) -> Json:
         """What its paper's claim depends on besides epsilon, delta and rounds: arguments of `privacy.claims.describe`.
@@ -311,8 +314,8 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     def init_server(self, hub: Hub) -> ServerState: ...
 
     def init_client(self, site: Site) -> ClientState:
-        """A client's state before the first round; unless a method says otherwise, it remembers nothing."""
-        return cast(ClientState, Nothing())
+        """A client's state before the first round: zeros as long as the model, unless a method says otherwise."""
+        return self.memory(**{each.name: site.zeros.copy() for each in fields(self.memory)})
 
     @abstractmethod
     def broadcast(self, server: ServerState, hub: Hub) -> Down:
@@ -372,3 +375,10 @@ class Kept:
     rho: Array | None = None
     noise: Array | None = None
     k: Array | None = None
+
+    @property
+    def fitted(self) -> tuple[Array, Array]:
+        """The target and the rho of the fit that it follows from."""
+        assert self.target is not None
+        assert self.rho is not None
+        return self.target, self.rho

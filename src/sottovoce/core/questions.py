@@ -164,6 +164,25 @@ class Asks:
 
 
 @dataclass(frozen=True)
+class ArgMin:
+    """The minimiser of f_i(w) + <linear, w> + ridge/2 |w|² + rho/2 |w − centre|², searched from `start` (or `centre`).
+
+    All numbers must be public.
+    """
+
+    centre: Array
+    rho: Array | float
+    linear: Array | float = 0.0
+    ridge: float = 0.0
+    start: Array | None = None
+
+    @property
+    def numbers(self) -> tuple[Array | float, ...]:
+        """Everything in it that the answer depends on."""
+        return self.centre, self.rho, self.linear, self.ridge, 0.0 if self.start is None else self.start
+
+
+@dataclass(frozen=True)
 class ProxSteps:
     """Several proximal gradient steps taken where the data is, of which only the end leaves:
 

@@ -372,7 +372,7 @@ class LocalClients:
             rng=Draw(self.streams, who, k),
             k=k,
             who=who,
-            claim=self.door.claim,
+            claim=self.task.privacy.claim,
             zeros=self._sealed_zeros(len(local)).given,
         )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Asks, Claim, Descent, Noise, Oracle, Part, ProxSteps
+from sottovoce.core.contract import ArgMin, Asks, Descent, Noise, Oracle, Part, ProxSteps
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import local_steps as local_runs
@@ -31,61 +31,34 @@ _NOTHING = Part(answers=0)
 
 
 class ExactOracle(Protocol):
-    """What a door wraps: exact answers about the rows of the clients on this machine (`problems/rows/oracle.py`)."""
+    """What a door wraps: exact answers about the rows of the clients on this machine.
+
+    `problems/rows/oracle.py` has them, and says what each takes.
+    """
 
     loss: Any
     dim: int
     sizes: np.ndarray
     weights: np.ndarray
 
-    @property
-    def roundings(self) -> np.ndarray: ...
-    def gradient(
-        self, w: np.ndarray, clients: np.ndarray, clip: float | None, norm: int, keep: np.ndarray | None, quick: bool
-    ) -> np.ndarray: ...
-    def clipped_examples(
-        self, w: np.ndarray, client: int, clip: float, norm: int, some: np.ndarray | None
-    ) -> np.ndarray: ...
-    def truncated_sums(
-        self,
-        points: np.ndarray,
-        clients: np.ndarray,
-        clip: float,
-        norm: int,
-        factors: np.ndarray,
-        most: float,
-        keep: np.ndarray | None,
-    ) -> np.ndarray | None: ...
-    def argmin(
-        self,
-        centre: np.ndarray,
-        rho: Numbers,
-        linear: Numbers,
-        ridge: float,
-        clients: np.ndarray,
-        start: np.ndarray | None,
-        tol: Numbers,
-        row_cap: float | None = None,
-        last_steps: int | None = None,
-    ) -> np.ndarray: ...
-    def moments(self, clients: np.ndarray, kappa: float, row_bound: float, slope_bound: float) -> np.ndarray: ...
-    def moments_of_records(
-        self, client: int, kappa: float, row_bound: float, slope_bound: float, some: slice
-    ) -> np.ndarray: ...
-    def truncated_moments(
-        self, clients: np.ndarray, kappa: float, bounds: tuple[float, float], factors: np.ndarray, most: float
-    ) -> np.ndarray | None: ...
-    def smoothness(self, clients: np.ndarray) -> np.ndarray: ...
-    def strong_convexity(self, clients: np.ndarray) -> np.ndarray: ...
-    def longest_row(self, clients: np.ndarray) -> np.ndarray: ...
+    roundings: np.ndarray
+    gradient: Callable[..., np.ndarray]
+    clipped_examples: Callable[..., np.ndarray]
+    truncated_sums: Callable[..., np.ndarray | None]  # None where they are not compiled; so are the next
+    truncated_moments: Callable[..., np.ndarray | None]
+    argmin: Callable[..., np.ndarray]
+    moments: Callable[..., np.ndarray]
+    moments_of_records: Callable[..., np.ndarray]
+    smoothness: Callable[[np.ndarray], np.ndarray]
+    strong_convexity: Callable[[np.ndarray], np.ndarray]
+    longest_row: Callable[[np.ndarray], np.ndarray]
 
 
 class HeldOutRows(Protocol):
     """Records that no answer but one is about (`problems/rows/held_out.py`)."""
 
-    @property
-    def width(self) -> int: ...
-    def counts(self, w: np.ndarray, clients: np.ndarray, blanks: bool) -> np.ndarray: ...
+    width: int
+    counts: Callable[[np.ndarray, np.ndarray, bool], np.ndarray]
 
 
 def untouched(answer: np.ndarray, *made_of: object) -> np.ndarray:
@@ -131,18 +104,11 @@ class Door:
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
         return self.exact_gradient(w, question, self.clip)
 
-    def argmin(
-        self,
-        centre: np.ndarray,
-        rho: Numbers,
-        linear: Numbers,
-        ridge: float,
-        start: np.ndarray | None,
-        question: Question,
-    ) -> np.ndarray:
+    def argmin(self, asked: ArgMin, question: Question) -> np.ndarray:
         # Rows are scaled so that no record's gradient exceeds the clip norm anywhere.
         cap = None if self.clip is None else self.clip / self.exact.loss.lipschitz
-        return self.exact.argmin(centre, rho, linear, ridge, question.local, start, ARGMIN_TOL, cap)
+        terms = asked.centre, asked.rho, asked.linear, asked.ridge
+        return self.exact.argmin(*terms, question.local, asked.start, ARGMIN_TOL, cap)
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
         return spec.centre + local_runs.take_prox_steps(self.gradients(question, self.clip), start, spec)
@@ -189,10 +155,6 @@ class Door:
     def strong_convexity(self, local: np.ndarray) -> np.ndarray:
         return self.exact.strong_convexity(local)
 
-    @property
-    def claim(self) -> Claim | None:
-        return None
-
     # What follows is the same behind every door.
 
     def open(
@@ -221,11 +183,9 @@ class Door:
             check.require(self.held is not None, "Oracle", "no records were held out, so none can be counted")
             return self.histogram(w, next_question("histogram", w))
 
-        def argmin(
-            centre: np.ndarray, rho: Numbers, linear: Numbers = 0.0, ridge: float = 0.0, start: np.ndarray | None = None
-        ) -> np.ndarray:
-            question = next_question("argmin", centre, rho, linear, ridge, 0.0 if start is None else start)
-            return self.argmin(centre, rho, linear, ridge, start, question)
+        def argmin(*terms: Any, **named: Any) -> np.ndarray:
+            asked = ArgMin(*terms, **named)
+            return self.argmin(asked, next_question("argmin", *asked.numbers))
 
         oracle = Oracle(
             grad=grad,
@@ -381,7 +341,3 @@ class PublishedDoor(Door):
 
     def gradient_bound(self, local: np.ndarray) -> np.ndarray | float:
         return super().gradient_bound(local) if self.privacy.clip is None else self.privacy.clip
-
-    @property
-    def claim(self) -> Claim | None:
-        return Claim(self.privacy.epsilon, self.privacy.delta)

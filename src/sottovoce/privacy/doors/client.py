@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.core import check, codec, moments
+from sottovoce.core import check, codec
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.clipping import clip_rows
 from sottovoce.core.contract import Noise, Oracle
 from sottovoce.core.random.streams import Purpose
 from sottovoce.ledger.budget import LedgerError
-from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question, Rehearsal, Visit, quietly
 from sottovoce.privacy.modes import Proven
@@ -41,7 +40,7 @@ class ClientDoor(ProvenDoor):
             moved = self.answered(
                 question,
                 lambda: clip_rows(u - centre, self.privacy.clip),
-                lambda moved: self._noised(moved, question),
+                lambda moved: self.noisy_in_ball(moved, self.privacy.clip, Purpose.NOISE, question),
             )
         except (BudgetSpent, LedgerError) as error:
             self._ledger_error = error
@@ -51,19 +50,6 @@ class ClientDoor(ProvenDoor):
     def beside(self, centre: np.ndarray, moved: np.ndarray) -> np.ndarray:
         """What is uploaded: the public centre with a noisy movement."""
         return centre + moved
-
-    @property
-    def moments_width(self) -> int:
-        """How many numbers an answer about moments has."""
-        return moments.width(self.exact.dim, self.exact.dim // self.exact.loss.outputs)
-
-    def _noised(self, moved: np.ndarray, question: Question) -> np.ndarray:
-        if not self.privacy.on_grid:
-            scale = self.events[0].noise_multiplier * 2 * self.privacy.clip
-            return self.noisy(moved, scale, Purpose.NOISE, question)
-        grid = mechanisms.to_grid(moved, self.privacy.clip)
-        scale = self.grid_scale(question.part, 2 * mechanisms.GRID_BOUND)
-        return self.on_grid(grid, self.privacy.clip / mechanisms.GRID_STEPS, scale, Purpose.NOISE, question)
 
     def take_part(self, visit: Visit) -> tuple[Any, Any]:
         """One round whose outcome has one form, whatever the data: the declared releases, and finite states.

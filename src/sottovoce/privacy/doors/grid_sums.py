@@ -31,18 +31,8 @@ def gradient_sums(
     most = float(mechanisms.GRID_BOUND) if norm == 1 else mechanisms.LARGEST_SQUARE
     factors = mechanisms.GRID_STEPS / clip * shares[local, 0]
     sums = exact.truncated_sums(points, local, clip, norm, factors, most, drawn)
-    return _one_by_one(exact, points, local, drawn, clip, norm, shares) if sums is None else sums
-
-
-def _one_by_one(
-    exact: ExactOracle,
-    points: np.ndarray,
-    local: np.ndarray,
-    drawn: np.ndarray | None,
-    clip: float,
-    norm: int,
-    shares: np.ndarray,
-) -> np.ndarray:
+    if sums is not None:
+        return sums
     sums = np.zeros(points.shape, dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(exact.sizes[local])])
     for place in np.ndindex(points.shape[:-1]):

@@ -15,7 +15,7 @@ import numpy as np
 
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.clipping import clip_matrix, clip_rows, into_ball
-from sottovoce.core.contract import Claim, ColumnOracle, Kept
+from sottovoce.core.contract import ColumnOracle, Kept
 from sottovoce.core.products import UNIT, Split, must_fit, products_sensitivity, to_limbs
 from sottovoce.core.random.bits import Bits
 from sottovoce.core.random.streams import Purpose
@@ -77,9 +77,7 @@ class PartyDoor(Door):
         """The parties' models as they are behind the door, (runs?, parties, widest): a simulation may look."""
         if kept.x is not None:
             return kept.x
-        assert kept.target is not None
-        assert kept.rho is not None
-        return self.exact.fit(kept.target, kept.rho, local, self.certified)
+        return self.exact.fit(*kept.fitted, local, self.certified)
 
     def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
         """The parties' models for prediction, made after round k; None where there must be none."""
@@ -87,6 +85,10 @@ class PartyDoor(Door):
 
     def affords_models(self, local: np.ndarray) -> bool:
         return True
+
+    def _of_everyone(self, local: np.ndarray, k: int, number: int, asked: tuple[np.ndarray, ...] = ()) -> Question:
+        """A question to these parties in all runs."""
+        return Question(local, np.ones(self.shape(len(local)), dtype=bool), k, number, asked=asked)
 
     def would_be(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
         """What `models` would give out here, for a simulation to measure: it is not given out, and not charged."""
@@ -110,18 +112,13 @@ class PublishedPartyDoor(PartyDoor):
             return x
         for k in np.unique(kept.k[kept.k > 0]):
             asked = (kept.target, kept.rho, kept.noise)  # as `fit` was asked in that round
-            everyone = np.ones(self.shape(len(local)), dtype=bool)
-            spread = self._spread(exact, kept.noise, Question(local, everyone, int(k), 0, asked=asked))
+            spread = self._spread(exact, kept.noise, self._of_everyone(local, int(k), 0, asked))
             x = x + np.where(kept.k == k, kept.noise * spread, 0.0)
         return x
 
     def _spread(self, x: np.ndarray, noise: Numbers, question: Question) -> np.ndarray:
         count = min(self.exact.widest, self.exact.samples)
         return self.exact.spread(self.seeded(x, noise, Purpose.NOISE, question, count=count), question.local)
-
-    @property
-    def claim(self) -> Claim | None:
-        return Claim(self.privacy.epsilon, self.privacy.delta)
 
 
 @dataclass(kw_only=True)
@@ -193,9 +190,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         noise = np.zeros((*shape, split.size), dtype=np.int64)
         streams: Sequence[Bits] = ()
         if not self.privacy.secret_noise:
-            about = (np.array([[scale]]), *question.asked)
-            who = self.clients[question.local], question.local
-            streams = self.key.bits(*who, question.k, Purpose.NOISE, question.number, about)
+            streams = self.seeded_bits(Purpose.NOISE, question, (np.array([[scale]]), *question.asked))
         for place, party in enumerate(self.clients[question.local]):
             own = split.of_owner(int(party))
             of_party = streams[place :: len(question.local)]
@@ -221,53 +216,42 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
     def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
         if not self.privacy.model:
             return None
-        assert kept.target is not None
-        assert kept.rho is not None
-        everyone = np.ones(self.shape(len(local)), dtype=bool)
-        self._checked(kept.target, kept.rho, local)
-        drawn = Question(local, everyone, k, self.asks.parts[0].answers, asked=(kept.target, kept.rho))
+        self._checked(*kept.fitted, local)
         return self.answered(
-            Question(local, everyone, MODEL, 0),
+            self._of_everyone(local, MODEL, 0),
             lambda: self.looked_at(kept, local),
-            lambda x: self._noisy_models(x, kept, drawn),
+            lambda x: self._noisy_models(x, kept, local, k),
         )
 
     def would_be(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
         if not self.privacy.model or self.privacy.secret_noise:
             return None
-        everyone = np.ones(self.shape(len(local)), dtype=bool)
         intercept, self.intercept = self.intercept, untouched  # nothing is given out
         try:
             with quietly():
-                x = self.looked_at(kept, local)
-                assert kept.target is not None
-                assert kept.rho is not None
-                asked = (kept.target, kept.rho)
-                return self._noisy_models(
-                    x, kept, Question(local, everyone, k, self.asks.parts[0].answers, asked=asked)
-                )
+                return self._noisy_models(self.looked_at(kept, local), kept, local, k)
         finally:
             self.intercept = intercept
 
-    def _noisy_models(self, x: np.ndarray, kept: Kept, question: Question) -> np.ndarray:
+    def _noisy_models(self, x: np.ndarray, kept: Kept, local: np.ndarray, k: int) -> np.ndarray:
+        target, rho = kept.fitted
+        question = self._of_everyone(local, k, self.asks.parts[0].answers, (target, rho))
         if self.privacy.variant == "clip":
             return self._clipped(x, _given(self.privacy.model_bound), Purpose.RELEASE, question)
-        assert kept.target is not None
-        assert kept.rho is not None
-        u, rho = self._projected(kept.target), kept.rho
+        u = self._projected(target)
         radius = np.broadcast_to(sensitivity.model_radius(u, self._mu(rho)), (*x.shape[:-1], 1))
-        for place, width in enumerate(self.exact.widths[question.local]):  # alone, a party would not be padded
+        for place, width in enumerate(self.exact.widths[local]):  # alone, a party would not be padded
             x[..., place, :width] = clip_rows(x[..., place, :width], radius[..., place, :])
         if self.privacy.unit == "record":
-            error = self._error(rho, question.local)
+            error = self._error(rho, local)
             change = sensitivity.record_model(u, self._mu(rho), _given(self.privacy.row_bound), error)
         else:
             change = sensitivity.party_model(u, self._mu(rho))
         return self.noisy_within(change, x, Purpose.RELEASE, question)
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
-        assert kept.target is not None
-        return super().looked_at(Kept(target=self._projected(kept.target), rho=kept.rho), local)
+        target, rho = kept.fitted
+        return super().looked_at(Kept(target=self._projected(target), rho=rho), local)
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
         """Who can afford this round and, after it, its model."""
@@ -301,12 +285,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         return clip_rows(target, _given(self.privacy.bound)) if self.privacy.variant == "ridge" else target
 
     def _clipped(self, value: np.ndarray, bound: float, purpose: Purpose, question: Question) -> np.ndarray:
-        clipped = clip_rows(value, bound)
-        if not self.privacy.on_grid:
-            return self.noisy(clipped, self.events[0].noise_multiplier * 2 * bound, purpose, question)
-        grid = mechanisms.to_grid(clipped, bound)
-        scale = self.grid_scale(self.asks.parts[0], 2 * mechanisms.GRID_BOUND)
-        return self.on_grid(grid, bound / mechanisms.GRID_STEPS, scale, purpose, question)
+        return self.noisy_in_ball(clip_rows(value, bound), bound, purpose, question)
 
 
 def _in_range(what: str, value: Numbers) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sottovoce.core import moments
 from sottovoce.core.check import BudgetSpent
 from sottovoce.core.contract import Part
 from sottovoce.core.random.bits import Bits, SystemBits
@@ -105,14 +106,16 @@ class ProvenDoor(Door):
         """Integers with discrete noise of this scale in grid steps, as numbers: `step` is what one of them is worth."""
         streams: Sequence[Bits] = ()
         if not self.privacy.secret_noise:
-            who, arrays = (
-                self.clients[question.local],
-                (exact.astype(np.float64), np.full((1, 1), scale), *question.asked),
-            )
-            streams = self.key.bits(who, question.local, question.k, purpose, question.number, arrays)
+            arrays = (exact.astype(np.float64), np.full((1, 1), scale), *question.asked)
+            streams = self.seeded_bits(purpose, question, arrays)
         kind: Any = "laplace" if self.event_of(question.part).mechanism == "laplace" else "gaussian"
         noisy = discrete_noise.noised(kind, scale, exact, streams)
         return self.leaving(noisy, exact, step, scale, kind)
+
+    def seeded_bits(self, purpose: Purpose, question: Question, arrays: tuple[np.ndarray, ...]) -> Sequence[Bits]:
+        """Bits for each client (of each run), bound to these arrays."""
+        who = self.clients[question.local]
+        return self.key.bits(who, question.local, question.k, purpose, question.number, arrays)
 
     def leaving(self, noisy: np.ndarray, exact: np.ndarray, step: Numbers, scale: float, kind: str) -> np.ndarray:
         """Noisy whole numbers as the numbers that they stand for."""
@@ -129,10 +132,23 @@ class ProvenDoor(Door):
         scale = self.grid_scale(question.part, discrete_noise.difference_steps(exact.shape[-1], norm))
         return self.on_grid(integers, change / discrete_noise.GRID_STEPS, scale, purpose, question)
 
+    def noisy_in_ball(self, vectors: np.ndarray, radius: float, purpose: Purpose, question: Question) -> np.ndarray:
+        """Vectors no longer than `radius`, with noise for any two of those: they are at most twice that apart."""
+        if not self.privacy.on_grid:
+            return self.noisy(vectors, self.events[0].noise_multiplier * 2 * radius, purpose, question)
+        grid = discrete_noise.to_grid(vectors, radius)
+        scale = self.grid_scale(self.asks.parts[0], 2 * discrete_noise.GRID_BOUND)
+        return self.on_grid(grid, radius / discrete_noise.GRID_STEPS, scale, purpose, question)
+
     def grid_scale(self, part: Part, sensitivity: float) -> float:
         """The scale of discrete noise in grid steps: the event's own, or that of its multiplier."""
         event = self.event_of(part)
         return event.scale if isinstance(event, GridEvent) else event.noise_multiplier * sensitivity
+
+    @property
+    def moments_width(self) -> int:
+        """How many numbers an answer about moments has."""
+        return moments.width(self.exact.dim, self.exact.dim // self.exact.loss.outputs)
 
     def longest(self, local: np.ndarray) -> np.ndarray | float:
         return np.inf if self.row_bound is None else self.row_bound

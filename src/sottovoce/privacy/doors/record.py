@@ -1,5 +1,6 @@
 """The proven door for records: noisy answers about a client's rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from sottovoce.core import check, histogram, moments
 from sottovoce.core.check import NoGuarantee
-from sottovoce.core.contract import Descent, Part, ProxSteps
+from sottovoce.core.contract import ArgMin, Descent, Part, ProxSteps
 from sottovoce.core.random.streams import Purpose
 from sottovoce.core.vouched import vouched
 from sottovoce.privacy import discrete_noise as mechanisms
@@ -87,49 +88,56 @@ class RecordDoor(ProvenDoor):
             )
 
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
-        if self.privacy.on_grid:
-            return self.answered(
-                question, lambda: self._grid_gradient(w, question), lambda sums: self._from_grid(sums, question)
-            )
-        event = self.event_of(question.part)
-        scale = event.noise_multiplier * self._sensitivity(question)
-        return self.answered(
+        return self._noisy_sum(
             question,
             lambda: self.exact_gradient(w, question, self.privacy.clip, self._norm, quick=True),
-            lambda exact: self.noisy(exact, scale, Purpose.NOISE, question, event.mechanism),
+            self.event_of(question.part).noise_multiplier * self._sensitivity(question),
+            lambda: self._grid_gradient(w, question),
+            self._reach * mechanisms.GRID_BOUND,
         )
 
-    def argmin(
+    def _noisy_sum(
         self,
-        centre: np.ndarray,
-        rho: Numbers,
-        linear: Numbers,
-        ridge: float,
-        start: np.ndarray | None,
         question: Question,
+        exact: Callable[[], np.ndarray],
+        scale: Numbers,
+        whole: Callable[[], np.ndarray],
+        steps: float,
     ) -> np.ndarray:
+        """A sum over records with noise: `exact` with noise of this scale; or, on a grid, the same in `whole` steps.
+
+        `steps`: how far one record moves those.
+        """
+        event = self.event_of(question.part)
+        if not self.privacy.on_grid:
+            return self.answered(
+                question, exact, lambda sums: self.noisy(sums, scale, Purpose.NOISE, question, event.mechanism)
+            )
+        step, grid_scale = self.grid_step(question.part)[question.local], self.grid_scale(question.part, steps)
+        return self.answered(
+            question, whole, lambda sums: self.on_grid(sums, step, grid_scale, Purpose.NOISE, question)
+        )
+
+    def argmin(self, asked: ArgMin, question: Question) -> np.ndarray:
         one, cap = self._sensitivity(question), self.privacy.clip / self.exact.loss.lipschitz * (1 - 2.0**-50)
-        terms = self._argmin_terms(centre, np.asarray(rho), np.asarray(linear), ridge, question.local, cap)
+        terms = self._argmin_terms(asked, question.local, cap)
         tol = sensitivity.sure_tolerance(terms, one, ARGMIN_TOL)
         change = (one + 2 * (tol + terms.rounding)) / terms.pull
-        self._refuse_coarse(change, self._lengths(centre, linear / (np.asarray(rho) + ridge)))
+        self._refuse_coarse(change, self._lengths(asked.centre, asked.linear / terms.pull))
         tols = np.broadcast_to(tol, (*np.broadcast_shapes(tol.shape, one.shape)[:-1], 1))[..., 0]
+        public = asked.centre, asked.rho, asked.linear, asked.ridge, question.local, asked.start
         return self.answered(
             question,
-            lambda: self.exact.argmin(
-                centre, rho, linear, ridge, question.local, start, tols, cap, sensitivity.LAST_STEPS
-            ),
+            lambda: self.exact.argmin(*public, tols, cap, sensitivity.LAST_STEPS),
             lambda exact: self.noisy_within(change, exact, Purpose.NOISE, question),
         )
 
-    def _argmin_terms(
-        self, centre: np.ndarray, rho: np.ndarray, linear: np.ndarray, ridge: float, local: np.ndarray, cap: float
-    ) -> sensitivity.ArgminTerms:
-        exact, loss = self.exact, self.exact.loss
-        shift = np.linalg.norm(linear - rho * centre, axis=-1, keepdims=True)
+    def _argmin_terms(self, asked: ArgMin, local: np.ndarray, cap: float) -> sensitivity.ArgminTerms:
+        exact, loss, rho = self.exact, self.exact.loss, np.asarray(asked.rho)
+        shift = np.linalg.norm(np.asarray(asked.linear) - rho * asked.centre, axis=-1, keepdims=True)
         return sensitivity.ArgminTerms(
             *(exact.sizes[local][:, None], exact.dim // loss.outputs, loss.outputs, exact.weights[local]),
-            *(cap, loss.lipschitz, loss.curvature, shift, rho + ridge),
+            *(cap, loss.lipschitz, loss.curvature, shift, rho + asked.ridge),
         )
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
@@ -188,21 +196,18 @@ class RecordDoor(ProvenDoor):
 
     def short_moments(self, question: Question) -> np.ndarray:
         """Noisy moments of rows that were divided by `row_cap`."""
-        kappa, slope, row_bound = question.part.kappa, self._slope(question.part), self.row_cap(question.part)
-        if self.privacy.on_grid:
-            return self.answered(
-                question,
-                lambda: self._grid_moments(kappa, row_bound, slope, question.local),
-                lambda sums: self._moments_from_grid(sums, question),
-            )
+        part, local, replaced = question.part, question.local, self._reach == 2
+        kappa, slope, row_bound = part.kappa, self._slope(part), self.row_cap(part)
         # Products and sums of n records are off by at most n (n + 4) u (slope + kappa), for both of two neighbours.
-        sizes, one = self.exact.sizes[question.local][:, None], moments.sensitivity(kappa, slope, self._reach == 2)
+        sizes, one = self.exact.sizes[local][:, None], moments.sensitivity(kappa, slope, replaced)
         rounding = 2 * sizes * (sizes + 4) * 2.0**-53 * (slope + kappa)
-        scale = self.event_of(question.part).noise_multiplier * self.exact.weights[question.local] * (one + rounding)
-        return self.answered(
+        shape = AnswerShape(self.exact.dim, self.exact.dim // self.exact.loss.outputs, slope)
+        return self._noisy_sum(
             question,
-            lambda: self.exact.moments(question.local, kappa, row_bound, slope),
-            lambda exact: self.noisy(exact, scale, Purpose.NOISE, question),
+            lambda: self.exact.moments(local, kappa, row_bound, slope),
+            self.event_of(part).noise_multiplier * self.exact.weights[local] * (one + rounding),
+            lambda: self._grid_moments(kappa, row_bound, slope, local),
+            moments_steps(part, shape, replaced, self.moments_width),
         )
 
     def histogram(self, w: np.ndarray, question: Question) -> np.ndarray:
@@ -211,39 +216,24 @@ class RecordDoor(ProvenDoor):
         declared = self.held.width == question.part.cells
         check.require(declared, "Oracle", "a histogram must have the counts that were declared", self.held.width)
         replaced = self._reach == 2
-        if self.privacy.on_grid:
-            scale = self.grid_scale(question.part, histogram_steps(replaced))
-            return self.answered(
-                question,
-                lambda: self._grid_counts(w, question, not replaced),
-                lambda counts: self.on_grid(counts, 1 / mechanisms.GRID_STEPS, scale, Purpose.NOISE, question),
-            )
-        deviation = self.event_of(question.part).noise_multiplier * histogram.sensitivity(replaced)
-        return self.answered(
+        return self._noisy_sum(
             question,
             lambda: self.held_out_counts(w, question, not replaced),
-            lambda counts: self.noisy(counts, deviation, Purpose.NOISE, question),
+            self.event_of(question.part).noise_multiplier * histogram.sensitivity(replaced),
+            # In grid steps: noise of a few records is then many steps wide, as the accountant needs it.
+            lambda: self.held_out_counts(w, question, not replaced).astype(np.int64) * mechanisms.GRID_STEPS,
+            histogram_steps(replaced),
         )
-
-    def _grid_counts(self, w: np.ndarray, question: Question, blanks: bool) -> np.ndarray:
-        """Counts in grid steps: noise of a few records is then many steps wide, as the accountant needs it."""
-        return self.held_out_counts(w, question, blanks).astype(np.int64) * mechanisms.GRID_STEPS
 
     def _grid_moments(self, kappa: float, row_bound: float, slope: float, local: np.ndarray) -> np.ndarray:
         """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
-        width = moments.width(self.exact.dim, self.exact.dim // self.exact.loss.outputs)
-        sums = moment_sums(self.exact, local, kappa, (row_bound, slope), self.shares(0), width)
+        sums = moment_sums(self.exact, local, kappa, (row_bound, slope), self.shares(0), self.moments_width)
         return np.broadcast_to(sums, (*self.shape(len(local)), sums.shape[-1]))  # each run has noise of its own
 
-    def _moments_from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:
-        """Moments of integer sums, with discrete noise."""
-        part = question.part
-        shape = AnswerShape(self.exact.dim, self.exact.dim // self.exact.loss.outputs, self._slope(part))
-        scale = self.grid_scale(part, moments_steps(part, shape, self._reach == 2, sums.shape[-1]))
-        return self.on_grid(sums, self.grid_step(part)[question.local], scale, Purpose.NOISE, question)
-
     def grid_step(self, part: Part) -> np.ndarray:
-        """What one grid step of each client's sums of gradients or moments is worth, (n, 1)."""
+        """What one grid step of each client's sums of gradients, moments or counts is worth, (n, 1)."""
+        if part.kind == "histogram":
+            return np.full_like(self.exact.weights, 1 / mechanisms.GRID_STEPS)
         longest = float(np.hypot(self._slope(part), part.kappa)) if part.kind == "moments" else self.privacy.clip
         return longest / mechanisms.GRID_STEPS * (self.exact.weights / self.rates(part.batch))
 
@@ -376,8 +366,3 @@ class RecordDoor(ProvenDoor):
         points = np.broadcast_to(w, (*self.shape(len(question.local)), self.exact.dim))
         about = points, question.local, self.drawn(question)
         return gradient_sums(self.exact, *about, self.privacy.clip, self._norm, self.shares(question.part.batch))
-
-    def _from_grid(self, sums: np.ndarray, question: Question) -> np.ndarray:
-        """The gradients of integer sums, with discrete noise."""
-        scale = self.grid_scale(question.part, self._reach * mechanisms.GRID_BOUND)
-        return self.on_grid(sums, self.grid_step(question.part)[question.local], scale, Purpose.NOISE, question)

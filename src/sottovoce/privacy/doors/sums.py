@@ -217,7 +217,7 @@ class RecordSums(SumsDoor, RecordDoor):
         part, dim = question.part, self.exact.dim
         declared = (kappa, slope_bound) == (part.kappa, part.slope_bound)
         check.require(declared, "Oracle", "moments must be asked for with the kappa and slope_bound that were declared")
-        width = moments.width(dim, dim // self.exact.loss.outputs)
+        width = self.moments_width
         worth = moments.rescaled(np.full(width, self.grid_step(part)[0, 0]), dim, self.row_cap(part))
         return self._zeros_for(question, Reading(width, worth), lambda: self.short_moments(question))
 
@@ -293,18 +293,10 @@ class RecordSums(SumsDoor, RecordDoor):
             "sums of proximal steps need steps that absorb differences (convex loss, row_bound, keep >= smoothness/2)"
         )
         check.require(bool((change <= farthest).all()), "Proven", rule, float(np.max(change) / farthest))
-        scale = self.grid_scale(question.part, mechanisms.difference_steps(self.exact.dim))
-        length = np.full((1, 1), farthest)
         return self.answered(
             question,
             lambda: local_runs.take_prox_steps(gradients, start, spec),
-            lambda away: self.on_grid(
-                mechanisms.difference_to_grid(away, length),
-                farthest / mechanisms.GRID_STEPS,
-                scale,
-                Purpose.NOISE,
-                question,
-            ),
+            lambda away: self.noisy_within(np.full((1, 1), farthest), away, Purpose.NOISE, question),
         )
 
 

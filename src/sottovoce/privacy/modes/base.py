@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
+from sottovoce.core.contract import Asks, Claim, Layout, Mode, Part, Penalty
 from sottovoce.core.plain import Json
 from sottovoce.privacy.events import Event
 
@@ -30,6 +30,11 @@ class PrivacyMode:
     @property
     def budget(self) -> tuple[float, float] | None:
         """The (epsilon, delta) that each owner may spend on the run; None where nothing is counted."""
+        return None
+
+    @property
+    def claim(self) -> Claim | None:
+        """What a paper's mechanism is asked to promise in a round; None where no paper's noise is added."""
         return None
 
     @property
@@ -151,6 +156,10 @@ class Published(PrivacyMode):
     def __post_init__(self) -> None:
         explain_infinity("Published", self.epsilon)
         check.fields(self)
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.epsilon, self.delta)
 
 
 def explain_infinity(who: str, epsilon: object) -> None:
