@@ -179,8 +179,8 @@ def doubled(rows: Any, keep: np.ndarray) -> np.ndarray:
 
 
 def one_round_less() -> Any:
-    plain = calibration.plan_rows
-    return lambda privacy, asks, rounds, *more: plain(privacy, asks, rounds - 1, *more)
+    plain = Proven.counts
+    return lambda privacy, asks, rounds, most: plain(privacy, asks, rounds - 1, most)
 
 
 def one_more() -> Any:
@@ -292,7 +292,7 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     "charge skipped": (MemoryLedger, "charge", lambda *_: None, SGD, "plain", "answers charged"),
     "every other answer charged": (MemoryLedger, "charge", every_other_answer(), LOCAL, "plain", "answers charged"),
     "refused one answer too late": (MemoryLedger, "_left", one_more(), SGD, "plain", "epsilon by a second accountant"),
-    "off by one round": (calibration, "plan_rows", one_round_less(), SGD, "plain", "noise that the code states"),
+    "off by one round": (Proven, "counts", one_round_less(), SGD, "plain", "noise that the code states"),
     "epsilon printed too small": (
         accounting, "epsilon", half_of(accounting.epsilon), SGD, "plain", "epsilon that is printed",
     ),
@@ -364,12 +364,12 @@ def test_a_planted_bug_is_refuted(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_more_noise_than_promised_is_suspicious(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = calibration.plan_rows
+    plain = calibration.shared_out
 
     def generous(*given: Any) -> Any:
         return tuple(replace(event, noise_multiplier=1.01 * event.noise_multiplier) for event in plain(*given))
 
-    monkeypatch.setattr(calibration, "plan_rows", generous)
+    monkeypatch.setattr(calibration, "shared_out", generous)
     stated = [one for one in examine(game_of(DPSGD()), ["plain"]) if one.name == "noise that the code states"]
     assert [one.verdict for one in stated] == ["suspicious"]
 

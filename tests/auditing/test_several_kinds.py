@@ -131,10 +131,10 @@ def charged_as_the_other_kind() -> Any:
 
 
 def equal_shares() -> Any:
-    plain = calibration._shared_out
+    plain = calibration.shared_out
 
-    def broken(epsilon: float, delta: float, kinds: Any, counts: Any, shares: Any, spent: Any) -> Any:
-        return plain(epsilon, delta, kinds, counts, [1 / len(shares)] * len(shares), spent)
+    def broken(budget: Any, kinds: Any, counts: Any, shares: Any, spent: Any) -> Any:
+        return plain(budget, kinds, counts, [1 / len(shares)] * len(shares), spent)
 
     return broken
 
@@ -145,7 +145,7 @@ def noise_of_the_last_part() -> Any:
 
 BUGS: dict[str, tuple[Any, str, Any, str]] = {
     "charged as the other kind": (MemoryLedger, "charge", charged_as_the_other_kind(), "answers charged"),
-    "shares not kept": (calibration, "_shared_out", equal_shares(), "noise that the code states"),
+    "shares not kept": (calibration, "shared_out", equal_shares(), "noise that the code states"),
     "one noise for all parts": (ProvenDoor, "event_of", noise_of_the_last_part(), "noise that the code states"),
 }
 

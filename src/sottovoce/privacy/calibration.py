@@ -9,12 +9,12 @@ import numpy as np
 
 from sottovoce.core import check, histogram, moments, products
 from sottovoce.core.check import NoGuarantee
-from sottovoce.core.contract import Asks, Part
+from sottovoce.core.contract import Part
 from sottovoce.core.plain import Json
 from sottovoce.privacy import accounting
 from sottovoce.privacy.batches import batch_rates
 from sottovoce.privacy.discrete_noise import GRID_BOUND, GRID_STEPS, difference_steps
-from sottovoce.privacy.events import Event, GridEvent, contributors_of
+from sottovoce.privacy.events import Event, contributors_of, make_event
 
 if TYPE_CHECKING:
     from sottovoce.privacy.modes import Proven, ProvenColumns
@@ -39,57 +39,27 @@ class AnswerShape:
     slope: float = np.inf
 
 
-def plan_rows(
-    privacy: "Proven",
-    asks: Asks,
-    rounds: int,
-    sizes: np.ndarray,
-    spent: Mapping[Event, int] | None,
-    row_bound: float | None,
-    most: int | None,
-    shape: AnswerShape | None,
-) -> tuple[Event, ...]:
-    """What an answer of each part is (for unit "client": what an upload is, one event for all)."""
-    times = min(number for number in (rounds, most, privacy.participations) if number is not None)
-    check.whole("Proven", participations=times)
-    parts = privacy.parts(asks)
-    counts = [part.given(rounds, times) for part in parts]
-    kinds = [privacy.kind_of_answer(part, sizes, row_bound, shape) for part in parts]
-    return _shared_out(privacy.epsilon, privacy.delta, kinds, counts, [part.share for part in parts], spent)
+Spent = Mapping[Event, int] | None
 
 
-def plan_columns(privacy: "ProvenColumns", asks: Asks, rounds: int, shape: AnswerShape | None) -> tuple[Event, ...]:
-    """What each answer of a party is; its model for prediction is one more."""
-    counts = [part.rounds(rounds) * part.answers for part in asks.parts]
-    counts[-1] += privacy.model and asks.kinds == ("fit",)
-    shares = [part.share for part in asks.parts]
-    kinds = [column_kind(privacy, part, shape) for part in asks.parts]
-    return _shared_out(privacy.epsilon, privacy.delta, kinds, counts, shares, None)
-
-
-def _shared_out(
-    epsilon: float,
-    delta: float,
-    kinds: list[Json],
-    counts: list[int],
-    shares: list[float],
-    spent: Mapping[Event, int] | None,
+def shared_out(
+    budget: tuple[float, float], kinds: list[Json], counts: list[int], shares: list[float], spent: Spent
 ) -> tuple[Event, ...]:
     """Events with noise such that part p, asked counts[p] times, spends its share of the budget.
 
     mu² adds up over Gaussian answers, and n answers of noise multiplier z have n/z². So with one answer of multiplier
     z* for the whole budget, part p has z_p = z* √(n_p / share_p). The accountant has the last word.
     """
-    kind_events = [make_event(1.0, kind) for kind in kinds]
+    kind_events = [make_event(noise_multiplier=1.0, **kind) for kind in kinds]
     if len(kinds) == 1:
-        return (accounting.with_least_noise(kind_events[0], epsilon, delta, counts[0], spent),)
+        return (accounting.with_least_noise(kind_events[0], *budget, counts[0], spent),)
     plain = all(event.sampling == "full" and event.mechanism.endswith("gaussian") for event in kind_events)
     if not plain and len(kinds) == 2 and counts[1] == 1:
-        return _beside_one_answer(epsilon, delta, kind_events, counts[0], shares[1], spent)
+        return _beside_one_answer(budget, kind_events, counts[0], shares[1], spent)
     rule = "several kinds of question share a budget with Gaussian noise on all records"
     check.require(plain, "Proven", rule, hint="Use batch=0 and Gaussian noise")
     check.require(min(counts) > 0, "Proven", "every kind of question needs a round in which it is asked")
-    one = accounting.with_least_noise(kind_events[0], epsilon, delta, 1, spent).noise_multiplier
+    one = accounting.with_least_noise(kind_events[0], *budget, 1, spent).noise_multiplier
     events = [
         replace(event, noise_multiplier=one * float(np.sqrt(count / share)))
         for event, count, share in zip(kind_events, counts, shares, strict=True)
@@ -99,28 +69,22 @@ def _shared_out(
         total = Counter(spent or {})
         for event, count in zip(events, counts, strict=True):  # two parts may have the same event
             total[event] += count
-        return accounting.epsilon(total, delta)
+        return accounting.epsilon(total, budget[1])
 
-    while cost() > epsilon:
+    while cost() > budget[0]:
         events = [replace(event, noise_multiplier=event.noise_multiplier * (1 + 2.0**-40)) for event in events]
     return tuple(events)
 
 
 def _beside_one_answer(
-    epsilon: float, delta: float, events: list[Event], count: int, share: float, spent: Mapping[Event, int] | None
+    budget: tuple[float, float], events: list[Event], count: int, share: float, spent: Spent
 ) -> tuple[Event, ...]:
     """The same where the first kind is drawn on batches, or in chains: one plain answer has its share of mu², and the
     accountant gives all that is left to the others."""
-    last = accounting.with_least_noise(events[1], epsilon, delta, 1, spent)
+    last = accounting.with_least_noise(events[1], *budget, 1, spent)
     last = replace(last, noise_multiplier=last.noise_multiplier / float(np.sqrt(share)))
     before = Counter(spent or {}) + Counter({last: 1})
-    return accounting.with_least_noise(events[0], epsilon, delta, count, before), last
-
-
-def make_event(noise_multiplier: float, kind: Mapping[str, Any]) -> Event:
-    """The event of this kind; on a grid, where the kind says how long the integers are."""
-    made = GridEvent if "coordinates" in kind else Event
-    return made(noise_multiplier=noise_multiplier, **kind)
+    return accounting.with_least_noise(events[0], *budget, count, before), last
 
 
 def grid_numbers(privacy: "Proven", part: Part, shape: AnswerShape) -> Json:

@@ -3,17 +3,16 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.contract import Asks, Claim, Layout, Mode, Part, Penalty
 from sottovoce.core.plain import Json
+from sottovoce.privacy import calibration
+from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
-
-if TYPE_CHECKING:
-    from sottovoce.privacy.calibration import AnswerShape
 
 
 class PrivacyMode:
@@ -86,7 +85,7 @@ class PrivacyMode:
         spent: Mapping[Event, int] | None = None,
         row_bound: float | None = None,
         most: int | None = None,
-        shape: "AnswerShape | None" = None,
+        shape: AnswerShape | None = None,
     ) -> tuple[Event, ...]:
         """What an answer of each part of `asks` is, with the least noise that the budget allows.
 
@@ -94,14 +93,23 @@ class PrivacyMode:
         before, out of the same budget. `row_bound`: what no row is longer than. `most`: rounds that one client takes
         part in, if fewer than all. `shape`: how long answers are, for noise on a grid.
         """
-        return ()
+        if self.budget is None:
+            return ()
+        parts = self.parts(asks)
+        kinds = [self.kind_of_answer(part, sizes, row_bound, shape) for part in parts]
+        counts, shares = self.counts(asks, rounds, most), [part.share for part in parts]
+        return calibration.shared_out(self.budget, kinds, counts, shares, spent)
+
+    def counts(self, asks: Asks, rounds: int, most: int | None) -> list[int]:
+        """How many answers of each part one client gives in `rounds`, if it takes part in at most `most` of them."""
+        return []
 
     def parts(self, asks: Asks) -> tuple[Part, ...]:
         """The kinds of answer that are charged: one event of `plan` for each."""
         return asks.parts
 
     def kind_of_answer(
-        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
     ) -> Json:
         """What an answer to this part's questions is, whatever its noise: the other fields of its event."""
         return {}
@@ -110,7 +118,7 @@ class PrivacyMode:
         """Events charged to a client for one round of this part."""
         return 0
 
-    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: AnswerShape) -> bool:
         """Whether a client of so many records makes answers that are this event, whatever their noise."""
         return False
 

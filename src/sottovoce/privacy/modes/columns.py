@@ -1,8 +1,7 @@
 """`ProvenColumns`: a promise to parties whose columns are split."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 
@@ -11,11 +10,10 @@ from sottovoce.core.check import Fraction, NoGuarantee, Positive
 from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
 from sottovoce.core.plain import Json
 from sottovoce.core.vouched import vouched
+from sottovoce.privacy import calibration
+from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event, Relation
 from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
-
-if TYPE_CHECKING:
-    from sottovoce.privacy.calibration import AnswerShape
 
 _REFUSED = {  # units that no noise on products is worth, and why
     "label": "there is no unit 'label': a label alone needs as much noise as a record with it. Use unit 'record'",
@@ -183,31 +181,19 @@ class ProvenColumns(PrivacyMode):
         hint = "Leave the bounds and the variant out"
         check.require(not self.for_scores, "ProvenColumns", "masked-moments clips no scores", self, hint)
 
-    def plan(
-        self,
-        asks: Asks,
-        rounds: int,
-        sizes: np.ndarray,
-        spent: Mapping[Event, int] | None = None,
-        row_bound: Positive | None = None,
-        most: int | None = None,
-        shape: "AnswerShape | None" = None,
-    ) -> tuple[Event, ...]:
-        from sottovoce.privacy import calibration
-
-        return calibration.plan_columns(self, asks, rounds if most is None else most, shape)
+    def counts(self, asks: Asks, rounds: int, most: int | None) -> list[int]:
+        """The model for prediction is one more."""
+        counts = [part.rounds(rounds if most is None else most) * part.answers for part in asks.parts]
+        counts[-1] += self.model and asks.kinds == ("fit",)
+        return counts
 
     def kind_of_answer(
-        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
     ) -> Json:
-        from sottovoce.privacy import calibration
-
         return calibration.column_kind(self, part, shape) | {"row_bound": 0.0}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return part.answers
 
-    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
-        from sottovoce.privacy import calibration
-
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: AnswerShape) -> bool:
         return calibration.is_answer_of_columns(self, event, part, shape)

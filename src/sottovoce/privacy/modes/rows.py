@@ -1,19 +1,17 @@
 """`Proven`: a promise to the records or the clients of a federation whose rows are split."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.contract import Asks, Layout, Mode, Part
 from sottovoce.core.plain import Json
+from sottovoce.privacy import calibration
+from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event, Relation
 from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
-
-if TYPE_CHECKING:
-    from sottovoce.privacy.calibration import AnswerShape
 
 LEAST_CLIP, LARGEST_CLIP = 1e-60, 1e60
 LATER = {"later": True}  # of fields that came later: at their defaults, noise is bound to the same text as before
@@ -183,19 +181,10 @@ class Proven(PrivacyMode):
         """The neighbouring relation that the budget is counted for."""
         return "replace-client" if self.unit == "client" else self.relation
 
-    def plan(
-        self,
-        asks: Asks,
-        rounds: int,
-        sizes: np.ndarray,
-        spent: Mapping[Event, int] | None = None,
-        row_bound: float | None = None,
-        most: int | None = None,
-        shape: "AnswerShape | None" = None,
-    ) -> tuple[Event, ...]:
-        from sottovoce.privacy import calibration
-
-        return calibration.plan_rows(self, asks, rounds, sizes, spent, row_bound, most, shape)
+    def counts(self, asks: Asks, rounds: int, most: int | None) -> list[int]:
+        times = min(number for number in (rounds, most, self.participations) if number is not None)
+        check.whole("Proven", participations=times)
+        return [part.given(rounds, times) for part in self.parts(asks)]
 
     def parts(self, asks: Asks) -> tuple[Part, ...]:
         """Where whole clients are hidden, all uploads are alike."""
@@ -204,17 +193,13 @@ class Proven(PrivacyMode):
         return (replace(asks.parts[0], answers=asks.releases, batch=0, last=asks.parts[-1].last, share=1.0),)
 
     def kind_of_answer(
-        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: "AnswerShape | None" = None
+        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
     ) -> Json:
-        from sottovoce.privacy import calibration
-
         bound = calibration.bound_in_force(self, part, row_bound)
         return calibration.kind_of_answer(self, part, sizes, shape) | {"row_bound": bound}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return asks.releases if self.unit == "client" else part.answers
 
-    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: "AnswerShape") -> bool:
-        from sottovoce.privacy import calibration
-
+    def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: AnswerShape) -> bool:
         return calibration.is_answer_of_rows(self, event, part, size, row_bound, shape)
