@@ -13,7 +13,8 @@ import numpy as np
 from sottovoce.core.contract import Mode
 from sottovoce.core.plain import Json
 from sottovoce.ledger.charges import Charges
-from sottovoce.privacy.guarantee_words import COLUMN_UNITS, NOISE, OBSERVER, UNITS, observer_of, of_sums
+from sottovoce.privacy.events import Event, Mechanism
+from sottovoce.privacy.guarantee_words import COLUMN_UNITS, NOISE, OBSERVER, UNITS, observer_of, of_sums, short_unit
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns
 from sottovoce.privacy.statement_of_products import of_products
 from sottovoce.privacy.theorems import (
@@ -176,12 +177,6 @@ class Guarantee:
         return cls(**values)
 
 
-def short_unit(unit: str) -> str:
-    """The unit of a guarantee in one word."""
-    known = ("column of", "record", "client", "party")  # the smallest that is named
-    return next((word for word in known if f"one {word}" in unit.replace("whole ", "")), "unit").removesuffix(" of")
-
-
 def words(said: Guarantee) -> str:
     """A guarantee in full, from its fields alone."""
     assert said.epsilon is not None
@@ -280,6 +275,15 @@ class Statement:
     forgotten: bool = False
     of_all: float | None = None
 
+    @property
+    def events(self) -> list[Event]:
+        """Every kind of answer that any ledger was charged for."""
+        return [] if self.charges is None else self.charges.events()
+
+    def planned(self, mechanism: Mechanism, part: int = 0) -> Event:
+        """What an answer of this part of the plan is; without charges, any with this noise."""
+        return Event(mechanism, 1.0) if self.charges is None else self.charges.planned[part]
+
     def _kind_of_noise(self, privacy: Any) -> str:
         if not self.forgotten or privacy.secret_noise:
             return privacy.noise
@@ -294,7 +298,7 @@ class Statement:
             epsilon=float(self.epsilons.max()),
             delta=privacy.delta,
             unit=unit,
-            observer=observer_of(privacy, [] if self.charges is None else self.charges.events()),
+            observer=observer_of(privacy, self.events),
             accountant=self.accountant,
             noise=NOISE[self._kind_of_noise(privacy)],
             epsilon_of_client=tuple(float(value) for value in self.epsilons),
@@ -341,12 +345,10 @@ def state_guarantee(
 def _of_rows(privacy: Proven, known: Statement) -> Guarantee:
     """For rows split between clients."""
     unit = UNITS[privacy.unit, privacy.relation]
-    events = [] if known.charges is None else known.charges.events()
-    bound = shortest_bound(events)
+    bound = shortest_bound(known.events)
     if bound is not None:
         unit += f", no row longer than {bound:g}"
-    told = (known.charges, known.lasting, known.deployed, known.forgotten)
-    grounds = _merged([grounds_of_rows(privacy, kind, *told) for kind in known.kinds])
+    grounds = _merged([grounds_of_rows(privacy, kind, known) for kind in known.kinds])
     return replace(known.said(privacy, unit, grounds, "clients", NOT_COVERED), text="")
 
 
@@ -367,7 +369,7 @@ def _of_columns(
     for what, bound in (("column", privacy.column_bound), ("row", privacy.row_bound)):
         if bound is not None:
             unit += f" ({what}s longer than {bound:g} count as scaled down to that)"
-    grounds = grounds_of_columns(privacy, known.charges, known.lasting, known.deployed, known.forgotten)
+    grounds = grounds_of_columns(privacy, known)
     not_covered = _NOT_COVERED_COLUMNS if on_labels is not None else (*_NOT_COVERED_COLUMNS, "labels")
     finite = together is not None and np.isfinite(together) and privacy.unit == "record"
     return replace(

@@ -35,6 +35,12 @@ COLUMN_UNITS = {
 }
 
 
+def short_unit(unit: str) -> str:
+    """The unit of a guarantee in one word."""
+    known = ("column of", "record", "client", "party")  # the smallest that is named
+    return next((word for word in known if f"one {word}" in unit.replace("whole ", "")), "unit").removesuffix(" of")
+
+
 def observer_of(privacy: PrivacyMode, events: Iterable[Event]) -> str:
     """Against whom these charges hold: those of earlier runs may hold only against somebody who saw sums."""
     if privacy.sums:

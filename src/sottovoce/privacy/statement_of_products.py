@@ -58,7 +58,7 @@ def of_products(
 ) -> "Guarantee":
     """The guarantee. `names`: of the owners; `holder`: the number of the one that has the labels."""
     dealers = dealers_of(names) if dealers is None else dealers
-    grounds = grounds_of_products(privacy, known.charges, known.lasting, known.deployed, known.forgotten, len(names))
+    grounds = grounds_of_products(privacy, known, len(names))
     privacy = privacy if privacy.on_grid else replace(privacy, noise="discrete")  # there is no other on products
     left_out = tuple(text for text in not_covered if not text.startswith(("which samples", "losses and accuracies of")))
     return replace(

@@ -5,12 +5,15 @@ The proofs themselves stand beside the code that they are about: each `Theorem` 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sottovoce.core.toml import packaged_toml
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.events import Event, GridEvent, contributors_of
 from sottovoce.privacy.modes import Proven, ProvenColumns
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.guarantee import Statement
 
 Answers = Literal["checked in code", "promised by the user", "stated by the owner"]
 CODE, USER, OWNER = "checked in code", "promised by the user", "stated by the owner"
@@ -65,16 +68,14 @@ class Grounds:
     assumptions: tuple[Assumption, ...] = ()
 
 
-def grounds_of_rows(
-    privacy: Proven, kind: str, charges: Charges | None, lasting: bool, deployed: bool, forgotten: bool
-) -> Grounds:
+def grounds_of_rows(privacy: Proven, kind: str, known: "Statement") -> Grounds:
     """For rows split between clients; `kind` is what the algorithm asks for (`Asks`)."""
     asked = "upload" if privacy.unit == "client" else kind
     if asked not in _ANSWERS:
         return Grounds()
     reach = 2 if privacy.relation == "replace-one" else 1
     answer = _ANSWERS[asked]
-    event = Event(privacy.mechanism, 1.0) if charges is None else charges.planned[-1 if asked == "histogram" else 0]
+    event = known.planned(privacy.mechanism, -1 if asked == "histogram" else 0)
     sampled = event.sampling != "full"
     share = {"poisson": " / rate", "fixed-size": " size / batch"}.get(event.sampling, "")
     counts = "2" if reach == 2 else "sqrt(2)"
@@ -89,17 +90,16 @@ def grounds_of_rows(
         cut = f"each record's gradient is cut to {norm} norm {privacy.clip:g}"
     if privacy.sums:
         constants |= {"least": privacy.least, "colluders": privacy.colluders, "roster": privacy.roster}
-    assumed = [Assumption(cut, CODE), *_of_sums(privacy), *_of_all(privacy, charges, lasting, deployed, forgotten)]
+    assumed = [Assumption(cut, CODE), *_of_sums(privacy), *_of_all(privacy, known)]
     if asked == "argmin":
         assumed.append(Assumption("the loss is convex and of bounded slope, and rows are scaled to that", CODE))
     if asked == "descent":
         assumed.append(Assumption("each local step brings any two points closer", CODE))
     if sampled:
         assumed.append(Assumption("batches are drawn by chance and nobody is told them", CODE))
-    events = [] if charges is None else charges.events()
-    assumed += _bounds_on_rows(events, deployed)
-    assumed += _shares_of_noise(events, deployed) if lasting else []
-    return Grounds(*_named(answer, event, privacy.sums), constants | _numbers(charges), tuple(assumed))
+    assumed += _bounds_on_rows(known)
+    assumed += _shares_of_noise(known) if known.lasting else []
+    return Grounds(*_named(answer, event, privacy.sums), constants | _numbers(known.charges), tuple(assumed))
 
 
 def _of_sums(privacy: Proven) -> list[Assumption]:
@@ -114,20 +114,18 @@ def _of_sums(privacy: Proven) -> list[Assumption]:
     ]
 
 
-def _shares_of_noise(events: Iterable[Event], deployed: bool) -> list[Assumption]:
+def _shares_of_noise(known: "Statement") -> list[Assumption]:
     """What terms of sums in ledgers rest on: a charge keeps how many clients' noise it counts on, and not whose.
 
     Earlier runs may have trusted more clients than this one says, and have had others on their roster.
     """
-    counts = sorted({contributors_of(event) for event in events} - {1})
-    who: Answers = OWNER if deployed else USER
+    counts = sorted({contributors_of(event) for event in known.events} - {1})
+    who: Answers = OWNER if known.deployed else USER
     words = "of every sum that was charged for with the noise of {}, so many clients' noise is known to nobody else"
     return [Assumption(words.format(count), who) for count in counts]
 
 
-def grounds_of_columns(
-    privacy: ProvenColumns, charges: Charges | None, lasting: bool, deployed: bool, forgotten: bool
-) -> Grounds:
+def grounds_of_columns(privacy: ProvenColumns, known: "Statement") -> Grounds:
     """For columns split between parties."""
     scores = _SCORES["clip" if privacy.variant == "clip" else f"ridge-{privacy.unit}"]
     constants: dict[str, object] = {"bound": privacy.bound, "sensitivity": scores.sensitivity}
@@ -140,16 +138,13 @@ def grounds_of_columns(
         assumed.append(Assumption("the penalty is a ridge, and rows or columns are cut to their bounds", CODE))
     if privacy.label_epsilon is not None:
         assumed.append(Assumption("labels are randomised once, before anything is asked of them", CODE))
-    assumed += _of_all(privacy, charges, lasting, deployed, forgotten)
-    event = Event("gaussian", 1.0) if charges is None else charges.planned[0]
-    return Grounds(*_named(scores, event), constants | _numbers(charges), tuple(assumed))
+    assumed += _of_all(privacy, known)
+    return Grounds(*_named(scores, known.planned("gaussian")), constants | _numbers(known.charges), tuple(assumed))
 
 
-def grounds_of_products(
-    privacy: ProvenColumns, charges: Charges | None, lasting: bool, deployed: bool, forgotten: bool, owners: int
-) -> Grounds:
+def grounds_of_products(privacy: ProvenColumns, known: "Statement", owners: int) -> Grounds:
     """For products of the columns of so many owners."""
-    kept: Answers = OWNER if deployed else CODE
+    kept: Answers = OWNER if known.deployed else CODE
     assumed = [
         Assumption("each owner's part of a row is cut, in whole numbers, to its share of the columns", kept),
         Assumption("every owner adds the full noise to every product that it has a part in", kept),
@@ -160,10 +155,9 @@ def grounds_of_products(
         fresh = "masks are fresh for each pair of owners and each attempt, and keys of owners are pinned"
         assumed += [Assumption(trusted, OWNER), Assumption(together, OWNER), Assumption(fresh, kept)]
         assumed.append(Assumption("nobody breaks X25519, ChaCha20 or SHA-256", USER))
-    assumed += _of_all(privacy, charges, lasting, deployed, forgotten)
-    event = Event("discrete-gaussian", 1.0) if charges is None else charges.planned[0]
-    constants = {"sensitivity": _PRODUCTS.sensitivity, "owners": owners}
-    return Grounds(*_named(_PRODUCTS, event), constants | _numbers(charges), tuple(assumed))
+    assumed += _of_all(privacy, known)
+    constants = {"sensitivity": _PRODUCTS.sensitivity, "owners": owners} | _numbers(known.charges)
+    return Grounds(*_named(_PRODUCTS, known.planned("discrete-gaussian")), constants, tuple(assumed))
 
 
 def _named(answer: Theorem, event: Event, sums: bool = False) -> tuple[str, str]:
@@ -177,31 +171,29 @@ def _named(answer: Theorem, event: Event, sums: bool = False) -> tuple[str, str]
     return f"{answer.name}{batches}, {many.name}", proof
 
 
-def _of_all(
-    privacy: Proven | ProvenColumns, charges: Charges | None, lasting: bool, deployed: bool, forgotten: bool
-) -> list[Assumption]:
+def _of_all(privacy: Proven | ProvenColumns, known: "Statement") -> list[Assumption]:
     """What every theorem assumes."""
-    who: Answers = OWNER if deployed else CODE
+    who: Answers = OWNER if known.deployed else CODE
     assumed = [Assumption("every answer was charged, and noise added to it, before it left", who)]
-    if not privacy.secret_noise and not forgotten:
+    if not privacy.secret_noise and not known.forgotten:
         assumed.append(Assumption("the observer does not know the seed of the noise", USER))
-    if lasting:
+    if known.lasting:
         assumed.append(Assumption("the ledgers hold all that was ever answered about these records", OWNER))
-    if deployed:
+    if known.deployed:
         assumed.append(Assumption("each client runs this library as it is, and shows its own ledger", OWNER))
-    stated = 0 if charges is None else sum(history.spent() is None for history in charges.histories)
+    stated = sum(history.spent() is None for history in known.charges.histories) if known.charges else 0
     if stated:
         assumed.append(Assumption(f"{stated} owners showed no ledger: what they state is taken", OWNER))
     return assumed
 
 
-def _bounds_on_rows(events: Iterable[Event], deployed: bool) -> list[Assumption]:
+def _bounds_on_rows(known: "Statement") -> list[Assumption]:
     """One for each bound that any charge rests on, and one if some charge does not say on which it rests."""
-    bounds = sorted({event.row_bound for event in events if event.row_bound})
-    who: Answers = OWNER if deployed else USER
+    bounds = sorted({event.row_bound for event in known.events if event.row_bound})
+    who: Answers = OWNER if known.deployed else USER
     words = "no row, and no row that could stand in its place, is longer than {:g}"
-    known = [Assumption(words.format(bound), who) for bound in bounds]
-    return [*known, Assumption(NOT_KEPT, OWNER)] if any(event.row_bound is None for event in events) else known
+    named = [Assumption(words.format(bound), who) for bound in bounds]
+    return [*named, Assumption(NOT_KEPT, OWNER)] if any(event.row_bound is None for event in known.events) else named
 
 
 def _numbers(charges: Charges | None) -> dict[str, object]:
