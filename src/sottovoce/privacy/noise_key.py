@@ -23,17 +23,16 @@ whoever knows the seed knows the noise, and noise that leaves a machine comes fr
 (`privacy/discrete_noise.py`).
 """
 
-import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
 from typing import Any, cast
 
 import numpy as np
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.compiling import compiled_pays
+from sottovoce.core.compiling import THREADS, compiled_pays
 from sottovoce.core.random.bits import SeededBits
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
@@ -137,7 +136,7 @@ def hash_of(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
     Each array has factors of its own, so that this is the hash of all arrays end to end.
     """
     sums = [_sums(array, _factors(seed, 2 * np.shape(array)[-1], place)) for place, array in enumerate(arrays)]
-    return functools.reduce(np.add, sums) >> _LAST_32
+    return reduce(np.add, sums) >> _LAST_32
 
 
 def _sums(array: np.ndarray, factors: np.ndarray) -> np.ndarray:
@@ -147,16 +146,16 @@ def _sums(array: np.ndarray, factors: np.ndarray) -> np.ndarray:
 
         table = words.reshape(-1, words.shape[-1])
         sums = np.empty((len(table), 2), dtype=np.uint64)
-        compiled.hashes()(table, factors, sums)
+        THREADS.share(partial(compiled.hashes(), table, factors, sums), range(len(table) + 1), table.size)
         return sums.reshape(*words.shape[:-1], 2)
-    return words.astype(np.uint64) @ factors[1:] + factors[0]
+    return words.astype(np.uint64) @ factors[:, 1:].T + factors[:, 0]
 
 
 @lru_cache(maxsize=64)
 def _factors(seed: int, words: int, place: int) -> np.ndarray:
-    """Secret factors for array number `place`, (words + 1, 2): the first row is added, the others multiply words."""
+    """Secret factors for array number `place`, (2, words + 1): the first of each row is added, the others multiply."""
     bits = Streams(seed).bits(np.array([SERVER]), 0, Purpose.BINDING, 2 * (words + 1), place)
-    factors = np.ascontiguousarray(bits.reshape(words + 1, 2))
+    factors = np.ascontiguousarray(bits.reshape(words + 1, 2).T)
     factors.flags.writeable = False
     return factors
 

@@ -14,6 +14,7 @@ from numba import njit, types
 
 from sottovoce.core.compiling import Kernel, compile_for
 from sottovoce.core.random import quantiles
+from sottovoce.core.random.normal import FAR
 from sottovoce.core.random.philox import M0, M1, W0, W1
 
 BLOCK = 1024  # numbers whose tails are gathered
@@ -22,73 +23,103 @@ _compiled: list[Any] = [njit(error_model="numpy")(part) for part in _PARTS]
 _unit, _middle, _tail = _compiled
 _WHOLE, _REAL, _PLACE = types.uint64, types.float64, types.int64
 _KEYS = types.Array(_WHOLE, 1, "C", readonly=True)
+_ABOUT = types.Array(_WHOLE, 3, "C", readonly=True)
+_WHOSE = (_KEYS, _KEYS, _ABOUT, _KEYS, _WHOLE, _WHOLE)  # k0, k1, about, clients, round, tag
 
 
 @functools.cache
 def fill() -> Kernel:
-    """fill(k0, k1, clients, round, tag, out, low, high): random bits of Philox, for these clients of all runs."""
-    return compile_for(types.void(_KEYS, _KEYS, _KEYS, _WHOLE, _WHOLE, _WHOLE[:, :, ::1], _PLACE, _PLACE), _fill)
+    """fill(k0, k1, about, clients, round, tag, out, low, high): random bits of Philox, for these clients of all runs.
+
+    k0 and k1 hold the key of each run. Where `about` (runs or 1, clients, 4) is not empty, it changes the key.
+    """
+    return compile_for(types.void(*_WHOSE, _WHOLE[:, :, ::1], _PLACE, _PLACE), _fill)
+
+
+@functools.cache
+def normal() -> Kernel:
+    """normal(k0, k1, about, clients, round, tag, far, out, low, high): standard normal numbers of the same bits.
+
+    far[0] becomes 1 if one of them is SciPy's part (`normal.py`).
+    """
+    return compile_for(types.void(*_WHOSE, _WHOLE[::1], _REAL[:, :, ::1], _PLACE, _PLACE), _normal)
 
 
 @functools.cache
 def hashes() -> Kernel:
-    """hashes(words, factors, out): sums of `noise_key.answer_hash`."""
+    """hashes(words, factors, out, low, high): the sums of `noise_key.hash_of`, of these rows of words."""
     words = types.Array(types.uint32, 2, "C", readonly=True)
     factors = types.Array(_WHOLE, 2, "C", readonly=True)
-    return compile_for(types.void(words, factors, _WHOLE[:, ::1]), _hashes)
+    return compile_for(types.void(words, factors, _WHOLE[:, ::1], _PLACE, _PLACE), _hashes)
 
 
-@functools.cache
-def quantile() -> Kernel:
-    """quantile(bits, out, low, high): standard normal numbers of these blocks, before SciPy's part."""
-    return compile_for(types.void(_KEYS, _REAL[::1], _PLACE, _PLACE), _quantile)
+@njit(error_model="numpy", inline="always")
+def _philox(c0, c1, c2, c3, k0, k1):
+    """`philox.philox` of one counter."""
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    for _ in range(10):
+        p0, p1 = np.uint64(M0) * c0, np.uint64(M1) * c2
+        c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ k0, p1 & low, (p0 >> half) ^ c3 ^ k1, p0 & low
+        k0, k1 = (k0 + np.uint64(W0)) & low, (k1 + np.uint64(W1)) & low
+    return c0, c1, c2, c3
 
 
-def _fill(k0, k1, clients, round_, tag, out, first, end):
-    """out[run, client, 2 block + half]: 64 bits each, for one key k0, k1 of each client in each run."""
-    low = np.uint64(0xFFFFFFFF)
-    half = np.uint64(32)
-    m0, m1 = np.uint64(M0), np.uint64(M1)
-    w0, w1 = np.uint64(W0), np.uint64(W1)
-    _, n, count = out.shape
+@njit(error_model="numpy")
+def _words(k0, k1, about, run, client, number, round_, tag, out):
+    """out[2 block + half]: 64 bits each, for this client of this run."""
+    half, count = np.uint64(32), len(out)
+    a, b = k0[run], k1[run]
+    if about.size:
+        own = about[run if len(about) > 1 else 0, client]
+        a, b, _, _ = _philox(own[0], own[1], own[2], own[3], a, b)
+    for block in range((count + 1) // 2):
+        c0, c1, c2, c3 = _philox(np.uint64(block), number, round_, tag, a, b)
+        out[2 * block] = (c0 << half) | c1
+        if 2 * block + 1 < count:
+            out[2 * block + 1] = (c2 << half) | c3
+
+
+def _fill(k0, k1, about, clients, round_, tag, out, first, end):
+    n = out.shape[1]
     for place in range(first, end):
         run, client = place // n, place % n
-        for block in range((count + 1) // 2):
-            c0, c1, c2, c3 = np.uint64(block), clients[client], round_, tag
-            a, b = k0[place], k1[place]
-            for _ in range(10):
-                p0, p1 = m0 * c0, m1 * c2
-                c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ a, p1 & low, (p0 >> half) ^ c3 ^ b, p0 & low
-                a, b = (a + w0) & low, (b + w1) & low
-            out[run, client, 2 * block] = (c0 << half) | c1
-            if 2 * block + 1 < count:
-                out[run, client, 2 * block + 1] = (c2 << half) | c3
+        _words(k0, k1, about, run, client, clients[client], round_, tag, out[run, client])
 
 
-def _hashes(words, factors, out):
-    """`noise_key.answer_hash` of each row of words, before the last 32 bits of each sum are dropped."""
-    for row in range(len(words)):
-        first, second = factors[0, 0], factors[0, 1]
-        for j in range(words.shape[1]):
-            word = np.uint64(words[row, j])
-            first += factors[j + 1, 0] * word
-            second += factors[j + 1, 1] * word
-        out[row, 0], out[row, 1] = first, second
+def _normal(k0, k1, about, clients, round_, tag, far, out, first, end):
+    """Some clients at a time: their bits, then the quantile of each number, while both are in the nearest cache.
 
-
-def _quantile(bits, out, first, end):
-    """`normal` of each number, before SciPy's part. The tails of a block are gathered, to work on several at once."""
-    q, tails, places = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK, dtype=np.int64)
-    for block in range(first, end):
-        start, found = block * BLOCK, 0
-        size = min(BLOCK, len(bits) - start)
+    The tails are gathered, to work on several at once.
+    """
+    _, n, count = out.shape
+    numbers = out.reshape(-1)
+    at_once = max(1, BLOCK // count)
+    bits = np.empty(at_once * count, np.uint64)
+    q, tails, places = np.empty(len(bits)), np.empty(len(bits)), np.empty(len(bits), dtype=np.int64)
+    for low in range(first, end, at_once):
+        size, start, found = min(at_once, end - low) * count, low * count, 0
+        for place in range(low, min(low + at_once, end)):
+            run, client, own = place // n, place % n, (place - low) * count
+            _words(k0, k1, about, run, client, clients[client], round_, tag, bits[own : own + count])
         for i in range(size):
-            q[i] = _unit(bits[start + i]) - 0.5
-            out[start + i] = _middle(q[i])
+            q[i] = _unit(bits[i]) - 0.5
+            numbers[start + i] = _middle(q[i])
         for i in range(size):
             tails[found], places[found] = q[i], start + i
             found += abs(q[i]) > 0.425
         for j in range(found):
             tails[j] = _tail(tails[j])
         for j in range(found):
-            out[places[j]] = tails[j]
+            numbers[places[j]] = tails[j]
+            if abs(tails[j]) > FAR:
+                far[0] = 1
+
+
+def _hashes(words, factors, out, low, high):
+    """`noise_key.hash_of` each row of words, before the last 32 bits of each sum are dropped."""
+    for row in range(low, high):
+        first, second = factors[0, 0], factors[1, 0]
+        for j in range(words.shape[1]):
+            first += factors[0, j + 1] * np.uint64(words[row, j])
+            second += factors[1, j + 1] * np.uint64(words[row, j])
+        out[row, 0], out[row, 1] = first, second

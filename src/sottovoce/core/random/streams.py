@@ -21,7 +21,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Words
-from sottovoce.core.compiling import THREADS, compiled_pays
+from sottovoce.core.compiling import THREADS, Kernel, compiled_pays
 from sottovoce.core.random.normal import normal
 from sottovoce.core.random.philox import joined, philox
 from sottovoce.core.random.quantiles import to_unit
@@ -82,7 +82,10 @@ class Streams:
         that are bound to different things have different keys.
         """
         if compiled_pays(len(clients) * count * (self.runs or 1)):
-            return self._bits_by_kernel(clients, round_, _tag(purpose, question), count, about)
+            from sottovoce.core.random import compiled
+
+            out = np.empty((self.runs or 1, len(clients), count), dtype=np.uint64)
+            return self._by_kernel(compiled.fill(), self._whose(clients, round_, _tag(purpose, question), about), out)
         blocks = np.arange((count + 1) // 2, dtype=np.uint64)
         owner = np.asarray(clients, dtype=np.uint64)[:, None]
         a, b, c, d = philox((blocks, owner, round_, _tag(purpose, question)), self._keys_about(about))
@@ -96,15 +99,23 @@ class Streams:
         k0, k1, _, _ = philox(tuple(about[..., word, None] for word in range(4)), self._keys)
         return k0, k1
 
-    def _bits_by_kernel(self, clients: AnyArray, round_: int, tag: int, count: int, about: About) -> Words:
-        from sottovoce.core.random import compiled
+    def _whose(self, clients: AnyArray, round_: int, tag: int, about: About) -> tuple[Words | np.uint64, ...]:
+        """What the compiled loops take: the key of each run, what changes it, and the counter but for the block."""
+        k0, k1 = (np.atleast_1d(key).reshape(-1) for key in self._keys)
+        bound = np.zeros((1, 0, 4), np.uint64) if about is None else about.reshape(-1, *about.shape[-2:])
+        return (
+            k0,
+            k1,
+            np.ascontiguousarray(bound),
+            np.ascontiguousarray(clients, dtype=np.uint64),
+            np.uint64(round_),
+            np.uint64(tag),
+        )
 
-        shape = (self.runs or 1, len(clients), 1)
-        k0, k1 = (np.broadcast_to(key, shape).astype(np.uint64).reshape(-1) for key in self._keys_about(about))
-        out = np.empty((*shape[:2], count), dtype=np.uint64)
-        fill, who = compiled.fill(), np.ascontiguousarray(clients, dtype=np.uint64)
-        given = (k0, k1, who, np.uint64(round_), np.uint64(tag), out)
-        THREADS.share(lambda low, high: fill(*given, low, high), range(len(k0) + 1), out.size)
+    def _by_kernel(self, kernel: Kernel, given: tuple[Words | np.uint64, ...], out: np.ndarray) -> np.ndarray:
+        """`out` (runs, clients, count), filled by a loop of `compiled.py`."""
+        ends = range(out.shape[0] * out.shape[1] + 1)
+        THREADS.share(lambda low, high: kernel(*given, out, low, high), ends, out.size)
         return out[0] if self.runs is None else out
 
     def uniform(
@@ -134,6 +145,14 @@ class Streams:
         self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
     ) -> Floats:
         """Standard normal numbers: (runs?, clients, count)."""
+        if compiled_pays(len(clients) * count * (self.runs or 1)):
+            from sottovoce.core.random import compiled
+
+            far, out = np.zeros(1, np.uint64), np.empty((self.runs or 1, len(clients), count))
+            given = (*self._whose(clients, round_, _tag(purpose, question), about), far)
+            numbers = self._by_kernel(compiled.normal(), given, out)
+            if not far[0]:
+                return numbers
         return normal(self.bits(clients, round_, purpose, count, question, about))
 
     def laplace(

@@ -311,7 +311,8 @@ class Door:
         self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question, kind: str = "gaussian"
     ) -> np.ndarray:
         """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
-        noisy = scale * self.seeded(exact, scale, purpose, question, kind)
+        noisy = self.seeded(exact, scale, purpose, question, kind)
+        noisy *= scale
         noisy += exact
         return self.intercept(noisy, exact, scale, kind)
 
