@@ -356,6 +356,11 @@ def test_ledgers_count_over_runs_and_hold_one_kind_of_answer(tmp_path: Any) -> N
     assert first.guarantee.epsilon == pytest.approx(1.0, abs=1e-6)
     again = trained(federation, goal(), PROVEN, ledgers=tmp_path / "ledgers", seed=1)
     assert again.rounds == 0  # the budget of every owner is spent
+    larger = trained(federation, goal(), replace(PROVEN, epsilon=2.0), ledgers=tmp_path / "ledgers", seed=1)
+    assert larger.rounds == 0
+    assert "noise is chosen for the whole epsilon, and the ledgers hold answers of earlier runs" in larger.stopped
+    with pytest.raises(NoGuarantee, match="there is no model, its one round was not asked for"):
+        larger.scores(federation.parts)
     bounds = sv.ProvenColumns(1.0, 1e-5, bound=20.0, row_bound=2.0, score_bound=1.0)
     with pytest.raises(NoGuarantee, match="do not add up"):
         trained(federation, goal(), bounds, algorithm=sv.ADMMSharing(), ledgers=tmp_path / "ledgers")

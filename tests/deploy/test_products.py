@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.algorithms import MaskedMoments
 from sottovoce.auditing.verify import verify
 from sottovoce.core.check import InvalidInput, SottovoceError
-from sottovoce.deploy import multiplied_remote, product_terms, wire
+from sottovoce.deploy import announcing, multiplied_remote, product_terms, wire
 from sottovoce.deploy.deployment import Deployment
-from sottovoce.deploy.keys import make_agreement_key
-from sottovoce.deploy.multiplying import Multiplying
+from sottovoce.deploy.keys import make_signing_key
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.product_terms import FROM_DEALER, TAG, pack_place
 from sottovoce.deploy.remote import TooFewAnswers
@@ -24,15 +25,11 @@ from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply
 from sottovoce.experiment.tables import describe_task
 from sottovoce.experiment.task import Task
-from sottovoce.privacy.masked_products import fresh_secret
+from sottovoce.privacy.masked_products import PairKey, Refused, fresh_secret
 from sottovoce.privacy.modes import NoPrivacy
 from tests.cases import goal
 from tests.deployments import NAME, LocalPost, charged, column_deployment
-from tests.multiplied import NAMES, SAMPLES, SEEDED, SPLIT, deployment_of, simulated, write_owners
-
-
-def asked(post: LocalPost, what: str) -> list[tuple[int, Ask, Reply]]:
-    return [each for each in post.asked if each[1].what == what]
+from tests.multiplied import NAMES, SAMPLES, SEEDED, SPLIT, Attempted, asked, deployment_of, simulated, write_owners
 
 
 @pytest.mark.parametrize(("n", "privacy"), [(2, SEEDED), (3, SEEDED), (3, NoPrivacy())], ids=["2", "3", "3, none"])
@@ -59,8 +56,8 @@ def test_tables_travel_in_bounded_chunks(tmp_path: Path, monkeypatch: pytest.Mon
     got = serve(made, NAME, post, tmp_path / "run")
     assert np.array_equal(got.model, simulated(made, files).model)
     boxes = {m: [wire.bytes_of(reply.up) for client, _, reply in asked(post, wire.SEND) if client == m] for m in (0, 1)}
-    assert [len(boxes[m]) for m in (0, 1)] == [2, 4], (
-        "500 // 16 and 500 // 32 rows at a time, the slopes being a column"
+    assert [len(boxes[m]) for m in (0, 1)] == [2 + 1, 4 + 1], (
+        "500 // 16 and 500 // 32 rows at a time, the slopes being a column; and a signed digest"
     )
     assert max(len(box) for m in boxes for box in boxes[m]) <= 500 + TAG
 
@@ -78,38 +75,6 @@ def test_secure_noise_is_another_one_every_time(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- hostile messages
-
-
-class Attempted:
-    """Owners who have agreed and exchanged all, and whose round was not asked for."""
-
-    def __init__(self, folder: Path, n: int) -> None:
-        self.files, self.made, self.folder = write_owners(folder, n), deployment_of(n), folder
-        self.post = LocalPost(self.files)
-        silent = LocalPost(self.files)
-        silent.ask = lambda asks, deadline: (
-            {} if any(ask.what == wire.ROUND for ask in asks.values()) else self.post.ask(asks, deadline)
-        )
-        with pytest.raises(TooFewAnswers):
-            serve(self.made, NAME, silent, folder / "run")
-
-    def last(self, what: str, client: int) -> Ask:
-        return [ask for m, ask, _ in asked(self.post, what) if m == client][-1]
-
-    def answer(self, client: int, ask: Ask) -> Reply:
-        return Node(self.files[client]).answer(ask)
-
-    def asks(self, client: int, what: str, content: bytes) -> Reply:
-        return self.answer(client, replace(self.last(wire.TAKE, client), what=what, down=wire.of_bytes(content)))
-
-    def round_ask(self, client: int) -> Ask:
-        return replace(self.last(wire.TAKE, client), what=wire.ROUND, down={})
-
-    def at(self, client: int) -> tuple[Multiplying, Any]:
-        """The owner's own side: what a dishonest owner can seal."""
-        node, ask = Node(self.files[client]), self.last(wire.TAKE, client)
-        steps = node._multiplying(ask, node._run(ask))
-        return steps, steps._state()
 
 
 def test_a_second_masked_table_is_refused(tmp_path: Path) -> None:
@@ -147,14 +112,10 @@ def test_changed_rows_are_not_masked_again(tmp_path: Path) -> None:
 
 def test_a_key_that_was_slipped_in_reads_and_seals_nothing(tmp_path: Path) -> None:
     """The server, who deals to two owners and knows U, must not get E; nor can it pass for an owner."""
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-    from sottovoce.privacy.masked_products import PairKey, Refused
-
     made = Attempted(tmp_path, 2)
     steps, state = made.at(0)
-    key, public = steps._key(state, 0, 1), steps._private.public_key()
-    false = PairKey.agreed(X25519PrivateKey.generate(), public, key.attempt)
+    key = steps._key(state, 0, 1)
+    false = PairKey(announcing.shared(fresh_secret(), announced_by(made, 0).public), key.attempt)
     box = wire.bytes_of(made.answer(0, made.last(wire.SEND, 0)).up)
     with pytest.raises(Refused, match="not sealed by the owner whose key is pinned"):
         false.unsealed("first", 0, box)
@@ -163,18 +124,100 @@ def test_a_key_that_was_slipped_in_reads_and_seals_nothing(tmp_path: Path) -> No
     assert (refused.code, "key is pinned" in refused.why) == (wire.BAD_ASK, True)
 
 
+def announced_by(made: Attempted, m: int) -> announcing.Announced:
+    everyone = wire.bytes_of(made.last(wire.AGREE, 0).down)
+    return announcing.parsed(everyone, [1, 1])[m]
+
+
+@pytest.mark.parametrize(
+    "whose", ["the server's", "an owner's, not pinned", "the same owner's, of another run", "none"]
+)
+def test_a_relay_cannot_announce_in_an_owners_place(tmp_path: Path, whose: str) -> None:
+    """A coordinator that is dealer and relay, and could slip in its own key, would read A = E + U."""
+    files = write_owners(tmp_path, 2)
+    earlier = Until(files, wire.AGREE)
+    with pytest.raises(TooFewAnswers):  # a run of which only what the shop announced is wanted
+        serve(deployment_of(2), NAME[::-1], earlier, tmp_path / "earlier")
+    own = {
+        "the server's": lambda true: true[:32] + public_of(fresh_secret()) + true[64:],
+        "an owner's, not pinned": lambda true: true[:64] + signed_by_nobody(true[:64]),
+        "the same owner's, of another run": lambda true: wire.bytes_of(asked(earlier, wire.BEGIN)[1][2].up),
+        "none": lambda true: true[:32] + bytes(96),
+    }[whose]
+
+    def meddle(m: int, ask: Ask, reply: Reply) -> Reply:
+        slipped = ask.what == wire.BEGIN and m == 1
+        return Reply(up=wire.of_bytes(own(wire.bytes_of(reply.up)))) if slipped else reply
+
+    post = LocalPost(files, meddle)
+    with pytest.raises(TooFewAnswers, match="signed by the key that is pinned for its owner"):
+        serve(deployment_of(2), NAME, post, tmp_path / "run")
+    assert not asked(post, wire.SEND), "no masked table has left"
+
+
+class Until(LocalPost):
+    """Carries questions up to the first of a kind, which nobody gets."""
+
+    def __init__(self, files: list[Path], what: str) -> None:
+        super().__init__(files)
+        self._what = what
+
+    def ask(self, asks: Any, deadline: float) -> Any:
+        return {} if any(ask.what == self._what for ask in asks.values()) else super().ask(asks, deadline)
+
+
+def public_of(private: bytes) -> bytes:
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def signed_by_nobody(body: bytes) -> bytes:
+    return Ed25519PrivateKey.generate().sign(body)
+
+
+def test_no_key_is_agreed_on_with_a_point_of_small_order(tmp_path: Path) -> None:
+    """An owner that announces one, signed as it must be, would have what others seal for it read by anybody."""
+    files = write_owners(tmp_path, 2)
+    honest = announcing.announced
+
+    def small(signing: Any, of: bytes, place: int, nonces: bytes, private: bytes) -> bytes:
+        if place == 0:
+            return honest(signing, of, place, nonces, private)
+        body = nonces + bytes(32)
+        return body + signing.sign(announcing._signed(of, place, body))
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(announcing, "announced", small)
+        with pytest.raises(TooFewAnswers, match="no key can be agreed on"):
+            serve(deployment_of(2), NAME, LocalPost(files), tmp_path / "run")
+    assert [charged(file) for file in files] == [0, 0]
+
+
 def test_owners_who_pin_other_keys_do_not_agree(tmp_path: Path) -> None:
     files, text = write_owners(tmp_path, 2), ""
-    other = make_agreement_key(tmp_path / "other.key")
+    other = make_signing_key(tmp_path / "other.key")
     text = files[1].read_text()
     start = text.rindex('bank = "') + len('bank = "')
     files[1].write_text(text[:start] + other + text[start + 64 :])
-    with pytest.raises(InvalidInput, match="the owners do not agree on keys"):
+    with pytest.raises(TooFewAnswers, match="signed by the key that is pinned for its owner"):
         serve(deployment_of(2), NAME, LocalPost(files), tmp_path / "run")
     assert [charged(file) for file in files] == [0, 0]
     files[1].write_text(text.replace(text[text.rindex('shop = "') + 8 :][:64], other))
     with pytest.raises(TooFewAnswers, match=r"its key is not the one that \[products.owners\] names"):
         serve(deployment_of(2), NAME, LocalPost(files), tmp_path / "run")
+
+
+def test_owners_with_samples_in_another_order_do_not_agree(tmp_path: Path) -> None:
+    """The server sees it first. One that looks away is told by what the owners agreed on, which is in every key."""
+    files = write_owners(tmp_path, 2)
+    files[1].write_text(files[1].read_text().replace("pepper", "salt"))
+    with pytest.raises(InvalidInput, match="by the same ids and salt"):
+        serve(deployment_of(2), NAME, LocalPost(files), tmp_path / "run")
+    blind = LocalPost(files)
+    blind.statuses = lambda wait: {
+        m: replace(status, order="") for m, status in LocalPost.statuses(blind, wait).items()
+    }
+    with pytest.raises(InvalidInput, match="the owners do not agree"):
+        serve(deployment_of(2), NAME, blind, tmp_path / "run")
 
 
 @pytest.mark.parametrize("lie", [1 << 20, 1 << 60])
@@ -221,8 +264,11 @@ def test_every_pair_and_attempt_has_seeds_of_its_own(tmp_path: Path) -> None:
         steps, _ = made.at(m)
         assert not made.answer(m, replace(begin, down=wire.of_bytes(other))).code
         states.append(steps._kept())
-    secrets = [secret for state in states for kind in ("seeds", "nonces") for secret in state[kind].values()]
-    assert len(secrets) == len(set(secrets)) == 2 * 2 * 3 * 2  # attempts, kinds, owners, pairs of an owner
+    seeds = [secret for state in states for secret in state["seeds"].values()]
+    nonces = [state["announced"][64 * pair : 64 * (pair + 1)] for state in states for pair in range(2)]
+    keys = [state["private"] for state in states]
+    secrets = seeds + nonces + keys
+    assert len(secrets) == len(set(secrets)) == 2 * 3 * (2 + 2 + 1)  # attempts, owners; pairs of an owner, its key
 
 
 MALFORMED: dict[str, tuple[str, Callable[[], bytes]]] = {

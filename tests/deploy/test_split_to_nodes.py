@@ -13,6 +13,8 @@ from sottovoce.deploy.node import Node
 from sottovoce.deploy.server import serve
 from sottovoce.experiment import run_file, tables
 from sottovoce.experiment.run_file import TABLES
+from sottovoce.experiment.train import train
+from sottovoce.problems.vertical import VerticalFederation
 from tests.deployments import NAME, LocalPost
 from tests.experiment.test_experiment import write_csv
 
@@ -61,6 +63,31 @@ def test_clients_of_their_own_train_what_the_file_says(tmp_path: Path, text: str
     assert [Node(file).name for file in files] == list(made.clients.names)
     result = serve(made, NAME, LocalPost(files), tmp_path / "run")
     assert np.array_equal(result.model, run_file.load(tmp_path / "run.toml").train().model)
+
+
+PRODUCTS = (
+    COLUMNS.replace('"admm-sharing"', '"masked-moments"')
+    .replace("rounds = 2", "rounds = 1")
+    .replace("bound = 5.0\nrow_bound = 1.0\nscore_bound = 2.0\nlabel_epsilon = 2.0", "")
+)
+
+
+def test_owners_of_split_columns_multiply(tmp_path: Path, monkeypatch: Any) -> None:
+    """Their files have ids, a salt and keys, which each other's pin; the numbers are those of samples in that order."""
+    write_csv(tmp_path)
+    (tmp_path / "run.toml").write_text(PRODUCTS)
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(app, ["app", "study", "--config", "run.toml", "--nodes", "nodes", "--out", "run"])
+    assert said.exit_code == 0, said.output
+    made = Deployment.build(tables.read_tables(tmp_path / "study" / "sottovoce_app" / "run.toml", TABLES), "run.toml")
+    files = [tmp_path / "nodes" / str(owner) / "node.toml" for owner in range(2)]
+    got = serve(made, NAME, LocalPost(files), tmp_path / "run")
+    rows = [Node(file).looked_at() for file in files]
+    y = np.array(list(map(float, rows[made.clients.holding].labels)))
+    federation = VerticalFederation.from_arrays([each.X for each in rows], y, holder=made.clients.holding)
+    task = made.task
+    same = train(task.algorithm, federation, task.objective, rounds=1, privacy=task.privacy, seed=made.settings.seed)
+    assert np.array_equal(got.model, same.model)
 
 
 def test_nodes_need_rows_to_share_out(tmp_path: Path, monkeypatch: Any) -> None:

@@ -118,20 +118,37 @@ def open_gate(
     gate.serve(_checked(file), socket, ready=lambda: tables.complain(f"answering at {socket}; Ctrl-C ends it"))
 
 
+@node.command("rows")
+def audit_rows(
+    file: File,
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="others.json, of another owner's records.")],
+    key: Annotated[str, typer.Option(help="The client's public key. Default: as the other owner has it.")] = "",
+    as_json: terminal.Json = False,
+) -> None:
+    """For an auditor: were the rows of split columns that this client multiplied those it signed, and short enough?
+
+    Each owner keeps what the others signed of their masked tables, in records/ of its folder. The client itself keeps
+    the seeds of its masks there. Run this where its rows and that folder are, or on copies of them.
+    """
+    from sottovoce.deploy.row_audit import audited
+
+    found = audited(file, record, key)
+    terminal.show(as_json, False, {"held": found}, [], lambda: tables.note("\n".join(f"✓ {text}" for text in found)))
+
+
 @node.command("key")
 def make_key(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it. Must not exist.")],
-    products: Annotated[bool, typer.Option("--products", help="A key for products of split columns.")] = False,
     as_json: terminal.Json = False,
 ) -> None:
-    """Make the key by which this client signs where a server sees sums only, and show its public half.
+    """Make the key by which this client signs what it tells other owners, and show its public half.
 
-    With --products: the key by which owners of split columns seal their masked tables for each other. The file stays on
-    this machine, named in the table [sums] (or [products]) of the client's file. The public half goes to the other
-    owners and to the server, by a way that you trust: whoever can change it on its way can pass for you.
+    For a server that sees sums only, and for products of split columns. The file stays on this machine, named in the
+    table [sums] or [products] of the client's file. The public half goes to the other owners (and, for sums, to the
+    server), by a way that you trust: whoever can change it on its way can pass for you.
     """
-    from sottovoce.deploy.keys import make_agreement_key, make_signing_key
+    from sottovoce.deploy.keys import make_signing_key
 
-    public = make_agreement_key(file) if products else make_signing_key(file)
+    public = make_signing_key(file)
     plain = {"file": str(file), "public": public}
     terminal.show(as_json, False, plain, [], lambda: tables.note(f"Wrote {file}. Its public half: {public}"))

@@ -106,3 +106,21 @@ def train(
             hint = f"Go on with: sottovoce server train {folder} --resume {job.out}"
             raise terminal.Interrupted(f"Interrupted. {hint}") from None
     tables.note(f"Done. See: sottovoce report {job.out}")
+
+
+@server.command("predict")
+def predict(
+    folder: Folder,
+    run: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run of masked-moments of this server.")],
+    ids: Annotated[Path, typer.Argument(metavar="IDS", help="Ids of new samples, one on each line.")],
+    out: Annotated[Path, typer.Option(help="The CSV file to write. Must not exist.")] = Path("predictions.csv"),
+) -> None:
+    """Predict for samples whose columns are split: owners send masked parts of each score, and only sums are seen.
+
+    Owners answer for the samples in the table [predict] of their files, as many a day as they allow.
+    """
+    from sottovoce.deploy import training
+
+    with terminal.ended_like_ctrl_c():
+        training.run(training.prediction(folder, run, ids, out, f"predict-{terminal.now()}"))
+    tables.note(f"Wrote {out}.")

@@ -15,7 +15,7 @@ from pathlib import Path
 from sottovoce.core import check
 from sottovoce.experiment.tables import from_table, read_tables
 
-TABLES = ("node", "server", "data", "schema", "limits", "sums", "products")  # of a client's own file
+TABLES = ("node", "server", "data", "schema", "limits", "sums", "products", "predict")  # of a client's own file
 
 
 @dataclass(frozen=True)

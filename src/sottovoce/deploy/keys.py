@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
@@ -53,22 +52,11 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
 
 
 def make_signing_key(path: Path) -> str:
-    """Write a new Ed25519 key, by which a client signs where the server sees sums only. Returns its public half."""
+    """Write a new Ed25519 key, by which a client signs what it tells other owners. Returns its public half."""
+    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    return _written(path, Ed25519PrivateKey.generate())
-
-
-def make_agreement_key(path: Path) -> str:
-    """Write a new X25519 key, by which owners of columns seal what they send each other. Returns its public half."""
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-    return _written(path, X25519PrivateKey.generate())
-
-
-def _written(path: Path, key: "Ed25519PrivateKey | X25519PrivateKey") -> str:
-    from cryptography.hazmat.primitives import serialization
-
+    key = Ed25519PrivateKey.generate()
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     check.require(not path.exists(), str(path), "exists; choose another name")
     with whole_files.disk(path):
@@ -78,33 +66,16 @@ def _written(path: Path, key: "Ed25519PrivateKey | X25519PrivateKey") -> str:
 
 def read_signing_key(path: Path) -> "Ed25519PrivateKey":
     """The key in such a file, which nobody but its owner may read."""
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    key = _read(path)
+    content, key = read_private(path), None
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        key = load_pem_private_key(content, password=None)
     check.require(isinstance(key, Ed25519PrivateKey), str(path), "must hold an Ed25519 key in PEM", hint=MAKE_KEY)
     assert isinstance(key, Ed25519PrivateKey)
     return key
-
-
-def read_agreement_key(path: Path) -> "X25519PrivateKey":
-    """The same of an X25519 key."""
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-    key = _read(path)
-    hint = f"{MAKE_KEY} --products"
-    check.require(isinstance(key, X25519PrivateKey), str(path), "must hold an X25519 key in PEM", hint=hint)
-    assert isinstance(key, X25519PrivateKey)
-    return key
-
-
-def _read(path: Path) -> object:
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    content = read_private(path)
-    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
-        return load_pem_private_key(content, password=None)
-    return None
 
 
 def check_pinned(who: str, owners: Mapping[str, str]) -> None:

@@ -66,6 +66,9 @@ class Limits:
         The share of its records that a client holds out, to answer noisy counts of them at the end of a run that asks
         for it ([evaluate], with the same share). It belongs to the owner, so that the same records are held out in all
         of them. 0: no such question is answered.
+    scores_per_day, score_trained
+        Where columns are split: how many scores of new samples it answers in any 24 hours (`scoring.py`; 0: none), and
+        whether samples that it trained on may be among them.
     answer_after
         Seconds after which a reply leaves, counted from when its question arrived; if the work takes longer, at the
         next multiple. So how long the work took does not show (`timing.py`). 0: a reply leaves when it is ready.
@@ -90,6 +93,8 @@ class Limits:
     label_epsilon: float | None = None
     open_labels: bool = False
     held_out: float = 0.0
+    scores_per_day: int = 0
+    score_trained: bool = False
     answer_after: float = 0.0
 
     def __post_init__(self) -> None:
@@ -115,7 +120,9 @@ class Limits:
                 check.one_of("limits", what, name, known)
 
     def _check_pace(self) -> None:
-        check.whole("limits", at_least=0, questions_per_hour=self.questions_per_hour)
+        check.whole(
+            "limits", at_least=0, questions_per_hour=self.questions_per_hour, scores_per_day=self.scores_per_day
+        )
         check.non_negative("limits", epsilon_per_day=self.epsilon_per_day)
         low, high = self.epsilon_per_day, self.epsilon
         check.require(

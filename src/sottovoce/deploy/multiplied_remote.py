@@ -14,25 +14,26 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.contract import Method
 from sottovoce.core.round import Exchange, State
-from sottovoce.deploy import wire
+from sottovoce.deploy import announcing, wire
 from sottovoce.deploy.product_terms import (
     COORDINATOR,
     FROM_DEALER,
     SEALED_SEED,
+    SIGNED,
     Terms,
     pack_place,
     usual_dealers,
 )
 from sottovoce.deploy.remote import Remote, TooFewAnswers
 from sottovoce.deploy.wire import Ask, Reply
-from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES, dealt
+from sottovoce.privacy.masked_products import KEY_BYTES, dealt
 
 log = logging.getLogger("sottovoce")
 _ATTEMPTS = 4
 _DIGEST = 32
 
 
-class _Again(Exception):
+class Again(Exception):
     """This attempt cannot go on; another one can."""
 
 
@@ -47,7 +48,7 @@ class MultipliedRemote(Remote):
                 self._run = ""
                 self._run = self._prepared(self._terms(number), k)
                 return super().exchange(algorithm, down, active, k)
-            except _Again as reason:
+            except Again as reason:
                 log.warning("round %d: products: %s; another attempt begins", k, reason)
         raise TooFewAnswers(
             f"round {k}: the owners could not agree on one attempt at their products. If one of them has answered, "
@@ -67,27 +68,18 @@ class MultipliedRemote(Remote):
         """All steps before the round; the digest of what was agreed on."""
         everyone = range(self.n)
         said = self._asked(k, wire.BEGIN, dict.fromkeys(everyone, terms.packed()))
-        nonces = self._put_together(terms, said)
-        said = self._asked(k, wire.AGREE, dict.fromkeys(everyone, nonces))
+        for m, content in said.items():
+            self._must_fit(len(content) == announcing.length(terms.nonce_counts[m]), m)
+        announced = b"".join(said[m] for m in everyone)
+        said = self._asked(k, wire.AGREE, dict.fromkeys(everyone, announced))
         agreed = {content[:_DIGEST] for content in said.values()}
         rule = "the owners do not agree on keys, on the order of samples or on who deals; compare their files"
         check.require(len(agreed) == 1, "products", rule)
         run, seeds = agreed.pop(), self._seeds(terms, said)
         for number in range(len(terms.split.pairs)):
-            self._deal(terms, k, number, seeds[number], nonces, run)
+            self._deal(terms, k, number, seeds[number], announced, run)
             self._carry(terms, k, number, run)
         return run.hex()
-
-    def _put_together(self, terms: Terms, said: Mapping[int, bytes]) -> bytes:
-        """The nonces of all pairs, of both owners each."""
-        nonces = bytearray(terms.nonces_length)
-        for m, content in said.items():
-            pairs = terms.pairs_of(m)
-            self._must_fit(len(content) == NONCE_BYTES * len(pairs), m)
-            for place, pair in enumerate(pairs):
-                start = NONCE_BYTES * (2 * pair + (terms.role(pair, m) == "second"))
-                nonces[start : start + NONCE_BYTES] = content[NONCE_BYTES * place : NONCE_BYTES * (place + 1)]
-        return bytes(nonces)
 
     def _seeds(self, terms: Terms, said: Mapping[int, bytes]) -> list[list[bytes]]:
         """The seeds of each pair's masks as they go to its dealer, the first owner's first."""
@@ -102,12 +94,13 @@ class MultipliedRemote(Remote):
             self._must_fit(not content, m)
         return seeds
 
-    def _deal(self, terms: Terms, k: int, number: int, seeds: list[bytes], nonces: bytes, run: bytes) -> None:
+    def _deal(self, terms: Terms, k: int, number: int, seeds: list[bytes], announced: bytes, run: bytes) -> None:
         """W_2 to the second owner of a pair: of another owner, or computed here."""
         dealer, second = terms.dealers[number], terms.split.pairs[number][1]
         if dealer == COORDINATOR:
             first_seed, second_seed = seeds
-            product = dealt(first_seed, second_seed, terms.attempt_of(number, run, nonces)).astype("<u8").tobytes()
+            attempt = terms.attempt_of(number, run, announcing.parsed(announced, terms.nonce_counts))
+            product = dealt(first_seed, second_seed, attempt).astype("<u8").tobytes()
         else:
             question = pack_place(number, 0) + b"".join(seeds)
             product = self._asked(k, wire.DEAL, {dealer: question}, run)[dealer]
@@ -115,10 +108,10 @@ class MultipliedRemote(Remote):
         self._asked(k, wire.TAKE, {second: pack_place(number, FROM_DEALER) + product}, run)
 
     def _carry(self, terms: Terms, k: int, number: int, run: bytes) -> None:
-        """Both masked tables of a pair, a chunk of each at a time."""
+        """Both masked tables of a pair, a chunk of each at a time, and what their owners sign of them."""
         a, b = pair = terms.split.pairs[number]
-        for chunk in range(max(terms.chunks(m) for m in pair)):
-            asked = {m: pack_place(number, chunk) for m in pair if chunk < terms.chunks(m)}
+        for chunk in (*range(max(terms.chunks(m) for m in pair)), SIGNED):
+            asked = {m: pack_place(number, chunk) for m in pair if chunk == SIGNED or chunk < terms.chunks(m)}
             boxes = self._asked(k, wire.SEND, asked, run)
             for m, box in boxes.items():
                 self._must_fit(len(box) == terms.box_length(number, m, chunk), m)
@@ -147,11 +140,20 @@ class MultipliedRemote(Remote):
                 reply = Reply(wire.BAD_ANSWER, str(error)[:300])
             told = f"{self._deployment.clients.names[m]}: {reply.told()}"
             if reply.code == wire.SET_UP or (reply.code == wire.ANSWERED and what == wire.BEGIN):
-                raise _Again(told)
+                raise Again(told)
             if reply.code:
-                rule = f"round {k}: the products need every owner. Run the app again to go on from round {k}"
+                go_on = (
+                    "" if what in (wire.SCORE_BEGIN, wire.SCORES) else f". Run the app again to go on from round {k}"
+                )
+                rule = f"{what if not go_on else f'round {k}'}: every owner is needed{go_on}"
                 raise TooFewAnswers(f"{rule}. Silent: {told}")
         return said
+
+    def saved(self) -> None:
+        """The result is on disk: owners may delete the secrets of the attempt. One that does not answer keeps them."""
+        asks = {m: self._ask(m, None, 1, wire.FORGET) for m in range(self.n)}
+        asks = {m: Ask(**{**vars(ask), "down": wire.of_bytes(b"")}) for m, ask in asks.items()}
+        self._post.ask(asks, self._deployment.clients.deadline)
 
     def _ask(self, client: int, down: State, k: int, what: str = wire.ROUND) -> Ask:
         asked = super()._ask(client, down, k, what)

@@ -1,30 +1,32 @@
-"""Products of split columns at an owner: its own word on it, and the steps by which it multiplies with others.
+"""Products of split columns at an owner: the steps by which it multiplies with others.
 
-    [products]         key = "bank.products.key" (`sottovoce node key --products`)
+    [products]         key = "bank.key" (`sottovoce node key`)
     [products.owners]  bank = "...", shop = "...": the public keys of all owners, as they told each other
 
 The keys in this table are pinned: a server can name owners, and never say by which key they are known. What is computed
 and why nobody sees a table is in `privacy/masked_products.py`, what travels in `product_terms.py`. Here is what must
 hold whatever a server asks, and wherever this process is killed:
 
-* seeds and nonces are drawn when an attempt begins, for each pair its own, and are on disk before any is used. Another
-  attempt has others. Once the round is under way there is no other attempt;
-* every key has all nonces of all owners in it, so whatever was sealed in an attempt is unreadable in every other;
+* seeds, nonces and a key are drawn when an attempt begins, seeds and nonces for each pair, and are on disk before any
+  is used. Another attempt has others. Once the round is under way there is no other attempt;
+* keys and nonces of others are signed by the keys that are pinned for them (`announcing.py`), and every key has all
+  nonces of all owners in it, so whatever was sealed in an attempt is unreadable in every other;
 * masked rows are those of the table that the attempt began with, or none: its digest is kept with the seeds;
 * of another owner's masked table, and of W_2, one is taken. Other bytes for the same chunk are refused;
+* a masked table is answered if its owner has signed its digest, which is kept for an auditor (`product_records.py`);
 * a dealer deals to a pair once. A second V for the same U would show U, and with E the table;
 * the share is computed once all is there, by the round's own question (`node.py`): charged, noised, on disk, sent.
 
 What is kept is lost when the machine is started again (`aggregation/store.py`): then a new attempt begins, or the round
-was charged and stays silent.
+was charged and stays silent. Once the server has its result it says so, and secrets are deleted; a server that does not
+say so has them kept on their owners' own disks, and no more.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,39 +36,22 @@ from sottovoce.core import check
 from sottovoce.core.arrays import Words
 from sottovoce.core.plain import Json
 from sottovoce.core.products import own_part
-from sottovoce.deploy import wire
+from sottovoce.deploy import announcing, wire
+from sottovoce.deploy.aggregation.messages import is_signed
 from sottovoce.deploy.aggregation.store import Folder
+from sottovoce.deploy.announcing import SIGNATURE, Products
 from sottovoce.deploy.assignment import Assignment
-from sottovoce.deploy.keys import check_pinned, read_agreement_key
-from sottovoce.deploy.limits import Limits, Refused
-from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SEALED_SEED, Terms, read_place
+from sottovoce.deploy.limits import Refused
+from sottovoce.deploy.product_records import Statement, entry, keep, masked_digest, records_of, statement
+from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SEALED_SEED, SIGNED, Terms, read_place
 from sottovoce.deploy.summing import settings_of
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 from sottovoce.privacy import masked_products
-from sottovoce.privacy.masked_products import NONCE_BYTES, PairKey, Side, dealt, fresh_secret
+from sottovoce.privacy.masked_products import PairKey, Side, dealt, fresh_secret
 
 STATE, UNDER_WAY = "state", "under-way"
 _SEED, _PRODUCT = 0, 1  # numbers under which a seed and W_2 are sealed
-
-
-@dataclass(frozen=True)
-class Products:
-    """[products] of an owner's own file.
-
-    Parameters
-    ----------
-    key
-        The file with the X25519 key by which it seals and unseals.
-    owners
-        Public keys by name, 64 hex digits each: all with whom it multiplies or who may deal to it, itself among them.
-    """
-
-    key: str
-    owners: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_pinned("products", self.owners)
 
 
 @dataclass(frozen=True)
@@ -75,8 +60,9 @@ class Place:
 
     name: str
     home: Path  # where its own file is
-    folder: Path  # where it keeps what belongs to this experiment
+    folder: Path  # where it keeps what it must remember
     table: Callable[[], np.ndarray]
+    digest: Callable[[], str]  # of the table
     order: str
 
 
@@ -89,13 +75,13 @@ class Multiplying:
         algorithm: Any = assignment.task.algorithm
         self._own, self._place, self._ask, self._m = own, place, ask, ask.client
         self._split, self._samples = algorithm.split, algorithm.samples
-        self._store = Folder(place.folder)
+        self._store = Folder(place.folder / "products" / ask.experiment)
 
     def step(self) -> bytes:
         """The answer to any question but that of the round."""
         steps = {
             wire.BEGIN: self._begin, wire.AGREE: self._agree, wire.DEAL: self._deal, wire.SEND: self._send,
-            wire.TAKE: self._take,
+            wire.TAKE: self._take, wire.FORGET: self._forget,
         }  # fmt: skip
         with _bad_ask():
             return steps[self._ask.what](wire.bytes_of(self._ask.down))
@@ -103,53 +89,51 @@ class Multiplying:
     # ------------------------------------------------------------------------------------------------------- agreeing
 
     def _begin(self, content: bytes) -> bytes:
-        """Fresh seeds and nonces for a new attempt; those it has for one that is known."""
+        """Fresh seeds, nonces and a fresh key for a new attempt; what it has for one that is known."""
         terms = Terms.read(self._split, self._samples, content)
-        self._hold(terms)
+        signing = self._own.signing_key(self._place.home, self._place.name, terms.names)
+        own = terms.names[self._m] == self._place.name
+        check.require(own, "products", "its own name must stand in its own place")
         before = self._kept()
-        if before is None or before["terms"] != content.decode():
+        if before is None or before["terms"] != content.decode() or before["identity"] != self._ask.identity():
             if self._store.read(UNDER_WAY) is not None:
                 raise Refused(wire.ANSWERED, "products: its share is made in another attempt, and there is one only")
             pairs = terms.pairs_of(self._m)
             for name in sorted(self._store.names(), key=lambda name: name != STATE):  # without it the others are void
                 self._store.delete(name)
+            private, nonces = fresh_secret(), b"".join(fresh_secret() for _ in pairs)
             before = {
                 "terms": content.decode(),
                 "seeds": {str(pair): fresh_secret().hex() for pair in pairs},
-                "nonces": {str(pair): fresh_secret().hex() for pair in pairs},
-                "table": self._table_digest(),
+                "private": private.hex(),
+                "announced": announcing.announced(signing, self._about(terms), self._m, nonces, private).hex(),
+                "table": self._place.digest(),
                 "all": "",
                 "identity": self._ask.identity(),
             }
             self._keep(before)
-        return b"".join(bytes.fromhex(nonce) for nonce in before["nonces"].values())
+        return bytes.fromhex(before["announced"])
 
-    def _hold(self, terms: Terms) -> None:
-        """Refuse owners whose keys its own owner does not know, and to stand in another's place."""
-        unknown = [name for name in terms.names if name not in self._own.owners]
-        Limits.allow(not unknown, f"products with {wire.printable(str(unknown[:3]), 200)}, whose keys it does not know")
-        own = terms.names[self._m] == self._place.name
-        check.require(own, "products", "its own name must stand in its own place")
-        public = self._private.public_key().public_bytes_raw().hex()
-        Limits.allow(
-            self._own.owners[self._place.name] == public, "its key is not the one that [products.owners] names"
-        )
+    def _about(self, terms: Terms) -> bytes:
+        """What owners announce is for these terms, in this experiment."""
+        return announcing.about("products of", settings_of(self._ask), terms.packed())
 
     def _agree(self, content: bytes) -> bytes:
-        """Take everybody's nonces, once; give a seed for each pair to its dealer."""
+        """Take what everybody announced, once; give a seed for each pair to its dealer."""
         state = self._state(agreed=False)
         terms = self._terms(state)
-        check.require(len(content) == terms.nonces_length, "products", "there must be two nonces for each pair")
+        pinned = {m: self._own.owners.get(name, "") for m, name in enumerate(terms.names)}
+        announcing.read(pinned, self._about(terms), content, terms.nonce_counts)
         if state["all"] not in ("", content.hex()):
-            raise Refused(wire.SET_UP, "products: other nonces were agreed on in this attempt; begin another one")
-        for pair in terms.pairs_of(self._m):
-            start = NONCE_BYTES * (2 * pair + (terms.role(pair, self._m) == "second"))
-            own = content[start : start + NONCE_BYTES].hex() == state["nonces"][str(pair)]
-            if not own:
-                raise Refused(wire.SET_UP, "products: its own nonces are others; begin another attempt")
-            terms.attempt_of(pair, b"", content)  # refuses the same nonce twice
+            raise Refused(wire.SET_UP, "products: others were agreed with in this attempt; begin another one")
+        start = sum(map(announcing.length, terms.nonce_counts[: self._m]))
+        own = bytes.fromhex(state["announced"])
+        if content[start : start + len(own)] != own:
+            raise Refused(wire.SET_UP, "products: it has announced something else; begin another attempt")
         if not state["all"]:
             state = state | {"all": content.hex()}
+            for pair in terms.pairs_of(self._m):
+                self._attempt(state, pair)  # refuses the same nonce twice
             self._keep(state)
         return self._agreed(state) + b"".join(self._seed_for_dealer(state, pair) for pair in terms.pairs_of(self._m))
 
@@ -180,12 +164,16 @@ class Multiplying:
     # ----------------------------------------------------------------------------------------------- masked tables
 
     def _send(self, content: bytes) -> bytes:
-        """A chunk of its masked table: the same bytes whenever it is asked for."""
+        """A chunk of its masked table, or the signed digest of it all: the same bytes whenever it is asked for."""
         state = self._state()
         terms = self._terms(state)
         pair, chunk, rest = read_place(content, len(self._split.pairs))
         check.require(not rest and pair in terms.pairs_of(self._m), "products", "its table has no part in this pair")
-        side, (start, rows) = self._side(state, pair), terms.rows_in(self._m, chunk)
+        side = self._side(state, pair)
+        if chunk == SIGNED:
+            said, signature = self._own_statement(state, pair)
+            return side.key.sealed(side.role, chunk, bytes.fromhex(said.digest) + signature)
+        start, rows = terms.rows_in(self._m, chunk)
         return side.key.sealed(side.role, chunk, side.masked(start, rows).astype("<u8").tobytes())
 
     def _take(self, content: bytes) -> bytes:
@@ -198,7 +186,9 @@ class Multiplying:
         check.require(chunk != FROM_DEALER or dealt_to, "products", "W_2 goes to the second owner")
         fits = len(box) == terms.box_length(pair, terms.other(pair, self._m), chunk)
         check.require(fits, "products", "a chunk must have the length that was agreed on")
-        self._unsealed(state, pair, chunk, box)
+        plain = self._unsealed(state, pair, chunk, box)
+        if chunk == SIGNED:
+            self._hold_signed(state, pair, plain)
         if self._store.read(UNDER_WAY) is None:
             self._once(f"box-{pair}-{chunk}", box, "it has taken another masked table in this attempt")
         return b""
@@ -211,15 +201,56 @@ class Multiplying:
         elif before != content:
             raise Refused(wire.ANSWERED, f"products: {why}")
 
-    def _unsealed(self, state: Json, pair: int, chunk: int, box: bytes) -> Words:
-        """Rows of the other owner's masked table, or W_2, as numbers."""
-        terms, attempt = self._terms(state), self._attempt(state, pair)
+    def _unsealed(self, state: Json, pair: int, chunk: int, box: bytes) -> bytes:
+        """Rows of the other owner's masked table, its signed digest, or W_2."""
+        terms = self._terms(state)
         other, dealer = terms.other(pair, self._m), terms.dealers[pair]
         if chunk != FROM_DEALER:
-            plain = self._key(state, pair, other).unsealed(terms.role(pair, other), chunk, box)
-            return np.frombuffer(plain, dtype="<u8").astype(np.uint64).reshape(-1, self._split.table_width(other))
-        plain = box if dealer == COORDINATOR else self._key(state, pair, dealer).unsealed("first", _PRODUCT, box)
-        return np.frombuffer(plain, dtype="<u8").astype(np.uint64).reshape(attempt.widths)
+            return self._key(state, pair, other).unsealed(terms.role(pair, other), chunk, box)
+        return box if dealer == COORDINATOR else self._key(state, pair, dealer).unsealed("first", _PRODUCT, box)
+
+    # ------------------------------------------------------------------------------------------- what is signed of it
+
+    def _own_statement(self, state: Json, pair: int) -> tuple[Statement, bytes]:
+        """What it signs about its masked table."""
+        side = self._side(state, pair)
+        digest = masked_digest(side.seed, side.attempt, side.role, side.table)
+        said = statement(self._split, self._ask.experiment, self._place.name, self._m, side.attempt, digest)
+        signing = self._own.signing_key(self._place.home, self._place.name, self._terms(state).names)
+        return said, signing.sign(said.signed())
+
+    def _hold_signed(self, state: Json, pair: int, plain: bytes) -> Json:
+        """What the other owner signed, as it is kept; refuses what is not signed by the key that is pinned for it."""
+        terms = self._terms(state)
+        other, digest, signature = terms.other(pair, self._m), plain[:-SIGNATURE], plain[-SIGNATURE:]
+        name, attempt = terms.names[other], self._attempt(state, pair)
+        said = statement(self._split, self._ask.experiment, name, other, attempt, digest)
+        true = is_signed(bytes.fromhex(self._own.owners[name]), signature, said.signed())
+        check.require(true, "products", "the digest of a masked table must be signed by its owner")
+        return entry(said, signature, key=self._own.owners[name])
+
+    def _asked_for(self) -> Json:
+        """What its table follows from, beside its rows."""
+        ask = self._ask
+        asked = {"experiment": ask.experiment, "client": ask.client, "task": ask.task, "events": ask.events}
+        return asked | {"row_bound": ask.row_bound, "order": self._place.order}
+
+    def _record(self, state: Json) -> None:
+        """Keep for an auditor what it signed, and what the others did; refuses tables that are not as signed."""
+        terms, others = self._terms(state), []
+        for pair in terms.pairs_of(self._m):
+            kept = self._hold_signed(state, pair, self._taken(state, pair, SIGNED))
+            digest = hashlib.sha256()
+            for chunk in range(terms.chunks(terms.other(pair, self._m))):
+                digest.update(self._taken(state, pair, chunk))
+            same = digest.hexdigest() == kept["statement"]["digest"]
+            if not same:
+                raise Refused(wire.BAD_ASK, "products: an owner has signed another masked table than it sent")
+            others.append(kept)
+        own = [
+            entry(*self._own_statement(state, pair), seed=state["seeds"][str(pair)]) for pair in terms.pairs_of(self._m)
+        ]
+        keep(records_of(self._place.folder, self._ask.experiment), {"signed": own} | self._asked_for(), others)
 
     # ------------------------------------------------------------------------------------------------------ the round
 
@@ -229,12 +260,14 @@ class Multiplying:
         self._table(state)
         if set(self._needed(state)) - set(self._store.names()):
             raise Refused(wire.SET_UP, "products: another owner's masked table is not complete; begin again")
+        self._record(state)
         self._once(UNDER_WAY, self._agreed(state), "its share is made in another attempt")
 
     def _needed(self, state: Json) -> Iterator[str]:
         terms = self._terms(state)
         for pair in terms.pairs_of(self._m):
             yield from (f"box-{pair}-{chunk}" for chunk in range(terms.chunks(terms.other(pair, self._m))))
+            yield f"box-{pair}-{SIGNED}"
             if terms.role(pair, self._m) == "second":
                 yield f"box-{pair}-{FROM_DEALER}"
 
@@ -248,9 +281,10 @@ class Multiplying:
         for pair in terms.pairs_of(self._m):
             side, from_dealer = self._side(state, pair), None
             for chunk in range(terms.chunks(terms.other(pair, self._m))):
-                side.receive(self._taken(state, pair, chunk))
+                width = self._split.table_width(terms.other(pair, self._m))
+                side.receive(_words(self._taken(state, pair, chunk), -1, width))
             if side.role == "second":
-                from_dealer = self._taken(state, pair, FROM_DEALER)
+                from_dealer = _words(self._taken(state, pair, FROM_DEALER), *side.attempt.widths)
             share = side.reply(np.zeros(side.attempt.widths, dtype=np.int64), from_dealer)
             numbers[self._split.of_pair(*self._split.pairs[pair])] = share.view(np.int64).ravel()
         return numbers[None]
@@ -260,7 +294,15 @@ class Multiplying:
         for name in self._needed(self._state()):
             self._store.delete(name)
 
-    def _taken(self, state: Json, pair: int, chunk: int) -> Words:
+    def _forget(self, content: bytes) -> bytes:
+        """Delete all secrets, if its share is made: the server has its result."""
+        if self._store.read(UNDER_WAY) is not None:
+            for name in self._store.names():
+                if name != UNDER_WAY:
+                    self._store.delete(name)
+        return b""
+
+    def _taken(self, state: Json, pair: int, chunk: int) -> bytes:
         box = self._store.read(f"box-{pair}-{chunk}")
         assert box is not None  # `ready` has seen it
         return self._unsealed(state, pair, chunk, box)
@@ -297,31 +339,26 @@ class Multiplying:
         keys = [self._own.owners.get(name, "") for name in terms.names]
         return terms.digest(settings_of(self._ask), keys, self._place.order, bytes.fromhex(state["all"]))
 
+    def _announced(self, state: Json) -> list[announcing.Announced]:
+        return announcing.parsed(bytes.fromhex(state["all"]), self._terms(state).nonce_counts)
+
     def _attempt(self, state: Json, pair: int) -> masked_products.Attempt:
-        return self._terms(state).attempt_of(pair, self._agreed(state), bytes.fromhex(state["all"]))
+        return self._terms(state).attempt_of(pair, self._agreed(state), self._announced(state))
 
     def _key(self, state: Json, pair: int, other: int) -> PairKey:
         """What it shares with another owner about this pair."""
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-
-        pinned = bytes.fromhex(self._own.owners[self._terms(state).names[other]])
-        return PairKey.agreed(self._private, X25519PublicKey.from_public_bytes(pinned), self._attempt(state, pair))
-
-    @cached_property
-    def _private(self) -> Any:
-        return read_agreement_key(self._place.home / Path(self._own.key).expanduser())
-
-    def _table_digest(self) -> str:
-        table = self._place.table()
-        return hashlib.sha256(
-            f"{table.shape} ".encode() + np.ascontiguousarray(table, dtype="<i4").tobytes()
-        ).hexdigest()
+        public = self._announced(state)[other].public
+        return PairKey(announcing.shared(bytes.fromhex(state["private"]), public), self._attempt(state, pair))
 
     def _table(self, state: Json) -> np.ndarray:
         """Its table, which must be the one that the attempt began with."""
-        if self._table_digest() != state["table"]:
+        if self._place.digest() != state["table"]:
             raise Refused(wire.STATE, "products: its rows are others than when this attempt began; start another run")
         return self._place.table()
+
+
+def _words(plain: bytes, *shape: int) -> Words:
+    return np.frombuffer(plain, dtype="<u8").astype(np.uint64).reshape(shape)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ loss and privacy are names in this library's registries with checked numbers, he
     [limits]  epsilon, delta, algorithms, losses, and what `Limits` names
     [sums]    its key and those of the other owners, where a server may see sums only (`summing.py`)
     [products]  the same, where split columns are multiplied (`multiplying.py`)
+    [predict]   csv or npz, and id: new samples that it may then be asked about (`scoring.py`)
 
 One answer, under a lock: check the question and whether the budget holds it; compute; charge the ledger (on disk);
 add noise; write answer and new state as one file, synced and renamed; only then reply. So, wherever it is killed:
@@ -39,17 +40,19 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.core.round import State
-from sottovoce.deploy import held_out, label_holder, questions, wire
+from sottovoce.deploy import held_out, label_holder, questions, scoring, wire
+from sottovoce.deploy.announcing import Products
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.connection import TABLES
 from sottovoce.deploy.home import Home
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
-from sottovoce.deploy.multiplying import Multiplying, Place, Products
+from sottovoce.deploy.multiplying import Multiplying, Place
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
 from sottovoce.deploy.pace import PacedLedgers, Recent, hold_questions
 from sottovoce.deploy.refusals import told_of
 from sottovoce.deploy.running import Run
+from sottovoce.deploy.scoring import NewSamples, Scoring
 from sottovoce.deploy.summing import Summing, Sums
 from sottovoce.deploy.timing import at_fixed_times
 from sottovoce.deploy.wire import Ask, Hello, Reply, Status
@@ -69,6 +72,7 @@ from sottovoce.privacy.events import pack_event
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.vertical import VerticalFederation
 
+_OPTIONAL: Json = {"sums": Sums, "products": Products, "predict": NewSamples}
 _KEPT_RUNS = 4  # experiments that are kept in memory; others are read from disk again
 Done = TypeVar("Done")
 
@@ -90,8 +94,9 @@ class Node:
         self._schema, self.schema_digest, split = schema_of(tables, self.path)
         if self._schema is not None:
             tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]", split)
+        read = {name: kind for name, kind in (kinds | _OPTIONAL).items() if name in tables}
         parts: Json = {
-            name: from_table(kind, tables[name], f"{self.path.name}, [{name}]") for name, kind in kinds.items()
+            name: from_table(kind, tables[name], f"{self.path.name}, [{name}]") for name, kind in read.items()
         }
         self.name: str = parts["node"].name
         self.limits: Limits = parts["limits"]
@@ -99,10 +104,7 @@ class Node:
         self._own: Own = parts["data"]
         self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
         self.home = Home(self.folder)
-        self._sums = from_table(Sums, tables["sums"], f"{self.path.name}, [sums]") if "sums" in tables else None
-        self._products = (
-            from_table(Products, tables["products"], f"{self.path.name}, [products]") if "products" in tables else None
-        )
+        self._sums, self._products, self._new = (parts.get(name) for name in _OPTIONAL)
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._open_ledger: FileLedger | None = None
         self._recent: Recent | None = None
@@ -179,6 +181,8 @@ class Node:
             return wire.of_bytes(self._summed(ask, run))
         if ask.what in wire.PRODUCTS:
             return wire.of_bytes(self._multiplying(ask, run).step())
+        if ask.what in (wire.SCORE_BEGIN, wire.SCORES):
+            return wire.of_bytes(self._scoring(ask, run).step())
         if ask.what in (wire.PROX, wire.SLOPE):
             of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
             y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, self._flips(of))
@@ -236,9 +240,18 @@ class Node:
 
     def _multiplying(self, ask: Ask, run: Run) -> Multiplying:
         """The steps by which split columns are multiplied."""
-        folder = self.folder / "products" / ask.experiment
-        place = Place(self.name, self.path.parent, folder, lambda: run.table(self._rows.X), self._rows.order)
+        X, order = self._rows.X, self._rows.order
+        table, digest = (lambda: run.table(X)), (lambda: run.table_digest(X))
+        place = Place(self.name, self.path.parent, self.folder, table, digest, order)
         return Multiplying(self._products, place, ask, run.assignment)
+
+    def _scoring(self, ask: Ask, run: Run) -> Scoring:
+        """The steps by which new samples are scored, in an experiment that it took part in."""
+        if Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after).last is None:
+            raise Refused(wire.STATE, "it took no part in this experiment, so it scores nothing by its model")
+        own = self.limits, self._rows.order, lambda: self._new_rows, self.home.note
+        place = scoring.Place(self.name, self.path.parent, self.folder, *own)
+        return Scoring(self._products, place, ask, run.assignment.task.algorithm)
 
     def _upload(self, ask: Ask, run: Run, summing: Summing) -> bytes:
         """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
@@ -270,12 +283,18 @@ class Node:
             self.limits.allow(same, "its rows are prepared by another schema than the server names")
             if assignment.events:
                 assignment.hold_events(*self._rows.X.shape)
-            y = self._own.coded(self._rows.labels, assignment.task.objective.loss)
-            self._runs[identity] = Run(assignment, y, ask.client)
+            self._runs[identity] = self._started(assignment, ask.client)
             while len(self._runs) > _KEPT_RUNS:
                 self._runs.popitem(last=False)
         self._runs.move_to_end(identity)
         return self._runs[identity]
+
+    def _started(self, assignment: Assignment, number: int) -> Run:
+        return Run(assignment, self._own.coded(self._rows.labels, assignment.task.objective.loss), number)
+
+    def multiplied(self, ask: Ask) -> np.ndarray:
+        """The table of whole numbers that it multiplied in an experiment: for its owner, and for an auditor."""
+        return self._started(Assignment.read(ask), ask.client).table(self._rows.X)
 
     def _affordable(self, ask: Ask, assignment: Assignment, memory: Memory, ledger: FileLedger) -> OwnerLedgers | None:
         """The ledger as a door charges it; refuses a round that was paid for and lost, and one that comes too soon."""
@@ -353,6 +372,11 @@ class Node:
         if self._open_ledger.budget != budget:
             self._open_ledger.change_budget(budget, "limits of the node's file")
         return self._open_ledger
+
+    @cached_property
+    def _new_rows(self) -> dict[str, np.ndarray]:
+        """Samples that it may be asked about, by id; read once."""
+        return scoring.read_new(self._new, self._own, self.path.parent, self._schema, self.limits)
 
     @cached_property
     def _rows(self) -> OwnRows:

@@ -116,9 +116,25 @@ class Own:
         print_ = fingerprint(np.frombuffer(table.encode(), dtype=np.uint8))
         if not self.id:
             return OwnRows(X, texts, "", print_)
-        must_be_there(path.name, self.id, header)
-        order, digest = self.in_order([row[header.index(self.id)] for row in rows])
+        order, digest = self.in_order(self.ids(folder))
         return OwnRows(X[order], [texts[row] for row in order if texts], digest, print_)
+
+    def new_rows(self, folder: Path, schema: Schema | None) -> tuple[np.ndarray, list[str]]:
+        """Rows that nobody trains on, in the order of the file, and their ids as text."""
+        if schema is None:
+            X, _, ids = self._read(folder)
+            return X, [] if ids is None else list(map(str, ids))
+        path = folder / Path(self.csv).expanduser()
+        return schema.encode(path, owners=False, labels=False).X, self.ids(folder)
+
+    def ids(self, folder: Path) -> list[str]:
+        """The ids of its samples as text, in the order of the file."""
+        if not self.csv:
+            return [] if not self.id else (self._read(folder)[2] or [])
+        path = folder / Path(self.csv).expanduser()
+        header, rows, _ = csv_rows(path)
+        must_be_there(path.name, self.id, header)
+        return [row[header.index(self.id)] for row in rows]
 
     def _check_labels(self, texts: list[str], limits: Limits) -> None:
         """Which classes there are is declared, never read off the rows: else one record could renumber all others."""

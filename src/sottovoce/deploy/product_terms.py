@@ -3,32 +3,37 @@
 No key and no row is here. Tables travel in chunks of rows, each at most `CHUNK_BYTES` long, whatever a table's size.
 
     step             to                what it carries                       what comes back
-    products-begin   every owner       a name for the attempt, the owners,   fresh nonces, one for each of its pairs
-                                       who deals to which pair
-    products-agree   every owner       everybody's nonces                    a digest of all that is agreed on; for each
+    products-begin   every owner       a name for the attempt, the owners,   fresh nonces, one for each of its pairs,
+                                       who deals to which pair               a fresh key, signed (`announcing.py`)
+    products-agree   every owner       what everybody announced              a digest of all that is agreed on; for each
                                                                              of its pairs a seed, sealed for the dealer
     products-deal    a pair's dealer   both seeds                            W_2, sealed for the second owner
-    products-send    an owner          which pair, which chunk               that chunk of its masked table, sealed
+    products-send    an owner          which pair, which chunk               that chunk of its masked table, sealed; as
+                                                                             the last one a signed digest of them all
     products-take    the other owner   the chunk; or W_2                     nothing
     round            every owner       nothing                               its noisy, masked share of all products
+    products-forget  every owner       nothing: the result is saved          nothing; it has deleted its secrets
 
 The coordinator deals to two owners, and is sent their seeds as they are; with more owners it never deals.
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sottovoce.core import check
 from sottovoce.core.products import Split, dealer_of
+from sottovoce.deploy import announcing
+from sottovoce.deploy.announcing import Announced
 from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES, Attempt, Role
 
 COORDINATOR = -1  # the number of a dealer that is no owner
 FROM_DEALER = 2**32 - 1  # W_2 travels as the chunk of this number
+SIGNED = 2**32 - 2  # and so does the signed digest of a masked table
 CHUNK_BYTES = 1 << 23
 TAG = 16  # bytes by which a sealed message is longer
 SEALED_SEED = KEY_BYTES + TAG
+SIGNED_DIGEST = 32 + announcing.SIGNATURE
 _NUMBER, _LONGEST = 4, 1 << 16
 _WIDEST_CHUNK = 8192  # rows for which masks are drawn at once
 
@@ -93,24 +98,30 @@ class Terms:
     def role(self, number: int, m: int) -> Role:
         return "first" if self.split.pairs[number][0] == m else "second"
 
-    def digest(self, settings: bytes, keys: Sequence[str], order: str, nonces: bytes) -> bytes:
+    def digest(self, settings: bytes, keys: Sequence[str], order: str, everyone: bytes) -> bytes:
         """SHA-256 of all that is agreed on: a part of every key, so owners who differ cannot read each other.
 
-        `settings`: of the experiment; `keys`: of the owners, as pinned; `order`: names the order of the samples.
+        `settings`: of the experiment; `keys`: of the owners, as pinned; `order`: names the order of the samples;
+        `everyone`: what all owners announced.
         """
-        told = json.dumps([settings.hex(), self.attempt, self.names, self.dealers, list(keys), order, nonces.hex()])
-        return hashlib.sha256(f"sottovoce products {told}".encode()).digest()
-
-    def attempt_of(self, number: int, agreed: bytes, nonces: bytes) -> Attempt:
-        """What one pair computes; `nonces` are everybody's."""
-        a, b = self.split.pairs[number]
-        start = 2 * NONCE_BYTES * number
-        own = nonces[start : start + NONCE_BYTES], nonces[start + NONCE_BYTES : start + 2 * NONCE_BYTES]
-        return Attempt(agreed, (a, b), own, self.samples, (self.split.table_width(a), self.split.table_width(b)))
+        return announcing.about("products", settings, self.packed(), *keys, order, everyone)
 
     @property
-    def nonces_length(self) -> int:
-        return 2 * NONCE_BYTES * len(self.split.pairs)
+    def nonce_counts(self) -> list[int]:
+        """How many nonces each owner announces: one for each of its pairs."""
+        return [len(self.pairs_of(m)) for m in range(self.split.owners)]
+
+    @property
+    def announcements_length(self) -> int:
+        return sum(map(announcing.length, self.nonce_counts))
+
+    def attempt_of(self, number: int, agreed: bytes, announced: Sequence[Announced]) -> Attempt:
+        """What one pair computes; `announced`: by all owners."""
+        a, b = pair = self.split.pairs[number]
+        starts = [NONCE_BYTES * self.pairs_of(m).index(number) for m in pair]
+        own = [announced[m].nonces[start : start + NONCE_BYTES] for m, start in zip(pair, starts, strict=True)]
+        widths = self.split.table_width(a), self.split.table_width(b)
+        return Attempt(agreed, (a, b), (own[0], own[1]), self.samples, widths)
 
     def chunk_rows(self, m: int) -> int:
         """Rows of owner m's table that travel together."""
@@ -126,11 +137,13 @@ class Terms:
         return start, min(self.chunk_rows(m), self.samples - start)
 
     def box_length(self, number: int, m: int, chunk: int) -> int:
-        """Bytes of a chunk of owner m's masked table as it travels; or of W_2, which m receives."""
+        """Bytes of a chunk of owner m's masked table as it travels, or of its digest; or of W_2, which m receives."""
         if chunk == FROM_DEALER:
             a, b = self.split.pairs[number]
             sealed = self.dealers[number] != COORDINATOR
             return 8 * self.split.table_width(a) * self.split.table_width(b) + (TAG if sealed else 0)
+        if chunk == SIGNED:
+            return SIGNED_DIGEST + TAG
         return 8 * self.rows_in(m, chunk)[1] * self.split.table_width(m) + TAG
 
 

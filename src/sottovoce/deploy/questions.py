@@ -49,10 +49,12 @@ def hold_what(ask: Ask, assignment: Assignment, labelled: bool) -> None:
         raise Refused(wire.BAD_ASK, f"round {ask.k} is beyond the {assignment.task.rounds} of this experiment")
     if assignment.task.privacy.sums != (ask.what in wire.SUMS):  # such an answer has a share of the noise only
         raise Refused(wire.BAD_ASK, "where the server sees sums only, answers leave under masks, and nowhere else")
-    of_products = (wire.ROUND, *wire.PRODUCTS)
+    of_products = (*wire.PRODUCTS, wire.SCORE_BEGIN, wire.SCORES)
     multiplied = assignment.task.split is not None
-    if (multiplied and ask.what not in of_products) or (not multiplied and ask.what in wire.PRODUCTS):
+    if (multiplied and ask.what not in (wire.ROUND, *of_products)) or (not multiplied and ask.what in of_products):
         raise Refused(wire.BAD_ASK, "where products are asked for, nothing else is; and nowhere else are they")
+    if multiplied and ask.k != 1:
+        raise Refused(wire.BAD_ASK, "products are asked for in round 1, and once")
     if ask.what == wire.HISTOGRAM:
         held_out.hold(ask, assignment)
     elif not assignment.split_columns and ask.what not in (wire.ROUND, *wire.SUMS):

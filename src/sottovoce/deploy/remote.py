@@ -206,6 +206,9 @@ class Remote:
         except InvalidInput as error:
             return Reply(wire.BAD_ANSWER, str(error)[:300]), nothing
 
+    def saved(self) -> None:
+        """The result is on disk: nothing to do."""
+
     def snapshot(self) -> dict[str, np.ndarray]:
         known = {"spent": self._spent.astype(np.float64), "limits": self.limits.copy(), "heard": self.heard.copy()}
         return known | {"engine": np.asarray(self.engine)}

@@ -1,5 +1,7 @@
 """One experiment at a client, as it is kept in memory between two questions."""
 
+import hashlib
+
 import numpy as np
 
 from sottovoce.deploy.assignment import Assignment
@@ -17,6 +19,7 @@ class Run:
         self.after: int | None = None  # the round after which the client's state in memory stands
         self.multiplying: Multiplying | None = None  # of the round under way, where products are asked for
         self._table: np.ndarray | None = None
+        self._digest = ""
 
     def table(self, X: np.ndarray) -> np.ndarray:
         """What is multiplied, where products are asked for: made once."""
@@ -25,6 +28,13 @@ class Run:
             y = self.y if self._multiplies_labels else None
             self._table = whole_table(task.algorithm, task.objective.loss, self.number, X, y)
         return self._table
+
+    def table_digest(self, X: np.ndarray) -> str:
+        """SHA-256 of that table: made once too, since chunks of it are asked for many times."""
+        if not self._digest:
+            table = np.ascontiguousarray(self.table(X), dtype="<i4")
+            self._digest = hashlib.sha256(f"{table.shape} ".encode() + table.tobytes()).hexdigest()
+        return self._digest
 
     @property
     def more(self) -> dict[str, Apart]:

@@ -86,6 +86,7 @@ def serve(
         found = evaluations_of(task, model, *said, held, remote.events, clients.row_bound)
         result = replace(result, evaluations=found)
     store.save(result, folder)
+    remote.saved()
     return result
 
 

@@ -20,7 +20,7 @@ from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.progress import DONE
 from sottovoce.deploy.progress import FILE as PROGRESS
 from sottovoce.deploy.progress import read as read_progress
-from sottovoce.experiment import run_file
+from sottovoce.experiment import run_file, store
 from sottovoce.experiment.tables import read_tables, to_toml
 
 _PATIENCE = 120.0  # seconds for a server to start, on a busy machine too
@@ -37,6 +37,7 @@ class Job:
     folder: Path
     app: Path
     out: Path
+    trains: bool = True
 
 
 def prepare(folder: Path, file: Path, out: Path | None, name: str) -> Job:
@@ -62,12 +63,33 @@ def prepare(folder: Path, file: Path, out: Path | None, name: str) -> Job:
     return Job(folder, app, out)
 
 
+def prediction(folder: Path, run: Path, ids: Path, out: Path, name: str) -> Job:
+    """Write the app that predicts for a file of ids by the model of a finished run."""
+    from sottovoce.deploy.flower import app_folder
+    from sottovoce.deploy.scored_remote import read_ids
+
+    before = resumed(folder, run)
+    there = (run / store.MODEL).exists()
+    check.require(there, str(run), "holds no finished run", hint=f"Go on with: server train {folder} --resume {run}")
+    check.require(not out.exists(), str(out), "there is such a file already. Choose another name")
+    read_ids(ids)
+    text = (before.app / "sottovoce_app" / "run.toml").read_text(encoding="utf-8")
+    rule = "predictions between machines are for masked-moments; use sottovoce predict on rows with all columns"
+    check.require(tomllib.loads(text)["algorithm"]["name"] == "masked-moments", str(run), rule)
+    app, files = (folder / setup_server.APPS / name).absolute(), (ids.absolute(), out.absolute())
+    experiment = str(app_folder.config_of(before.app)["experiment"])
+    app_folder.write(app, text, before.out, (folder / PROGRESS).absolute(), experiment, files)
+    return Job(folder, app, out.absolute(), trains=False)
+
+
 def resumed(folder: Path, out: Path) -> Job:
     """A run that was started from this folder before."""
+    from sottovoce.deploy.flower import app_folder
+
     setup_server.read(folder)
     for app in sorted((folder / setup_server.APPS).glob("*/pyproject.toml"), reverse=True):
-        config = tomllib.loads(app.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
-        if Path(config["folder"]) == out.absolute():
+        config = app_folder.config_of(app.parent)
+        if Path(config["folder"]) == out.absolute() and app_folder.IDS not in config:
             return Job(folder, app.parent.absolute(), out.absolute())
     raise check.MissingData(f"{out}: no run of {folder} goes there. Its runs: {folder / setup_server.RUNS}")
 
@@ -88,8 +110,8 @@ def run(job: Job) -> None:
         progress = {"state": "", "why": "its server said nothing"}
     if progress["state"] != DONE:
         why = progress["why"] or "its server ended before it said why"
-        hint = f"Go on with: sottovoce server train {job.folder} --resume {job.out}"
-        raise RunStopped(f"the run has no result: {why}. {hint}")
+        hint = f". Go on with: sottovoce server train {job.folder} --resume {job.out}" if job.trains else ""
+        raise RunStopped(f"the run has no result: {why}{hint}")
 
 
 def _started(job: Job) -> str:

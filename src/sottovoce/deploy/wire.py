@@ -41,8 +41,12 @@ UPLOAD, STAND_FOR, REVEAL = "sums-upload", "sums-stand-for", "sums-reveal"
 SUMS = (ANNOUNCE, SHARE, RECEIVE, UPLOAD, STAND_FOR, REVEAL)
 # Where products of split columns are asked for, these steps come before the round (`multiplying.py`).
 BEGIN, AGREE, DEAL = "products-begin", "products-agree", "products-deal"
-SEND, TAKE = "products-send", "products-take"
-PRODUCTS = (BEGIN, AGREE, DEAL, SEND, TAKE)
+SEND, TAKE, FORGET = "products-send", "products-take", "products-forget"
+PRODUCTS = (BEGIN, AGREE, DEAL, SEND, TAKE, FORGET)
+# After it, scores of new samples (`scoring.py`).
+SCORE_BEGIN, SCORES = "scores-begin", "scores"
+
+WHATS = (ROUND, MODEL, PROX, SLOPE, HISTOGRAM, *SUMS, *PRODUCTS, SCORE_BEGIN, SCORES)
 
 # Why a client did not answer. What is said beside it never depends on data.
 BUDGET, LIMITS, ANSWERED, LATE, LOST, STATE = "budget", "limits", "answered", "late", "lost", "state"
@@ -80,10 +84,10 @@ class Ask:
     row_bound
         What no client's row is longer than; 0 where nothing is promised.
     what
-        ROUND, MODEL, PROX, SLOPE, HISTOGRAM or one of SUMS or PRODUCTS.
+        One of WHATS.
     down
-        The broadcast, this client's rows of it; or the question about labels; or the bytes of a step of SUMS or
-        PRODUCTS.
+        The broadcast, this client's rows of it; or the question about labels; or the bytes of a step of SUMS,
+        PRODUCTS or scores.
     run
         Of SUMS: the name of the run that was set up, 64 hex digits; "" in S1 and S2, where it has none yet. Of
         PRODUCTS, and of the round after them: what the owners agreed on; "" in the first two steps.
@@ -112,7 +116,7 @@ class Ask:
         check.whole("Ask", k=self.k)
         check.require(max(self.client, self.k) < 2**31, "Ask", "client and k must be < 2**31")
         check.non_negative("Ask", row_bound=self.row_bound)
-        check.one_of("Ask", "what", self.what, (ROUND, MODEL, PROX, SLOPE, HISTOGRAM, *SUMS, *PRODUCTS))
+        check.one_of("Ask", "what", self.what, WHATS)
         check.require(re.fullmatch(r"([0-9a-f]{64})?", self.run) is not None, "Ask", "run must be 64 hex digits")
         check.require(len(self.task) + len(self.events) <= LONGEST_TEXT, "Ask", f"must be at most {LONGEST_TEXT} long")
 
@@ -258,7 +262,7 @@ def printable(text: str, longest: int) -> str:
 
 
 def of_bytes(content: bytes) -> Packed:
-    """Bytes that are no array: a step of SUMS or PRODUCTS."""
+    """Bytes that are no array: a step of SUMS, PRODUCTS or scores."""
     return {"content": ((len(content),), content)}
 
 

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from sottovoce.experiment.label_flips import LabelFlips
 
 
+_NOT_ASKED = (
+    "its one round was not asked for: noise is chosen for the whole epsilon, and the ledgers hold answers of earlier "
+    "runs. Use ledgers of their own, and add the epsilons up"
+)
+
+
 class Apart(NamedTuple):
     """An owner whose products with others are computed between machines."""
 
@@ -213,8 +219,10 @@ class LocalParties(LocalClients):
             named = config["data"] | {"names": list(self.federation.names)}  # for whoever verifies the guarantee
             config = config | {"data": named}
         result: Any = self.finished_run(outcome, config, lasting, model, **facts)
-        if not one_release or outcome.rounds == 0:
+        if not one_release:
             return result
+        if outcome.rounds == 0:
+            return replace(result, stopped=_NOT_ASKED) if lasting else result
         server: Any = outcome.server
         result = replace(result, sums=products.from_limbs(server.sums)[..., 0, :])
         return replace(result, metrics=result.metrics | self._metrics_alone(result))

@@ -5,6 +5,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from sottovoce.core import check
 from sottovoce.core.plain import Columns
 from sottovoce.problems.metrics import has_probabilities
@@ -16,15 +18,22 @@ if TYPE_CHECKING:
 def predictions(result: "Result", data: object, threshold: float | None = None) -> Columns:
     """The label of each new row, and the probabilities of the classes where the loss has them."""
     hint = "Train with a [schema], or use load_result(FOLDER).predict(X) on rows that you have prepared yourself"
-    schema = check.given(result.schema, "predict", "this run keeps no schema to prepare rows with", hint)
+    check.given(result.schema, "predict", "this run keeps no schema to prepare rows with", hint)
     one_run = result.model.ndim == 1
     rule = "this folder holds several runs of one task, with a model each. Train with [run] runs = 0"
     check.require(one_run, "predict", rule, result.model.shape[0])
-    columns: Columns = {"prediction": result.predict(data, threshold).tolist()}
-    if schema.label is not None and has_probabilities(result.objective.loss):
-        chances = result.predict_proba(data)
-        names = map(str, schema.label.classes)
-        columns |= {f"probability of {name}": chances[:, k].tolist() for k, name in enumerate(names)}
+    return of_scores(result, result.scores(data), threshold)
+
+
+def of_scores(result: "Result", scores: np.ndarray, threshold: float | None = None) -> Columns:
+    """The same of rows with these scores."""
+    columns: Columns = {"prediction": result.labels_of(scores, threshold).tolist()}
+    if has_probabilities(result.objective.loss):
+        chances, schema = result.probabilities_of(scores), result.schema
+        two = result.objective.loss.outputs == 1
+        coded = ("-1", "1") if two else range(chances.shape[-1])
+        names = coded if schema is None or schema.label is None else schema.label.classes
+        columns |= {f"probability of {name}": chances[:, k].tolist() for k, name in enumerate(map(str, names))}
     return columns
 
 

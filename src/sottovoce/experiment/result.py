@@ -135,7 +135,11 @@ class Result:
         After training with a schema: of a table as it is, with its own labels. Else of an array of numbers, prepared
         like the rows that the model was trained on, with labels -1 and +1 (or 0, 1, ...).
         """
-        coded = self.decided(self.scores(X), threshold)
+        return self.labels_of(self.scores(X), threshold)
+
+    def labels_of(self, scores: np.ndarray, threshold: float | None = None) -> np.ndarray:
+        """Labels (or values) of rows with these scores, as the user writes them."""
+        coded = self.decided(scores, threshold)
         label = None if self.schema is None else self.schema.label
         return coded if label is None else _own_labels(label, coded, self.objective.loss.outputs)
 
@@ -158,10 +162,14 @@ class Result:
 
         Where a rule chose the constants, logits are scaled down for the noise in the model (`rules.Chosen`).
         """
+        return self.probabilities_of(self.scores(X))
+
+    def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
+        """The same of rows with these scores."""
         loss = self.objective.loss
         if not has_probabilities(loss):
             raise check.InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
-        chances = probabilities(loss, self.calibration * self.scores(X))
+        chances = probabilities(loss, self.calibration * scores)
         assert chances is not None
         return chances
 
@@ -282,6 +290,8 @@ class VerticalResult(Result):
         return [each for of_party in own for each in of_party]
 
     def _released(self) -> np.ndarray:
+        if self.model.shape[-1] == 0 and self.rounds == 0:
+            raise check.NoGuarantee(f"predict: there is no model, {self.stopped}")
         if self.model.shape[-1] == 0:
             raise check.NoGuarantee(
                 "predict: no model was released, so no score of a new row is covered by the guarantee. Train with "

@@ -31,7 +31,7 @@ comparisons are decided by the first 64 bits, and never wrongly:
 * V: the first 64 bits are compared with exp(−γ) in floating point. They decide if the two are more than SLACK = 2^-40
   apart, which fails once in 2^39 numbers. The decision is right because all errors together are below 2^-50:
 
-  - b, aW and 2aW + b are whole numbers below 2^53, so they are exact, and so are their sums;
+  - b, aW and 2aW + b are whole numbers, the last at most 48σ + W < 2^53 for σ up to 2^47. So they are exact;
   - γ has three roundings (1/(2σ²) and two products): a relative error of at most 3.01 · 2^-53. It moves exp(−γ) by at
     most 3.01 · 2^-53 · γ exp(−γ) <= 1.2 · 2^-53;
   - NumPy's exp is *assumed* to be off by at most 4 units in the last place, 4 · 2^-53 (its authors claim less than 1,
@@ -73,7 +73,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.random.bits import FURTHER_BITS, Bits
 
-SMALLEST_SCALE, LARGEST_SCALE = 2.0**-4, 2.0**45
+SMALLEST_SCALE, LARGEST_SCALE = 2.0**-4, 2.0**47
 REACH = 24  # blocks cover |z| <= REACH·σ; every number drawn is below (REACH + 1)·σ + 1 in size
 SLACK = 2.0**-40  # on both sides of exp(−γ), where the errors of floating point are below 2^-50
 _CHUNK = 1 << 15  # candidates at a time, so that they stay in the cache; the numbers drawn do not depend on it
@@ -94,7 +94,7 @@ def draw(sigma: float, shape: int | tuple[int, ...], bits: Bits) -> np.ndarray:
     Parameters
     ----------
     sigma
-        From 2^-4 to 2^45. Smaller noise hides nothing; larger numbers would not be exact in floating point. The
+        From 2^-4 to 2^47. Smaller noise hides nothing; larger numbers would not be exact in floating point. The
         standard deviation is at most sigma, and equal to it in all digits from sigma = 2 on.
     shape
         Of the result.
@@ -179,7 +179,7 @@ def _checked(sigma: float) -> float:
     check.require(
         SMALLEST_SCALE <= sigma <= LARGEST_SCALE,
         "discrete_gaussian",
-        "sigma must lie between 2^-4 and 2^45",
+        "sigma must lie between 2^-4 and 2^47",
         sigma,
         "Choose a grid on which the noise is a few thousand to a few million steps wide",
     )

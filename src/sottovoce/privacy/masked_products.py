@@ -27,9 +27,9 @@ and, for each block that touches an honest owner a, the block + N_a: one Gaussia
 (`core/products.py`), accounted by Theorem 2 of `privacy/accounting/discrete.py` coordinate by coordinate.
 *Proof.* Blocks have independent seeds. If both owners are honest, R hides the shares and C sees their sum. If b is in C
 and its dealer is not, E and W_2 are uniform and independent of A, and S_a = A'B − E'B − W_2 with B := F + V, so that C
-sees A'B + N_a. Keep one honest owner's noise per block, and fix the rest. ∎ It holds up to breaking X25519, ChaCha20 or
-SHA-256. Server and dealers may lie: a false W_2 gives a wrong model, and nothing else. Owners in C are honest but
-curious: a table other than its own that an owner puts in must keep the row bounds too.
+sees A'B + N_a. Keep one honest owner's noise per block, and fix the rest. ∎ It holds up to breaking X25519, Ed25519,
+ChaCha20 or SHA-256. Server and dealers may lie: a false W_2 gives a wrong model, and nothing else. Owners in C are
+honest but curious: a table other than its own that an owner puts in must keep the row bounds too.
 
 **(ii) cannot be dropped.** An owner whose rows are c times longer divides the noise on the others' columns by c.
 
@@ -41,8 +41,8 @@ curious: a table other than its own that an owner puts in must keep the row boun
 * seeds, nonces and R are new for each pair and attempt. A mask used twice shows the difference of two tables; R used
   twice shows (U − U*)'B + noise; one U for two pairs gives A to the third owner;
 * one F is answered, once. A second F under the same noise would show A'(F − F*) exactly;
-* E and F are sealed under the owners' pinned keys. A relay that is also the dealer, and could slip in a key of its own,
-  would read A = E + U.
+* E and F are sealed under keys that the owners signed with pinned ones. A relay that is also the dealer, and could slip
+  in a key of its own, would read A = E + U.
 
 A deployment writes `Side.reply` to disk before it sends it: after a crash it sends the same bytes, or it makes a new
 attempt, charged again.
@@ -65,10 +65,8 @@ _LIMB, _LIMBS = 22, 3  # bits of a limb, and limbs of 64 bits
 _ROWS = 512  # sums of so many products of two limbs are below 2^53: exact in floating point
 _CHUNK = 8192  # rows of a mask that are drawn at a time
 KEY_BYTES = NONCE_BYTES = 32
-SCORE_STEPS, LARGEST_SCORE = (
-    2.0**32,
-    2.0**26,
-)  # a score is a multiple of 2^-32, and so are sums of fewer than 32 of them
+# A part of a score is a multiple of 2^-32 and at most 2^26: sums of 31 of them are below 2^63 steps.
+SCORE_STEPS, LARGEST_SCORE, MOST_SCORED = 2.0**32, 2.0**26, 31
 Role = Literal["first", "second"]
 
 
@@ -186,14 +184,17 @@ def as_words(table: AnyArray) -> Words:
 
 @dataclass(frozen=True, repr=False)
 class PairKey:
-    """What two owners share in one attempt and nobody else has: X25519 of a's and b's own, *pinned* keys."""
+    """What two owners share in one attempt and nobody else has: X25519 of keys that a and b know to be each other's.
+
+    A deployment draws them for one attempt, and owners sign them with keys that are *pinned* (`deploy/announcing.py`).
+    """
 
     secret: bytes
     attempt: Attempt
 
     @classmethod
     def agreed(cls, private: Any, pinned: Any, attempt: Attempt) -> "PairKey":
-        """From the owner's own X25519 key, and that of the other owner as this owner's own files have it."""
+        """From the owner's own X25519 key, and that of the other owner, which no server may choose."""
         return cls(private.exchange(pinned), attempt)
 
     def common_mask(self) -> Words:

@@ -21,10 +21,12 @@ from flwr.supercore.inflatable import inflatable_utils
 from sottovoce.core import check
 from sottovoce.core.round import Checkpoint
 from sottovoce.deploy.deployment import Deployment
+from sottovoce.deploy.flower.app_folder import IDS
 from sottovoce.deploy.flower.post import FlowerPost
 from sottovoce.deploy.flower.records import reply_to
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.progress import Progress
+from sottovoce.deploy.scored_remote import predict_ids
 from sottovoce.deploy.server import serve
 from sottovoce.experiment import tables
 from sottovoce.experiment.run_file import TABLES
@@ -71,6 +73,13 @@ def server_app(run_file: str | Path) -> ServerApp:
             progress.after_round(done.k)
 
         try:
+            if IDS in config:
+                files = Path(str(config[IDS])), Path(str(config["predictions"]))
+                log.info(
+                    "wrote %d predictions to %s", predict_ids(deployment, name, progress, folder, *files), files[1]
+                )
+                progress.ended()
+                return
             result = serve(deployment, name, progress, folder, after_round)
         except check.SottovoceError as error:
             log.error("stopped: %s", error)

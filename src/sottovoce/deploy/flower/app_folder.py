@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 from sottovoce.core.check import MissingData
+from sottovoce.core.plain import Json
 from sottovoce.experiment import store, whole_files
 from sottovoce.experiment.tables import to_toml
 
@@ -23,12 +24,18 @@ from sottovoce.deploy.flower.app import client_app
 
 app = client_app()
 '''
+IDS = "ids"  # in an app's settings: it predicts for these, and trains nothing
+
+
+def config_of(app: Path) -> Json:
+    """The settings in an app's folder: its experiment, and where its result goes."""
+    with (app / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file).get("tool", {}).get("flwr", {}).get("app", {}).get("config", {})
 
 
 def left_off(app: Path) -> str:
     """Where the run of this app stands, if it was begun on this machine and is not at its end; else ""."""
-    with (app / "pyproject.toml").open("rb") as file:
-        config = tomllib.load(file).get("tool", {}).get("flwr", {}).get("app", {}).get("config", {})
+    config = config_of(app)
     runs = Path(str(config.get("folder", "")))
     if "experiment" not in config or not (runs / store.CHECKPOINT).is_file() or (runs / store.MODEL).exists():
         return ""
@@ -36,12 +43,21 @@ def left_off(app: Path) -> str:
     return f"The run stopped after round {done}, which is kept in {runs}."
 
 
-def write(folder: Path, run_file: str, runs: Path, progress: Path | None = None) -> str:
+def write(
+    folder: Path,
+    run_file: str,
+    runs: Path,
+    progress: Path | None = None,
+    name: str = "",
+    scores: tuple[Path, Path] | None = None,
+) -> str:
     """Write the app's files, all or none; returns the name of its experiment.
 
-    `runs` is where the result will be, `progress` the file that says how far it is (`progress.py`).
+    `runs` is where the result will be, `progress` the file that says how far it is (`progress.py`). `name`, `scores`:
+    of a finished experiment, and the file of ids to predict for with the file to write.
     """
-    name = secrets.token_hex(16)
+    name = name or secrets.token_hex(16)
+    asked = {} if scores is None else {IDS: str(scores[0]), "predictions": str(scores[1])}
     try:
         needs = [f"{package}=={metadata.version(package)}" for package in ("sottovoce", "flwr")]
     except metadata.PackageNotFoundError as error:
@@ -60,7 +76,7 @@ def write(folder: Path, run_file: str, runs: Path, progress: Path | None = None)
     flower_tables = {
         "app": {"publisher": "sottovoce"},
         "app.components": components,
-        "app.config": {"experiment": name, "folder": str(runs), "progress": str(progress or "")},
+        "app.config": {"experiment": name, "folder": str(runs), "progress": str(progress or "")} | asked,
     }
     blocks = [to_toml({"x": table}).replace("[x]", f"[tool.flwr.{key}]", 1) for key, table in flower_tables.items()]
     with whole_files.new_folder(folder) as made:

@@ -1,0 +1,165 @@
+"""What owners keep of their products, so that an auditor can see later that rows kept their bounds.
+
+Nobody can see in a masked table whether its rows are short enough, and an owner whose rows are c times longer divides
+the noise on the others' columns by c. So each owner signs a digest of the masked table F = B − V that it sends, with
+all that V follows from, before the other owner answers. The other one keeps that (`others.json`), the owner keeps the
+seed of V (`own.json`). An auditor who is given the seed and the rows computes F again: either it has the digest that
+was signed and the rows are short enough, or the owner cheated. Another B with another seed has another digest.
+"""
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.files import read_bytes
+from sottovoce.core.plain import Json
+from sottovoce.core.products import LABEL_REACH, UNIT, Split
+from sottovoce.experiment import whole_files
+from sottovoce.experiment.tables import from_table
+from sottovoce.privacy.masked_products import NONCE_BYTES, Attempt, as_words, mask
+
+OWN, OTHERS = "own.json", "others.json"
+_ROWS, _LARGEST = 8192, 2**24
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What an owner signs about the masked table that it sent to another one.
+
+    Parameters
+    ----------
+    experiment, owner, role
+        Of which run, whose table it is, and whether that owner is the "first" or the "second" of the pair.
+    agreed, first, second, nonces, rows, widths
+        What the masks follow from: `Attempt`.
+    longest, slopes
+        The square of a row's length is at most `longest`; the last `slopes` columns are slopes, with a bound of theirs.
+    digest
+        SHA-256 of the masked table, 64-bit words row by row.
+    """
+
+    experiment: str
+    owner: str
+    role: str
+    agreed: str
+    first: int
+    second: int
+    nonces: tuple[str, ...]
+    rows: int
+    widths: tuple[int, ...]
+    longest: int
+    slopes: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        good = len(self.widths) == len(self.nonces) == 2 and all(is_hex(nonce, NONCE_BYTES) for nonce in self.nonces)
+        check.require(good and is_hex(self.agreed, 32) and is_hex(self.digest, 32), "record", "is not of two owners")
+        check.require(is_hex(self.experiment, 16), "record", "names no experiment")
+        check.whole("record", rows=self.rows, longest=self.longest)
+        check.one_of("record", "role", self.role, ("first", "second"))
+
+    def signed(self) -> bytes:
+        """What the signature is of."""
+        return b"sottovoce masked table " + json.dumps(asdict(self), sort_keys=True).encode()
+
+    @property
+    def attempt(self) -> Attempt:
+        agreed, nonces = bytes.fromhex(self.agreed), [bytes.fromhex(nonce) for nonce in self.nonces]
+        pair, widths = (self.first, self.second), self.widths
+        return Attempt(agreed, pair, (nonces[0], nonces[1]), self.rows, (widths[0], widths[1]))
+
+
+def statement(split: Split, experiment: str, owner: str, m: int, attempt: Attempt, digest: bytes) -> Statement:
+    """The statement of owner `m`."""
+    a, b = attempt.pair
+    slopes = split.outputs if m == split.holder else 0
+    nonces, role = tuple(nonce.hex() for nonce in attempt.nonces), "first" if m == a else "second"
+    drawn = attempt.plan.hex(), a, b, nonces, attempt.rows, attempt.widths
+    return Statement(experiment, owner, role, *drawn, split.longest(m), slopes, digest.hex())
+
+
+def masked_digest(seed: bytes, attempt: Attempt, role: str, table: np.ndarray) -> bytes:
+    """SHA-256 of the masked table of this seed."""
+    digest = hashlib.sha256()
+    for start in range(0, attempt.rows, _ROWS):
+        rows = as_words(table[start : start + _ROWS])
+        masked = rows - mask(seed, attempt, "U" if role == "first" else "V", start, len(rows))
+        digest.update(np.ascontiguousarray(masked, dtype="<u8").data)
+    return digest.digest()
+
+
+def check_rows(said: Statement, signature: bytes, key: str, seed: bytes, table: np.ndarray) -> None:
+    """Refuse rows that are not those of the signed masked table, or longer than they may be.
+
+    Parameters
+    ----------
+    said, signature, key
+        What the owner signed, as the other owner kept it; and the key that is pinned for it, 64 hex digits.
+    seed, table
+        Of its masks, and its whole numbers with the slopes: what the owner shows.
+    """
+    from sottovoce.deploy.aggregation.messages import is_signed
+
+    who = f"rows of {said.owner}"
+    check.require(is_signed(bytes.fromhex(key), signature, said.signed()), who, "must be signed by the pinned key")
+    shape = (said.rows, said.widths[0 if said.role == "first" else 1])
+    check.require(table.shape == shape, who, f"must be {shape}", table.shape)
+    same = masked_digest(seed, said.attempt, said.role, table).hex() == said.digest
+    check.require(same, who, "are not those of the masked table that it signed: it multiplied others")
+    squares = np.square(table.astype(np.float64))  # whole numbers far below 2^53, or far too large
+    columns = shape[1] - said.slopes
+    long = (squares[:, :columns].sum(axis=1) > said.longest) | (
+        squares[:, columns:].sum(axis=1) > UNIT * LABEL_REACH**2
+    )
+    check.require(not long.any(), who, "are longer than they may be: the noise on the others' columns hid too little",
+                  f"{int(long.sum())} rows")  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------ on disk
+
+
+def records_of(folder: Path, experiment: str) -> Path:
+    """Where an owner keeps them, in its own folder."""
+    return folder / "records" / experiment
+
+
+def keep(folder: Path, own: Json, others: list[Json]) -> None:
+    """Write what an owner has signed, with its seeds; and what the others have."""
+    whole_files.replace_file(folder / OWN, whole_files.json_bytes(own))
+    whole_files.replace_file(folder / OTHERS, whole_files.json_bytes({"signed": others}))
+
+
+def entry(said: Statement, signature: bytes, **more: str) -> Json:
+    return {"statement": asdict(said), "signature": signature.hex(), **more}
+
+
+def read(path: Path) -> Json:
+    """One of these files; what was put into it is checked where it is used."""
+    content: Any = None
+    with suppress(ValueError, RecursionError):
+        content = json.loads(read_bytes(path, _LARGEST).decode("utf-8", "replace"))
+    check.require(isinstance(content, dict) and isinstance(content.get("signed"), list), str(path), "is no record")
+    return content
+
+
+def signed_by(record: Json, owner: str, experiment: str = "") -> list[tuple[Statement, bytes, Json]]:
+    """What this owner signed, in the record of another: statement, signature, and what is beside them."""
+    found = []
+    for each in record["signed"]:
+        good = isinstance(each, dict) and isinstance(each.get("statement"), dict) and is_hex(each.get("signature"), 64)
+        check.require(good, "record", "must hold statements with their signatures")
+        said = from_table(Statement, each["statement"], "record")
+        if said.owner == owner and experiment in ("", said.experiment):
+            found.append((said, bytes.fromhex(each["signature"]), each))
+    return found
+
+
+def is_hex(text: object, length: int) -> bool:
+    """Whether these are so many bytes, as hex digits."""
+    return isinstance(text, str) and len(text) == 2 * length and set(text) <= set("0123456789abcdef")

@@ -1,0 +1,42 @@
+"""An auditor's look at an owner's rows: were those that it multiplied within their bounds?"""
+
+from pathlib import Path
+
+from sottovoce.core import check
+from sottovoce.deploy import product_records
+from sottovoce.deploy.node import Node
+from sottovoce.deploy.wire import Ask
+
+
+def audited(file: Path, record: Path, key: str = "") -> list[str]:
+    """Hold an owner's rows and seeds against what it signed, which another owner kept in `record`; what was found.
+
+    Raises InvalidInput where they are not those of the signed masked table, or too long.
+
+    Parameters
+    ----------
+    file
+        The owner's own file, with its folder beside it.
+    record
+        `others.json` of another owner's records.
+    key
+        The owner's public key, 64 hex digits; "": as the other owner has it pinned.
+    """
+    node, found = Node(file), []
+    for said, signature, beside in product_records.signed_by(product_records.read(record), node.name):
+        experiment = said.experiment
+        own = product_records.read(product_records.records_of(node.folder, experiment) / product_records.OWN)
+        seeds = [
+            str(each.get("seed", "")) for mine, _, each in product_records.signed_by(own, node.name)
+            if (mine.agreed, mine.first, mine.second) == (said.agreed, said.first, said.second)
+        ]  # fmt: skip
+        shown = len(seeds) == 1 and product_records.is_hex(seeds[0], 32)
+        check.require(shown, f"rows of {node.name}", "their owner must show the seed of its masks", experiment)
+        asked = Ask(experiment, int(own["client"]), 1, str(own["task"]), str(own["events"]), float(own["row_bound"]))
+        pinned = key or str(beside.get("key", ""))
+        check.require(product_records.is_hex(pinned, 32), "record", "needs the owner's key, 64 hex digits")
+        product_records.check_rows(said, signature, pinned, bytes.fromhex(seeds[0]), node.multiplied(asked))
+        found.append(f"{said.rows} rows of {node.name} are those that it signed in experiment {experiment}, "
+                     "and within their bounds")  # fmt: skip
+    check.require(bool(found), str(record), f"holds nothing that {node.name!r} signed")
+    return found

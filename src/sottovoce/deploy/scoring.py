@@ -1,0 +1,233 @@
+"""Scores of new samples at an owner of split columns: its part of each, masked, so that only the sum can be read.
+
+    [predict]   csv or npz, id: the samples that it may be asked about, prepared as those of [data] are
+    [limits]    scores_per_day (0: it answers none), score_trained
+
+The server sends each owner m its part w_m of the model and the ids; owner m answers x_m w_m in fixed point, under masks
+that it shares with every other owner (`privacy/masked_products.py`). What must hold whatever a server asks:
+
+* masks are used for one reply. The keys that they follow from are announced fresh for each question (`announcing.py`),
+  and deleted from disk before the reply leaves. A lost reply is asked for anew, under other masks;
+* a sample that was trained on, and may not be scored, is not among those that there are: it is refused by the words,
+  and by the look-up, that any unknown id is refused by. Which of several ids was refused is not told;
+* an experiment has one model: the first w_m is taken, and no other. Else a server that sends unit vectors would read
+  rows column by column. With the one that it may choose it learns one number of each sample that is asked for;
+* as many scores leave in any 24 hours, by this machine's clock, as the owner allows.
+
+A score is a use of the model and is covered by no budget: the one who asks learns it. Of two owners, one who also sees
+the sum learns the other's part.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core import check
+from sottovoce.core.plain import Json
+from sottovoce.deploy import announcing, product_records, wire
+from sottovoce.deploy.aggregation.store import Folder
+from sottovoce.deploy.announcing import Products
+from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.own_data import Own
+from sottovoce.deploy.summing import settings_of
+from sottovoce.deploy.wire import Ask
+from sottovoce.experiment import whole_files
+from sottovoce.experiment.csv_file import label_text
+from sottovoce.experiment.result import summed_scores
+from sottovoce.privacy.masked_products import MOST_SCORED, fresh_secret, masked_scores
+from sottovoce.problems.schema import Schema
+
+MOST_IDS, LONGEST_ID = 1 << 14, 200  # of one question, and characters of each
+DAY = 86400.0
+UNKNOWN = "scores: of these ids some are of no sample that it can score"
+_QUERY, _LONGEST = "query", 1 << 16
+wall = time.time  # tests replace it
+
+
+@dataclass(frozen=True)
+class NewSamples:
+    """[predict] of an owner's own file: the samples that it may be asked about."""
+
+    csv: str = ""
+    npz: str = ""
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        check.require(bool(self.csv) != bool(self.npz), "predict", "give either csv = a file or npz = a file")
+        check.require(bool(self.id), "predict", "needs id = a column (or an array) that names the samples")
+
+
+def read_new(
+    new: NewSamples | None, own: Own, folder: Path, schema: Schema | None, limits: Limits
+) -> dict[str, np.ndarray]:
+    """The new rows by id, without those it trained on unless its owner lets them be: they are then as unknown ones."""
+    if new is None:
+        raise Refused(wire.LIMITS, "this client's limits: its file has no table [predict]")
+    X, ids = Own(csv=new.csv, npz=new.npz, id=new.id).new_rows(folder, schema)
+    check.require(len(set(ids)) == len(ids), "predict", "an id must be there once")
+    trained = set() if limits.score_trained else {label_text(each) for each in own.ids(folder)}
+    return {name: row for name, row in zip(ids, X, strict=True) if label_text(name) not in trained}
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an owner brings: its files, its limits, and the samples that it may score."""
+
+    name: str
+    home: Path
+    folder: Path  # where it keeps what it must remember
+    limits: Limits
+    order: str  # of the samples that it trained on
+    known: Callable[[], Mapping[str, np.ndarray]]
+    note: Callable[[str], None]
+
+
+class Scoring:
+    """The two steps at one owner, in an experiment whose round it has answered."""
+
+    def __init__(self, own: Products | None, place: Place, ask: Ask, algorithm: Any) -> None:
+        place.limits.allow(place.limits.scores_per_day > 0, "it answers no scores of new samples: scores_per_day is 0")
+        place.limits.allow(own is not None, "its file has no table [products]")
+        assert own is not None
+        self._own, self._place, self._ask, self._m = own, place, ask, ask.client
+        self._width, self._outputs, self._owners = (
+            algorithm.split.widths[self._m],
+            algorithm.outputs,
+            algorithm.split.owners,
+        )
+        self._store = Folder(place.folder / "scores" / ask.experiment)  # lost when the machine is started again
+        self._records = product_records.records_of(place.folder, ask.experiment)
+        fits = self._owners <= MOST_SCORED
+        check.require(fits, "scores", f"sums of at most {MOST_SCORED} owners' parts fit in 64 bits", self._owners)
+
+    def step(self) -> bytes:
+        content = wire.bytes_of(self._ask.down)
+        try:
+            return self._begin(content) if self._ask.what == wire.SCORE_BEGIN else self._scores(content)
+        except check.InvalidInput as error:
+            raise Refused(wire.BAD_ASK, str(error)[:300]) from None
+
+    def _begin(self, content: bytes) -> bytes:
+        """A fresh nonce and a fresh key. Those of a question before are forgotten: it is answered no more."""
+        names = read_names(content, self._owners)
+        check.require(names[self._m] == self._place.name, "scores", "its own name must stand in its own place")
+        signing = self._own.signing_key(self._place.home, self._place.name, names)
+        private, nonce = fresh_secret(), fresh_secret()
+        said = announcing.announced(signing, about(self._ask, content), self._m, nonce, private)
+        kept: Json = {"terms": content.decode(), "private": private.hex(), "announced": said.hex()}
+        self._store.write(_QUERY, whole_files.json_bytes(kept | {"identity": self._ask.identity()}))
+        return said
+
+    def _scores(self, content: bytes) -> bytes:
+        """Its masked part of the scores: one reply to what was announced, and then no other."""
+        kept = json.loads(self._store.read(_QUERY) or b"{}")
+        if kept.get("identity") != self._ask.identity():
+            raise Refused(wire.SET_UP, "scores: it has announced nothing that this is an answer to; begin again")
+        terms = kept["terms"].encode()
+        names, counts = read_names(terms, self._owners), [1] * self._owners
+        everyone, model, ids = read_question(content, self._owners, self._width * self._outputs)
+        pinned = {m: self._own.owners.get(name, "") for m, name in enumerate(names)}
+        said = announcing.read(pinned, about(self._ask, terms), everyone, counts)
+        start = self._m * announcing.length(1)
+        if everyone[start : start + announcing.length(1)].hex() != kept["announced"]:
+            raise Refused(wire.SET_UP, "scores: it has announced something else; begin again")
+        private = bytes.fromhex(kept["private"])
+        secrets = {m: announcing.shared(private, said[m].public) for m in range(self._owners) if m != self._m}
+        self._place.limits.hold_broadcast({"model": model})
+        rows = self._rows(ids)
+        self._hold_model(model)
+        scores = summed_scores([rows], model, [self._width], self._outputs)
+        query = announcing.about("scores", settings_of(self._ask), terms, *pinned.values(), everyone, *ids)
+        masked = masked_scores(scores, self._m, secrets, query)
+        self._hold_pace(len(ids))
+        self._store.delete(_QUERY)  # one reply: from here on these masks are gone
+        self._place.note(f"experiment {self._ask.experiment}: scores of {len(ids)} new samples, masked")
+        return masked.astype("<u8").tobytes()
+
+    def _rows(self, ids: Sequence[str]) -> np.ndarray:
+        known = self._place.known()
+        rows = [known.get(each) for each in ids]
+        found = [row for row in rows if row is not None]
+        if len(found) < len(ids):
+            raise Refused(wire.BAD_ASK, UNKNOWN)
+        X = np.array(found)
+        fits = X.shape[1] == self._width
+        check.require(fits, "scores", f"its new samples must have {self._width} columns, like those it trained on")
+        return X
+
+    def _hold_model(self, model: np.ndarray) -> None:
+        """Take the first model of an experiment, and refuse every other; also if it was trained on other samples."""
+        kept = product_records.read(self._records / product_records.OWN)
+        if kept.get("order") != self._place.order:
+            raise Refused(wire.STATE, "scores: its samples are others than in this experiment")
+        path, digest = self._records / "model", hashlib.sha256(model.astype("<f8").tobytes()).hexdigest()
+        if not path.exists():
+            whole_files.replace_file(path, digest.encode())
+        elif path.read_text().strip() != digest:
+            raise Refused(
+                wire.ANSWERED, "scores: another model of this experiment was used before, and there is one only"
+            )
+
+    def _hold_pace(self, count: int) -> None:
+        """Refuse more scores than the owner allows in 24 hours; write down those that leave, before they do."""
+        path, now, most = self._place.folder / "scores.json", wall(), self._place.limits.scores_per_day
+        before: list[list[float]] = json.loads(path.read_bytes())["answered"] if path.exists() else []
+        recent = [[made, some] for made, some in before if now - made < DAY]  # one that is stamped later is new
+        if sum(some for _, some in recent) + count > most:
+            raise Refused(wire.PACE, f"it answers {most} scores in any 24 hours, and {count} more would be too many")
+        whole_files.replace_file(path, whole_files.json_bytes({"answered": [*recent, [now, count]]}))
+
+
+# ------------------------------------------------------------------------------------------------- how messages lie
+
+
+def about(ask: Ask, terms: bytes) -> bytes:
+    """What the owners announce is for these terms, in this experiment."""
+    return announcing.about("scores of", settings_of(ask), terms)
+
+
+def pack_names(query: str, names: Sequence[str]) -> bytes:
+    """The first question: a name for it, of the server's choice, and the owners."""
+    return json.dumps([query, list(names)]).encode()
+
+
+def read_names(content: bytes, owners: int) -> list[str]:
+    names: Any = None
+    check.require(len(content) <= _LONGEST, "scores", f"terms must be at most {_LONGEST} bytes long")
+    try:
+        query, names = json.loads(check.utf8("scores", content, "terms"))
+        whole = isinstance(query, str) and isinstance(names, list) and all(isinstance(name, str) for name in names)
+    except (ValueError, TypeError, RecursionError):
+        whole = False
+    distinct = whole and len(set(names)) == len(names) == owners
+    check.require(distinct, "scores", f"terms must be a name and {owners} different owners")
+    return names
+
+
+def pack_question(everyone: bytes, model: np.ndarray, ids: Sequence[str]) -> bytes:
+    """The second one: what all owners announced, this owner's part of the model, the ids."""
+    return everyone + model.astype("<f8").tobytes() + json.dumps(list(ids)).encode()
+
+
+def read_question(content: bytes, owners: int, numbers: int) -> tuple[bytes, np.ndarray, list[str]]:
+    first = owners * announcing.length(1)
+    second = first + 8 * numbers
+    ids: Any = None
+    most = second + MOST_IDS * (6 * LONGEST_ID + 4)
+    check.require(second < len(content) <= most, "scores", "a question must have announcements, a model and ids")
+    model = np.frombuffer(content[first:second], dtype="<f8").astype(np.float64)
+    check.require(bool(np.isfinite(model).all()), "scores", "a model must be of finite numbers")
+    try:
+        ids = json.loads(check.utf8("scores", content[second:], "ids"))
+        texts = isinstance(ids, list) and all(isinstance(each, str) and len(each) <= LONGEST_ID for each in ids)
+    except (ValueError, RecursionError):
+        texts = False
+    few = texts and 0 < len(ids) <= MOST_IDS and len(set(ids)) == len(ids)
+    check.require(few, "scores", f"ids must be 1 to {MOST_IDS} different texts of at most {LONGEST_ID} characters")
+    return content[:first], model, ids
