@@ -25,6 +25,7 @@ def write(folder: Path) -> None:
     for name, section in (
         ("limit", _limit), ("methods", _methods), ("peers", _peers), ("start", _start), ("montecarlo", _montecarlo),
         ("machines", _machines),
+        ("columns", _columns),
     ):  # fmt: skip
         numbers = clock.kept(name)
         if numbers is not None:
@@ -301,6 +302,25 @@ def _machines(numbers: Numbers) -> Iterator[str]:
         f"{many['nodes']} nodes finish {many['rounds']} rounds, with at least {many['least answers']} answers in each, "
         f"{many['seconds']:.1f} s a round, {many['megabytes']:.0f} MB a node.\n"
     )
+
+
+def _columns(numbers: Numbers) -> Iterator[str]:
+    yield "## 7. Split columns between machines\n"
+    yield (
+        "Masked moments over three owners, another owner dealing, secure noise: real nodes on loopback with TLS, all "
+        "processes on this machine. Seconds are those of the one round, with everything before it: keys, masks, masked "
+        "tables in chunks, signed digests. A node has 40 columns (the holder of the labels one more), as 64-bit "
+        "numbers; memory is the most that one held.\n"
+    )
+    rows: list[tuple[Any, ...]] = [
+        ("samples x columns", "s", "with Flower's start, s", "CPU s of a node", "MB of a node")
+    ]
+    for name in ("half", "whole"):
+        one = numbers[name]
+        size = f"{one['samples']:,} x {one['columns']}".replace(",", " ")
+        shown = [f"{one[key]:.1f}" for key in ("seconds", "seconds with start", "CPU seconds of a node")]
+        rows.append((size, *shown, f"{one['megabytes of a node']:.0f}"))
+    yield from _table(*rows)
 
 
 def _draw(numbers: Numbers, path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
 from sottovoce.cli.main import app
@@ -125,6 +126,22 @@ def test_a_digest_of_another_table_is_refused_before_the_charge(tmp_path: Path) 
             multiplying, "masked_digest", lambda seed, attempt, role, table: honest(seed, attempt, role, 0 * table)
         )
         with pytest.raises(TooFewAnswers, match="signed another masked table than it sent"):
+            serve(deployment_of(2), NAME, LocalPost(files), tmp_path / "run")
+    assert [charged(file) for file in files] == [0, 0]
+
+
+def test_a_digest_signed_by_another_key_is_refused(tmp_path: Path) -> None:
+    """An owner could say later that it never signed it."""
+    files, honest = write_owners(tmp_path, 2), multiplying.Multiplying._own_statement
+    false = Ed25519PrivateKey.generate()
+
+    def unsigned(steps: Any, *given: Any) -> Any:
+        said, _ = honest(steps, *given)
+        return said, false.sign(said.signed())
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(multiplying.Multiplying, "_own_statement", unsigned)
+        with pytest.raises(TooFewAnswers, match="must be signed by its owner"):
             serve(deployment_of(2), NAME, LocalPost(files), tmp_path / "run")
     assert [charged(file) for file in files] == [0, 0]
 

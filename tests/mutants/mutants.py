@@ -1,6 +1,6 @@
 """All mutants."""
 
-from tests.mutants import of_bounds, of_budgets, of_exits, of_grid, of_noise, of_questions, of_sums
+from tests.mutants import of_bounds, of_budgets, of_exits, of_grid, of_noise, of_products, of_questions, of_sums
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -11,4 +11,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_exits.MUTANTS,
     *of_questions.MUTANTS,
     *of_sums.MUTANTS,
+    *of_products.MUTANTS,
 )
