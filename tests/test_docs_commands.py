@@ -37,6 +37,8 @@ NOT_RUN = {  # how a command starts, and why it is left out
     r"(\.venv/bin/)?pip install": "needs a package index",
     r"(SOTTOVOCE_NODES=\S+ )?sottovoce flower": "waits for others: deploy/test_flower_simulation.py",
     r"sottovoce (server train|node check|node start [a-z]+/)": "needs a server: deploy/test_three_hospitals.py",
+    r"sottovoce server predict": "needs nodes that have trained: deploy/test_scores.py, test_machines_products.py",
+    r"sottovoce node rows": "needs the records of a run: deploy/test_products_records.py",
     r"sottovoce status \S+ --web": "stays until interrupted: deploy/test_status.py",
     r"sottovoce node start \S+ --gate": "waits for others: deploy/test_node_gate.py",
     r"sudo -u": "needs another account; the gate itself is tested in deploy/test_node_gate.py",

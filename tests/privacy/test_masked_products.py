@@ -301,13 +301,13 @@ def test_scores_of_new_samples_are_summed_under_fresh_masks() -> None:
         agreed = [{o: keys[m].exchange(keys[o].public_key()) for o in range(3) if o != m} for m in range(3)]
         return [mp.masked_scores(values[m], m, agreed[m], query) for m in range(3)]
 
-    first, second = parts(b"first"), parts(b"second")
+    first, second = parts(b"query 1"), parts(b"query 2")
     np.testing.assert_allclose(mp.opened_scores(first), scores.sum(axis=0), atol=1e-9)
     np.testing.assert_allclose(mp.opened_scores(second), scores.sum(axis=0), atol=1e-9)
     for m in range(3):  # a part alone is uniform, and no two queries share masks
         assert 200 < (first[m] >> np.uint64(63)).sum() < 300
         assert not (first[m] == second[m]).any()
-    other = parts(b"first", scores + 1.0)  # under one query twice, an owner's parts differ by what its scores do
+    other = parts(b"query 1", scores + 1.0)  # under one query twice, an owner's parts differ by what its scores do
     np.testing.assert_allclose((other[0] - first[0]).view(np.int64) / mp.SCORE_STEPS, 1.0, atol=1e-9)
 
 
