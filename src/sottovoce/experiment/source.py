@@ -188,6 +188,7 @@ def read_rows(
         X, test = shorten_rows(X, row_bound), None if test is None else (shorten_rows(test[0], row_bound), test[1])
     if source.split:
         parties = VerticalFederation.from_columns(X, y, source.split)
+        parties = replace(parties, row_bound=row_bound)  # no part of a row is longer than all of it
         return Data(parties, None if test is None else (cut(test[0], source.split), test[1]), labels)
     groups = _groups(source, partition_options, y, groups)
     federation = Federation.from_arrays(X, y, groups)
