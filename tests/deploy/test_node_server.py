@@ -239,14 +239,14 @@ def test_records_weigh_the_same_where_their_number_is_stated(files: list[Path], 
 
 def test_the_run_file_of_a_plan_is_one_of_a_deployment() -> None:
     problem = Problem([400] * 3, 4, 1.0, 1e-5, secure=True)
-    setting = problem.setting("auto")
-    plan = Plan(problem, setting, interval(np.ones(2)), 0.9, 0.9, 0.5, 1.0, (), ())
+    task = problem.task("auto")
+    plan = Plan(problem, task, interval(np.ones(2)), 0.9, 0.9, 0.5, 1.0, (), ())
     tables = {name: table for name, table in plan.tables().items() if name != "data"}
     who = {"names": ["a", "b", "c"], "columns": 4, "row_bound": 1.0}
     with pytest.raises(InvalidInput, match=r"run.toml, \[clients\]: .* needs records"):
         Deployment.build(tables | {"clients": who}, "run.toml")
     made = Deployment.build(tables | {"clients": who | {"records": 1200}}, "run.toml")
-    assert (made.task.algorithm, made.task.rounds) == (setting.algorithm, setting.rounds)
+    assert (made.task.algorithm, made.task.rounds) == (task.algorithm, task.rounds)
     assert made.task.objective.scale == 3 / 1200
 
 

@@ -17,14 +17,15 @@ from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput
 from sottovoce.experiment import run_file
 from sottovoce.experiment.tables import read_tables, to_toml
+from sottovoce.experiment.task import Task
 from sottovoce.planning import forecast, synthetic, words
 from sottovoce.planning import problem as problems
-from sottovoce.planning.problem import GOAL, Plan, Problem, Setting
+from sottovoce.planning.problem import GOAL, Plan, Problem
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.losses import Logistic, Softmax, Squared
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
-from sottovoce.rules import Chosen, PublicNumbers
+from sottovoce.rules import PublicNumbers
 
 SIZES, FEATURES = (30,) * 4, 3
 BUDGET: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-3}
@@ -83,15 +84,19 @@ def test_a_plan_is_what_the_rules_choose_and_runs_as_a_file(goal: Objective) -> 
     chosen = choose(objective=goal, **BUDGET)
     assert (chosen.privacy.epsilon, chosen.privacy.delta) == (4.0, 1e-3)
     by_rule = rules.choose(PublicNumbers(120, 4, 3, 4.0, 1e-3, loss=goal.loss, largest=30))
-    assert (chosen.algorithm, chosen.rounds, chosen.setting.clip) == (by_rule.algorithm, by_rule.rounds, by_rule.clip)
-    assert chosen.trials[0].setting == chosen.setting
+    assert (chosen.task.algorithm, chosen.task.rounds, chosen.privacy.clip) == (
+        by_rule.algorithm,
+        by_rule.rounds,
+        by_rule.clip,
+    )
+    assert chosen.trials[0].task == chosen.task
     assert len(chosen.trials[0].qualities) == forecast.REPEATS
     tables = tomllib.loads(to_toml(chosen.tables()))
     task, settings = run_file.build_task(tables, "plan")
-    assert (task.algorithm, task.privacy, task.objective) == (chosen.algorithm, chosen.privacy, goal)
-    assert settings.rounds == task.rounds == chosen.rounds
+    assert (task.algorithm, task.privacy, task.objective) == (chosen.task.algorithm, chosen.privacy, goal)
+    assert settings.rounds == task.rounds == chosen.task.rounds
     assert task.chosen == by_rule.chosen
-    events = chosen.privacy.plan(chosen.algorithm.asks(), chosen.rounds, np.array(SIZES))
+    events = chosen.privacy.plan(chosen.task.algorithm.asks(), chosen.task.rounds, np.array(SIZES))
     assert chosen.noise_multiplier == events[-1].noise_multiplier
 
 
@@ -99,7 +104,7 @@ def test_every_method_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the registry: what is proven for rows is tried, or it is said why not."""
     monkeypatch.setattr(forecast, "METHODS", rules.METHODS)
     chosen = choose(**BUDGET)
-    tried = {trial.setting.algorithm.name for trial in chosen.trials} | {said.split(":")[0] for said in chosen.left_out}
+    tried = {trial.task.algorithm.name for trial in chosen.trials} | {said.split(":")[0] for said in chosen.left_out}
     assert tried == {name for name, kind in ALGORITHMS.items() if kind.layout == "rows" and "proven" in kind.modes}
 
 
@@ -116,29 +121,27 @@ def test_fewer_rows_are_simulated_sizes_under_the_noise_that_all_will_have(monke
     problem = Problem((100, 300), 3, 1.0, 1e-4, GOAL, "record", False, 1.0, 0.85, None, 0)
     assert problem.simulated_sizes == (50, 150)
     for method in (DPSGD(), FedPLT(variant="B")):
-        setting = Setting(method, 20, 0.5, Chosen("auto", ""))
+        task = Task(method, GOAL, Proven(1.0, 1e-4, 0.5), rounds=20)
         noises = []
-        for privacy, sizes in (
-            (problem.privacy(setting), problem.sizes),
-            (problem.simulated_privacy(setting), problem.simulated_sizes),
-        ):
-            event = privacy.plan(method.asks(), 20, np.array(sizes), row_bound=1.0)[0]
+        for own, sizes in ((task, problem.sizes), (problem.simulated(task), problem.simulated_sizes)):
+            event = own.privacy.plan(method.asks(), 20, np.array(sizes), row_bound=1.0)[0]
             noises.append(event.noise_multiplier / np.array(sizes))
         np.testing.assert_allclose(noises[1], noises[0], rtol=1e-6)
     whole = Problem((100, 300), 3, 1.0, 1e-4, GOAL, "client", False, 1.0, 0.85, None, 0)
-    assert whole.simulated_privacy(setting) == whole.privacy(setting)
+    task = replace(task, privacy=Proven(1.0, 1e-4, 0.5, unit="client"))
+    assert whole.simulated(task) == task
 
 
 def test_a_budget_per_client_is_planned_with_clipped_uploads() -> None:
     chosen = choose(unit="client", **BUDGET)
-    assert chosen.algorithm.name == "noisy-gd"
+    assert chosen.task.algorithm.name == "noisy-gd"
     assert chosen.privacy == Proven(4.0, 1e-3, 0.25, unit="client")
 
 
 def test_secure_noise_is_planned_for() -> None:
     chosen = choose(secure=True, **BUDGET)
     assert chosen.privacy.noise == "secure"
-    event = chosen.problem.event(chosen.setting)
+    event = chosen.problem.events(chosen.task)[-1]
     assert event.mechanism == "discrete-gaussian"
     assert chosen.noise_multiplier == event.noise_multiplier
 
@@ -168,15 +171,15 @@ def test_a_stated_balance_is_the_base_rate_that_the_intercept_leans_on(features:
     known: dict[str, Any] = {"features": features, "epsilon": 0.05, "delta": 1e-3, "best": 0.79}
     chosen, plain = choose(balance=0.3, **known), choose(**known)
     public = PublicNumbers(120, 4, features + 1, 0.05, 1e-3, row_bound=np.sqrt(2), largest=30, base_rate=0.3)
-    assert chosen.algorithm == rules.choose(public).algorithm
-    assert isinstance(chosen.algorithm, NoisyGD)
-    assert chosen.algorithm.lean == pytest.approx(np.log(0.3 / 0.7), rel=0.1)
-    assert isinstance(plain.algorithm, NoisyGD)
-    assert plain.algorithm.lean == 0
+    assert chosen.task.algorithm == rules.choose(public).algorithm
+    assert isinstance(chosen.task.algorithm, NoisyGD)
+    assert chosen.task.algorithm.lean == pytest.approx(np.log(0.3 / 0.7), rel=0.1)
+    assert isinstance(plain.task.algorithm, NoisyGD)
+    assert plain.task.algorithm.lean == 0
     assert chosen.expected.mean > 0.65
     task = run_file.build_task(tomllib.loads(to_toml(chosen.tables())), "plan")[0]
     assert task.objective.intercept
-    assert task.algorithm == chosen.algorithm
+    assert task.algorithm == chosen.task.algorithm
 
 
 def test_a_forecast_is_made_in_the_world_of_the_choice_and_in_others() -> None:
@@ -187,7 +190,7 @@ def test_a_forecast_is_made_in_the_world_of_the_choice_and_in_others() -> None:
     assert chosen.without_privacy == here.quality(here.optimum())
     for epsilon, quality in (chosen.curve[0], chosen.curve[-1]):
         other_budget = replace(chosen.problem, epsilon=epsilon)
-        assert quality == forecast._tried(other_budget.setting("auto"), here, other_budget, 2).mean
+        assert quality == forecast._tried(other_budget.task("auto"), here, other_budget, 2).mean
     other = forecast._world(chosen.problem, "independent")
     assert chosen.independent is not None
     assert chosen.independent[1] == other.quality(other.optimum()) != chosen.without_privacy
@@ -277,7 +280,7 @@ def test_a_plan_for_sums_says_who_is_trusted_and_its_file_runs_with_less_noise(t
     plan, alone = forecast.choose(Problem(**known, observer="sums")), forecast.choose(Problem(**known))
     assert "over at least 6 of 6 clients, of which at most 2 share" in " ".join(words.reasons(plan))
     assert plan.noise_std < alone.noise_std
-    assert {trial.setting.algorithm.name for trial in plan.trials} <= {
+    assert {trial.task.algorithm.name for trial in plan.trials} <= {
         *("noisy-gd", "dp-sgd", "moments", "moments-then-gradients")
     }
     told = tomllib.loads(plan.run_file())["privacy"]

@@ -15,9 +15,10 @@ from functools import lru_cache
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.experiment.train import train
+from sottovoce.experiment.task import Task
+from sottovoce.experiment.train import run_task
 from sottovoce.planning import synthetic
-from sottovoce.planning.problem import Plan, Problem, Setting, Trial
+from sottovoce.planning.problem import Plan, Problem, Trial
 from sottovoce.planning.synthetic import World
 from sottovoce.rules import AUTO, METHODS
 
@@ -28,26 +29,26 @@ OTHER_WORLDS = 4  # in which the chosen setting is tried once more
 
 
 def choose(problem: Problem, progress: Progress = lambda what, done, of: None) -> Plan:
-    """The setting to use, and what to expect of it and of the other methods."""
-    world, setting = _world(problem, "correlated"), problem.setting(AUTO)
-    trials, left_out = [_tried(setting, world, problem, REPEATS)], []
-    others = [name for name in METHODS if name not in (AUTO, setting.algorithm.name) and _is_proven(name, problem)]
+    """The task to train, and what to expect of it and of the other methods."""
+    world, task = _world(problem, "correlated"), problem.task(AUTO)
+    trials, left_out = [_tried(task, world, problem, REPEATS)], []
+    others = [name for name in METHODS if name not in (AUTO, task.algorithm.name) and _is_proven(name, problem)]
     for number, name in enumerate(others):
         progress("other methods", number, len(others))
         try:
-            trials.append(_tried(problem.setting(name), world, problem, 1))
+            trials.append(_tried(problem.task(name), world, problem, 1))
         except (NoGuarantee, InvalidInput) as refusal:
             left_out.append(f"{name}: {refusal}")
     progress("other methods", len(others), len(others))
     best = world.optimum()
     return Plan(
         problem,
-        setting,
+        task,
         trials[0].spread,
         world.quality(best),
         world.auc(best),
         world.constant(),
-        problem.event(setting).noise_multiplier,
+        problem.events(task)[-1].noise_multiplier,
         (trials[0], *sorted(trials[1:], key=lambda trial: -trial.mean)),
         tuple(left_out),
     )
@@ -55,23 +56,23 @@ def choose(problem: Problem, progress: Progress = lambda what, done, of: None) -
 
 def forecast(plan: Plan, progress: Progress = lambda what, done, of: None) -> Plan:
     """`plan` with its quality at other budgets, on other synthetic rows, and where columns are independent."""
-    problem, setting = plan.problem, plan.setting
+    problem, task = plan.problem, plan.task
     steps = len(BUDGETS) + 1 + OTHER_WORLDS
     world, curve, losses = _world(problem, "correlated"), [], []
     for number, share in enumerate(BUDGETS):
         progress("forecast", number, steps)
         budget = share * problem.epsilon
         other_budget = replace(problem, epsilon=budget)
-        tried = plan.trials[0] if share == 1 else _tried(other_budget.setting(AUTO), world, other_budget, 2)
+        tried = plan.trials[0] if share == 1 else _tried(other_budget.task(AUTO), world, other_budget, 2)
         curve.append((budget, tried.mean))
     progress("forecast", len(BUDGETS), steps)
     other = _world(problem, "independent")
-    independent = _tried(setting, other, problem, 2).mean, other.quality(other.optimum())
+    independent = _tried(task, other, problem, 2).mean, other.quality(other.optimum())
     for number in range(1, OTHER_WORLDS + 1):
         progress("forecast", len(BUDGETS) + number, steps)
         elsewhere = replace(problem, seed=problem.seed + number)
         other = _world(elsewhere, "correlated")
-        losses.append(other.quality(other.optimum()) - _tried(setting, other, elsewhere, 1).mean)
+        losses.append(other.quality(other.optimum()) - _tried(task, other, elsewhere, 1).mean)
     progress("forecast", steps, steps)
     enough = [budget for budget, quality in curve if problem.target is not None and quality >= problem.target]
     drawn = {"curve": tuple(curve), "losses": tuple(losses), "independent": independent}
@@ -89,19 +90,10 @@ def _world(problem: Problem, spectrum: synthetic.Spectrum) -> World:
     return synthetic.world(problem.objective, *shape, problem.best, problem.seed, spectrum, problem.balance)
 
 
-def _tried(setting: Setting, world: World, problem: Problem, runs: int) -> Trial:
+def _tried(task: Task, world: World, problem: Problem, runs: int) -> Trial:
     """How good the models of `runs` seeds are."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about delta: said once, in `words.reasons`; about methods that are not chosen
-        result = train(
-            setting.algorithm,
-            world.federation,
-            problem.objective,
-            rounds=setting.rounds,
-            privacy=problem.simulated_privacy(setting),
-            seed=problem.seed,
-            runs=runs,
-            record_every=setting.rounds,
-            measure_training=False,
-        )
-    return Trial(setting, tuple(map(world.quality, result.model)), tuple(map(world.auc, result.model)))
+        simulated = problem.simulated(task)
+        models = run_task(simulated, world.federation, problem.seed, runs, measure_training=False).model
+    return Trial(task, tuple(map(world.quality, models)), tuple(map(world.auc, models)))

@@ -1,4 +1,4 @@
-"""What a plan starts from and what it is: the problem (public numbers only), settings by rule, and the chosen one."""
+"""What a plan starts from and what it is: the problem (public numbers only), tasks by rule, and the chosen one."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,19 +8,18 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from sottovoce import rules
 from sottovoce.core import check
-from sottovoce.core.contract import Method
 from sottovoce.experiment.repetitions import Interval, interval
-from sottovoce.experiment.tables import Tables, describe_objective, plain_fields, to_toml
+from sottovoce.experiment.tables import Tables, describe_task, to_toml
+from sottovoce.experiment.task import Task
 from sottovoce.privacy import accounting
-from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
-from sottovoce.rules import Chosen, PublicNumbers
+from sottovoce.rules import Chosen, Rule
+from sottovoce.rules.choice import LEANING
 
 TO_DO = (
     "Before it runs, put your own file and columns in [data] (csv is looked for from the folder of the run file), name "
@@ -31,34 +30,13 @@ GOAL = Objective(Logistic(), L2(1e-6), scale="records")
 QUICK = 500_000  # synthetic rows x parameters that take little time ...
 ROWS_PER_PARAMETER = 20  # ... but models of many parameters get enough rows to be learnt ...
 MOST = 6_000_000  # ... up to here
-_NAMED = ("step", "momentum", "local_steps", "rho", "c_w", "gamma", "share")  # constants that are printed with a method
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One way to spend the budget."""
-
-    algorithm: Method
-    rounds: int
-    clip: float
-    chosen: Chosen
-
-    @property
-    def method(self) -> str:
-        """The method with its constants."""
-        constants = {name: value for name, value in plain_fields(self.algorithm).items() if name in _NAMED}
-        listed = ", ".join(f"{name} {value:.3g}" for name, value in constants.items() if not isinstance(value, str))
-        return f"{self.algorithm.name} ({listed})"
-
-    def __str__(self) -> str:
-        return f"{self.method}, clip {self.clip:.3g}, {self.rounds} rounds"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting, and how good its models were: accuracy, or R² for regression; and AUC for two classes."""
+    """A task, and how good its models were: accuracy, or R² for regression; and AUC for two classes."""
 
-    setting: Setting
+    task: Task
     qualities: tuple[float, ...]  # one per seed
     aucs: tuple[float | None, ...] = ()
 
@@ -143,7 +121,7 @@ class Problem:
             rule = f"best must exceed {larger:g}, what a constant prediction reaches at this balance"
             check.require(self.best > larger, who, rule, self.best)
             object.__setattr__(self, "objective", replace(objective, fit_intercept=True))
-        self._promise(1.0, "seeded")  # refuses what is no budget
+        self._promise()  # refuses what is no budget
         object.__setattr__(self, "sizes", tuple(sizes.tolist()))
 
     @property
@@ -164,88 +142,64 @@ class Problem:
         share = min(1.0, most / sum(self.sizes))
         return tuple(max(1, round(share * size)) for size in self.sizes[:most])
 
-    def setting(self, method: str) -> Setting:
+    def task(self, method: str) -> Task:
         """What the rules choose: the constants of a method, or with "auto" the method too."""
-        choice = rules.choose(
-            PublicNumbers(
-                *(int(sum(self.sizes)), len(self.sizes), self.columns, self.epsilon, self.delta),
-                contributors=self._promise(1.0, "seeded").honest,
-                unit=self.unit,
-                loss=self.objective.loss,
-                row_bound=self.longest,
-                largest=max(self.sizes),
-                smooth=self.objective.penalty.smooth,
-                base_rate=self.balance,
-            ),
-            method,
-        )
-        return Setting(choice.algorithm, choice.rounds, choice.clip, choice.chosen)
+        rule = Rule(method, self.balance if method in LEANING else None)
+        task = Task.by_rule(rule, self.objective, self._promise())
+        return task.ruled(np.array(self.sizes), self.columns, self.longest)
 
-    def privacy(self, setting: Setting) -> Proven:
-        return self._promise(setting.clip, "secure" if self.secure else "seeded")
+    def _promise(self) -> Proven:
+        seen: Any = {"observer": self.observer, "least": self.least, "colluders": self.colluders}
+        noise = "secure" if self.secure else "seeded"
+        return Proven(self.epsilon, self.delta, unit=self.unit, noise=noise, **seen).among(len(self.sizes))
 
-    def _promise(self, clip: float, noise: Literal["secure", "seeded"]) -> Proven:
-        seen = {"observer": self.observer, "least": self.least, "colluders": self.colluders}
-        promise = Proven(self.epsilon, self.delta, clip, unit=self.unit, noise=noise, **cast(Any, seen))
-        return promise.among(len(self.sizes))
+    def events(self, task: Task) -> tuple[Event, ...]:
+        """One noisy answer of the real clients to each kind of question."""
+        return task.plan(np.array(self.sizes), self.columns, row_bound=self.longest)
 
-    def event(self, setting: Setting) -> Event:
-        """One noisy answer of the real clients."""
-        return self._events(setting)[-1]
-
-    def _events(self, setting: Setting) -> tuple[Event, ...]:
-        loss = self.objective.loss
-        shape = AnswerShape(loss.model_size(self.columns), self.columns, loss.slope_at_zero)
-        asks, sizes = setting.algorithm.asks(), np.array(self.sizes)
-        return self.privacy(setting).plan(asks, setting.rounds, sizes, row_bound=self.longest, shape=shape)
-
-    def simulated_privacy(self, setting: Setting) -> Proven:
-        """A budget that gives the simulated clients the very noise that the real ones will have with all their rows."""
-        privacy = replace(self.privacy(setting), noise="seeded")  # as much noise, and much quicker
-        fewer = len(self.simulated_sizes)
+    def simulated(self, task: Task) -> Task:
+        """The same with a budget that gives simulated clients the very noise of real ones with all their rows."""
+        privacy = replace(cast(Proven, task.privacy), noise="seeded")  # as much noise, and much quicker
+        planned, fewer = self.events(replace(task, privacy=privacy)), len(self.simulated_sizes)
         if privacy.sums and fewer < len(self.sizes):
             privacy = replace(privacy, roster=None, least=None, colluders=0 if privacy.colluders == 0 else None)
             privacy = privacy.among(fewer)
-        share = sum(self.simulated_sizes) / sum(self.sizes[: len(self.simulated_sizes)])
-        if self.unit == "client" or share == 1:
-            return privacy
-        asks, spent = setting.algorithm.asks(), Counter[Event]()
-        planned = replace(self, secure=False)._events(setting)
-        for part, event in zip(asks.parts, planned, strict=True):
-            event = replace(event, noise_multiplier=event.noise_multiplier * share)
-            spent[event] += part.rounds(setting.rounds) * privacy.costs(asks, part)
-        return replace(privacy, epsilon=accounting.epsilon(spent, self.delta))
+        share = sum(self.simulated_sizes) / sum(self.sizes[:fewer])
+        if self.unit == "record" and share < 1:
+            asks, spent = task.asks(), Counter[Event]()
+            for part, event in zip(asks.parts, planned, strict=True):
+                event = replace(event, noise_multiplier=event.noise_multiplier * share)
+                spent[event] += part.rounds(task.rounds) * privacy.costs(asks, part)
+            privacy = replace(privacy, epsilon=accounting.epsilon(spent, self.delta))
+        return replace(task, privacy=privacy)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do, what to expect of it, and why. `algorithm`, `rounds` and `privacy` are ready for `train`."""
+    """What to do, what to expect of it, and why. `task` is what the rules chose."""
 
     problem: Problem
-    setting: Setting
+    task: Task
     expected: Interval  # of the quality; over seeds, on synthetic rows
     without_privacy: float
     auc_without_privacy: float | None
     constant: float  # what a constant prediction reaches
     noise_multiplier: float
-    trials: tuple[Trial, ...]  # the chosen setting, and the other methods
+    trials: tuple[Trial, ...]  # the chosen task, and the other methods
     left_out: tuple[str, ...]
-    curve: tuple[tuple[float, float], ...] = ()  # (epsilon, quality) of the setting
+    curve: tuple[tuple[float, float], ...] = ()  # (epsilon, quality) of the task
     independent: tuple[float, float] | None = None  # quality with and without privacy where columns are independent
     losses: tuple[float, ...] = ()  # what privacy costs on other synthetic rows, of other seeds
     sufficient_epsilon: float | None = None  # the smallest epsilon of the curve that reaches the target
 
     @property
-    def algorithm(self) -> Method:
-        return self.setting.algorithm
-
-    @property
-    def rounds(self) -> int:
-        return self.setting.rounds
-
-    @property
     def privacy(self) -> Proven:
-        return self.problem.privacy(self.setting)
+        return cast(Proven, self.task.privacy)
+
+    @property
+    def chosen(self) -> Chosen:
+        """What the rules chose, and why."""
+        return cast(Chosen, self.task.chosen)
 
     @property
     def loss(self) -> float:
@@ -256,7 +210,7 @@ class Plan:
     def noise_std(self) -> float:
         """Deviation of the noise on each coordinate that a client of average size sends (or answers)."""
         weight = 1.0 if self.problem.unit == "client" else 1 / float(np.mean(self.problem.sizes))
-        return self.noise_multiplier * 2 * self.setting.clip * weight / float(np.sqrt(self.privacy.honest))
+        return self.noise_multiplier * 2 * self.privacy.clip * weight / float(np.sqrt(self.privacy.honest))
 
     def run_file(self) -> str:
         """The text of a run file, with what is left to do."""
@@ -269,11 +223,5 @@ class Plan:
         data = {"csv": "rows.csv", "label": "label", "owner": "owner"} | (
             {"labels": labels} if loss.classification else {}
         )
-        return {
-            "data": {**data, "row_bound": self.problem.row_bound, "shorten": True},
-            "objective": describe_objective(self.problem.objective),
-            "algorithm": {"name": self.algorithm.name, **plain_fields(self.algorithm)},
-            "privacy": {"mode": "proven", **plain_fields(self.privacy)},
-            "choice": plain_fields(self.setting.chosen),
-            "run": {"rounds": self.rounds},
-        }
+        known = {"row_bound": self.problem.row_bound, "shorten": True}
+        return {"data": data | known, **describe_task(self.task), "run": {"rounds": self.task.rounds}}

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from sottovoce.experiment.tables import plain_fields
+from sottovoce.experiment.task import Task
 from sottovoce.planning.forecast import REPEATS
-from sottovoce.planning.problem import Plan, Setting
+from sottovoce.planning.problem import Plan
 from sottovoce.problems.objective import Objective
 
 CANNOT_KNOW = (
@@ -16,6 +17,7 @@ CANNOT_KNOW = (
     "The constants cost no privacy because no private row was read. Trying several on private rows and keeping the "
     "best would, and no guarantee here covers that.",
 )
+_NAMED = ("step", "momentum", "local_steps", "rho", "c_w", "gamma", "share")  # constants that are printed with a method
 
 
 def measure(objective: Objective) -> str:
@@ -28,15 +30,17 @@ def reasons(plan: Plan) -> list[str]:
 
 
 def _choice(plan: Plan) -> list[str]:
-    setting, others, why = plan.setting, plan.trials[1:], plan.setting.chosen.why
-    sentences = [f"Chosen by rule, from sizes and the budget: {setting}. {why[:1].upper()}{why[1:]}."]
-    if setting.chosen.warning:
-        sentences.append(setting.chosen.warning)
+    task, others, chosen = plan.task, plan.trials[1:], plan.chosen
+    said = f"{method(task)}, clip {plan.privacy.clip:.3g}, {task.rounds} rounds"
+    why = f"{chosen.why[:1].upper()}{chosen.why[1:]}"
+    sentences = [f"Chosen by rule, from sizes and the budget: {said}. {why}."]
+    if chosen.warning:
+        sentences.append(chosen.warning)
     if others:
         best = max(others, key=lambda trial: trial.mean)
         sentences.append(
             f"Tried on synthetic rows of this shape with {REPEATS} seeds; {len(others)} other methods by their own "
-            f"rules with one seed each, of which {best.setting.method} was best, {best.mean:.1%}."
+            f"rules with one seed each, of which {method(best.task)} was best, {best.mean:.1%}."
         )
     return sentences
 
@@ -44,7 +48,7 @@ def _choice(plan: Plan) -> list[str]:
 def _noise(plan: Plan) -> list[str]:
     clients, message = len(plan.problem.sizes), "upload" if plan.problem.unit == "client" else "answer"
     return [
-        f"Clip: {plan.setting.clip:.3g}, by the loss and the bound on rows.",
+        f"Clip: {plan.privacy.clip:.3g}, by the loss and the bound on rows.",
         f"Noise: {plan.noise_multiplier:.4g} times the sensitivity, a deviation of {plan.noise_std:.3g} on each "
         f"coordinate of a client's {message} and of {plan.noise_std / np.sqrt(clients):.2g} on the mean over {clients} "
         "clients.",
@@ -123,8 +127,8 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "target": target,
         "target_reached": None if target is None else bool(plan.expected.mean >= target),
         "epsilon_for_target": plan.sufficient_epsilon,
-        "algorithm": _algorithm(plan.setting),
-        "rounds": plan.rounds,
+        "algorithm": _algorithm(plan.task),
+        "rounds": plan.task.rounds,
         "privacy": plain_fields(plan.privacy),
         "noise_multiplier": plan.noise_multiplier,
         "noise_std": plan.noise_std,
@@ -134,18 +138,18 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "balance": problem.balance,
         "auc": plan.trials[0].auc,
         "auc_without_privacy": plan.auc_without_privacy,
-        "why": plan.setting.chosen.why,
-        "warning": plan.setting.chosen.warning,
+        "why": plan.chosen.why,
+        "warning": plan.chosen.warning,
         "expected_loss": plan.loss,
         "losses_in_other_worlds": list(plan.losses),
         "independent_columns": None if independent is None else dict(zip(keys, independent, strict=True)),
         "curve": [{"epsilon": epsilon, "expected": quality} for epsilon, quality in plan.curve],
         "tried": [
             {
-                "algorithm": _algorithm(trial.setting),
-                "words": trial.setting.method,
-                "rounds": trial.setting.rounds,
-                "clip": trial.setting.clip,
+                "algorithm": _algorithm(trial.task),
+                "words": method(trial.task),
+                "rounds": trial.task.rounds,
+                "clip": trial.task.privacy.cut[1],
                 "mean": trial.mean,
                 "auc": trial.auc,
                 "seeds": len(trial.qualities),
@@ -158,5 +162,12 @@ def to_dict(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _algorithm(setting: Setting) -> dict[str, object]:
-    return {"name": setting.algorithm.name, **plain_fields(setting.algorithm)}
+def method(task: Task) -> str:
+    """A method with its constants."""
+    constants = {name: value for name, value in plain_fields(task.algorithm).items() if name in _NAMED}
+    listed = ", ".join(f"{name} {value:.3g}" for name, value in constants.items() if not isinstance(value, str))
+    return f"{task.algorithm.name} ({listed})"
+
+
+def _algorithm(task: Task) -> dict[str, object]:
+    return {"name": task.algorithm.name, **plain_fields(task.algorithm)}
