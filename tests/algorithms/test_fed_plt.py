@@ -11,7 +11,6 @@ from scipy.optimize import minimize, minimize_scalar
 from sottovoce.algorithms import fed_plt
 from sottovoce.algorithms.fed_plt import FedPLT
 from sottovoce.algorithms.fed_plt_rates import DoesNotContract, best_parameters, best_rho, contraction, in_mean, rates
-from sottovoce.auditing.tape import replays
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Hub
 from sottovoce.core.participation import Bernoulli, Everyone, KOfN, Participation
@@ -33,6 +32,7 @@ from tests.algorithms.test_replay import messages
 from tests.cases import goal, small
 from tests.local import assemble
 from tests.reference import optimum
+from tests.replay import replays
 
 NONE = NoPrivacy()
 WHO = np.arange(6)

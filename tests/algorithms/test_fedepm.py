@@ -12,7 +12,6 @@ import sottovoce as sv
 from sottovoce.algorithms import FedEPM
 from sottovoce.algorithms.fedepm import Client, Down
 from sottovoce.algorithms.fedepm_steps import elastic_mean
-from sottovoce.auditing.tape import replays
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Covering, Everyone, KOfN
 from sottovoce.core.random.streams import Streams
@@ -25,6 +24,7 @@ from tests.algorithms.test_replay import UNITS, messages
 from tests.cases import goal, small
 from tests.local import assemble
 from tests.reference import optimum
+from tests.replay import replays
 
 EXACT: dict[str, Any] = {"eta": 0.2, "lam": 0.0, "mu": 0.8, "c": 0.0, "alpha": 1.0, "k0": 4}
 STEP = (1 - (0.8 / 1.0) ** 4) / 0.2  # what k0 steps of EXACT along one gradient add up to

@@ -12,7 +12,6 @@ from scipy.optimize import minimize
 import sottovoce as sv
 from sottovoce.algorithms import FedSPDDP
 from sottovoce.algorithms.fedspd_dp import Client, Down, Server, Up
-from sottovoce.auditing.tape import replays
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Claim, Hub
 from sottovoce.core.participation import Bernoulli
@@ -23,6 +22,7 @@ from sottovoce.problems.penalties import Box, NoPenalty, Penalty
 from tests.algorithms.test_replay import UNITS, messages
 from tests.cases import goal, small
 from tests.reference import optimum
+from tests.replay import replays
 
 PENALTIES = (sv.L1(0.3), sv.L2(0.7), sv.ElasticNet(0.2, 0.5), Box(-0.4, 0.3), NoPenalty())
 N, DIM = 5, 3

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 import sottovoce as sv
 from sottovoce.algorithms import MaskedMoments
 from sottovoce.algorithms.masked_moments import Up
-from sottovoce.auditing.tape import Tape, replays
+from sottovoce.auditing.tape import Tape
 from sottovoce.core import products
 from sottovoce.core import round as loop
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee, SottovoceError
@@ -24,6 +24,7 @@ from sottovoce.privacy import masked_products as mp
 from sottovoce.privacy.events import GridEvent
 from sottovoce.problems.vertical import VerticalFederation
 from tests.local import assemble
+from tests.replay import replays
 
 PROVEN = sv.ProvenColumns(1.0, 1e-5)
 

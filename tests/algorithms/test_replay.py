@@ -12,7 +12,7 @@ import pytest
 
 from sottovoce.algorithms import DPADMM, DPSGD, dp_sgd
 from sottovoce.algorithms.admm import Client, Down, Up
-from sottovoce.auditing.tape import Tape, replays
+from sottovoce.auditing.tape import Tape
 from sottovoce.core import codec
 from sottovoce.core import round as loop
 from sottovoce.core.contract import Site
@@ -24,6 +24,7 @@ from sottovoce.problems.federation import Federation
 from sottovoce.problems.rows import Rows
 from tests.cases import CASES, COLUMN_UNITS, EVERY, VERTICAL, Method, data, goal, small
 from tests.local import assemble
+from tests.replay import replays
 
 RECORD = Proven(epsilon=5.0, delta=1e-3, clip=1.0)
 PROVEN = [name for name, case in CASES.items() if "proven" in case.algorithm.modes]

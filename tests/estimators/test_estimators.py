@@ -583,7 +583,10 @@ def refused(**options: Any) -> sv.FederatedClassifier:
     [
         ({"algorithm": "dpadmm"}, "FederatedClassifier: unknown algorithm 'dpadmm'. Did you mean 'dp-admm'?"),
         ({"privacy": "prven"}, "Did you mean 'proven'?"),
-        ({"privacy": 1.0}, "privacy must be an object such as Proven(epsilon=1.0, delta=1e-5, clip=1.0), got 1.0"),
+        (
+            {"privacy": 1.0},
+            "privacy must be for rows of many owners, such as Proven(epsilon=1.0, delta=1e-5, clip=1.0), got",
+        ),
         ({"privacy": COLUMNS}, "privacy must be for rows of many owners, such as Proven(epsilon=1.0"),
         ({"penalty": 0.1}, "penalty must be an object"),
         ({"loss": "squared"}, "unknown loss 'squared'. Known: logistic, softmax"),

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -758,7 +758,7 @@ def test_a_run_on_arrays_is_described_without_its_rows(folder: Path) -> None:
 def test_another_algorithm_on_the_same_rows(folder: Path) -> None:
     first = load(write_toml(folder))
     rows = first.data()
-    second = first.with_algorithm(ALGORITHMS["dp-sgd"]())
+    second = first.with_task(replace(first.task, algorithm=ALGORITHMS["dp-sgd"]()))
     assert second.data() is rows
     assert second.described()["algorithm"]["name"] == "dp-sgd"
 

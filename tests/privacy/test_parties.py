@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sottovoce.algorithms import FDML, ADMMSharing
-from sottovoce.auditing.tape import Tape, replays
+from sottovoce.auditing.tape import Tape
 from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.clipping import clip_rows
 from sottovoce.core.contract import Kept
@@ -31,6 +31,7 @@ from sottovoce.problems.vertical import VerticalFederation
 from tests.algorithms.test_replay import messages
 from tests.cases import COLUMN_UNITS, goal, small_columns
 from tests.local import assemble
+from tests.replay import replays
 
 RECORD = COLUMN_UNITS["proven, record"]
 

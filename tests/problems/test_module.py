@@ -8,7 +8,7 @@ import pytest
 
 import sottovoce as sv
 from sottovoce.algorithms import ADMM, DPADMM, DPSGD, FedAvg, FedPLT, FedSPDDP
-from sottovoce.auditing import tape as audit
+from sottovoce.auditing.tape import Tape
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.privacy.modes import NoPrivacy, Privacy, Proven, Published
 from sottovoce.privacy.noise_key import SharedNoise, stable_text
@@ -16,6 +16,7 @@ from sottovoce.problems.losses import Huber, Logistic, Softmax, Squared
 from sottovoce.problems.module import Module, ModuleRows
 from sottovoce.problems.penalties import L2
 from sottovoce.problems.rows import Rows
+from tests.replay import replays
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test TORCH=1")
 nn = torch.nn
@@ -230,7 +231,7 @@ def test_messages_in_proven_mode_are_made_of_noisy_answers_alone() -> None:
     goal = sv.Objective(Module(small_net, Softmax(10)), GOAL)
     privacy, streams = Proven(epsilon=5.0, delta=1e-5, clip=1.0), Streams(0, None)
 
-    def run(data: sv.Federation, tape: audit.Tape) -> list[np.ndarray]:
+    def run(data: sv.Federation, tape: Tape) -> list[np.ndarray]:
         method = FedAvg(step=0.5, local_steps=2)
         simulator = assemble(method, data, goal, privacy, sv.Everyone(), 3, streams, None, "numpy")
         simulator.measure_training = False
@@ -248,7 +249,7 @@ def test_messages_in_proven_mode_are_made_of_noisy_answers_alone() -> None:
         loop_of.train(method, simulator, rounds=3, penalty=goal.penalty, participation=sv.Everyone(), streams=streams)
         return sent
 
-    assert audit.replays(run, federation, other)
+    assert replays(run, federation, other)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

@@ -131,7 +131,7 @@ def test_wrong_rows_to_predict_are_refused() -> None:
     ):
         with pytest.raises(InvalidInput, match=message):
             result.predict(bad)
-    with pytest.raises(InvalidInput, match="number of a party"):
+    with pytest.raises(InvalidInput, match="parties have numbers from 0 to"):
         result.party_model(6)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.algorithms import MaskedMoments
+from sottovoce.auditing.checks import passed
 from sottovoce.auditing.finding import Check, Comparison, Finding
 from sottovoce.core import products
 from sottovoce.core.arrays import Floats, Integers
@@ -119,14 +120,11 @@ def _noise_checks(privacy: ProvenColumns, federation: VerticalFederation, seed: 
     alike = float(np.abs(together).max()) * np.sqrt(RUNS)
     silent = bool((noise[:, ~own] == 0).all())
 
-    def told(name: str, seen: str, promised: str, fits: bool) -> Check:
-        return Check("plain", name, seen, promised, "not refuted" if fits else "refuted")
-
     limit = f"below {_UNLIKELY:g} deviations"
     return [
-        told("scale of the noise on each sum", f"{off:.1f} deviations off", limit, off < _UNLIKELY),
-        told("noise of two sums or owners", f"{alike:.1f} deviations alike", limit, alike < _UNLIKELY),
-        told("sums of others", "no noise" if silent else "noise", "no noise", silent),
+        passed("plain", "scale of the noise on each sum", f"{off:.1f} deviations off", limit, off < _UNLIKELY),
+        passed("plain", "noise of two sums or owners", f"{alike:.1f} deviations alike", limit, alike < _UNLIKELY),
+        passed("plain", "sums of others", "no noise" if silent else "noise", "no noise", silent),
     ]
 
 

@@ -1,15 +1,11 @@
 """Recording what passes a door, and forcing it on another run.
 
-Replay asks: do the noisy answers explain everything that a message reveals? Run an algorithm on data A and keep what
-the oracle answered; run it on data B with the same answers forced. Every message to the server must be identical.
-Otherwise something besides the noisy answers carried data.
-
 A `Tape` keeps or forces noisy values. A `Recorder` also keeps the questions that they answer.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +14,6 @@ from sottovoce.core.contract import Noise
 from sottovoce.core.plain import Json
 from sottovoce.experiment.local import LocalClients
 from sottovoce.privacy.doors.releases import Releases
-
-Data = TypeVar("Data")
 
 
 @dataclass(frozen=True)
@@ -89,14 +83,6 @@ class SumTape(Tape):
         return answer
 
 
-def replays(run: Callable[[Data, Tape], Sequence[np.ndarray]], a: Data, b: Data) -> bool:
-    """Whether `run` sends the same messages on `b` as on `a` when it gets the same answers."""
-    tape = Tape()
-    on_a = run(a, tape)
-    on_b = run(b, Tape(tape.answers))
-    return len(on_a) == len(on_b) and all(np.array_equal(x, y) for x, y in zip(on_a, on_b, strict=True))
-
-
 # ------------------------------------------------------------------------------------- answers, with their questions
 
 RELEASE, MODEL = "release", "model"
@@ -163,15 +149,12 @@ class Recorder:
         """`answer`, recorded whenever it is called."""
 
         def heard(*values: Any, **named: Any) -> Any:
-            before = len(self.tape.made)
+            before, asked = len(self.tape.made), dict(zip(_ARGUMENTS[kind], values, strict=False)) | named
             given = answer(*values, **named)
             if self._summed:
-                self._hear_term(
-                    kind, k, dict(zip(_ARGUMENTS[kind], values, strict=False)) | named, given, before, local
-                )
+                self._hear_term(kind, k, asked, given, before, local)
             elif k > 0 and given is not None:
                 made = self.tape.made[-1] if len(self.tape.made) > before else None
-                asked = dict(zip(_ARGUMENTS[kind], values, strict=False)) | named
                 self.answers.append(Answer(kind, k, asked, np.array(given), np.array(local), made))
             return given
 

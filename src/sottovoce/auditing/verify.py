@@ -213,10 +213,7 @@ def _model(result: Result) -> str:
 def _width(config: Json) -> int | None:
     """The number of coordinates of a model; None where the config does not say."""
     data, ones = config.get("data", {}), int(verify_evaluation.adds_intercept(config))
-    if "split" in data:
-        outputs = run_file.build_objective(config["objective"], store.CONFIG).loss.outputs
-        return (sum(data["split"]) + ones) * outputs
-    columns = verify_charges.columns_of(config)
+    columns = sum(data["split"]) if "split" in data else verify_charges.columns_of(config)
     if columns is None:
         return None
     return (columns + ones) * run_file.build_objective(config["objective"], store.CONFIG).loss.outputs

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables
 
 
 def certificates(
@@ -26,5 +25,4 @@ def certificates(
     from sottovoce.deploy import keys
 
     names = keys.make(folder, host or [], client or [], days)
-    plain = {"folder": str(folder), "files": names}
-    terminal.show(as_json, False, plain, [], lambda: tables.note(f"Wrote {', '.join(names)} to {folder}."))
+    terminal.show_files(as_json, folder, names)

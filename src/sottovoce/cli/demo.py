@@ -71,8 +71,11 @@ def run(path: Path, progress: terminal.Progress) -> list[Json]:
             store.save(result, folder / method.replace(", ", "-"))
             summaries.append(store.summary(result) | {"method": method, "why": result.remarks})
             histories[method] = result.history
-        whole_files.replace_arrays(folder / f"{optimum.NAME}.npz", {"model": model})
-        whole_files.write_json(folder / NUMBERS, {"methods": summaries})
         title = "Adult, 100 clients: total ε = 1, δ = 1e-5 per record"
-        whole_files.replace_file(folder / FIGURE, figures.convergence(histories, best, "optimum, no privacy", title))
+        files = {
+            f"{optimum.NAME}.npz": whole_files.npz_bytes({"model": model}),
+            NUMBERS: whole_files.json_bytes({"methods": summaries}),
+            FIGURE: figures.convergence(histories, best, "optimum, no privacy", title),
+        }
+        whole_files.write_files(folder, files)
     return summaries

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables
 
 
 def examples(
@@ -25,8 +24,7 @@ def examples(
                 (made / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, made / path.relative_to(source))
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    plain = {"folder": str(folder), "files": names}
-    terminal.show(as_json, False, plain, [], lambda: tables.note(f"Wrote {', '.join(names)} to {folder}."))
+    terminal.show_files(as_json, folder, names)
 
 
 def _source() -> Path:

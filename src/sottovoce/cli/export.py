@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.report import tables
+from sottovoce.cli import terminal
 
 
 def export(
@@ -19,7 +19,6 @@ def export(
     Python files and JSON need a run with a schema.
     """
     from sottovoce.core import check
-    from sottovoce.experiment.predict import write_new
     from sottovoce.experiment.saved import load_result
     from sottovoce.report import export as exporting
     from sottovoce.report.model_card import model_card
@@ -31,8 +30,4 @@ def export(
         text = model_card(result, purpose=purpose)
     else:
         text = exporting.to_json(result) if to == "json" else exporting.to_python(result)
-    if out is None:
-        typer.echo(text, nl=False)
-        return
-    write_new(out, text)
-    tables.note(f"Wrote {out}.")
+    terminal.print_or_write(text, out)

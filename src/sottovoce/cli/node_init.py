@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli import terminal
-from sottovoce.report import tables
 
 
 def init(
@@ -72,16 +71,8 @@ def init(
     )
     line = setup_node.make(folder, choices, compose)
     file = folder / setup_node.FILE
-
-    def text() -> None:
-        tables.note(f"Wrote {folder}. Send the server this line; it is also in {folder / setup_node.LINE}:")
-        typer.echo(f"\n{line}\n")
-        tables.note(f"They can make sure of it by telephone: {line.fingerprint}")
-        if not start:
-            tables.note(f"Next: sottovoce node check {file}, then: sottovoce node start {file}")
-
-    plain = {"folder": str(folder), "line": str(line), "fingerprint": line.fingerprint}
-    terminal.show(as_json, False, plain, [], text)
+    after = "" if start else f": sottovoce node check {file}, then: sottovoce node start {file}"
+    terminal.show_line(as_json, folder, line, "the server", setup_node.LINE, after)
     sys.stdout.flush()  # before a node that is started now says anything
 
 

@@ -65,10 +65,8 @@ def plan(
         with terminal.progress(quiet) as progress:
             chosen = forecast.forecast(forecast.choose(problem, progress), progress)
         numbers = words.to_dict(chosen)
-        with whole_files.new_folder(path) as folder:
-            whole_files.write_json(folder / NUMBERS, numbers)
-            whole_files.replace_file(folder / RUN_FILE, chosen.run_file().encode())
-            whole_files.replace_file(folder / FIGURE, figures.plan(numbers))
+        files = {NUMBERS: whole_files.json_bytes(numbers), RUN_FILE: chosen.run_file().encode()}
+        whole_files.write_folder(path, files | {FIGURE: figures.plan(numbers)})
     terminal.show(as_json, quiet, {"folder": str(path), **numbers}, [str(path)], lambda: _print(numbers, path))
 
 

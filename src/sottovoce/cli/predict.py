@@ -23,10 +23,8 @@ def predict(
     from sottovoce.experiment.saved import load_result
 
     columns = predicting.predictions(load_result(folder), rows, threshold)
-    if out is not None:
-        predicting.write_new(out, predicting.to_csv(columns))
-        tables.note(f"Wrote {len(columns['prediction'])} predictions to {out}.")
-    elif as_json:
+    if as_json and out is None:
         tables.print_json(columns)
     else:
-        typer.echo(predicting.to_csv(columns), nl=False)
+        what = f"{len(columns['prediction'])} predictions to "
+        terminal.print_or_write(predicting.to_csv(columns), out, what)

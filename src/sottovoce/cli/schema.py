@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.report import tables
+from sottovoce.cli import terminal
 
 
 def schema(
@@ -25,7 +25,6 @@ def schema(
     the rows themselves: never say that of private rows.
     """
     from sottovoce.core import check
-    from sottovoce.experiment.predict import write_new
     from sottovoce.problems.schema import Schema
     from sottovoce.problems.schema.draft import draft, draft_of_public_rows
 
@@ -41,8 +40,4 @@ def schema(
         text = draft_of_public_rows(file, label, owner, drop or (), rows_are_public=True).to_toml()
     else:
         text = draft(file, label, owner, drop or ())
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_new(out, text)
-        tables.note(f"Wrote {out}.")
+    terminal.print_or_write(text, out)

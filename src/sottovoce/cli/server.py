@@ -33,14 +33,8 @@ def init(
     digest = "" if schema is None else Schema.from_toml(schema).digest()
     line = setup_server.make(folder, host or [], port, operator_port, days, digest, compose)
 
-    def text() -> None:
-        tables.note(f"Wrote {folder}. Send every node this line; it is also in {folder / setup_server.LINE}:")
-        typer.echo(f"\n{line}\n")
-        tables.note(f"They can make sure of it by telephone: {line.fingerprint}")
-        tables.note(f"Next, with the lines that they send back: sottovoce server add {folder} LINE...")
-
-    plain = {"folder": str(folder), "line": str(line), "fingerprint": line.fingerprint}
-    terminal.show(as_json, False, plain, [], text)
+    after = f", with the lines that they send back: sottovoce server add {folder} LINE..."
+    terminal.show_line(as_json, folder, line, "every node", setup_server.LINE, after)
 
 
 @server.command("add")

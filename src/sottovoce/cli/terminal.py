@@ -16,6 +16,8 @@ from sottovoce.report import tables
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from sottovoce.deploy.lines import NodeLine, ServerLine
+
 DONE, INTERNAL, BAD_INPUT, MISSING, NO_PRIVACY, NOT_WRITTEN, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 NOT_ENDED = 6  # a run between machines
 REFUTED, SUSPICIOUS = 7, 8  # what an audit found
@@ -73,6 +75,37 @@ def show(
             typer.echo(line)
     else:
         text()
+
+
+def print_or_write(text: str, out: Path | None, what: str = "") -> None:
+    """Text on stdout, or as a new file, and then a note of what was written."""
+    from sottovoce.experiment.predict import write_new
+
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_new(out, text)
+        tables.note(f"Wrote {what}{out}.")
+
+
+def show_files(as_json: bool, folder: Path, names: list[str]) -> None:
+    """Say which files were written to a new folder."""
+    plain = {"folder": str(folder), "files": names}
+    show(as_json, False, plain, [], lambda: tables.note(f"Wrote {', '.join(names)} to {folder}."))
+
+
+def show_line(as_json: bool, folder: Path, line: "NodeLine | ServerLine", whom: str, file: str, after: str) -> None:
+    """Say which line of text the other side needs, how it is made sure of, and what comes `after`."""
+
+    def text() -> None:
+        tables.note(f"Wrote {folder}. Send {whom} this line; it is also in {folder / file}:")
+        typer.echo(f"\n{line}\n")
+        tables.note(f"They can make sure of it by telephone: {line.fingerprint}")
+        if after:
+            tables.note(f"Next{after}")
+
+    plain = {"folder": str(folder), "line": str(line), "fingerprint": line.fingerprint}
+    show(as_json, False, plain, [], text)
 
 
 def output_folder(out: Path | None, name: str) -> AbstractContextManager[Path]:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,8 +21,9 @@ from sottovoce.core.contract import Algorithm, Layout, Method
 from sottovoce.core.plain import Json
 from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.scalers import RandomState
-from sottovoce.estimators.validation import Table
+from sottovoce.estimators.validation import Table, public_range
 from sottovoce.experiment.evaluation import PrivateEvaluation
+from sottovoce.experiment.refit import method_of
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import USUAL_ROUNDS, Task
 from sottovoce.experiment.train import run_task
@@ -30,10 +31,10 @@ from sottovoce.privacy.guarantee import LABELS_FOUND, Guarantee
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.losses import LOSSES, Logistic, Loss, Softmax, WeightedLogistic, WeightedSoftmax
-from sottovoce.problems.metrics import class_numbers, decided
+from sottovoce.problems.metrics import class_numbers, decided, probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2, Penalty
-from sottovoce.problems.schema import Label
+from sottovoce.problems.schema import Label, Schema
 from sottovoce.rules import Chosen
 
 EARLIER_STEPS = (
@@ -66,6 +67,10 @@ class PrivateEstimator(_Declared):
     The fields are the parameters that all estimators have; `FederatedClassifier` explains them.
     """
 
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    privacy: PrivacyMode | str = "proven"
+    prepare: Any = None
     loss: Loss | str | None = None
     penalty: Penalty | None = None
     rounds: int | None = None
@@ -77,6 +82,29 @@ class PrivateEstimator(_Declared):
 
     _layout: ClassVar[Layout] = "rows"  # what is split between owners
     _losses: ClassVar[tuple[str, ...]]  # the names of losses that it can take, the default first
+    _modes: ClassVar[tuple[str, ...]]  # the names of privacy modes that it can take
+    _example: ClassVar[str]  # what `privacy` may be
+    _outputs = 1  # of the loss
+
+    @property
+    def _schema(self) -> Schema | None:
+        """The schema that encodes tables, if that is the preparation."""
+        return self.prepare if isinstance(self.prepare, Schema) else None
+
+    def _mode(self) -> PrivacyMode:
+        """The privacy mode as an object."""
+        given = self.privacy
+        if isinstance(given, str):
+            return self._named_mode(check.one_of(self._name, "privacy", given, self._modes))
+        if not (isinstance(given, PrivacyMode) and self._layout in given.layouts):
+            raise InvalidInput(f"{self._name}: privacy must be {self._example}, got {check.shown(given)}")
+        rule = "a model is needed to predict: ProvenColumns(model=True)"
+        check.require(given.predicts, self._name, rule, given)
+        return given
+
+    def _named_mode(self, name: str) -> PrivacyMode:
+        """The privacy mode of this name, with the estimator's epsilon and delta."""
+        raise NotImplementedError  # rows and columns have their own
 
     def _algorithm(self) -> Method:
         """The algorithm as an object. An error names those that can be used here."""
@@ -158,11 +186,13 @@ class PrivateEstimator(_Declared):
         if result.rounds == 0 or result.model.size == 0:
             raise self._nothing_trained(result.stopped or "the budget that is left does not pay for a model")
         self.guarantee_ = result.guarantee.leaving_out(*left_out)
-        self.result_ = replace(result, guarantee=self.guarantee_)
+        schema = {} if self._schema is None else {"schema": self._schema.to_tables()}  # a saved run prepares rows by it
+        self.result_ = replace(result, guarantee=self.guarantee_, config=result.config | schema)
         if result.evaluation is not None:
             self.evaluation_ = result.evaluation
-        self.algorithm_, self.rounds_ = task.algorithm, result.rounds
-        self.chosen_ = task.chosen
+        self.algorithm_, self.rounds_ = method_of(result) or task.algorithm, result.rounds
+        choice = result.config.get("choice")
+        self.chosen_ = None if choice is None else Chosen(**choice)
         return self.result_
 
     @property
@@ -183,10 +213,6 @@ class PrivateEstimator(_Declared):
             pass  # our error is raised outside, so that this one is not in its context
         also = "" if weight is None else ", and sample_weight one number per row"
         raise InvalidInput(f"{self._name}: {rule}{also}")
-
-    def predict(self, X: Table) -> np.ndarray:
-        """The value of each row."""
-        return self._scores(X)
 
     def _count_fit(self, mode: PrivacyMode) -> None:
         """Warn from the second fit on that budgets add up: no other part can see that the rows are the same."""
@@ -230,9 +256,32 @@ class PrivateEstimator(_Declared):
         if unknown:
             raise TypeError(f"{self._name}.fit() got an unexpected keyword argument {unknown[0]!r}")
 
+    def predict(self, X: Table) -> np.ndarray:
+        """The class, or the value, of each row."""
+        raise NotImplementedError  # classifiers and regressions have their own
+
+    def _fit(self, X: Table, y: ArrayLike | None, groups: ArrayLike | None = None) -> None:
+        """Train, once the arguments of `fit` are known to be good."""
+        raise NotImplementedError  # classifiers and regressions have their own
+
+    def _read(
+        self, X: Table, y: ArrayLike | None, groups: ArrayLike | None, numeric: bool
+    ) -> tuple[Any, np.ndarray, ArrayLike | None]:
+        """Rows as numbers; labels as given, or as the schema codes them (`numeric`: they are numbers); and owners."""
+        raise NotImplementedError  # rows and columns have their own
+
+    def _train(self, table: Any, y: np.ndarray, loss: Loss, left_out: list[str], groups: ArrayLike | None) -> None:
+        """Train on labels as the loss has them, and set `coef_` and `intercept_`."""
+        raise NotImplementedError  # rows and columns have their own
+
     def _scores(self, X: Table) -> np.ndarray:
         """Scores of new rows."""
         raise NotImplementedError  # rows and columns have their own
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Any = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     @property
     def _name(self) -> str:
@@ -255,7 +304,6 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
     """A classifier: everything that follows from the scores of rows."""
 
     classes: ArrayLike | None = None
-    _outputs = 1  # of the loss
 
     def _code_labels(self, y: np.ndarray) -> tuple[np.ndarray, list[str]]:
         """Set `classes_`; return the number of each label's class, and what the guarantee has to leave out for it."""
@@ -279,6 +327,17 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         check.require(fits, self._name, f"loss must fit {count} classes", loss, "Use loss='logistic'")
         return loss, numbers.astype(np.float64) if loss.outputs > 1 else 2.0 * numbers - 1.0
 
+    def _fit(self, X: Table, y: ArrayLike | None, groups: ArrayLike | None = None) -> None:
+        """Train on labels that are coded as the loss wants them."""
+        table, labels, groups = self._read(X, y, groups, numeric=False)
+        if self._schema is None:
+            labels, left_out = self._code_labels(labels)
+        else:
+            self.classes_, left_out = self._stated_classes(self._schema.label), []
+        loss, coded = self._coded(labels)
+        self._outputs = loss.outputs
+        self._train(table, coded, loss, left_out, groups)
+
     def __sklearn_tags__(self) -> Tags:
         tags: Any = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = self._noisy
@@ -291,10 +350,10 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
     @available_if(_has_probabilities)
     def predict_proba(self, X: Table) -> np.ndarray:
         """Probabilities of the classes, as far as the noisy model knows them, and less sure for its noise."""
-        from scipy.special import expit, softmax
-
         scores = self._scores(X) * (1.0 if self.chosen_ is None else self.chosen_.calibration)
-        return softmax(scores, axis=1) if scores.ndim == 2 else np.column_stack([expit(-scores), expit(scores)])
+        chances = probabilities(Softmax(scores.shape[1]) if scores.ndim == 2 else Logistic(), scores)
+        assert chances is not None
+        return chances
 
     def predict(self, X: Table) -> np.ndarray:
         """The class of each row."""
@@ -318,6 +377,48 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         """Accuracy."""
         rule = "labels in y must be of the kind of classes_, text or numbers"
         return self._measured(accuracy_score, rule, X, y, sample_weight)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class LinearRegressor(RegressorMixin, PrivateEstimator):
+    """A regression: everything that follows from the range of y."""
+
+    y_range: tuple[float, float] | None = None
+    _losses: ClassVar = ("squared", "huber")
+
+    def _fit(self, X: Table, y: ArrayLike | None, groups: ArrayLike | None = None) -> None:
+        """Train on values that are brought to [-1, 1], and state the model in units of y."""
+        loss, (low, high) = self._loss(), self._range()
+        middle, reach = (low + high) / 2, (high - low) / 2
+        table, values, groups = self._read(X, y, groups, numeric=True)
+        values = np.asarray(values, dtype=np.float64)
+        if self._schema is None and (self.y_range is not None or self._layout == "columns"):
+            values = (np.clip(values, low, high) - middle) / reach
+        self._train(table, values, loss, [], groups)
+        self.coef_, self.intercept_ = reach * self.coef_[0], reach * self.intercept_[0] + middle
+
+    def _range(self) -> tuple[float, float]:
+        """What -1 and +1 stand for in `coef_`: the range of y; of a table of several parties, as it is coded."""
+        if self._schema is None:
+            return public_range(self._name, self.y_range)
+        stated = self._schema.label.range if self._schema.label is not None else None
+        rule = "a schema must state the range of y, Label(column, range=(low, high)), and y_range must be left out"
+        check.require(stated is not None and self.y_range is None, self._name, rule)
+        return stated if stated is not None and self._layout == "rows" else (-1.0, 1.0)
+
+    def predict(self, X: Table) -> np.ndarray:
+        """The value of each row."""
+        scores, schema = self._scores(X), self._schema
+        return scores if schema is None or schema.label is None else schema.label.from_unit(scores)
+
+    def score(self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """R², the share of the variance of y that the model explains."""
+        return self._measured(r2_score, "y must hold finite numbers", X, y, sample_weight)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Any = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self._noisy
+        return tags
 
 
 def _refuse_other_targets(who: str, y: np.ndarray) -> None:

@@ -4,13 +4,11 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,17 +17,16 @@ from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.contract import Method
 from sottovoce.core.plain import Json
-from sottovoce.estimators.base import LinearClassifier, PrivateEstimator
+from sottovoce.estimators.base import LinearClassifier, LinearRegressor, PrivateEstimator
 from sottovoce.estimators.scalers import seed_of
-from sottovoce.estimators.validation import Table, public_range, validated, validated_rows
-from sottovoce.experiment.refit import method_of
-from sottovoce.experiment.result import summed_scores
+from sottovoce.estimators.validation import Table, validated, validated_rows
+from sottovoce.experiment.result import VerticalResult, summed_scores
 from sottovoce.experiment.task import Task, usual_for_columns
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, ProvenColumns
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.schema import Schema
-from sottovoce.problems.vertical import Matrix, VerticalFederation
-from sottovoce.rules import AUTO, Chosen
+from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.rules import AUTO
 
 _LISTED = 10  # names in an error
 Column = str | int
@@ -41,14 +38,18 @@ class VerticalLinear(PrivateEstimator):
 
     parties: Mapping[str, Sequence[Column]] | Sequence[int] | None = field(default=None, kw_only=False)
     algorithm: Method | str = field(default=AUTO, kw_only=False)
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    privacy: PrivacyMode | Literal["proven", "none"] = "proven"
-    prepare: Schema | None = None
     holder: Column | None = None
     penalise_intercept: bool = True
 
     _layout: ClassVar = "columns"
+    _modes: ClassVar = ("proven", "none")
+    _example: ClassVar = "'proven' (with epsilon and delta), ProvenColumns(...), Published(...) or 'none'"
+
+    def fit(self, X: Table, y: ArrayLike | None = None, **others: Any) -> Self:
+        """Train. `X` has the columns of all parties."""
+        self._refuse(others)
+        self._fit(X, y)
+        return self
 
     def _algorithm(self) -> Method:
         if isinstance(self.algorithm, str) and self.algorithm == AUTO:
@@ -63,59 +64,48 @@ class VerticalLinear(PrivateEstimator):
             )
         super()._refuse(arguments)
 
-    def _parts(self, schema: Schema, X: Any, y: ArrayLike | None) -> tuple[list[np.ndarray], np.ndarray]:
-        """Each party's part of a table, and the labels as the schema codes them."""
+    def _read(
+        self, X: Any, y: ArrayLike | None, groups: ArrayLike | None, numeric: bool
+    ) -> tuple[Any, np.ndarray, ArrayLike | None]:
+        """The table, or with a schema each party's part of it; and the labels."""
+        schema: Any = self.prepare
+        if schema is None:
+            return *validated(self, X, y, y_numeric=numeric, sparse=True), groups
         check.of_kind(self._name, "prepare", schema, Schema, "Schema(..., parties={'bank': ['age'], 'shop': ['sex']})")
         rule = "a schema says who has which columns and the labels: leave parties and holder out"
         check.require(self.parties is None and self.holder is None, self._name, rule)
         check.require(schema.label is not None, self._name, "the schema must state the label, Label(column, ...)")
         parts, codes = schema.encode_parts(X, labels=y is None)
         self.n_features_in_ = len(schema.features)
-        return parts, schema.code_labels(y, f"{self._name}: y") if codes is None else codes
+        return parts, schema.code_labels(y, f"{self._name}: y") if codes is None else codes, groups
 
-    def _train_parts(self, schema: Schema, parts: list[np.ndarray], y: np.ndarray, loss: Loss) -> None:
-        """Train on a table, of which the schema says who has which columns."""
-        made = VerticalFederation.of_schema(schema, parts, y)
-        result = self._trained(made, loss, [])
-        # a saved run prepares new rows by it
-        self.result_ = replace(result, config=result.config | {"schema": schema.to_tables()})
-        self.coef_, self.intercept_ = result.model.reshape(loss.outputs, -1).copy(), np.zeros(loss.outputs)
-        self._widths = made.widths
-
-    def _train(self, X: Matrix, y: np.ndarray, loss: Loss, left_out: list[str]) -> None:
-        names, shares = self._shares(X.shape[1])
+    def _train(self, table: Any, y: np.ndarray, loss: Loss, left_out: list[str], groups: ArrayLike | None) -> None:
+        if self._schema is not None:
+            made = VerticalFederation.of_schema(self._schema, table, y)
+            result, self._widths = self._trained(made, loss, left_out), made.widths
+            self.coef_, self.intercept_ = result.model.reshape(loss.outputs, -1).copy(), np.zeros(loss.outputs)
+            return
+        names, shares = self._shares(table.shape[1])
         holder: Any = names[0] if self.holder is None else self.holder
         place = names.index(check.one_of(self._name, "holder", holder, names))
-        federation = VerticalFederation.from_arrays([X[:, share] for share in shares], y, names=names, holder=place)
-        result: Any = self._trained(federation, loss, left_out)  # a VerticalResult
-        self.coef_, self.intercept_ = np.zeros((loss.outputs, X.shape[1])), np.zeros(loss.outputs)
+        federation = VerticalFederation.from_arrays([table[:, share] for share in shares], y, names=names, holder=place)
+        result = self._trained(federation, loss, left_out)
+        self.coef_, self.intercept_ = np.zeros((loss.outputs, table.shape[1])), np.zeros(loss.outputs)
         for party, share in enumerate(shares):
             model = result.party_model(party).reshape(loss.outputs, -1)
             self.coef_[:, share] = model[:, : len(share)]
             self.intercept_ += model[:, len(share) :].sum(axis=1)
 
-    def _trained(self, federation: VerticalFederation, loss: Loss, left_out: list[str]) -> Any:
+    def _trained(self, federation: VerticalFederation, loss: Loss, left_out: list[str]) -> VerticalResult:
         mode, algorithm = self._mode(), self._algorithm()
         rounds = min(self._rounds, 1) if isinstance(algorithm, MaskedMoments) else self._rounds
         self._count_fit(mode)
         task = Task(algorithm, self._objective(loss), mode, rounds=rounds)
         options: Json = {"seed": seed_of(self.random_state), "ledgers": self.ledgers}
-        result: Any = self._run(task, federation, [*left_out, *self._earlier(mode)], **options)
-        settled, choice = method_of(result), result.config.get("choice")
-        self.algorithm_ = algorithm if settled is None else settled
-        self.chosen_ = None if choice is None else Chosen(**choice)
-        return result
+        return cast(VerticalResult, self._run(task, federation, [*left_out, *self._earlier(mode)], **options))
 
-    def _mode(self) -> PrivacyMode:
-        if isinstance(self.privacy, str):
-            named = check.one_of(self._name, "privacy", self.privacy, ("proven", "none"))
-            return ProvenColumns(self.epsilon, self.delta) if named == "proven" else NoPrivacy()
-        example = "'proven' (with epsilon and delta), ProvenColumns(...), Published(...) or 'none'"
-        if not (isinstance(self.privacy, PrivacyMode) and self._layout in self.privacy.layouts):
-            raise InvalidInput(f"{self._name}: privacy must be {example}, got {check.shown(self.privacy)}")
-        rule = "a model is needed to predict: ProvenColumns(model=True)"
-        check.require(self.privacy.predicts, self._name, rule, self.privacy)
-        return self.privacy
+    def _named_mode(self, name: str) -> PrivacyMode:
+        return ProvenColumns(self.epsilon, self.delta) if name == "proven" else NoPrivacy()
 
     def _shares(self, columns: int) -> tuple[list[Any], list[list[int]]]:
         """The parties' names, and the numbers of the columns that each of them holds."""
@@ -167,11 +157,6 @@ class VerticalLinear(PrivateEstimator):
             return summed_scores(parts, self.coef_.ravel(), self._widths, len(np.atleast_2d(self.coef_)))
         scores = validated_rows(self, X, sparse=True) @ np.atleast_2d(self.coef_).T + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Any = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -235,21 +220,6 @@ class VerticalClassifier(VerticalLinear, LinearClassifier):
 
     _losses: ClassVar = ("logistic", "softmax", "smoothed-hinge")
 
-    def fit(self, X: Table, y: ArrayLike | None = None, **others: Any) -> Self:
-        """Train. `X` has the columns of all parties."""
-        self._refuse(others)
-        if self.prepare is not None:
-            parts, codes = self._parts(self.prepare, X, y)
-            self.classes_ = self._stated_classes(self.prepare.label)
-            loss, coded = self._coded(codes)
-            self._train_parts(self.prepare, parts, coded, loss)
-            return self
-        table, labels = validated(self, X, y, sparse=True)
-        numbers, left_out = self._code_labels(labels)
-        loss, coded = self._coded(numbers)
-        self._train(table, coded, loss, left_out)
-        return self
-
     def _coded(self, numbers: np.ndarray) -> tuple[Loss, np.ndarray]:
         loss, coded = super()._coded(numbers)
         if loss.outputs > 1 and not isinstance(self._algorithm(), MaskedMoments):
@@ -257,7 +227,6 @@ class VerticalClassifier(VerticalLinear, LinearClassifier):
                 f"{self._name}: Only binary classification is supported. The type of the target is multiclass, with "
                 f"{len(self.classes_)} classes. Use masked-moments, or train a model for each class"
             )
-        self._outputs = loss.outputs
         return loss, coded
 
     def __sklearn_tags__(self) -> Tags:
@@ -269,7 +238,7 @@ class VerticalClassifier(VerticalLinear, LinearClassifier):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class VerticalRegressor(RegressorMixin, VerticalLinear):
+class VerticalRegressor(VerticalLinear, LinearRegressor):
     """A linear regression over columns of many parties; row i is the same sample at each of them.
 
     Parameters and attributes are those of `VerticalClassifier`, without `classes` and with these differences:
@@ -293,40 +262,3 @@ class VerticalRegressor(RegressorMixin, VerticalLinear):
     >>> bool(model.score(X, y) > 0.95)
     True
     """
-
-    y_range: tuple[float, float] | None = None
-
-    _losses: ClassVar = ("squared", "huber")
-
-    def fit(self, X: Table, y: ArrayLike | None = None, **others: Any) -> Self:
-        """Train. `X` has the columns of all parties."""
-        self._refuse(others)
-        loss = self._loss()
-        if self.prepare is not None:
-            parts, values = self._parts(self.prepare, X, y)
-            stated = self.prepare.label is not None and self.prepare.label.range is not None and self.y_range is None
-            rule = "a schema must state the range of y, Label(column, range=(low, high)), and y_range must be left out"
-            check.require(stated, self._name, rule)
-            self._train_parts(self.prepare, parts, values, loss)
-            self.coef_, self.intercept_ = self.coef_[0], self.intercept_[0]
-            return self
-        table, values = validated(self, X, y, y_numeric=True, sparse=True)
-        low, high = public_range(self._name, self.y_range)
-        middle, reach = (low + high) / 2, (high - low) / 2
-        self._train(table, (np.clip(values, low, high) - middle) / reach, loss, [])
-        self.coef_, self.intercept_ = reach * self.coef_[0], reach * self.intercept_[0] + middle
-        return self
-
-    def predict(self, X: Table) -> np.ndarray:
-        """The value of each row."""
-        scores, schema = self._scores(X), self.prepare
-        return scores if schema is None or schema.label is None else schema.label.from_unit(scores)
-
-    def score(self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """R², the share of the variance of y that the model explains."""
-        return self._measured(r2_score, "y must hold finite numbers", X, y, sample_weight)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Any = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = self._noisy
-        return tags

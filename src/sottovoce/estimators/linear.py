@@ -4,11 +4,10 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.core import check
@@ -17,7 +16,7 @@ from sottovoce.core.participation import Everyone, Participation
 from sottovoce.estimators.base import PrivateEstimator
 from sottovoce.estimators.preparation import Steps
 from sottovoce.estimators.scalers import Preparation, seed_of
-from sottovoce.estimators.validation import Table, validated_rows
+from sottovoce.estimators.validation import Table, validated, validated_rows
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import evaluation
 from sottovoce.ledger.budget import Budget
@@ -40,24 +39,28 @@ class FederatedLinear(PrivateEstimator):
     __metadata_request__fit = {"groups": True}  # noqa: RUF012 (read by scikit-learn)
 
     algorithm: Method | str = field(default=AUTO, kw_only=False)
-    epsilon: float = 1.0
-    delta: float = 1e-5
     clip: float | None = None
-    privacy: PrivacyMode | Literal["proven", "published", "none"] = "proven"
     prepare: Schema | Preparation | Sequence[Preparation] | None = None
     row_bound: float | None = None
     participation: Participation | None = None
     engine: Engine = "auto"
 
-    @property
-    def _schema(self) -> Schema | None:
-        """The schema that encodes tables, if that is the preparation."""
-        return self.prepare if isinstance(self.prepare, Schema) else None
+    _modes: ClassVar = ("proven", "published", "none")
+    _example: ClassVar = "for rows of many owners, such as Proven(epsilon=1.0, delta=1e-5, clip=1.0)"
 
-    def _encoded(
-        self, schema: Schema, X: Any, y: ArrayLike | None, groups: ArrayLike | None
+    def fit(self, X: Table, y: ArrayLike | None = None, groups: ArrayLike | None = None, **others: Any) -> Self:
+        """Train. `groups` holds the owner of each row, as in grouped cross-validation; None: one owner has all rows."""
+        self._refuse(others)
+        self._fit(X, y, groups)
+        return self
+
+    def _read(
+        self, X: Any, y: ArrayLike | None, groups: ArrayLike | None, numeric: bool
     ) -> tuple[np.ndarray, np.ndarray, ArrayLike | None]:
-        """Rows, labels and owners of a table, as its schema encodes them; labels and owners may be given apart."""
+        schema = self._schema
+        if schema is None:
+            rows, labels = validated(self, X, y, y_numeric=numeric, sparse=True)
+            return dense(self._name, rows), labels, groups
         hint = "Give Label(column, classes) in the schema"
         check.require(schema.label is not None, self._name, "the schema must say what the label is", hint=hint)
         rows, labels, owners = schema.encode(X, owners=groups is None, labels=y is None)
@@ -67,14 +70,16 @@ class FederatedLinear(PrivateEstimator):
         self.n_features_in_ = len(schema.features)
         return rows, labels, owners if groups is None else groups
 
-    def _train(self, X: np.ndarray, y: np.ndarray, groups: ArrayLike | None, loss: Loss, left_out: list[str]) -> None:
+    def _train(
+        self, table: np.ndarray, y: np.ndarray, loss: Loss, left_out: list[str], groups: ArrayLike | None
+    ) -> None:
         """Prepare the rows and train on them, from one budget."""
         if isinstance(groups, str):
             hint = "Give the column itself, such as groups=frame['owner'], and leave it out of X"
             check.require(False, self._name, "groups must hold the owner of each row, got text", hint=hint)
-        federation = Federation.from_arrays(X, y, np.zeros(len(X)) if groups is None else groups)
-        columns, objective = X.shape[1], self._objective(loss)
-        steps = None if isinstance(self.prepare, Schema) else self.prepare
+        federation = Federation.from_arrays(table, y, np.zeros(len(table)) if groups is None else groups)
+        columns, objective = table.shape[1], self._objective(loss)
+        steps: Any = self.prepare if self._schema is None else None
         self._steps = Steps.of(self._name, steps, columns, getattr(self, "feature_names_in_", None))
         task = self._task(federation, objective)
         self._warn_of_sizes(task.privacy)
@@ -88,8 +93,6 @@ class FederatedLinear(PrivateEstimator):
             prepared = self._steps.prepare(federation, task.privacy, ledger, seed)
             bounded = replace(prepared, row_bound=self._bound(columns), bias=self._schema is not None)
             result = self._run(task, bounded, left_out, seed=seed, ledgers=ledger)
-            if self._schema is not None:  # a saved run prepares new rows by it
-                self.result_ = replace(result, config=result.config | {"schema": self._schema.to_tables()})
         finally:
             if isinstance(ledger, OwnerLedgers):
                 ledger.close()
@@ -97,21 +100,13 @@ class FederatedLinear(PrivateEstimator):
         self.coef_ = by_output[:, :columns].copy()
         ones = by_output.shape[1] > columns
         self.intercept_ = by_output[:, columns].copy() if ones else np.zeros(loss.outputs)
-        self._flat_model, self._outputs = result.model, loss.outputs
+        self._flat_model = result.model
 
-    def _mode(self) -> PrivacyMode:
-        if not isinstance(self.privacy, str):
-            example = "Proven(epsilon=1.0, delta=1e-5, clip=1.0)"
-            check.of_kind(self._name, "privacy", self.privacy, PrivacyMode, example)
-            rule = f"privacy must be for rows of many owners, such as {example}"
-            check.require(self._layout in self.privacy.layouts, self._name, rule, self.privacy)
-            return self.privacy
-        match check.one_of(self._name, "privacy", self.privacy, ("proven", "published", "none")):
-            case "proven":
-                return Proven(self.epsilon, self.delta, self.clip)  # type: ignore[arg-type]  (None is refused there)
-            case "published":
-                return Published(self.epsilon, self.delta, self.clip)
-        return NoPrivacy()
+    def _named_mode(self, name: str) -> PrivacyMode:
+        if name == "none":
+            return NoPrivacy()
+        given: Any = (self.epsilon, self.delta, self.clip)
+        return Proven(*given) if name == "proven" else Published(*given)
 
     def _task(self, federation: Federation, objective: Objective) -> Task:
         """What to train: as given, or as a rule chooses it, from sizes and the budget alone and so at no cost."""
@@ -182,14 +177,6 @@ class FederatedLinear(PrivateEstimator):
         if self.ledgers is None:
             return MemoryLedger(budget, (federation.n,))
         return OwnerLedgers.open(Path(self.ledgers), federation.names, federation.data(), budget)
-
-    def _dense(self, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return dense(self._name, X), y
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Any = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     def _scores(self, X: Table) -> np.ndarray:
         check_is_fitted(self, "coef_")

@@ -2,19 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
-from sklearn.utils import Tags
 
 from sottovoce.core import check
 from sottovoce.core.histogram import Evaluation
-from sottovoce.estimators.base import LinearClassifier
+from sottovoce.estimators.base import LinearClassifier, LinearRegressor
 from sottovoce.estimators.linear import FederatedLinear
-from sottovoce.estimators.validation import Table, public_range, validated
+from sottovoce.estimators.validation import Table
 from sottovoce.rules import Rule, constant_entry
 
 
@@ -135,25 +131,15 @@ class FederatedClassifier(LinearClassifier, FederatedLinear):
         check.require(name is not None, self._name, rule, hint="Leave it out")
         return Rule(name or "", self.base_rate, 1.0 if self._schema is None else constant_entry(self._schema))
 
-    def fit(self, X: Table, y: ArrayLike | None = None, groups: ArrayLike | None = None, **others: Any) -> Self:
-        """Train. `groups` holds the owner of each row, as in grouped cross-validation; None: one owner has all rows."""
-        self._refuse(others)
-        if self._schema is None:
-            rows, labels = self._dense(*validated(self, X, y, sparse=True))
-            numbers, left_out = self._code_labels(labels)
-        else:
-            rows, numbers, groups = self._encoded(self._schema, X, y, groups)
-            self.classes_, left_out = self._stated_classes(self._schema.label), []
-        loss, coded = self._coded(numbers)
-        self._train(rows, coded, groups, loss, left_out)
-        if loss.outputs == 2:  # two columns of softmax are one of logistic
+    def _fit(self, X: Table, y: ArrayLike | None, groups: ArrayLike | None = None) -> None:
+        super()._fit(X, y, groups)
+        if self._outputs == 2:  # two columns of softmax are one of logistic
             self.coef_ = self.coef_[1:] - self.coef_[:1]
             self.intercept_ = self.intercept_[1:] - self.intercept_[:1]
-        return self
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FederatedRegressor(RegressorMixin, FederatedLinear):
+class FederatedRegressor(LinearRegressor, FederatedLinear):
     """A linear regression over rows of many owners, with a privacy guarantee that is true.
 
     Parameters and attributes are those of `FederatedClassifier`, without `classes` and with these differences:
@@ -179,51 +165,9 @@ class FederatedRegressor(RegressorMixin, FederatedLinear):
     True
     """
 
-    y_range: tuple[float, float] | None = None
-
-    _losses: ClassVar = ("squared", "huber")
-
-    def fit(self, X: Table, y: ArrayLike | None = None, groups: ArrayLike | None = None, **others: Any) -> Self:
-        """Train. `groups` holds the owner of each row, as in grouped cross-validation; None: one owner has all rows."""
-        self._refuse(others)
-        loss, (low, high) = self._loss(), self._range()
-        middle, reach = (low + high) / 2, (high - low) / 2
-        if self._schema is not None:
-            rows, values, groups = self._encoded(self._schema, X, y, groups)
-        else:
-            rows, values = self._dense(*validated(self, X, y, y_numeric=True, sparse=True))
-        if self.y_range is not None:
-            values = (np.clip(values, low, high) - middle) / reach
-        self._train(rows, np.asarray(values, dtype=np.float64), groups, loss, [])
-        self.coef_ = reach * self.coef_[0]
-        self.intercept_ = reach * self.intercept_[0] + middle
-        return self
-
-    def predict(self, X: Table) -> np.ndarray:
-        """The value of each row."""
-        scores, schema = self._scores(X), self._schema
-        return scores if schema is None or schema.label is None else schema.label.from_unit(scores)
-
-    def _range(self) -> tuple[float, float]:
-        if self._schema is not None:
-            stated = self._schema.label.range if self._schema.label is not None else None
-            rule = "a schema must state the range of y, Label(column, range=(low, high)), and y_range must be left out"
-            check.require(stated is not None and self.y_range is None, self._name, rule)
-            return stated or (-1.0, 1.0)
-        return public_range(self._name, self.y_range)
-
     def _unstated_sizes(self) -> list[str]:
         unstated = super()._unstated_sizes()
         if self.y_range is None and self._schema is None:
             y = "no range of y is stated, and y beyond about 1 will be clipped away. Give y_range=(low, high)"
             unstated.append(y)
         return unstated
-
-    def score(self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """R², the share of the variance of y that the model explains."""
-        return self._measured(r2_score, "y must hold finite numbers", X, y, sample_weight)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Any = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = self._noisy
-        return tags

@@ -141,11 +141,12 @@ class LocalClients:
         """The public test rows, checked."""
         if test is None:
             return None
-        check.require(isinstance(test, tuple) and len(test) == 2, "train", "test must be a pair (X, y)",
-                      type(test).__name__)  # fmt: skip
-        X = federation.rows_like_these("test", test[0])
-        labels = task.objective.loss.check_labels(test[1])
-        check.require(len(labels) == len(X), "test", f"y must have one entry per row of X ({len(X)})", len(labels))
+        pair = isinstance(test, tuple) and len(test) == 2
+        rule = "test must be a pair (X, y); where columns are split X is a list with the rows of each party"
+        check.require(pair, "train", rule, type(test).__name__)
+        X, labels = federation.rows_like_these("test", test[0]), task.objective.loss.check_labels(test[1])
+        rows = X[0].shape[0] if isinstance(X, list) else len(X)
+        check.require(len(labels) == rows, "test", f"y must have one entry per row of X ({rows})", len(labels))
         return X, labels
 
     def start(self, algorithm: Algorithm) -> None:

@@ -128,17 +128,6 @@ class LocalParties(LocalClients):
         y = objective.loss.check_labels(federation.y)
         return label_oracle(objective.loss, y, label_weight(objective, federation.samples))
 
-    @staticmethod
-    def test_set(task: Task, federation: Any, test: Any) -> tuple[list[Matrix], np.ndarray] | None:
-        if test is None:
-            return None
-        pair = isinstance(test, tuple) and len(test) == 2
-        check.require(pair, "train", "test must be a pair ([X_1, ..., X_M], y)", type(test).__name__)
-        parts, labels = federation.rows_like_these("test", test[0]), task.objective.loss.check_labels(test[1])
-        rows = parts[0].shape[0]
-        check.require(len(labels) == rows, "test", f"y must have one entry per row ({rows})", len(labels))
-        return parts, labels
-
     def start(self, algorithm: Algorithm) -> None:
         self._algorithm = algorithm
         super().start(algorithm)

@@ -18,7 +18,7 @@ from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.penalties import Penalty
 
 if TYPE_CHECKING:
-    from sottovoce.experiment.result import VerticalResult
+    from sottovoce.experiment.result import Result, VerticalResult
 
 
 def with_penalty(result: "VerticalResult", penalty: Penalty) -> "VerticalResult":
@@ -48,7 +48,7 @@ def of_party(result: "VerticalResult", m: int) -> "VerticalResult":
     return replace(result, model=model[..., 0, :], standard_errors=None, metrics={})
 
 
-def method_of(result: "VerticalResult") -> MaskedMoments | None:
+def method_of(result: "Result") -> MaskedMoments | None:
     """The method of a run that opened products, with all its constants; None for other runs."""
     from sottovoce.experiment.tables import named
 

@@ -238,14 +238,12 @@ class VerticalResult(Result):
         """The model of party m's columns alone, from the same opened sums: it costs nothing. For masked-moments."""
         from sottovoce.experiment import refit
 
-        check.require(0 <= m < len(self.widths), "alone", f"parties have numbers from 0 to {len(self.widths) - 1}", m)
+        self._must_be_party("alone", m)
         return refit.of_party(self, m)
 
     def party_model(self, m: int) -> np.ndarray:
         """The part of party m, which stays with it: (columns,) or (runs, columns)."""
-        check.whole("party_model", at_least=0, m=m)
-        rule = f"m must be the number of a party, 0..{len(self.widths) - 1}"
-        check.require(m < len(self.widths), "party_model", rule, m)
+        self._must_be_party("party_model", m)
         ends, outputs = list(itertools.accumulate(self.widths, initial=0)), self.objective.loss.outputs
         released = self._released()
         by_output = released.reshape(*released.shape[:-1], outputs, -1)[..., ends[m] : ends[m + 1]]
@@ -256,13 +254,12 @@ class VerticalResult(Result):
 
         After training with a schema these are rows as they are; the sum of what all parties send is `scores`.
         """
-        known = len(self.widths)
-        check.require(0 <= m < known, "partial_scores", f"parties have numbers from 0 to {known - 1}", m)
+        self._must_be_party("partial_scores", m)
         if self.schema is not None:
             part = self.schema.part(list(self.schema.parties)[m]).transform(X)
-            return summed_scores([part], self.party_model(m), [self.widths[m]], self.objective.loss.outputs)
-        (part,) = matrices(f"party {m + 1}", [X], [self.widths[m] - self._ones(m)])
-        part = with_ones(part) if self._ones(m) else part
+        else:
+            (part,) = matrices(f"party {m + 1}", [X], [self.widths[m] - self._ones(m)])
+            part = with_ones(part) if self._ones(m) else part
         return summed_scores([part], self.party_model(m), [self.widths[m]], self.objective.loss.outputs)
 
     def scores(self, X: object) -> np.ndarray:
@@ -272,11 +269,15 @@ class VerticalResult(Result):
         """
         if self.schema is not None:
             parts, _ = self.schema.encode_parts(X, labels=False)
-            return summed_scores(parts, self._released(), self.widths, self.objective.loss.outputs)
-        ones = np.array([self._ones(m) for m in range(len(self.widths))])
-        parts = matrices("predict", cast(Sequence[object], X), (np.array(self.widths) - ones).tolist())
-        parts = [with_ones(part) if one else part for part, one in zip(parts, ones, strict=True)]
+        else:
+            ones = [self._ones(m) for m in range(len(self.widths))]
+            parts = matrices("predict", cast(Sequence[object], X), np.subtract(self.widths, ones).tolist())
+            parts = [with_ones(part) if one else part for part, one in zip(parts, ones, strict=True)]
         return summed_scores(parts, self._released(), self.widths, self.objective.loss.outputs)
+
+    def _must_be_party(self, who: str, m: int) -> None:
+        known = check.is_whole(m, 0) and m < len(self.widths)
+        check.require(known, who, f"parties have numbers from 0 to {len(self.widths) - 1}", m)
 
     def _ones(self, m: int) -> int:
         """How many columns of ones party m adds to its rows: one for the intercept, if it holds the labels."""

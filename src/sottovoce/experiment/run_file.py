@@ -30,7 +30,7 @@ from typing import Any
 
 from sottovoce.algorithms import ALGORITHMS, MaskedMoments
 from sottovoce.core import check
-from sottovoce.core.contract import Layout, Method
+from sottovoce.core.contract import Layout
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
 from sottovoce.core.plain import Json
@@ -111,10 +111,6 @@ class Experiment:
             proven = self.task.privacy.mode == "proven"
             options, loss = (self.loader_options, self.partition_options), self.task.objective.loss
             return read_rows(self.source, loss, *options, proven, self.file, self.schema)
-
-    def with_algorithm(self, algorithm: Method) -> "Experiment":
-        """The same run of another algorithm, on the same rows (not read again)."""
-        return self.with_task(replace(self.task, algorithm=algorithm))
 
     def with_task(self, task: Task, data: Data | None = None) -> "Experiment":
         """Another task on the same rows (not read again)."""

@@ -64,9 +64,7 @@ def save(result: "Result", path: str | Path, more: Mapping[str, bytes] | None = 
     path = Path(path)
     contents = _contents(result, more or {})
     if not (path / CHECKPOINT).exists():
-        with whole_files.new_folder(path) as folder:
-            for name, content in contents.items():
-                whole_files.write_content(folder / name, content)
+        whole_files.write_folder(path, contents)
         return path
     ours, theirs = to_toml(result.config), whole_files.read_text(path / CONFIG)
     check.require(ours == theirs, str(path), "holds an unfinished run with another config. Choose another folder")
@@ -203,9 +201,7 @@ class Checkpoints:
             with whole_files.disk(self.path):
                 whole_files.replace_content(self.path / CHECKPOINT, content)
             return True
-        with whole_files.new_folder(self.path) as folder:
-            whole_files.write_content(folder / CONFIG, to_toml(self._config).encode())
-            whole_files.write_content(folder / CHECKPOINT, content)
+        whole_files.write_folder(self.path, {CONFIG: to_toml(self._config).encode(), CHECKPOINT: content})
         return True
 
 

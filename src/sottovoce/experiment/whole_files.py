@@ -82,9 +82,16 @@ def _must_be_free(path: Path) -> None:
     check.require(free, str(path), "exists and is not an empty folder; choose another one")
 
 
-def write_json(path: Path, value: Json) -> None:
-    """A JSON file inside a `new_folder`."""
-    write_content(path, json_bytes(value))
+def write_folder(path: str | Path, contents: Mapping[str, bytes]) -> None:
+    """A new folder with these files: all of it, or nothing."""
+    with new_folder(path) as folder:
+        write_files(folder, contents)
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Files inside a `new_folder`."""
+    for name, content in contents.items():
+        write_content(folder / name, content)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -42,11 +42,9 @@ def run(files: Sequence[Path], path: Path, seeds: int, seed: int, progress: Call
         comparison = compared(groups)
         for entry, file in zip(comparison["runs"], files, strict=True):
             entry["file"] = file.name
-        whole_files.write_json(folder / NUMBERS, comparison)
         figure = figures.differences(groups)
-        if figure is not None:
-            whole_files.replace_file(folder / FIGURE, figure)
-        whole_files.replace_file(folder / PAGE, report.page(groups).encode())
+        files = {NUMBERS: whole_files.json_bytes(comparison), PAGE: report.page(groups).encode()}
+        whole_files.write_files(folder, files | ({} if figure is None else {FIGURE: figure}))
     return comparison
 
 
