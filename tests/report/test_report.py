@@ -49,6 +49,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def test_a_run_whose_budget_paid_for_no_round_is_shown(place: Path, tmp_path: Path) -> None:
+    """Alone, beside another run, and without what is not released; the page says why there is nothing to draw."""
+    write_csv(tmp_path)
+    settings = load(write_toml(tmp_path, run=RUN | {"ledgers": str(tmp_path / "ledgers")}))
+    settings.train()
+    spent = settings.train()
+    assert spent.rounds == 0
+    store.save(spent, tmp_path / "spent")
+    for folders in ([tmp_path / "spent"], [tmp_path / "spent", place / "open"]):
+        for released_only in (False, True):
+            page = report.write(folders, tmp_path / "report.html", released_only=released_only).read_text()
+            assert "stopped early" in words_of(page)
+            assert words_of(page).count("How training went") == 2  # the link, and the section
+    assert "epsilon" not in charts_of(page_of(tmp_path / "spent"))
+    assert "spent a budget in its rounds, so nothing is drawn" in words_of(page_of(tmp_path / "spent"))
+
+
 def page_of(*folders: Path, **options: Any) -> str:
     groups = pool(folders, [saved.load_result(folder) for folder in folders])
     return report.page(groups, **options)

@@ -185,12 +185,9 @@ def _columns(game: Game) -> list[Place]:
     epsilon, delta = game.privacy.epsilon, game.privacy.delta
     ridge = [columns_promise(epsilon, delta, unit) for unit in ("record", "column", "party")]
     clipped = replace(ridge[-1], variant="clip", model_bound=1.0)
-    return [
-        *((f"columns, {one.unit}", replace(game, privacy=one)) for one in ridge),
-        ("columns, clipped", replace(game, privacy=clipped)),
-        *((f"columns, {one.unit}, secure", replace(game, privacy=replace(one, noise="secure"))) for one in ridge),
-        ("columns, clipped, secure", replace(game, privacy=replace(clipped, noise="secure"))),
-    ]
+    promises = {f"columns, {one.unit}": one for one in ridge} | {"columns, clipped": clipped}
+    promises |= {f"{label}, secure": replace(one, noise="secure") for label, one in promises.items()}
+    return [(label, replace(game, privacy=one)) for label, one in promises.items()]
 
 
 # ------------------------------------------------------------------------------------------------------ other checks

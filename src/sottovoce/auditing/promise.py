@@ -85,8 +85,8 @@ def promised(
         mechanism = "discrete-gaussian"
     budget = (privacy.epsilon, privacy.delta)
     honest = 1
-    if isinstance(privacy, Proven) and privacy.observer == "sums":  # all who answer, but those who may collude
-        honest = (privacy.least or 1) - (privacy.colluders or 0)
+    if getattr(privacy, "observer", "server") == "sums":  # all who answer, but those who may collude
+        honest = (getattr(privacy, "least", None) or 1) - (getattr(privacy, "colluders", None) or 0)
     if unit == "client":
         uploads = min(times, sum(part.rounds(rounds) for part in asks.parts)) * asks.releases
         longest = dim + columns * (columns + 1) // 2 if "moments" in asks.kinds else dim

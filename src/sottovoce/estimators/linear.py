@@ -18,9 +18,7 @@ from sottovoce.estimators.preparation import Steps
 from sottovoce.estimators.scalers import Preparation, seed_of
 from sottovoce.estimators.validation import Table, validated, validated_rows
 from sottovoce.experiment.task import Engine, Task
-from sottovoce.experiment.train import evaluation
-from sottovoce.ledger.budget import Budget
-from sottovoce.ledger.memory import MemoryLedger
+from sottovoce.experiment.train import evaluation, open_ledgers
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.guarantee import ONE_OWNER
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, Proven, Published
@@ -88,7 +86,8 @@ class FederatedLinear(PrivateEstimator):
         left_out = [*left_out, *self._earlier(task.privacy), *([ONE_OWNER] if groups is None else [])]
         seed = seed_of(self.random_state)
         self._count_fit(task.privacy)
-        ledger = self._open_ledger(federation, task.privacy)
+        folder = None if self.ledgers is None else Path(self.ledgers)
+        ledger = open_ledgers(self._name, task.privacy, federation, folder)  # bound to the rows as they came
         try:
             prepared = self._steps.prepare(federation, task.privacy, ledger, seed)
             bounded = replace(prepared, row_bound=self._bound(columns), bias=self._schema is not None)
@@ -167,16 +166,6 @@ class FederatedLinear(PrivateEstimator):
             "from that owner. Give groups=the owner of each row, or a schema with owner=",
             stacklevel=4,
         )
-
-    def _open_ledger(self, federation: Federation, mode: PrivacyMode) -> MemoryLedger | OwnerLedgers | None:
-        """One ledger per owner for preparation and training; on disk it is bound to the rows as they came."""
-        if mode.budget is None:
-            check.require(self.ledgers is None, self._name, "ledgers are for privacy 'proven'", self.ledgers)
-            return None
-        budget = Budget(*mode.budget)
-        if self.ledgers is None:
-            return MemoryLedger(budget, (federation.n,))
-        return OwnerLedgers.open(Path(self.ledgers), federation.names, federation.data(), budget)
 
     def _scores(self, X: Table) -> np.ndarray:
         check_is_fitted(self, "coef_")

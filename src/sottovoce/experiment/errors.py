@@ -1,6 +1,7 @@
 """How far noise moved the parameters of a model: the noise's law is public, so to say it costs no privacy."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -19,16 +20,16 @@ def standard_errors(
 
     They are known for Gaussian noise on all records, and everyone in every round.
     """
-    privacy, parts, loss = task.privacy, task.algorithm.asks().parts, task.objective.loss
+    parts, loss = task.algorithm.asks().parts, task.objective.loss
     if task.split is not None:  # the method knows its noise, which is different on each of its sums
         noise = KnownNoise(0.0, 1.0, loss.curvature, task.objective.penalty, rounds)
         errors = task.algorithm.standard_errors(server, noise) if rounds else None
         return None if errors is None else errors[..., 0, :]
     sizes = task.training_sizes(sizes)
-    plain = isinstance(privacy, Proven) and privacy.mechanism == "gaussian" and isinstance(task.participation, Everyone)
+    privacy = cast(Proven, task.privacy)  # it has a budget, and rows are split
+    plain = privacy.mechanism == "gaussian" and isinstance(task.participation, Everyone)
     if not plain or any(part.batch for part in parts) or len(events) != len(parts) or row_bound is None:
         return None
-    assert isinstance(privacy, Proven)
     scale, by_client = task.objective.scale, privacy.unit == "client"
     of_record = 1 / sizes if scale == "mean" else np.full(len(sizes), 1.0 if isinstance(scale, str) else scale)
     weights = np.ones(len(sizes)) if by_client else of_record

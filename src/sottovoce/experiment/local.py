@@ -82,6 +82,8 @@ class LocalClients:
         self.n, self.dim = self.federation.n, self.exact.dim
         self._everyone = np.arange(self.n)
         self._states: State = None
+        self._algorithm: Any = self.task.algorithm
+        self._k = 0  # the last round
 
     @classmethod
     def of(
@@ -151,7 +153,7 @@ class LocalClients:
 
     def start(self, algorithm: Algorithm) -> None:
         """Initialise the clients' states. Their oracles are closed: a start that reads data would be a leak."""
-        self._states = self._first_states(algorithm, self._everyone)
+        self._algorithm, self._states = algorithm, self._first_states(algorithm, self._everyone)
         codec.to_arrays(self._states)
 
     def _first_states(self, algorithm: Algorithm, local: np.ndarray) -> State:
@@ -162,6 +164,7 @@ class LocalClients:
         return self._site(local, k, *self.door.open(local, active, k, [self._sealed_zeros(len(local))]))
 
     def exchange(self, algorithm: Algorithm, down: State, active: np.ndarray, k: int) -> Exchange | None:
+        self._k = k
         sent = self.take_part(algorithm, down, active, k)
         return sent if sent is None or not self.door.summed else sums.only_the_sum(self, down, k, sent)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from sottovoce.core import check, products
-from sottovoce.core.contract import Algorithm, LabelOracle, Layout
+from sottovoce.core.contract import LabelOracle, Layout
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.round import Exchange, Outcome, State
+from sottovoce.core.round import Outcome
 from sottovoce.experiment.local import Ledgers, LocalClients
 from sottovoce.experiment.result import Result, summed_scores
 from sottovoce.experiment.task import Task
@@ -57,11 +57,6 @@ class LocalParties(LocalClients):
     label_epsilon: float | None = None
     label_charges: History | None = None
     layout: ClassVar[Layout] = "columns"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._algorithm: Any = None
-        self._k = 0
 
     @classmethod
     def of(
@@ -127,14 +122,6 @@ class LocalParties(LocalClients):
         """What the server may ask of the labels as they are."""
         y = objective.loss.check_labels(federation.y)
         return label_oracle(objective.loss, y, label_weight(objective, federation.samples))
-
-    def start(self, algorithm: Algorithm) -> None:
-        self._algorithm = algorithm
-        super().start(algorithm)
-
-    def exchange(self, algorithm: Algorithm, down: State, active: np.ndarray, k: int) -> Exchange | None:
-        self._k = k
-        return super().exchange(algorithm, down, active, k)
 
     def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
         """Objective of the parties' exact models (a simulation may look), test loss of what a release would hold."""

@@ -73,7 +73,7 @@ class Repetitions:
     @cached_property
     def rounds(self) -> np.ndarray:
         """The recorded rounds that all repetitions have."""
-        recorded = [np.unique(result.history["round"]) for result in self.results]
+        recorded = [np.unique(result.history.columns.get("round", [])) for result in self.results]
         common = recorded[0]
         for other in recorded[1:]:
             common = np.intersect1d(common, other)
@@ -128,7 +128,7 @@ def pool(folders: Sequence[Path], results: Sequence[Result]) -> list[Repetitions
 
 
 def _runs(result: Result) -> range:
-    return range(1 + int(max(result.history["run"])))
+    return range(1 + int(max(result.history.columns.get("run", [0]))))
 
 
 def _must_be_independent(folders: Sequence[Path], results: Sequence[Result]) -> None:

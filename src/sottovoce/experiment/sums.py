@@ -5,7 +5,7 @@ A simulation and a deployment share all of this. In a simulation the terms of al
 sum to `opened`. With seeded noise both add the same whole numbers, so the models are the same to the last bit.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -76,8 +76,7 @@ def only_the_sum(clients: "LocalClients", down: State, k: int, sent: Exchange) -
 
 
 def _least(clients: "LocalClients") -> int:
-    privacy = clients.task.privacy
-    assert isinstance(privacy, Proven)  # no other mode has sums
+    privacy = cast(Proven, clients.task.privacy)  # no other mode has sums
     assert privacy.least is not None  # settled by `among`
     return privacy.least
 

@@ -47,7 +47,7 @@ def local_clients(
         test = federation.with_ones(federation.rows_like_these("test", test[0])), test[1]
     task = task.settled(data)
     folder = ledgers if isinstance(ledgers, Path) else None
-    ledger = _open_ledgers(task.privacy, federation, streams, ledgers, run)
+    ledger = open_ledgers("train", task.privacy, federation, ledgers, streams.runs, run)
     try:
         return CLIENTS[federation.layout].simulated(task, data, ledger, streams, test, folder, kept_split)
     except Exception:
@@ -56,25 +56,24 @@ def local_clients(
         raise
 
 
-def _open_ledgers(
+def open_ledgers(
+    who: str,
     privacy: PrivacyMode,
     federation: FederatedData,
-    streams: Streams,
     ledgers: Path | Ledgers | None,
-    run: str,
+    runs: int | None = None,
+    run: str = "",
 ) -> Ledgers | None:
     """What answers are charged to: files in a folder, ledgers that are open already, or memory."""
     if privacy.budget is None:
-        if ledgers is not None:
-            raise check.InvalidInput(
-                f"train: ledgers count what Proven answers cost; privacy={type(privacy).__name__} has no budget"
-            )
+        rule = f"ledgers are for privacy 'proven'; {type(privacy).__name__} has no budget"
+        check.require(ledgers is None, who, rule)
         return None
     budget = Budget(*privacy.budget)
     if ledgers is None:
-        return MemoryLedger(budget, (federation.n,) if streams.runs is None else (streams.runs, federation.n))
+        return MemoryLedger(budget, (federation.n,) if runs is None else (runs, federation.n))
     if isinstance(ledgers, Path):
-        check.require(streams.runs is None, "train", "ledgers are for one run at a time, not for runs", streams.runs)
+        check.require(runs is None, who, "ledgers are for one run at a time, not for runs", runs)
         return OwnerLedgers.open(ledgers, federation.names, federation.data(), budget, run)
     if federation.layout == "columns":
         raise check.InvalidInput("train: where columns are split, ledgers must be a folder, got open ones")

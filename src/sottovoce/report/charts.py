@@ -48,16 +48,18 @@ def styles_of(groups: Sequence[Repetitions]) -> list[Style]:
     return styles([f"{name} {place}" if name in methods[:place] else name for place, name in enumerate(methods)])
 
 
+def _drawn(groups: Sequence[Repetitions], column: str) -> list[tuple[Repetitions, Style]]:
+    """The groups that recorded a column, and how each is drawn."""
+    return [(group, look) for group, look in zip(groups, styles_of(groups), strict=True) if group.has(column)]
+
+
 def progress_charts(groups: Sequence[Repetitions]) -> list[Chart]:
     """Accuracy, loss and objective over rounds."""
     charts = []
     for measure in MEASURES:
-        drawn = [
-            (group, look) for group, look in zip(groups, styles_of(groups), strict=True) if group.has(measure.column)
-        ]
-        if drawn:
+        lines = [_mean_line(group, measure.column, look) for group, look in _drawn(groups, measure.column)]
+        if lines:
             title = f"{measure.words[0].upper()}{measure.words[1:]} over rounds"
-            lines = [_mean_line(group, measure.column, look) for group, look in drawn]
             private = any(measure.column in private_columns(group.first) for group in groups)
             levels = _larger_class(groups) if measure is MEASURES[0] else []
             shown = {"percent": measure.percent, "private": private, "levels": levels}
@@ -77,9 +79,7 @@ def spending_chart(groups: Sequence[Repetitions]) -> Chart | None:
     Of several repetitions, the largest of each.
     """
     lines: list[Line] = []
-    for group, look in zip(groups, styles_of(groups), strict=True):
-        if not group.has("epsilon"):
-            continue
+    for group, look in _drawn(groups, "epsilon"):
         columns = {"most": "epsilon", "median": "epsilon_median", "least": "epsilon_least"}
         spent = {who: group.values(column).max(axis=1) for who, column in columns.items() if group.has(column)}
         if "least" not in spent:
@@ -116,8 +116,7 @@ def bytes_charts(groups: Sequence[Repetitions]) -> list[Chart]:
     for column, words in (("bytes_up", "Sent by the clients"), ("bytes_down", "Sent to the clients")):
         lines = [
             _line(group.name, look, group.rounds, group.values(column).mean(axis=1) / 1e6)
-            for group, look in zip(groups, styles_of(groups), strict=True)
-            if group.has(column)
+            for group, look in _drawn(groups, column)
         ]
         if lines:
             charts.append(Chart(column, f"{words}, all together", "megabytes so far", lines, zero=True))

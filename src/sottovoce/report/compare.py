@@ -43,8 +43,8 @@ def run(files: Sequence[Path], path: Path, seeds: int, seed: int, progress: Call
         for entry, file in zip(comparison["runs"], files, strict=True):
             entry["file"] = file.name
         figure = figures.differences(groups)
-        files = {NUMBERS: whole_files.json_bytes(comparison), PAGE: report.page(groups).encode()}
-        whole_files.write_files(folder, files | ({} if figure is None else {FIGURE: figure}))
+        made = {NUMBERS: whole_files.json_bytes(comparison), PAGE: report.page(groups).encode()}
+        whole_files.write_files(folder, made | ({} if figure is None else {FIGURE: figure}))
     return comparison
 
 

@@ -277,7 +277,7 @@ def _promise(guarantee: Guarantee) -> Markup:
 def _spending_note(groups: Sequence[Repetitions], drawn: Sequence[Chart]) -> Markup:
     note = "ε adds up over rounds; clients that are asked more often spend more."
     if not drawn:
-        note = "No run on this page has a budget, so none is shown as spent."
+        note = "No run on this page has spent a budget in its rounds, so nothing is drawn."
     elif _repeated(groups):
         note += " Of several repetitions, the one that spent most is shown."
     return element("p", note, class_="quiet")

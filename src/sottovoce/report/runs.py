@@ -39,6 +39,8 @@ def read(folder: Path) -> Result:
 
 def _check_history(result: Result, where: str) -> None:
     columns = result.history.columns
+    if not columns and result.rounds == 0:
+        return  # a budget that was spent before paid for no round
     try:
         rounds, run = (np.asarray(columns[name], dtype=np.int64) for name in ("round", "run"))
         for column in columns.values():
