@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.algorithms import MaskedMoments
 from sottovoce.core.check import InvalidInput
 from sottovoce.deploy import scored_remote, scoring, setup_server, training, wire
 from sottovoce.deploy.aggregation import store
+from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.flower import app_folder
+from sottovoce.deploy.keys import make_signing_key
 from sottovoce.deploy.limits import Limits
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.own_data import Own
@@ -20,9 +23,11 @@ from sottovoce.deploy.scored_remote import predicted_scores
 from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply
 from sottovoce.experiment import store as store_of_runs
-from sottovoce.experiment.tables import to_toml
-from tests.deployments import NAME, LocalPost, charged
-from tests.multiplied import SAMPLES, columns, deployment_of, new_samples, write_owners
+from sottovoce.experiment.tables import describe_task, to_toml
+from sottovoce.experiment.task import Task
+from tests.cases import goal
+from tests.deployments import LIMITS, NAME, LocalPost, charged
+from tests.multiplied import SAMPLES, SEEDED, columns, deployment_of, new_samples, write_owners
 
 IDS = [str(SAMPLES + each) for each in (5, 0, 11)]
 ROWS = [5, 0, 11]
@@ -179,7 +184,7 @@ def test_by_default_no_scores_are_answered(tmp_path: Path) -> None:
 def test_so_many_in_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = Trained(tmp_path, 2, scores_per_day=5)
     trained.scores(IDS)
-    with pytest.raises(TooFewAnswers, match="it answers 5 scores in any 24 hours"):
+    with pytest.raises(TooFewAnswers, match="it is asked for 5 scores in any 24 hours"):
         trained.scores(IDS)
     trained.scores(IDS[:2])
     now = scoring.wall()
@@ -188,6 +193,11 @@ def test_so_many_in_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(scoring, "wall", lambda: now)
     with pytest.raises(TooFewAnswers, match="5 scores in any 24 hours"):
         trained.scores(IDS)  # those that are stamped later are new
+    monkeypatch.setattr(scoring, "wall", lambda: now + 3 * scoring.DAY)
+    for _ in range(5):
+        refusal(trained, ["nobody"])
+    with pytest.raises(TooFewAnswers, match="5 scores in any 24 hours"):
+        trained.scores(IDS[:1])  # who guesses ids is asked to come back, too
     log = (trained.files[0].parent / "node" / "node.log").read_text()
     assert log.count("scores of 3 new samples") == 2
     assert IDS[0] not in [word for line in log.splitlines() for word in line.split()], "ids are not in the log"
@@ -308,3 +318,62 @@ def test_the_app_of_a_prediction_is_about_a_finished_run(tmp_path: Path) -> None
     files[1].write_text("")
     with pytest.raises(InvalidInput, match="there is such a file already"):
         training.prediction(study, run, *files, "predict-2")
+
+
+# ----------------------------------------------------------------------------------------------------- with a schema
+
+SCHEMA: Any = {
+    "parties": {"bank": ["age", "income"], "shop": ["home"]},
+    "drop": ["who"],
+    "label": {"column": "buys", "classes": ["no", "yes"]},
+    "columns": {
+        "age": {"range": [18, 90]},
+        "income": {"range": [0, 9000], "knots": 4},
+        "home": {"levels": ["own", "rent"]},
+    },
+}
+
+
+def test_tables_as_they_are(tmp_path: Path) -> None:
+    """Owners encode their own columns of new samples by their part of the schema; the result knows the labels."""
+    rng, samples = np.random.default_rng(0), 80
+    people: list[Any] = [
+        {"who": f"p{i}", "age": 20 + i % 60, "income": int(rng.integers(9000)), "home": ("own", "rent")[i % 2]}
+        for i in range(samples + 4)
+    ]
+    for each in people:
+        each["buys"] = "yes" if each["income"] > 4500 else "no"
+    keys = {name: make_signing_key(tmp_path / f"{name}.key") for name in SCHEMA["parties"]}
+    files = []
+    for name, own in SCHEMA["parties"].items():
+        home = tmp_path / name
+        home.mkdir()
+        columns = ["who", *own]
+        for file, some in (("own.csv", people[:samples]), ("new.csv", people[samples:])):
+            holds = name == "bank" and file == "own.csv"
+            named = columns + (["buys"] if holds else [])
+            lines = [",".join(str(each[column]) for column in named) for each in some]
+            (home / file).write_text("\n".join([",".join(named), *lines]))
+        tables: Any = {
+            "node": {"name": name},
+            "data": {"csv": "own.csv", "id": "who", "salt": "pepper"},
+            "predict": {"csv": "new.csv", "id": "who"},
+            "limits": LIMITS | {"scores_per_day": 10},
+            "products": {"key": f"../{name}.key", "owners": keys},
+            "schema": SCHEMA,
+        }
+        (home / "node.toml").write_text(to_toml(tables))
+        files.append(home / "node.toml")
+    tables = describe_task(Task(MaskedMoments(), goal(), SEEDED))
+    tables |= {"schema": SCHEMA, "run": {"rounds": 1, "seed": 11}, "clients": {"samples": samples}}
+    made = Deployment.build(tables, "run.toml")
+    result: Any = serve(made, NAME, LocalPost(files), tmp_path / "run")
+    (tmp_path / "ids.txt").write_text("p82\np80\n")
+    out = tmp_path / "out.csv"
+    scored_remote.predict_ids(made, NAME, LocalPost(files), tmp_path / "run", tmp_path / "ids.txt", out)
+    rows = [line.split(",") for line in out.read_text().splitlines()]
+    asked = [people[i] for i in (82, 80)]
+    assert rows[0] == ["id", "prediction", "probability of no", "probability of yes"]
+    assert [row[1] for row in rows[1:]] == result.predict(asked).tolist()
+    chances = [[float(each) for each in row[2:]] for row in rows[1:]]
+    np.testing.assert_allclose(chances, result.predict_proba(asked), atol=2 * 2.0**-33)

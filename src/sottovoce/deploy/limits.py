@@ -67,8 +67,8 @@ class Limits:
         for it ([evaluate], with the same share). It belongs to the owner, so that the same records are held out in all
         of them. 0: no such question is answered.
     scores_per_day, score_trained
-        Where columns are split: how many scores of new samples it answers in any 24 hours (`scoring.py`; 0: none), and
-        whether samples that it trained on may be among them.
+        Where columns are split: for how many scores of new samples it may be asked in any 24 hours (`scoring.py`; 0:
+        it answers none), and whether samples that it trained on may be among them.
     answer_after
         Seconds after which a reply leaves, counted from when its question arrived; if the work takes longer, at the
         next multiple. So how long the work took does not show (`timing.py`). 0: a reply leaves when it is ready.

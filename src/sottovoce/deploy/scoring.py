@@ -12,7 +12,7 @@ that it shares with every other owner (`privacy/masked_products.py`). What must 
   and by the look-up, that any unknown id is refused by. Which of several ids was refused is not told;
 * an experiment has one model: the first w_m is taken, and no other. Else a server that sends unit vectors would read
   rows column by column. With the one that it may choose it learns one number of each sample that is asked for;
-* as many scores leave in any 24 hours, by this machine's clock, as the owner allows.
+* in any 24 hours, by this machine's clock, it looks up as many ids as the owner allows, those it refuses among them.
 
 A score is a use of the model and is covered by no budget: the one who asks learns it. Of two owners, one who also sees
 the sum learns the other's part.
@@ -140,12 +140,12 @@ class Scoring:
         private = bytes.fromhex(kept["private"])
         secrets = {m: announcing.shared(private, said[m].public) for m in range(self._owners) if m != self._m}
         self._place.limits.hold_broadcast({"model": model})
+        self._hold_pace(len(ids))
         rows = self._rows(ids)
         self._hold_model(model)
         scores = summed_scores([rows], model, [self._width], self._outputs)
         query = announcing.about("scores", settings_of(self._ask), terms, *pinned.values(), everyone, *ids)
         masked = masked_scores(scores, self._m, secrets, query)
-        self._hold_pace(len(ids))
         self._store.delete(_QUERY)  # one reply: from here on these masks are gone
         self._place.note(f"experiment {self._ask.experiment}: scores of {len(ids)} new samples, masked")
         return masked.astype("<u8").tobytes()
@@ -175,12 +175,12 @@ class Scoring:
             )
 
     def _hold_pace(self, count: int) -> None:
-        """Refuse more scores than the owner allows in 24 hours; write down those that leave, before they do."""
+        """Refuse to be asked for more than the owner allows in 24 hours; refused ids count too, or one could guess."""
         path, now, most = self._place.folder / "scores.json", wall(), self._place.limits.scores_per_day
         before: list[list[float]] = json.loads(path.read_bytes())["answered"] if path.exists() else []
         recent = [[made, some] for made, some in before if now - made < DAY]  # one that is stamped later is new
         if sum(some for _, some in recent) + count > most:
-            raise Refused(wire.PACE, f"it answers {most} scores in any 24 hours, and {count} more would be too many")
+            raise Refused(wire.PACE, f"it is asked for {most} scores in any 24 hours, and {count} more are too many")
         whole_files.replace_file(path, whole_files.json_bytes({"answered": [*recent, [now, count]]}))
 
 
