@@ -9,7 +9,7 @@ import pytest
 from sottovoce.algorithms import FDML, LED, FedLin
 from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.shapes import checked_widths, declared, empty
+from sottovoce.core.shapes import declared, empty, fitting_widths
 
 
 def test_a_field_has_dim_coordinates_unless_it_says_otherwise() -> None:
@@ -42,12 +42,12 @@ class Wrong:
 )
 def test_what_was_not_declared_is_refused(wrong: Wrong) -> None:
     with pytest.raises(InvalidInput, match=wrong.says):
-        checked_widths(LED(), LED.down, 104, wrong.shapes)
+        fitting_widths(LED.down, declared(LED(), LED.down, 104), wrong.shapes)
 
 
 @pytest.mark.parametrize("met", [0, 104])
 def test_widths_that_fit_make_an_empty_message(met: int) -> None:
-    widths = checked_widths(LED(), LED.down, 104, {"met": (1, met), "x": (1, 104)})
+    widths = fitting_widths(LED.down, declared(LED(), LED.down, 104), {"met": (1, met), "x": (1, 104)})
     message = empty(LED.down, widths, n=3)
     assert type(message) is LED.down
     shapes = {name: array.shape for name, array in codec.to_arrays(message).items()}

@@ -138,7 +138,7 @@ def test_discrete_noise(kind: Any, deviation: float) -> None:
     assert abs(draws.mean()) < 5e4 * deviation * 5 / np.sqrt(20_000)
     assert not np.array_equal(draws, mechanisms.noised(kind, 5e4, zeros)), "secure noise is never seeded"
     # OpenDP's own bound agrees with ours: rho = 1/(2 nm²), epsilon = 1/nm
-    cost = mechanisms.discrete_cost(kind, 5e4, 10_000)
+    cost = mechanisms._measurement(kind, 5e4).map(d_in=10_000)
     assert cost == pytest.approx(1 / (2 * 5.0**2) if kind == "gaussian" else 1 / 5.0)
 
 

@@ -40,7 +40,6 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from sottovoce.algorithms.admm_sharing_rules import BALANCE_EVERY, balanced, first_rho, proximal_weight
-from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NonNegative, Positive, WholeOrZero
 from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, LabelOracle, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
@@ -95,8 +94,8 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
         `Published` only: the bound on |x|, |y| and |z| that Lemma 1 assumes.
     """
 
-    rho: float | Literal["auto"] = "auto"
-    proximal: float | Literal["auto"] = "auto"
+    rho: Positive | Literal["auto"] = "auto"
+    proximal: NonNegative | Literal["auto"] = "auto"
     balance: WholeOrZero = 0
     tol: NonNegative = 0.0
     b1: Positive = 1.0
@@ -105,13 +104,6 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     summary: ClassVar[str] = "columns split between parties: ADMM on the sum of their scores"
     paper: ClassVar[str] = "Learning Privately over Distributed Features, Algorithm 1"
     not_summed: ClassVar[str] = "columns are split, and sums are proved for rows"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rho != "auto":
-            check.positive("ADMMSharing", rho=self.rho)
-        if self.proximal != "auto":
-            check.non_negative("ADMMSharing", proximal=self.proximal)
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="fit")

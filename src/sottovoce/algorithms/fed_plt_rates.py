@@ -19,6 +19,7 @@ least over ω is taken. If agents are active with probability p, the contraction
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -138,20 +139,13 @@ def best_parameters(
     return rho, steps, factor
 
 
-class _Silence:
-    """Stands for random numbers, for a solver that adds noise: here it adds none."""
-
-    def normal(self, count: int) -> float:
-        return 0.0
-
-    def uniform(self, count: int) -> float:
-        return 0.5
+# Stands for random numbers, for a solver that adds noise: here it adds none.
+_SILENCE: Any = SimpleNamespace(normal=lambda count: 0.0, uniform=lambda count: 0.5)
 
 
 def _left_over(solver: Solver, curvature: Array, strong: Number, smooth: Number, who: Array | None = None) -> Array:
     """a(λ): what the solver leaves of an error of one, with one coordinate for each curvature of d."""
-    silence: Any = _Silence()
-    return solver.solve(lambda w: curvature * w, np.ones_like(curvature), strong, smooth, silence, who)
+    return solver.solve(lambda w: curvature * w, np.ones_like(curvature), strong, smooth, _SILENCE, who)
 
 
 def _check(rho: float, strong: float, smooth: float) -> None:

@@ -44,7 +44,7 @@ def from_arrays(kind: type[Message], arrays: dict[str, AnyArray], like: Message 
     With `like`, every array must also have the shape of `like`'s field. Entries must be finite.
     """
     who = kind.__name__
-    wanted = [field.name for field in fields(kind)]
+    wanted = list(_names(kind))
     given = ", ".join(sorted(arrays))
     check.require(sorted(arrays) == sorted(wanted), who, f"needs exactly the fields {wanted}", given)
     for name, array in arrays.items():
@@ -58,7 +58,8 @@ def from_arrays(kind: type[Message], arrays: dict[str, AnyArray], like: Message 
 
 def rows(message: Message, clients: Integers) -> Message:
     """The rows of some clients; arrays that all clients share (client axis of length one) stay as they are."""
-    return _map(message, lambda x: x if x.shape[-2] == 1 else x[..., clients, :])
+    arrays = to_arrays(message)
+    return _made(message, lambda name: x if (x := arrays[name]).shape[-2] == 1 else x[..., clients, :])
 
 
 def merge(old: Message, new: Message, clients: Integers, takes: Booleans) -> Message:
@@ -69,23 +70,22 @@ def merge(old: Message, new: Message, clients: Integers, takes: Booleans) -> Mes
         whole[..., clients, :] = np.where(takes, getattr(new, name), whole[..., clients, :])
         return whole
 
-    return type(old)(**{field.name: put(field.name) for field in fields(old)})
+    return _made(old, put)
 
 
 def stacked(messages: Sequence[Message]) -> Message:
     """The messages of several clients as one, in their order."""
-    names = [field.name for field in fields(messages[0])]
-    return type(messages[0])(
-        **{name: np.concatenate([getattr(one, name) for one in messages], axis=-2) for name in names}
-    )
+    return _made(messages[0], lambda name: np.concatenate([getattr(one, name) for one in messages], axis=-2))
 
 
 def empty_rows(message: Message, n: int, fill: float = 0.0) -> Message:
     """A message of the same kind for `n` clients, all its numbers `fill`."""
-    arrays = {field.name: getattr(message, field.name) for field in fields(message)}
-    return type(message)(
-        **{name: np.full((*x.shape[:-2], n, x.shape[-1]), fill, dtype=x.dtype) for name, x in arrays.items()}
-    )
+
+    def filled(name: str) -> Floats:
+        x = getattr(message, name)
+        return np.full((*x.shape[:-2], n, x.shape[-1]), fill, dtype=x.dtype)
+
+    return _made(message, filled)
 
 
 def under(prefix: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
@@ -98,5 +98,6 @@ def bytes_per_client(message: "DataclassInstance") -> int:
     return sum(8 * array.shape[-1] for array in to_arrays(message).values())
 
 
-def _map(message: Message, change: Callable[[Floats], Floats]) -> Message:
-    return type(message)(**{name: change(array) for name, array in to_arrays(message).items()})
+def _made(like: Message, array: Callable[[str], Floats]) -> Message:
+    """A message of the same class, with the array that belongs to each of its fields."""
+    return type(like)(**{name: array(name) for name in _names(type(like))})

@@ -34,6 +34,7 @@ noise does not grow with the number of bins.
 import hashlib
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -67,14 +68,13 @@ class Evaluation:
     sottovoce.core.check.InvalidInput: evaluate: held_out must lie in (0, 1), got 0
     """
 
-    share: float = 0.05
-    held_out: float = 0.2
-    bins: int = 10
-    threshold: float = 0.5
+    share: check.Fraction = 0.05
+    held_out: check.Fraction = 0.2
+    bins: Annotated[int, check.Interval(2, whole=True)] = 10
+    threshold: check.Fraction = 0.5
 
     def __post_init__(self) -> None:
-        check.between("evaluate", 0, 1, share=self.share, held_out=self.held_out, threshold=self.threshold)
-        check.whole("evaluate", at_least=2, bins=self.bins)
+        check.fields(self, "evaluate")
         check.require(self.bins <= 1000, "evaluate", "bins must be at most 1000", self.bins)
 
     def bins_of_class(self, classes: int) -> int:

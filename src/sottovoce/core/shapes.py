@@ -66,27 +66,23 @@ def declared(algorithm: Method, message: type, dim: int) -> dict[str, tuple[int,
     return {each.name: tuple(map(number, each.metadata.get(_KEY, (DIM,)))) for each in fields(message)}
 
 
-def checked_widths(algorithm: Method, message: type, dim: int, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+def fitting_widths(
+    message: type, allowed: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, int]:
     """The width of each field of a message that came in, one client's row of it; refuses what was not declared.
 
     Examples
     --------
     >>> from sottovoce.algorithms import LED
-    >>> from sottovoce.core.shapes import checked_widths
-    >>> checked_widths(LED(), LED.down, 104, {"x": (1, 104), "met": (1, 0)})
+    >>> from sottovoce.core.shapes import declared, fitting_widths
+    >>> allowed = declared(LED(), LED.down, 104)
+    >>> fitting_widths(LED.down, allowed, {"x": (1, 104), "met": (1, 0)})
     {'x': 104, 'met': 0}
-    >>> checked_widths(LED(), LED.down, 104, {"x": (1, 104), "met": (1, 7)})
+    >>> fitting_widths(LED.down, allowed, {"x": (1, 104), "met": (1, 7)})
     Traceback (most recent call last):
         ...
     sottovoce.core.check.InvalidInput: Down.met must have 0 or 104 coordinates, got 7
     """
-    return fitting_widths(message, declared(algorithm, message, dim), shapes)
-
-
-def fitting_widths(
-    message: type, allowed: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[int]]
-) -> dict[str, int]:
-    """The same, where the allowed widths are known."""
     name = message.__name__
     check.require(shapes.keys() == allowed.keys(), name, f"needs exactly the fields {sorted(allowed)}")
     for field_name, possible in allowed.items():

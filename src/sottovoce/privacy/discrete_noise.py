@@ -126,11 +126,6 @@ def sampler() -> Sampler:
     return chosen
 
 
-def discrete_cost(kind: Literal["gaussian", "laplace"], scale: float, sensitivity: int) -> float:
-    """What OpenDP itself says one such release costs: zCDP's rho for Gaussian noise, epsilon for Laplace noise."""
-    return float(_measurement(kind, float(scale)).map(d_in=sensitivity))
-
-
 @lru_cache(maxsize=64)
 def _measurement(kind: Literal["gaussian", "laplace"], scale: float) -> Any:
     from opendp.domains import atom_domain, vector_domain  # pyright: ignore[reportUnknownVariableType]

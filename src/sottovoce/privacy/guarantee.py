@@ -304,12 +304,9 @@ class Statement:
             epsilon_of_client=tuple(float(value) for value in self.epsilons),
             not_covered=not_covered,
             span=f"this and all earlier runs in the {owners}' ledgers" if self.lasting else "the whole run",
-            theorem=grounds.theorem,
-            proof=grounds.proof,
-            constants=grounds.constants,
-            assumptions=grounds.assumptions,
             models=models,
             epsilon_of_all=None if models == 1 or self.of_all is None else float(self.of_all),
+            **vars(grounds),
         )
 
 

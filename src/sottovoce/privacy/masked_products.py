@@ -49,7 +49,6 @@ attempt, charged again.
 """
 
 import functools
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -254,7 +253,6 @@ class Side:
         own = self.key.attempt == self.attempt
         check.require(own, "masked products", "the key of a pair must be of the same attempt")
         self._total: Words = np.zeros(self.attempt.widths, dtype=np.uint64)
-        self._received = hashlib.sha256()
         self._next_row = 0
         self._replied: Words | None = None
 
@@ -275,7 +273,6 @@ class Side:
             self._total += product(mask(self.seed, self.attempt, "U", part.start, rows), other)
         else:
             self._total += product(other, self.table[part])
-        self._received.update(np.ascontiguousarray(other, dtype="<u8").data)
         self._next_row += rows
 
     def reply(self, noise: AnyArray, from_dealer: Words | None = None) -> Words:
@@ -299,11 +296,6 @@ class Side:
         self._replied = share - common if second else share + common
         self._total = np.zeros_like(self._total)
         return self._replied
-
-    @property
-    def received_digest(self) -> bytes:
-        """SHA-256 of the other owner's masked table: to be signed, so that an auditor can check it against a seed."""
-        return self._received.digest()
 
 
 def opened_block(first: Words, second: Words) -> AnyArray:

@@ -9,7 +9,7 @@ A party's answer never depends on who else is asked, not even in the last bit: p
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -122,7 +122,7 @@ class Party:
         self.samples, self.width = (int(length) for length in D.shape)
         self.sparse = hasattr(D, "tocsr")
         self.tall = self.width <= self.samples
-        self._solvers: dict[float, Solver] = {}
+        self._solver = lru_cache(maxsize=2)(self._factorised)  # of the last two mu, since rho may change
         self._last: tuple[tuple[float, bytes, bool], Floats] | None = None
 
     def scores(self, x: Floats, rows: Integers | None = None) -> Floats:
@@ -156,15 +156,8 @@ class Party:
         solve = self._solver(mu)
         return solve(self.adjoint(v)) if self.tall else self.adjoint(solve(v))
 
-    def _solver(self, mu: float) -> Solver:
-        """The inverse of `gram` + mu as a function; of the last two mu, since rho may change."""
-        if mu not in self._solvers:
-            if len(self._solvers) >= 2:
-                self._solvers.pop(next(iter(self._solvers)))
-            self._solvers[mu] = self._factorised(mu)
-        return self._solvers[mu]
-
     def _factorised(self, mu: float) -> Solver:
+        """The inverse of `gram` + mu as a function."""
         if mu > 0:
             shifted = np.array(self.gram, order="F")
             factorise, solve = untyped("scipy.linalg").get_lapack_funcs(("potrf", "potrs"), (shifted,))
