@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sottovoce.core import check, histogram, moments, products
-from sottovoce.core.check import NoGuarantee
+from sottovoce.core import check, histogram, moments
 from sottovoce.core.contract import Part
 from sottovoce.core.plain import Json
 from sottovoce.privacy import accounting
-from sottovoce.privacy.batches import batch_rates
 from sottovoce.privacy.discrete_noise import GRID_BOUND, GRID_STEPS, difference_steps
 from sottovoce.privacy.events import Event, contributors_of, make_event
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.modes import Proven, ProvenColumns
+    from sottovoce.privacy.modes import Proven
 
 
 @dataclass(frozen=True)
@@ -121,81 +119,8 @@ def bound_in_force(privacy: "Proven", part: Part, row_bound: float | None) -> fl
     return float(row_bound) if rests and row_bound is not None else 0.0
 
 
-def kind_of_answer(privacy: "Proven", part: Part, sizes: np.ndarray, shape: AnswerShape | None = None) -> Json:
-    """What an answer is, but for how much noise there is: the other arguments of its `Event`.
-
-    Batches follow from the relation: drawn record by record (Poisson) for add-remove, of fixed size for replace-one;
-    the accountants for the two are not interchangeable. With unequal clients the event is that of the client whose
-    batch is the largest share, which costs the most. Only single gradients gain from random batches. Discrete Gaussian
-    noise is accounted by Theorem 2 if `shape` is known, else by zCDP, which has nothing to say of random batches.
-    """
-    mechanism = privacy.mechanism
-    if mechanism == "gaussian" and privacy.on_grid:
-        mechanism = "discrete-gaussian"
-    kind: Json = {"mechanism": mechanism, "relation": privacy.counted_relation}
-    if mechanism == "discrete-gaussian" and shape is not None:
-        kind |= grid_numbers(privacy, part, shape)
-        if privacy.sums:
-            kind["contributors"] = privacy.honest
-    if privacy.unit == "client":
-        return kind
-    if part.kind == "descent" and mechanism == "gaussian":
-        kind["mechanism"] = "gaussian-chain"
-    elif part.batch and part.kind == "gradient":
-        poisson = privacy.relation == "add-remove"
-        rates = batch_rates(part.batch, sizes, whole=not poisson)
-        worst = int(np.argmax(rates))
-        if rates[worst] < 1:
-            if mechanism != "gaussian" and "coordinates" not in kind:
-                raise NoGuarantee(
-                    f"Proven: no proof for {mechanism} noise on random batches; use batch=0, or seeded noise"
-                )
-            if poisson:
-                kind |= {"sampling": "poisson", "rate": float(rates[worst])}
-            else:
-                size = int(sizes[worst])
-                kind |= {"sampling": "fixed-size", "batch": round(rates[worst] * size), "size": size}
-    return kind
-
-
-def is_answer_of_rows(
-    privacy: "Proven", event: Event, part: Part, size: int, row_bound: float | None, shape: AnswerShape
-) -> bool:
-    """Whether a client of so many records makes an answer that is this event, whatever its noise."""
-    kind = kind_of_answer(privacy, part, np.array([size]), shape)
-    # Whether batches are drawn also depends on the other clients' sizes: to be charged for a full one costs more.
-    drawn = "poisson" if privacy.relation == "add-remove" else "fixed-size"
-    batches = bool(part.batch) and part.kind == "gradient" and privacy.unit == "record"
-    same = _same(event, kind, ("mechanism", "relation", "sensitivity", "coordinates"))
-    rests_on = bound_in_force(privacy, part, row_bound)
-    return same and event.row_bound == rests_on and event.sampling in ({"full", drawn} if batches else {"full"})
-
-
-def is_answer_of_columns(privacy: "ProvenColumns", event: Event, part: Part, shape: AnswerShape) -> bool:
-    """The same for an answer of a party."""
-    kind = column_kind(privacy, part, shape)
-    same = _same(event, kind, ("mechanism", "relation", "sensitivity"))
-    # How wide the widest party is, one party does not know; longer answers cost more.
-    longer = getattr(event, "coordinates", 0) >= kind.get("coordinates", 0)
-    return same and longer and event.sampling == "full" and event.row_bound == 0.0
-
-
-def _same(event: Event, kind: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+def is_of_kind(event: Event, kind: Mapping[str, Any], *names: str) -> bool:
+    """Whether the event has these fields of a kind of answer, and the shares of noise that this one counts on."""
     # Who believed that others add noise to the same sum would add less itself, and charge for all of it.
     alone = contributors_of(event) == kind.get("contributors", 1)
     return alone and all(getattr(event, name, None) == kind.get(name) for name in names)
-
-
-def column_kind(privacy: "ProvenColumns", part: Part, shape: AnswerShape | None = None) -> Json:
-    """What an answer of a party is, but for how much noise there is. Products are whole numbers in every mode."""
-    whole = part.kind == "products"
-    mechanism = "discrete-gaussian" if privacy.on_grid or whole else "gaussian"
-    kind: Json = {"mechanism": mechanism, "relation": privacy.counted_relation}
-    if whole:
-        moved = products.UNIT * products.products_sensitivity(part.kappa)
-        return kind | ({} if shape is None else {"sensitivity": moved, "coordinates": shape.dim})
-    if privacy.on_grid and shape is not None:
-        longest = max(shape.dim, shape.columns)
-        moved = 2.0 * GRID_BOUND if privacy.variant == "clip" else difference_steps(longest)
-        kind |= {"sensitivity": moved, "coordinates": longest}
-    return kind

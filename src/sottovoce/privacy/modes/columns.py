@@ -5,13 +5,13 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 
-from sottovoce.core import check
+from sottovoce.core import check, products
 from sottovoce.core.check import Fraction, NoGuarantee, Positive
 from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
 from sottovoce.core.plain import Json
 from sottovoce.core.vouched import vouched
-from sottovoce.privacy import calibration
-from sottovoce.privacy.calibration import AnswerShape
+from sottovoce.privacy.calibration import AnswerShape, is_of_kind
+from sottovoce.privacy.discrete_noise import GRID_BOUND, difference_steps
 from sottovoce.privacy.events import Event, Relation
 from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
 
@@ -190,10 +190,25 @@ class ProvenColumns(PrivacyMode):
     def kind_of_answer(
         self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
     ) -> Json:
-        return calibration.column_kind(self, part, shape) | {"row_bound": 0.0}
+        """What an answer of a party is, but for how much noise there is. Products are whole numbers in every mode."""
+        whole = part.kind == "products"
+        mechanism = "discrete-gaussian" if self.on_grid or whole else "gaussian"
+        kind: Json = {"mechanism": mechanism, "relation": self.counted_relation, "row_bound": 0.0}
+        if shape is None or not (self.on_grid or whole):
+            return kind
+        longest = shape.dim if whole else max(shape.dim, shape.columns)
+        if whole:
+            moved = products.UNIT * products.products_sensitivity(part.kappa)
+        else:
+            moved = 2.0 * GRID_BOUND if self.variant == "clip" else difference_steps(longest)
+        return kind | {"sensitivity": moved, "coordinates": longest}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return part.answers
 
     def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: AnswerShape) -> bool:
-        return calibration.is_answer_of_columns(self, event, part, shape)
+        kind = self.kind_of_answer(part, np.array([size]), row_bound, shape)
+        # How wide the widest party is, one party does not know; longer answers cost more.
+        longer = getattr(event, "coordinates", 0) >= kind.get("coordinates", 0)
+        same = is_of_kind(event, kind, "mechanism", "relation", "sensitivity", "row_bound")
+        return same and longer and event.sampling == "full"

@@ -9,7 +9,8 @@ from sottovoce.core import check
 from sottovoce.core.contract import Asks, Layout, Mode, Part
 from sottovoce.core.plain import Json
 from sottovoce.privacy import calibration
-from sottovoce.privacy.calibration import AnswerShape
+from sottovoce.privacy.batches import batch_rates
+from sottovoce.privacy.calibration import AnswerShape, is_of_kind
 from sottovoce.privacy.events import Event, Relation
 from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
 
@@ -195,11 +196,52 @@ class Proven(PrivacyMode):
     def kind_of_answer(
         self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
     ) -> Json:
+        """What an answer is, but for how much noise there is: the other arguments of its `Event`.
+
+        Batches follow from the relation: drawn record by record (Poisson) for add-remove, of fixed size for
+        replace-one; the accountants for the two are not interchangeable. With unequal clients the event is that of the
+        client whose batch is the largest share, which costs the most. Only single gradients gain from random batches.
+        Discrete Gaussian noise is accounted by Theorem 2 if `shape` is known, else by zCDP, which has nothing to say of
+        random batches.
+        """
+        mechanism = "discrete-gaussian" if self.mechanism == "gaussian" and self.on_grid else self.mechanism
         bound = calibration.bound_in_force(self, part, row_bound)
-        return calibration.kind_of_answer(self, part, sizes, shape) | {"row_bound": bound}
+        kind: Json = {"mechanism": mechanism, "relation": self.counted_relation, "row_bound": bound}
+        if mechanism == "discrete-gaussian" and shape is not None:
+            kind |= calibration.grid_numbers(self, part, shape)
+            if self.sums:
+                kind["contributors"] = self.honest
+        if self.unit == "record" and part.kind == "descent" and mechanism == "gaussian":
+            kind["mechanism"] = "gaussian-chain"
+        return kind | self._batches(part, sizes, kind)
+
+    def _batches(self, part: Part, sizes: np.ndarray, kind: Json) -> Json:
+        """How the batches of such an answer are drawn; nothing where all records take part."""
+        if not self._draws_batches(part):
+            return {}
+        poisson = self.relation == "add-remove"
+        rates = batch_rates(part.batch, sizes, whole=not poisson)
+        worst = int(np.argmax(rates))
+        if rates[worst] == 1:
+            return {}
+        if kind["mechanism"] != "gaussian" and "coordinates" not in kind:
+            raise check.NoGuarantee(
+                f"Proven: no proof for {kind['mechanism']} noise on random batches; use batch=0, or seeded noise"
+            )
+        if poisson:
+            return {"sampling": "poisson", "rate": float(rates[worst])}
+        size = int(sizes[worst])
+        return {"sampling": "fixed-size", "batch": round(rates[worst] * size), "size": size}
+
+    def _draws_batches(self, part: Part) -> bool:
+        return bool(part.batch) and part.kind == "gradient" and self.unit == "record"
 
     def costs(self, asks: Asks, part: Part) -> int:
         return asks.releases if self.unit == "client" else part.answers
 
     def is_answer(self, event: Event, part: Part, size: int, row_bound: float | None, shape: AnswerShape) -> bool:
-        return calibration.is_answer_of_rows(self, event, part, size, row_bound, shape)
+        kind = self.kind_of_answer(part, np.array([size]), row_bound, shape)
+        # Whether batches are drawn also depends on the other clients' sizes: to be charged for a full one costs more.
+        drawn = "poisson" if self.relation == "add-remove" else "fixed-size"
+        same = is_of_kind(event, kind, "mechanism", "relation", "sensitivity", "coordinates", "row_bound")
+        return same and event.sampling in ({"full", drawn} if self._draws_batches(part) else {"full"})
