@@ -38,9 +38,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from sottovoce.algorithms.moments import Moments, moments_width, positive_part
+from sottovoce.algorithms.moments import Moments, moments_width
 from sottovoce.algorithms.noisy_gd import NoisyGD
-from sottovoce.core import moments
 from sottovoce.core.check import Fraction, InvalidInput, Positive, WholeOrZero
 from sottovoce.core.contract import Array, Arrays, Asks, Hub, KnownNoise, Nothing, Part, Penalty, Site
 from sottovoce.core.shapes import DIM, widths
@@ -119,8 +118,7 @@ class MomentsThenGradients(Moments):
         columns = hub.zeros.shape[-1] // self.outputs
         P = server.P.reshape(*server.P.shape[:-1], columns, columns)
         if up.m.shape[-1]:
-            first, gram = moments.split(hub.mean(up.m), hub.zeros.shape[-1], self.kappa)
-            curve = self.curvature * (positive_part(gram) + self.ridge * np.eye(columns))
+            curve, first = self.quadratic(hub.mean(up.m), hub.zeros.shape[-1])
             curvatures = hub.penalty.curvatures(columns)
             bend = np.full(columns, hub.penalty.curvature) if curvatures is None else curvatures
             P = np.linalg.inv(curve + np.diag(bend))  # (2)

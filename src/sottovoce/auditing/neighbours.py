@@ -11,8 +11,7 @@ from typing import Literal
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.derived import derived
-from sottovoce.core.vouched import vouch
+from sottovoce.core.vouched import derived, vouch
 from sottovoce.privacy.modes import ProvenColumns
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss, Squared

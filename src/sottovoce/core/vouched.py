@@ -1,14 +1,16 @@
-"""This library's own losses and penalties: their stated constants are tested, and may be relied on.
+"""The constants that losses and penalties state; those of this library are tested, and may be relied on.
 
 The noise of a proven door rests on such constants (the largest slope of a loss, its curvature, a prox that increases no
 distance). A subclass may state others, and nothing checks them. So only the exact types count.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar, dataclass_transform
+from typing import Any, TypeVar, cast, dataclass_transform
 
 _TYPES: set[type] = set()
 Kind = TypeVar("Kind", bound=type)
+Value = TypeVar("Value")
 
 
 @dataclass_transform(frozen_default=True)
@@ -32,3 +34,29 @@ def vouched(thing: object) -> bool:
     ours = kind in _TYPES and not any(name not in fields and hasattr(kind, name) for name in vars(thing))
     parts: tuple[str, ...] = getattr(kind, "rests_on", ())
     return ours and all(vouched(getattr(thing, part)) for part in parts)
+
+
+def derived(compute: Callable[[Any], Value]) -> Value:
+    """A property in the place of a class attribute.
+
+    A base class states a constant as an attribute (``curvature: float = inf``), and most of its subclasses replace it
+    by another number. For one whose number follows from its fields, `derived` makes a property that type checkers
+    accept as that attribute.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from sottovoce.core.vouched import derived
+    >>> class Loss:
+    ...     curvature: float = 1.0
+    >>> @dataclass(frozen=True)
+    ... class Scaled(Loss):
+    ...     width: float
+    ...
+    ...     @derived
+    ...     def curvature(self) -> float:
+    ...         return 1.0 / self.width
+    >>> Scaled(2.0).curvature
+    0.5
+    """
+    return cast(Value, property(compute))

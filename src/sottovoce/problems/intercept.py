@@ -6,8 +6,7 @@ import numpy as np
 
 from sottovoce.core.arrays import Booleans, Floats, Numbers
 from sottovoce.core.check import Example, Whole, require
-from sottovoce.core.derived import derived
-from sottovoce.core.vouched import vouch
+from sottovoce.core.vouched import derived, vouch
 from sottovoce.problems.penalties import Penalty
 
 

@@ -24,8 +24,7 @@ from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Numbers
 from sottovoce.core.check import Example, InvalidInput, WholeOrZero, require
 from sottovoce.core.clipping import clip_rows
-from sottovoce.core.derived import derived
-from sottovoce.core.vouched import vouch
+from sottovoce.core.vouched import derived, vouch
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.rows.active import ActiveClients, Block
 from sottovoce.problems.rows.gradients import SlopeBound

@@ -12,10 +12,9 @@ from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Booleans, Floats, Numbers
 from sottovoce.core.check import InvalidInput, Positive, require, shown
 from sottovoce.core.compiling import compiled_pays
-from sottovoce.core.derived import derived
 from sottovoce.core.penalty import Penalty as Penalty
 from sottovoce.core.penalty import Zero
-from sottovoce.core.vouched import vouch
+from sottovoce.core.vouched import derived, vouch
 
 SLACK = 2.0**12
 """How far outside its set an indicator still counts a point as inside, in units of the machine epsilon of the array

@@ -1,11 +1,12 @@
-"""What a data set is, and how rows are set aside for a test."""
+"""What a data set is, how a public schema encodes one, and how rows are set aside for a test."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Integers, Matrix
+from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
 from sottovoce.problems.schema import Schema
 
 
@@ -73,3 +74,9 @@ def split_rows(rows: int, test: int | float, seed: int) -> tuple[Integers, Integ
     check.require(1 <= aside < rows, "split", f"test must leave at least one of {rows} rows on either side", test)
     order = np.random.default_rng(seed).permutation(rows)
     return np.sort(order[aside:]), np.sort(order[:aside])
+
+
+def encoded(name: str, table: Any) -> tuple[Floats, tuple[str, ...], Schema]:
+    """The rows of a table, each of length 1, the names of their columns, and the schema that encoded them."""
+    schema = Schema.bundled(name)
+    return schema.transform(table), tuple(schema.get_feature_names_out().tolist()), schema

@@ -9,8 +9,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats
 from sottovoce.core.lazy import untyped
-from sottovoce.problems.data.dataset import Dataset
-from sottovoce.problems.data.encoded import encoded
+from sottovoce.problems.data.dataset import Dataset, encoded
 from sottovoce.problems.data.sources import Rows, Source, lines, parts_of, sign, with_test_part
 
 SOURCE = Source.named("a9a")

@@ -5,8 +5,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats, Integers
 from sottovoce.core.clipping import shorten_rows
-from sottovoce.problems.data.dataset import Dataset
-from sottovoce.problems.data.encoded import encoded
+from sottovoce.problems.data.dataset import Dataset, encoded
 from sottovoce.problems.data.sources import Source, bundled
 
 ENCODINGS = ("schema", "one-hot", "ranks", "classes")

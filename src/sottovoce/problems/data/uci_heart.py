@@ -4,8 +4,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
-from sottovoce.problems.data.dataset import Dataset
-from sottovoce.problems.data.encoded import encoded
+from sottovoce.problems.data.dataset import Dataset, encoded
 from sottovoce.problems.data.sources import Source, bundled
 
 SOURCE = Source.named("heart")

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Numbers
-from sottovoce.core.derived import derived
+from sottovoce.core.vouched import derived
 
 EPS = float(np.finfo(np.float64).eps)
 

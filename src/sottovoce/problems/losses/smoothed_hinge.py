@@ -4,8 +4,7 @@ import numpy as np
 
 from sottovoce.core.arrays import Floats, Numbers
 from sottovoce.core.check import Positive
-from sottovoce.core.derived import derived
-from sottovoce.core.vouched import vouch
+from sottovoce.core.vouched import derived, vouch
 from sottovoce.problems.losses.base import SignedLoss
 
 

@@ -8,9 +8,8 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core.arrays import Booleans, Floats, Numbers
 from sottovoce.core.check import Interval, InvalidInput
-from sottovoce.core.derived import derived
 from sottovoce.core.lazy import untyped
-from sottovoce.core.vouched import vouch
+from sottovoce.core.vouched import derived, vouch
 from sottovoce.problems.losses.base import EPS, Loss
 
 

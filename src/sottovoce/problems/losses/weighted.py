@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats, Numbers
-from sottovoce.core.derived import derived
-from sottovoce.core.vouched import vouch
+from sottovoce.core.vouched import derived, vouch
 from sottovoce.problems.losses.logistic import Logistic
 from sottovoce.problems.losses.softmax import Softmax
 
