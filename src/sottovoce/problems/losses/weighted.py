@@ -6,16 +6,15 @@ proof needs of a record is as before: its gradient is at most the clip norm, and
 plain loss times the largest weight. Records of a class that weighs more reach the clip norm earlier.
 """
 
-import math
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats, Numbers
 from sottovoce.core.vouched import derived, vouch
+from sottovoce.problems.losses.base import Loss
 from sottovoce.problems.losses.logistic import Logistic
 from sottovoce.problems.losses.softmax import Softmax
 
@@ -34,8 +33,42 @@ def checked_weights(who: str, weights: object, classes: int) -> tuple[float, ...
     return tuple(float(cast(float, each)) for each in numbers)
 
 
+class _Weighted(Loss):
+    """A `plain` loss times the weight of each record's class."""
+
+    code = -1
+    class_weight: tuple[float, ...]
+    plain: Loss
+    lipschitz = derived(lambda self: self.plain.lipschitz * max(self.class_weight))
+    curvature = derived(lambda self: self.plain.curvature * max(self.class_weight))
+    slope_at_zero = derived(lambda self: self.plain.slope_at_zero * max(self.class_weight))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weights = checked_weights(type(self).__name__, self.class_weight, max(2, self.outputs))
+        object.__setattr__(self, "class_weight", weights)
+
+    def value(self, margin: Floats, y: Floats) -> Floats:
+        return self._of(y) * self.plain.value(margin, y)
+
+    def slope(self, margin: Floats, y: Floats) -> Floats:
+        return self._of(y, axes=1) * self.plain.slope(margin, y)
+
+    def second(self, margin: Floats, y: Floats) -> Floats:
+        return self._of(y, axes=2) * self.plain.second(margin, y)
+
+    def prox(self, v: Floats, y: Floats, rho: Numbers) -> Floats:
+        return self.plain.prox(v, y, self._positive_rho(rho) / self._of(y, axes=1))
+
+    def _of(self, y: Floats, axes: int = 0) -> Floats:
+        """The weight of each row's class; of a loss with several outputs, with so many axes of length one behind it."""
+        one = self.outputs == 1
+        weights = np.asarray(self.class_weight)[np.asarray(y > 0 if one else y).astype(np.intp)]
+        return weights if one else weights.reshape(*weights.shape, *(1,) * axes)
+
+
 @vouch
-class WeightedLogistic(Logistic):
+class WeightedLogistic(_Weighted, Logistic):
     """c_y log(1 + exp(-y margin)): the logistic loss with a weight for each of the classes -1 and +1.
 
     Examples
@@ -52,32 +85,11 @@ class WeightedLogistic(Logistic):
 
     class_weight: tuple[float, ...]
     name = "weighted-logistic"
-    code = -1
-    lipschitz = derived(lambda self: max(self.class_weight))
-    curvature = derived(lambda self: 0.25 * max(self.class_weight))
-    slope_at_zero = derived(lambda self: 0.5 * max(self.class_weight))
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "class_weight", checked_weights("WeightedLogistic", self.class_weight, 2))
-
-    def value(self, margin: Floats, y: Floats) -> Floats:
-        return self._of(y) * super().value(margin, y)
-
-    def slope(self, margin: Floats, y: Floats) -> Floats:
-        return self._of(y) * super().slope(margin, y)
-
-    def second(self, margin: Floats, y: Floats) -> Floats:
-        return self._of(y) * super().second(margin, y)
-
-    def prox(self, v: Floats, y: Floats, rho: Numbers) -> Floats:
-        return super().prox(v, y, self._positive_rho(rho) / self._of(y))
-
-    def _of(self, y: Floats) -> Floats:
-        return np.where(y > 0, self.class_weight[1], self.class_weight[0])
+    plain = derived(lambda self: Logistic())
 
 
 @vouch
-class WeightedSoftmax(Softmax):
+class WeightedSoftmax(_Weighted, Softmax):
     """The softmax loss with a weight for each class.
 
     Examples
@@ -90,26 +102,4 @@ class WeightedSoftmax(Softmax):
 
     class_weight: tuple[float, ...]
     name = "weighted-softmax"
-    code: ClassVar[int] = -1
-    lipschitz = derived(lambda self: math.sqrt(2.0) * max(self.class_weight))
-    curvature = derived(lambda self: 0.5 * max(self.class_weight))
-    slope_at_zero = derived(lambda self: math.sqrt(1 - 1 / self.classes) * max(self.class_weight))
-
-    def __post_init__(self) -> None:
-        check.whole("WeightedSoftmax", at_least=2, classes=self.classes)
-        object.__setattr__(self, "class_weight", checked_weights("WeightedSoftmax", self.class_weight, self.classes))
-
-    def value(self, margin: Floats, y: Floats) -> Floats:
-        return self._of(y) * super().value(margin, y)
-
-    def slope(self, margin: Floats, y: Floats) -> Floats:
-        return self._of(y)[..., None] * super().slope(margin, y)
-
-    def second(self, margin: Floats, y: Floats) -> Floats:
-        return self._of(y)[..., None, None] * super().second(margin, y)
-
-    def prox(self, v: Floats, y: Floats, rho: Numbers) -> Floats:
-        return super().prox(v, y, self._positive_rho(rho) / self._of(y)[..., None])
-
-    def _of(self, y: ArrayLike) -> Floats:
-        return np.asarray(self.class_weight)[np.asarray(y).astype(np.intp)]
+    plain = derived(lambda self: Softmax(self.classes))
