@@ -118,7 +118,7 @@ def test_server_step_is_the_argmin_over_everyones_last_message() -> None:
     y = x - lam / rho
     answered = np.array([True, False, True, False, False])[:, None]
     hub = Hub(N, NoPenalty(), Draw(Streams(0), np.array([0]), 1), 1, answered, np.zeros((1, DIM)))
-    old, new = Server(np.where(answered, 9.0, y), np.zeros((1, DIM))), np.where(answered, y, np.nan)
+    old, new = Server(np.zeros((1, DIM)), np.where(answered, 9.0, y)), np.where(answered, y, np.nan)
     algorithm = FedSPDDP(rho=rho)
     server = algorithm.server(old, Up(new), hub)
     best = minimize(lambda x_0: (lam * (x_0 - x)).sum() + rho / 2 * ((x - x_0) ** 2).sum(), np.zeros(DIM)).x  # (6a)

@@ -27,16 +27,14 @@ Departures from the paper
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from sottovoce.algorithms.published import gaussian_std, gradient_change
 from sottovoce.core.check import Positive
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, Penalty, Site, of_each_client
 
 
 class Server(Arrays):
     w: Array
-    v: Array  # the last message of every client
+    v: Array = of_each_client()  # its last message
 
 
 class Client(Arrays):
@@ -66,9 +64,6 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="argmin")
-
-    def init_server(self, hub: Hub) -> Server:
-        return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))  # line 1
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.w)

@@ -51,9 +51,6 @@ class DPSGD(Algorithm[Server, Nothing, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)
 
-    def init_server(self, hub: Hub) -> Server:
-        return Server(hub.zeros.copy())
-
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.w)
 

@@ -41,7 +41,7 @@ import numpy as np
 
 from sottovoce.algorithms.corrected_steps import CorrectedSteps
 from sottovoce.core.check import Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site, of_each_client
 from sottovoce.core.shapes import DIM, widths
 from sottovoce.solvers import LocalSteps
 
@@ -50,7 +50,7 @@ ASK_GRADIENT, ASK_STEPS = 0.0, 1.0
 
 class Server(Arrays):
     x: Array
-    g: Array  # the last gradient of every client
+    g: Array = of_each_client()  # its last gradient
 
 
 class Client(Arrays):
@@ -93,9 +93,6 @@ class FedLin(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)
-
-    def init_server(self, hub: Hub) -> Server:
-        return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         phase = self.phase(hub.k)

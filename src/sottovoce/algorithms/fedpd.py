@@ -30,17 +30,15 @@ Departures from the paper
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from sottovoce import solvers
 from sottovoce.core import check
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site, of_each_client
 from sottovoce.solvers import LocalSteps, Solver
 
 
 class Server(Arrays):
     c: Array
-    v: Array  # the last message of every client
+    v: Array = of_each_client()  # its last message
 
 
 class Client(Arrays):
@@ -95,9 +93,6 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)
-
-    def init_server(self, hub: Hub) -> Server:
-        return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.c)

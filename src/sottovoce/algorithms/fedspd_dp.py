@@ -42,14 +42,14 @@ import numpy as np
 from sottovoce.algorithms.fedspd_claims import Sampling
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Noise, ProxSteps, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Noise, ProxSteps, Site, of_each_client
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.batches import batch_rates
 
 
 class Server(Arrays):
-    y: Array  # the last message of every client
     x: Array
+    y: Array = of_each_client()  # its last message
 
 
 class Client(Arrays):
@@ -120,9 +120,6 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, object]:
         return self.sampling.terms(sizes)
 
-    def init_server(self, hub: Hub) -> Server:
-        return Server(np.repeat(hub.zeros, hub.n, axis=-2), hub.zeros.copy())  # line 2
-
     def init_client(self, site: Site) -> Client:
         needs_paper_variant("FedSPDDP", self.variant, "G", site)
         return Client(site.zeros.copy(), site.zeros.copy())  # line 2
@@ -160,7 +157,7 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         y = hub.fresh(up.y, server.y)  # line 22
         x = y.mean(axis=-2, keepdims=True)
-        return Server(y, x if hub.penalty.finite else hub.penalty.prox(x, 1.0))
+        return Server(x if hub.penalty.finite else hub.penalty.prox(x, 1.0), y)
 
     def model(self, server: Server) -> Array:
         return server.x

@@ -42,13 +42,13 @@ import numpy as np
 
 from sottovoce import solvers
 from sottovoce.core import check
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site, of_each_client
 from sottovoce.solvers import LocalSteps, Solver
 
 
 class Server(Arrays):
     x: Array
-    u: Array  # of every client
+    u: Array = of_each_client()
 
 
 class Client(Arrays):
@@ -105,9 +105,6 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps + 1)
-
-    def init_server(self, hub: Hub) -> Server:
-        return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.x)

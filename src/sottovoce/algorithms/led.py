@@ -36,7 +36,7 @@ import numpy as np
 
 from sottovoce.algorithms.corrected_steps import CorrectedSteps, needs_meetings, reach
 from sottovoce.core.check import Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site, of_each_client
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import DIM, widths
 from sottovoce.solvers import LocalSteps
@@ -44,7 +44,7 @@ from sottovoce.solvers import LocalSteps
 
 class Server(Arrays):
     x: Array
-    met: Array  # the mean x that each client's last message went into
+    met: Array = of_each_client()  # the mean x that its last message went into
 
 
 class Client(Arrays):
@@ -98,9 +98,6 @@ class LED(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
 
     def warn_about(self, participation: Participation, n: int) -> None:
         needs_meetings("LED", participation, n)
-
-    def init_server(self, hub: Hub) -> Server:
-        return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.x, server.met[..., :0] if (server.met == server.x).all() else server.met)

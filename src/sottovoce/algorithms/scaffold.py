@@ -32,16 +32,14 @@ Departures from the paper
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from sottovoce.algorithms.corrected_steps import needs_smooth
 from sottovoce.core.check import NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Penalty, Site, of_each_client
 
 
 class Server(Arrays):
     x: Array
-    c: Array  # of every client
+    c: Array = of_each_client()
 
 
 class Down(Arrays):
@@ -83,9 +81,6 @@ class SCAFFOLD(Algorithm[Server, Nothing, Down, Up]):
 
     def check(self, penalty: Penalty) -> None:
         needs_smooth("SCAFFOLD", penalty)
-
-    def init_server(self, hub: Hub) -> Server:
-        return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         return Down(server.x, server.c - server.c.mean(axis=-2, keepdims=True))  # (1)

@@ -42,7 +42,7 @@ import numpy as np
 
 from sottovoce.algorithms.corrected_steps import CorrectedSteps, needs_meetings, reach
 from sottovoce.core.check import Interval, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Site, of_each_client
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import widths
 from sottovoce.solvers import LocalSteps
@@ -50,7 +50,7 @@ from sottovoce.solvers import LocalSteps
 
 class Server(Arrays):
     x: Array
-    h: Array
+    h: Array = of_each_client()
 
 
 class Down(Arrays):
@@ -98,9 +98,6 @@ class TAMUNA(CorrectedSteps, Algorithm[Server, Nothing, Down, Up]):
 
     def warn_about(self, participation: Participation, n: int) -> None:
         needs_meetings("TAMUNA", participation, n)
-
-    def init_server(self, hub: Hub) -> Server:
-        return Server(hub.zeros.copy(), np.repeat(hub.zeros, hub.n, axis=-2))
 
     def broadcast(self, server: Server, hub: Hub) -> Down:
         draw, p = hub.rng.uniform(1), 1 / self.local_steps

@@ -1,8 +1,8 @@
 """The contract between an algorithm and the rest of the library.
 
-An algorithm is a frozen dataclass of hyper-parameters with six pure methods. Its client half and its server half
-stand in one file; what passes between them is a message. It never sees data: it asks the oracle `site.f`, and
-every value it uploads passes through `site.release`.
+An algorithm is a frozen dataclass of hyper-parameters with six pure methods; those that make starting states have
+defaults. Its client half and its server half stand in one file; what passes between them is a message. It never sees
+data: it asks the oracle `site.f`, and every value it uploads passes through `site.release`.
 
 Axes. The last axis of every array is coordinates, the axis before it is clients, and an axis before that, when
 there is one, is independent runs of the same experiment. What all clients share has a client axis of length one.
@@ -12,7 +12,7 @@ at once in the simulator.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, dataclass_transform, get_args
 
 import numpy as np
@@ -32,6 +32,7 @@ ServerState = TypeVar("ServerState")
 ClientState = TypeVar("ClientState")
 Down = TypeVar("Down")
 Up = TypeVar("Up")
+_EACH = "each client"
 
 
 @dataclass_transform(frozen_default=True)
@@ -52,6 +53,11 @@ class Arrays:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         dataclass(frozen=True)(cls)
+
+
+def of_each_client() -> Any:
+    """A field of a server's state that has a row for each client, such as everybody's last message."""
+    return field(metadata={_EACH: True})
 
 
 class Nothing(Arrays):
@@ -236,7 +242,7 @@ class KnownNoise:
 
 @dataclass(frozen=True)
 class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
-    """A published method, or a baseline of one. To add one: this file's six methods, a line in `algorithms/`.
+    """A published method, or a baseline of one. To add one: these methods, a line in `algorithms/`.
 
     Examples
     --------
@@ -253,17 +259,20 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     paper: ClassVar[str] = ""
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
     layout: ClassVar[Layout] = "rows"
-    memory: ClassVar[type]  # the class of a client's state; it and the next two: ``Algorithm[State, State, Down, Up]``
-    down: ClassVar[type]  # the class of its broadcasts; `core/shapes.py` says how to declare what they look like
-    up: ClassVar[type]  # the class of its uploads
+    # The classes of its states and messages, from ``Algorithm[State, State, Down, Up]``; `core/shapes.py` says how to
+    # declare what messages look like.
+    server_state: ClassVar[type]
+    client_state: ClassVar[type]
+    down: ClassVar[type]
+    up: ClassVar[type]
     not_summed: ClassVar[str] = "nobody declared that its server half needs only the mean of what clients send"
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for base in cls.__dict__.get("__orig_bases__", ()):
-            kinds = get_args(base)[1:]
-            if len(kinds) == 3 and all(isinstance(kind, type) for kind in kinds):
-                cls.memory, cls.down, cls.up = kinds
+            kinds = get_args(base)
+            if len(kinds) == 4 and all(isinstance(kind, type) for kind in kinds):
+                cls.server_state, cls.client_state, cls.down, cls.up = kinds
 
     def __post_init__(self) -> None:
         check.fields(self)  # by their annotations: `check.Positive`, Literal, ...
@@ -310,12 +319,14 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
             check.one_of(type(self).__name__, "hyper-parameter", name, self.get_params())
         return replace(self, **params)
 
-    @abstractmethod
-    def init_server(self, hub: Hub) -> ServerState: ...
+    def init_server(self, hub: Hub) -> ServerState:
+        """The server's state before the first round: zeros as long as the model, unless a method says otherwise."""
+        zeros = {each.name: hub.n if each.metadata.get(_EACH) else 1 for each in fields(self.server_state)}
+        return self.server_state(**{name: np.repeat(hub.zeros, rows, axis=-2) for name, rows in zeros.items()})
 
     def init_client(self, site: Site) -> ClientState:
-        """A client's state before the first round: zeros as long as the model, unless a method says otherwise."""
-        return self.memory(**{each.name: site.zeros.copy() for each in fields(self.memory)})
+        """A client's state before the first round: the same."""
+        return self.client_state(**{each.name: site.zeros.copy() for each in fields(self.client_state)})
 
     @abstractmethod
     def broadcast(self, server: ServerState, hub: Hub) -> Down:
