@@ -65,9 +65,6 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(kind="argmin")
 
-    def broadcast(self, server: Server, hub: Hub) -> Down:
-        return Down(server.w)
-
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         gamma = state.gamma - self.rho * (state.w - down.w)  # line 8 of the round before
         w, noise = self.primal(state.w, down.w, gamma, site)  # line 4

@@ -51,9 +51,6 @@ class DPSGD(Algorithm[Server, Nothing, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)
 
-    def broadcast(self, server: Server, hub: Hub) -> Down:
-        return Down(server.w)
-
     def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         g, noise = site.f.grad(down.w), None
         if site.claim is not None:

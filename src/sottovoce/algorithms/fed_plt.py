@@ -148,9 +148,6 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         problem.warn()
         return Client(problem.start(), site.zeros.copy())
 
-    def broadcast(self, server: Server, hub: Hub) -> Down:
-        return Down(server.y)
-
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         x = self.train(state.x, 2 * down.y - state.z, site)  # lines 5-9
         z = site.release(state.z + 2 * (x - down.y), centre=down.y)  # line 10

@@ -144,9 +144,6 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         needs_paper_variant("FedEPM", self.variant, "G", site)
         return Client(site.zeros.copy())
 
-    def broadcast(self, server: Server, hub: Hub) -> Down:
-        return Down(server.w)
-
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         if self.variant == "P":
             return self.client_from_release(state, down, site)

@@ -94,9 +94,6 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)
 
-    def broadcast(self, server: Server, hub: Hub) -> Down:
-        return Down(server.c)
-
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         f, r, eta = site.f, site.penalty.by_gradient, self.eta
 

@@ -106,9 +106,6 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps + 1)
 
-    def broadcast(self, server: Server, hub: Hub) -> Down:
-        return Down(server.x)
-
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         def gradient(y: Array) -> Array:
             return site.f.grad(y) + self.tau * (y - down.x) - state.u  # ∇ψ_i

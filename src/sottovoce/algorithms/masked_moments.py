@@ -177,9 +177,6 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
         return Server(np.zeros((*lead, split.columns * self.outputs)), np.zeros((*lead, 2 * split.size)),
                       np.zeros((*lead, 1)))  # fmt: skip
 
-    def broadcast(self, server: Server, hub: Hub) -> Down:
-        return Down()
-
     def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         return state, Up(site.release(site.f.products(self.kappa)))  # (1), (2)
 

@@ -97,9 +97,6 @@ class Moments(Algorithm[Server, Nothing, Down, Up]):
         answer = np.zeros((*hub.zeros.shape[:-1], moments_width(self, hub.zeros.shape[-1])))
         return Server(hub.zeros.copy(), answer, hub.zeros[..., :1].copy())
 
-    def broadcast(self, server: Server, hub: Hub) -> Down:
-        return Down()
-
     def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         return state, Up(site.release(site.f.moments(self.kappa, self.slope_bound), centre=0.0))  # (1)
 

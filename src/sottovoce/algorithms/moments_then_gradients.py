@@ -103,9 +103,6 @@ class MomentsThenGradients(Moments):
         P = np.broadcast_to(np.eye(columns).reshape(1, -1), (*hub.zeros.shape[:-1], columns**2)).copy()
         return Server(hub.zeros.copy(), hub.zeros.copy(), P, hub.zeros.copy(), one, one.copy())
 
-    def broadcast(self, server: Server, hub: Hub) -> Down:  # type: ignore[override]
-        return Down(server.w)
-
     def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:  # type: ignore[override]
         nothing = site.zeros[..., :0]
         if site.k == 1:

@@ -95,9 +95,6 @@ class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
     def init_server(self, hub: Hub) -> Server:
         return Server(hub.zeros.copy(), hub.zeros.copy(), hub.zeros.copy(), hub.zeros[..., :1].copy())
 
-    def broadcast(self, server: Server, hub: Hub) -> Down:
-        return Down(server.w)
-
     def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
         return state, Up(site.release(site.f.grad(down.w), centre=site.zeros))  # (1)
 

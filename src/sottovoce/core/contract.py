@@ -328,9 +328,9 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         """A client's state before the first round: the same."""
         return self.client_state(**{each.name: site.zeros.copy() for each in fields(self.client_state)})
 
-    @abstractmethod
     def broadcast(self, server: ServerState, hub: Hub) -> Down:
-        """What the server says now."""
+        """What the server says now: the fields of its state that the message names, unless a method says otherwise."""
+        return self.down(**{each.name: getattr(server, each.name) for each in fields(self.down)})
 
     @abstractmethod
     def client(self, state: ClientState, down: Down, site: Site) -> tuple[ClientState, Up]:
