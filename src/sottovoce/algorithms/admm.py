@@ -59,7 +59,6 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "admm"
     summary: ClassVar[str] = "consensus ADMM with exact local arg-mins"
     paper: ClassVar[str] = "Huang et al. 2020, Algorithm 1"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     not_summed: ClassVar[str] = "each client keeps a dual that is made of what it released"
 
     def asks(self) -> Asks:

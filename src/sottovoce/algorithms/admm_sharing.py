@@ -41,7 +41,7 @@ import numpy as np
 
 from sottovoce.algorithms.admm_sharing_rules import BALANCE_EVERY, balanced, first_rho, proximal_weight
 from sottovoce.core.check import InvalidInput, NonNegative, Positive, WholeOrZero
-from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, LabelOracle, Site, VerticalAlgorithm
+from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, LabelOracle, Mode, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
 from sottovoce.privacy import paper_noise
 
@@ -103,6 +103,7 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "admm-sharing"
     summary: ClassVar[str] = "columns split between parties: ADMM on the sum of their scores"
     paper: ClassVar[str] = "Learning Privately over Distributed Features, Algorithm 1"
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
     not_summed: ClassVar[str] = "columns are split, and sums are proved for rows"
 
     def asks(self) -> Asks:

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from sottovoce.algorithms.published import gaussian_std, gradient_change
 from sottovoce.core.check import NonNegative, Positive
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Noise, Nothing, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, Nothing, Site
 
 
 class Server(Arrays):
@@ -46,6 +46,7 @@ class DPSGD(Algorithm[Server, Nothing, Down, Up]):
     name: ClassVar[str] = "dp-sgd"
     summary: ClassVar[str] = "noisy clipped (proximal) gradient descent"
     paper: ClassVar[str] = "Abadi et al. 2016"
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
     not_summed: ClassVar[str] = ""
 
     def asks(self) -> Asks:

@@ -42,7 +42,7 @@ from sottovoce.algorithms.fed_plt_local import LocalProblem
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, NonNegative, Positive, Whole, WholeOrZero
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Descent, Hub, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Descent, Hub, Mode, Penalty, Site
 from sottovoce.problems.penalties import NoPenalty
 from sottovoce.solvers import Gradient, Solver
 
@@ -106,6 +106,7 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fed-plt"
     summary: ClassVar[str] = "Peaceman-Rachford splitting with inexact local training"
     paper: ClassVar[str] = "Bastianello et al. 2024"
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
     not_summed: ClassVar[str] = "each client keeps a state that is made of what it released"
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from sottovoce.core.check import NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Nothing, Site
 
 
 class Server(Arrays):
@@ -73,7 +73,6 @@ class FedAvg(Algorithm[Server, Nothing, Down, Up]):
     name: ClassVar[str] = "fedavg"
     summary: ClassVar[str] = "federated averaging: local gradient steps, then the mean"
     paper: ClassVar[str] = "McMahan et al. 2017"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps, batch=self.batch)

@@ -48,7 +48,7 @@ from sottovoce.algorithms.fedepm_steps import ALPHA, C, elastic_mean, first_mu, 
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
 from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Penalty, ProxSteps, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Penalty, ProxSteps, Site
 from sottovoce.problems.penalties import L1, NoPenalty, shrink
 
 
@@ -112,6 +112,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedepm"
     summary: ClassVar[str] = "elastic-net penalty between models, several local steps along one gradient"
     paper: ClassVar[str] = "Zhou and Li 2022"
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
     not_summed: ClassVar[str] = "its server sorts the messages of single clients"
 
     def __post_init__(self) -> None:

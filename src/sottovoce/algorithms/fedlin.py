@@ -41,7 +41,7 @@ import numpy as np
 
 from sottovoce.algorithms.corrected_steps import CorrectedSteps
 from sottovoce.core.check import Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site, of_each_client
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Site, of_each_client
 from sottovoce.core.shapes import DIM, widths
 from sottovoce.solvers import LocalSteps
 
@@ -88,7 +88,6 @@ class FedLin(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedlin"
     summary: ClassVar[str] = "local steps corrected by the mean gradient; two exchanges a round"
     paper: ClassVar[str] = "Mitra et al. 2021"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     not_summed: ClassVar[str] = "each client keeps a gradient that it released, and corrects its steps by it"
 
     def asks(self) -> Asks:

@@ -32,7 +32,7 @@ from typing import ClassVar
 
 from sottovoce import solvers
 from sottovoce.core import check
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site, of_each_client
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Site, of_each_client
 from sottovoce.solvers import LocalSteps, Solver
 
 
@@ -79,7 +79,6 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedpd"
     summary: ClassVar[str] = "federated primal-dual method: local steps on an augmented Lagrangian"
     paper: ClassVar[str] = "Zhang et al. 2021"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     not_summed: ClassVar[str] = "each client keeps a dual and a model of its own, and the server all last messages"
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ import numpy as np
 from sottovoce.algorithms.fedspd_claims import Sampling
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Noise, ProxSteps, Site, of_each_client
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, ProxSteps, Site, of_each_client
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.batches import batch_rates
 
@@ -105,6 +105,7 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "fedspd-dp"
     summary: ClassVar[str] = "primal-dual method with several local proximal gradient steps"
     paper: ClassVar[str] = "Li et al. 2022"
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
     not_summed: ClassVar[str] = "each client keeps a dual and a model of its own"
 
     def asks(self) -> Asks:

@@ -42,7 +42,7 @@ import numpy as np
 
 from sottovoce import solvers
 from sottovoce.core import check
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site, of_each_client
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Site, of_each_client
 from sottovoce.solvers import LocalSteps, Solver
 
 
@@ -91,7 +91,6 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "5gcs"
     summary: ClassVar[str] = "primal-dual method with client sampling and local dual steps"
     paper: ClassVar[str] = "Grudzień et al. 2023"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     not_summed: ClassVar[str] = "each client keeps a dual that is made of what it released"
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ import numpy as np
 
 from sottovoce.algorithms.corrected_steps import CorrectedSteps, needs_meetings, reach
 from sottovoce.core.check import Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Site, of_each_client
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Site, of_each_client
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import DIM, widths
 from sottovoce.solvers import LocalSteps
@@ -86,7 +86,6 @@ class LED(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
     name: ClassVar[str] = "led"
     summary: ClassVar[str] = "local exact diffusion: local steps with a learnt drift correction"
     paper: ClassVar[str] = "Alghunaim 2024"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     not_summed: ClassVar[str] = "each client keeps a correction that is made of what it released"
 
     @property

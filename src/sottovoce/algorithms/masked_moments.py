@@ -68,7 +68,6 @@ from sottovoce.core.contract import (
     Asks,
     Hub,
     KnownNoise,
-    Mode,
     Nothing,
     Part,
     Penalty,
@@ -142,7 +141,6 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
 
     name: ClassVar[str] = "masked-moments"
     summary: ClassVar[str] = "columns split between parties: noisy products of masked columns, one round"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

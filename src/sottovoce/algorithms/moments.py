@@ -36,7 +36,7 @@ import numpy as np
 
 from sottovoce.core import moments
 from sottovoce.core.check import NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, KnownNoise, Mode, Nothing, Part, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, KnownNoise, Nothing, Part, Penalty, Site
 from sottovoce.core.shapes import widths
 
 _STEPS = 2000  # of proximal gradient descent in (3), for penalties without a closed form
@@ -87,7 +87,6 @@ class Moments(Algorithm[Server, Nothing, Down, Up]):
 
     name: ClassVar[str] = "moments"
     summary: ClassVar[str] = "noisy first and second moments, one round"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     not_summed: ClassVar[str] = ""
 
     def asks(self) -> Asks:

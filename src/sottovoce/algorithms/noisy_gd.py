@@ -41,7 +41,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from sottovoce.core.check import Interval, NonNegative, Positive, WholeOrZero
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, KnownNoise, Mode, Nothing, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, KnownNoise, Nothing, Site
 
 
 class Server(Arrays):
@@ -86,7 +86,6 @@ class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
 
     name: ClassVar[str] = "noisy-gd"
     summary: ClassVar[str] = "noisy gradient descent with momentum, for constants chosen by rule"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     not_summed: ClassVar[str] = ""
 
     def asks(self) -> Asks:

@@ -34,7 +34,7 @@ from typing import ClassVar
 
 from sottovoce.algorithms.corrected_steps import needs_smooth
 from sottovoce.core.check import NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Penalty, Site, of_each_client
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Nothing, Penalty, Site, of_each_client
 
 
 class Server(Arrays):
@@ -73,7 +73,6 @@ class SCAFFOLD(Algorithm[Server, Nothing, Down, Up]):
     name: ClassVar[str] = "scaffold"
     summary: ClassVar[str] = "local steps corrected by control variates"
     paper: ClassVar[str] = "Karimireddy et al. 2020"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     not_summed: ClassVar[str] = "its server keeps a control variate of each client, made of its messages"
 
     def asks(self) -> Asks:

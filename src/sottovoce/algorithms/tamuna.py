@@ -42,7 +42,7 @@ import numpy as np
 
 from sottovoce.algorithms.corrected_steps import CorrectedSteps, needs_meetings, reach
 from sottovoce.core.check import Interval, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Site, of_each_client
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Nothing, Site, of_each_client
 from sottovoce.core.participation import Participation
 from sottovoce.core.shapes import widths
 from sottovoce.solvers import LocalSteps
@@ -90,7 +90,6 @@ class TAMUNA(CorrectedSteps, Algorithm[Server, Nothing, Down, Up]):
     name: ClassVar[str] = "tamuna"
     summary: ClassVar[str] = "random numbers of corrected local steps, partial participation"
     paper: ClassVar[str] = "Condat et al. 2023"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})
     not_summed: ClassVar[str] = "its server keeps a control variate of each client, made of its messages"
 
     def asks(self) -> Asks:

@@ -257,7 +257,7 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     name: ClassVar[str]
     summary: ClassVar[str]
     paper: ClassVar[str] = ""
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "proven"})  # "published" if it adds its paper's noise
     layout: ClassVar[Layout] = "rows"
     # The classes of its states and messages, from ``Algorithm[State, State, Down, Up]``; `core/shapes.py` says how to
     # declare what messages look like.
