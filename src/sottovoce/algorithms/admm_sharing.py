@@ -169,8 +169,8 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
             return np.zeros((1, 1))
         if not site.penalty.smooth:
             raise InvalidInput("ADMMSharing: Lemma 1 needs a penalty with a second derivative; use L2, or another mode")
-        rho, parties = down.rho * down.weight, down.parties
-        c = 3 / (site.f.width * rho) * (site.penalty.curvature + (1 + parties * rho) * self.b1)  # Lemma 1, λ c_1 as one
+        rho, bend = down.rho * down.weight, site.penalty.curvature  # λ c_1
+        c = paper_noise.sharing_sensitivity(site.f.width, rho, 1.0, bend, down.parties, self.b1)  # Lemma 1
         return paper_noise.sharing_sigma(c, site.claim.epsilon, site.claim.delta)  # Theorem 3
 
 

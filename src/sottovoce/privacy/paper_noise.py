@@ -143,13 +143,12 @@ def fedepm_practical_scale(gradient_l1: Value, epsilon: float, mu: Value) -> Val
 # ADMM sharing.
 
 
-def sharing_sensitivity(columns: int, rho: float, lam: float, c1: float, parties: int, b1: float) -> float:
+def sharing_sensitivity(columns: Value, rho: Value, lam: float, c1: float, parties: Value, b1: float) -> Value:
     """ADMM sharing Lemma 1: C = 3 (lam c1 + (1 + M rho) b1)/(d_m rho). Not a bound: see `CLAIMS`."""
-    check.whole("sharing_sensitivity", columns=columns, parties=parties)
     return 3 / (columns * rho) * (lam * c1 + (1 + parties * rho) * b1)
 
 
-def sharing_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
+def sharing_sigma(sensitivity: Value, epsilon: float, delta: float) -> Value:
     """ADMM sharing Theorem 3: the noise on x_m is N(0, sigma^2 (D'D)^-1)."""
     return sensitivity * gaussian_factor(epsilon, delta)
 
