@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -104,7 +105,7 @@ def choice(registry: Collection[str], what: str, table: Json, where: str, key: s
 
 def from_table(kind: type[Built], table: Json, where: str, name: str = "", also: Sequence[str] = ()) -> Built:
     """`kind` from its fields, with the types it declares; errors name the place that the values came from."""
-    hints, declared = get_type_hints(kind), fields(kind)  # type: ignore[arg-type]
+    hints, declared = _hints(kind), fields(kind)  # type: ignore[arg-type]
     known_keys(table, [*also, *(each.name for each in declared)], where)
     for each in declared:
         needed = each.default is MISSING and each.default_factory is MISSING
@@ -114,6 +115,11 @@ def from_table(kind: type[Built], table: Json, where: str, name: str = "", also:
     values = {key: fit_value(where, key, value, hints[key]) for key, value in (usual | dict(table)).items()}
     with placed_at(where):
         return kind(**values)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 @contextmanager
