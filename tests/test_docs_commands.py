@@ -48,6 +48,7 @@ STAYS = " --start &"  # a node that answers from then on: deploy/test_three_hosp
 SMALLER = {  # how a command starts that needs much time or a port, and words after which it does the same with others
     r"\.venv/bin/sottovoce plan": "--rows 40 --features 8",
     r"\.venv/bin/sottovoce run examples/adult": "--rounds 5",
+    r"\.venv/bin/sottovoce compare a\.toml": "--seeds 3",
     r"(\.venv/bin/)?sottovoce server init": "--port {} --operator-port {}",
 }
 DOCS = [*PAGES, ROOT / "CONTRIBUTING.md"]

@@ -49,8 +49,8 @@ def copy_of(model: Any) -> Any:
 @pytest.mark.filterwarnings("ignore::sottovoce.core.check.PrivacyWarning", "ignore:.*will be clipped away")
 @parametrize_with_checks(
     [
-        sv.FederatedClassifier("admm", privacy="none", rounds=10, engine="numpy"),
-        sv.FederatedRegressor("admm", privacy="none", rounds=10, engine="numpy"),
+        sv.FederatedClassifier("admm", privacy="none", rounds=3, engine="numpy"),
+        sv.FederatedRegressor("admm", privacy="none", rounds=3, engine="numpy"),
         sv.FederatedClassifier(epsilon=100.0, rounds=5, engine="numpy", random_state=0),
         sv.FederatedRegressor(epsilon=100.0, rounds=5, engine="numpy", random_state=0),
         sv.FederatedClassifier(engine="numpy"),
