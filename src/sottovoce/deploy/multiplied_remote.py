@@ -7,7 +7,8 @@ owner has lost what was agreed on, everybody begins another attempt, with fresh 
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from sottovoce.privacy.masked_products import KEY_BYTES, dealt
 
 log = logging.getLogger("sottovoce")
 _ATTEMPTS = 4
+_FAREWELL = 30.0  # seconds to wait for owners who need not answer
 _DIGEST = 32
 
 
@@ -76,9 +78,8 @@ class MultipliedRemote(Remote):
         rule = "the owners do not agree on keys, on the order of samples or on who deals; compare their files"
         check.require(len(agreed) == 1, "products", rule)
         run, seeds = agreed.pop(), self._seeds(terms, said)
-        for number in range(len(terms.split.pairs)):
-            self._deal(terms, k, number, seeds[number], announced, run)
-            self._carry(terms, k, number, run)
+        self._deal(terms, k, seeds, announced, run)
+        self._carry(terms, k, run)
         return run.hex()
 
     def _seeds(self, terms: Terms, said: Mapping[int, bytes]) -> list[list[bytes]]:
@@ -94,29 +95,43 @@ class MultipliedRemote(Remote):
             self._must_fit(not content, m)
         return seeds
 
-    def _deal(self, terms: Terms, k: int, number: int, seeds: list[bytes], announced: bytes, run: bytes) -> None:
-        """W_2 to the second owner of a pair: of another owner, or computed here."""
-        dealer, second = terms.dealers[number], terms.split.pairs[number][1]
-        if dealer == COORDINATOR:
-            first_seed, second_seed = seeds
-            attempt = terms.attempt_of(number, run, announcing.parsed(announced, terms.nonce_counts))
-            product = dealt(first_seed, second_seed, attempt).astype("<u8").tobytes()
-        else:
-            question = pack_place(number, 0) + b"".join(seeds)
-            product = self._asked(k, wire.DEAL, {dealer: question}, run)[dealer]
-            self._must_fit(len(product) == terms.box_length(number, second, FROM_DEALER), dealer)
-        self._asked(k, wire.TAKE, {second: pack_place(number, FROM_DEALER) + product}, run)
+    def _deal(self, terms: Terms, k: int, seeds: list[list[bytes]], announced: bytes, run: bytes) -> None:
+        """W_2 to the second owner of each pair: of another owner, or computed here."""
+        numbers = range(len(terms.split.pairs))
+        asked = {n: (terms.dealers[n], pack_place(n, 0) + b"".join(seeds[n])) for n in numbers}
+        dealing = {n: question for n, question in asked.items() if terms.dealers[n] != COORDINATOR}
+        products = dict(zip(dealing, self._each(k, wire.DEAL, list(dealing.values()), run), strict=True))
+        for n, (dealer, _) in asked.items():
+            second = terms.split.pairs[n][1]
+            if dealer == COORDINATOR:
+                attempt = terms.attempt_of(n, run, announcing.parsed(announced, terms.nonce_counts))
+                products[n] = dealt(seeds[n][0], seeds[n][1], attempt).astype("<u8").tobytes()
+            else:
+                self._must_fit(len(products[n]) == terms.box_length(n, second, FROM_DEALER), dealer)
+        takes = [(terms.split.pairs[n][1], pack_place(n, FROM_DEALER) + products[n]) for n in numbers]
+        self._each(k, wire.TAKE, takes, run)
 
-    def _carry(self, terms: Terms, k: int, number: int, run: bytes) -> None:
-        """Both masked tables of a pair, a chunk of each at a time, and what their owners sign of them."""
-        a, b = pair = terms.split.pairs[number]
-        for chunk in (*range(max(terms.chunks(m) for m in pair)), SIGNED):
-            asked = {m: pack_place(number, chunk) for m in pair if chunk == SIGNED or chunk < terms.chunks(m)}
-            boxes = self._asked(k, wire.SEND, asked, run)
-            for m, box in boxes.items():
-                self._must_fit(len(box) == terms.box_length(number, m, chunk), m)
-            other = {a: b, b: a}
-            self._asked(k, wire.TAKE, {other[m]: pack_place(number, chunk) + box for m, box in boxes.items()}, run)
+    def _carry(self, terms: Terms, k: int, run: bytes) -> None:
+        """The masked tables of all pairs, a chunk of each at a time, and what their owners sign of them."""
+        sides = [(number, m) for number, pair in enumerate(terms.split.pairs) for m in pair]
+        for chunk in (*range(max(terms.chunks(m) for _, m in sides)), SIGNED):
+            here = [(number, m) for number, m in sides if chunk == SIGNED or chunk < terms.chunks(m)]
+            for batch in _batches([(m, number) for number, m in here]):
+                asked = [(m, pack_place(number, chunk)) for m, number in batch]
+                boxes = self._each(k, wire.SEND, asked, run)
+                takes = []
+                for (m, number), box in zip(batch, boxes, strict=True):
+                    self._must_fit(len(box) == terms.box_length(number, m, chunk), m)
+                    takes.append((terms.other(number, m), pack_place(number, chunk) + box))
+                self._each(k, wire.TAKE, takes, run)
+
+    def _each(self, k: int, what: str, questions: Sequence[tuple[int, bytes]], run: bytes) -> list[bytes]:
+        """What owners answered to all of these questions, in order: each owner is asked one at a time."""
+        said: dict[int, bytes] = {}
+        for batch in _batches([(m, place) for place, (m, _) in enumerate(questions)]):
+            asked = self._asked(k, what, {m: questions[place][1] for m, place in batch}, run)
+            said |= {place: asked[m] for m, place in batch}
+        return [said[place] for place in range(len(questions))]
 
     def _must_fit(self, fits: bool, m: int) -> None:
         """An owner may send anything: stop at what cannot be read. Nothing was charged."""
@@ -153,8 +168,19 @@ class MultipliedRemote(Remote):
         """The result is on disk: owners may delete the secrets of the attempt. One that does not answer keeps them."""
         asks = {m: self._ask(m, None, 1, wire.FORGET) for m in range(self.n)}
         asks = {m: Ask(**{**vars(ask), "down": wire.of_bytes(b"")}) for m, ask in asks.items()}
-        self._post.ask(asks, self._deployment.clients.deadline)
+        self._post.ask(asks, min(_FAREWELL, self._deployment.clients.deadline))
 
     def _ask(self, client: int, down: State, k: int, what: str = wire.ROUND) -> Ask:
         asked = super()._ask(client, down, k, what)
         return Ask(**{**vars(asked), "run": self._run})
+
+
+def _batches(of_owners: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Pairs (owner, thing) in few groups, in each of which an owner is there once."""
+    groups: list[list[tuple[int, int]]] = []
+    seen: Counter[int] = Counter()
+    for owner, thing in of_owners:
+        groups += [[]] if seen[owner] == len(groups) else []
+        groups[seen[owner]].append((owner, thing))
+        seen[owner] += 1
+    return groups

@@ -35,7 +35,6 @@ TAG = 16  # bytes by which a sealed message is longer
 SEALED_SEED = KEY_BYTES + TAG
 SIGNED_DIGEST = 32 + announcing.SIGNATURE
 _NUMBER, _LONGEST = 4, 1 << 16
-_WIDEST_CHUNK = 8192  # rows for which masks are drawn at once
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class Terms:
 
     def chunk_rows(self, m: int) -> int:
         """Rows of owner m's table that travel together."""
-        return max(1, min(_WIDEST_CHUNK, CHUNK_BYTES // (8 * self.split.table_width(m)), self.samples))
+        return max(1, min(CHUNK_BYTES // (8 * self.split.table_width(m)), self.samples))
 
     def chunks(self, m: int) -> int:
         return -(-self.samples // self.chunk_rows(m))
