@@ -79,6 +79,9 @@ def test_an_owner_whose_rows_were_too_long_is_found_out(tmp_path: Path, monkeypa
     record(files[0], OWN).write_text(json.dumps(own))
     with pytest.raises(InvalidInput, match="not those of the masked table that it signed"):
         audited(files[0], record(files[1], OTHERS))  # or another seed
+    record(files[0], OWN).write_text(json.dumps({"signed": own["signed"]}))
+    with pytest.raises(InvalidInput):
+        audited(files[0], record(files[1], OTHERS))  # or half a record
     record(files[0], OWN).unlink()
     with pytest.raises(MissingData, match="there is no such file"):
         audited(files[0], record(files[1], OTHERS))

@@ -5,7 +5,7 @@ from pathlib import Path
 from sottovoce.core import check
 from sottovoce.deploy import product_records
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.wire import Ask
+from sottovoce.deploy.wire import FORMAT, Ask, read
 
 
 def audited(file: Path, record: Path, key: str = "") -> list[str]:
@@ -32,10 +32,11 @@ def audited(file: Path, record: Path, key: str = "") -> list[str]:
         ]  # fmt: skip
         shown = len(seeds) == 1 and product_records.is_hex(seeds[0], 32)
         check.require(shown, f"rows of {node.name}", "their owner must show the seed of its masks", experiment)
-        asked = Ask(experiment, int(own["client"]), 1, str(own["task"]), str(own["events"]), float(own["row_bound"]))
+        asked = {name: own.get(name) for name in ("experiment", "client", "task", "events", "row_bound")}
         pinned = key or str(beside.get("key", ""))
         check.require(product_records.is_hex(pinned, 32), "record", "needs the owner's key, 64 hex digits")
-        product_records.check_rows(said, signature, pinned, bytes.fromhex(seeds[0]), node.multiplied(asked))
+        table = node.multiplied(read(Ask, asked | {"k": 1, "format": FORMAT}))
+        product_records.check_rows(said, signature, pinned, bytes.fromhex(seeds[0]), table)
         found.append(f"{said.rows} rows of {node.name} are those that it signed in experiment {experiment}, "
                      "and within their bounds")  # fmt: skip
     check.require(bool(found), str(record), f"holds nothing that {node.name!r} signed")
