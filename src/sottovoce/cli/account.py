@@ -30,6 +30,8 @@ def account(
     quiet: terminal.Quiet = False,
 ) -> None:
     """What noise costs, what a budget needs, and how many rounds it lasts: for one client, with a table over rounds."""
+    from dataclasses import asdict
+
     from sottovoce.planning.account import account as compute
 
     result = compute(
@@ -45,7 +47,7 @@ def account(
         coordinates=coordinates,
     )
     answer = result.epsilon if noise is not None else result.event.noise_multiplier
-    terminal.show(as_json, quiet, result.to_dict(), [f"{answer:.6g}"], lambda: _print(result))
+    terminal.show(as_json, quiet, asdict(result), [f"{answer:.6g}"], lambda: _print(result))
 
 
 def _print(result: "Account") -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _PATHS = (
     "plain, variants, float32, kernel, secure, client, add-remove, laplace, fixed-size, poisson, columns, ledgers, "
-    "resume, seeds, held-out; by default plain and fixed-size, where the method has them."
+    "resume, sums, seeds, held-out; by default plain and fixed-size, where the method has them."
 )
 _What = Annotated[
     str | None,

@@ -17,8 +17,9 @@ from sottovoce.core import check
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.contract import Method
 from sottovoce.core.plain import Json
-from sottovoce.estimators.base import LinearClassifier, LinearRegressor, PrivateEstimator
+from sottovoce.estimators.base import PrivateEstimator
 from sottovoce.estimators.scalers import seed_of
+from sottovoce.estimators.targets import LinearClassifier, LinearRegressor
 from sottovoce.estimators.validation import Table, validated, validated_rows
 from sottovoce.experiment.result import VerticalResult, summed_scores
 from sottovoce.experiment.task import Task, usual_for_columns
@@ -70,7 +71,7 @@ class VerticalLinear(PrivateEstimator):
         """The table, or with a schema each party's part of it; and the labels."""
         schema: Any = self.prepare
         if schema is None:
-            return *validated(self, X, y, y_numeric=numeric, sparse=True), groups
+            return *validated(self, X, y, numeric), groups
         check.of_kind(self._name, "prepare", schema, Schema, "Schema(..., parties={'bank': ['age'], 'shop': ['sex']})")
         rule = "a schema says who has which columns and the labels: leave parties and holder out"
         check.require(self.parties is None and self.holder is None, self._name, rule)

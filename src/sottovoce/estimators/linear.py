@@ -57,7 +57,7 @@ class FederatedLinear(PrivateEstimator):
     ) -> tuple[np.ndarray, np.ndarray, ArrayLike | None]:
         schema = self._schema
         if schema is None:
-            rows, labels = validated(self, X, y, y_numeric=numeric, sparse=True)
+            rows, labels = validated(self, X, y, numeric)
             return dense(self._name, rows), labels, groups
         hint = "Give Label(column, classes) in the schema"
         check.require(schema.label is not None, self._name, "the schema must say what the label is", hint=hint)

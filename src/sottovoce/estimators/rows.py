@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.histogram import Evaluation
-from sottovoce.estimators.base import LinearClassifier, LinearRegressor
 from sottovoce.estimators.linear import FederatedLinear
+from sottovoce.estimators.targets import LinearClassifier, LinearRegressor
 from sottovoce.estimators.validation import Table
 from sottovoce.rules import Rule, constant_entry
 

@@ -37,9 +37,7 @@ _PUBLIC = (  # beginnings of scikit-learn's messages that contain names of colum
 )
 
 
-def validated(
-    estimator: BaseEstimator, X: Table, y: ArrayLike | None, *, y_numeric: bool = False, sparse: bool = False
-) -> tuple[Matrix, np.ndarray]:
+def validated(estimator: BaseEstimator, X: Table, y: ArrayLike | None, y_numeric: bool) -> tuple[Matrix, np.ndarray]:
     """The rows as finite float64 numbers and their labels, as scikit-learn's `validate_data` returns them.
 
     Its messages are replaced where they quote an entry, or recommend imputers: one that learns from private rows is a
@@ -53,7 +51,7 @@ def validated(
     _refuse_text_and_dates(who, X)
     if labels.ndim == 1:
         _refuse_labels(who, labels, numbers=y_numeric)
-    return _validate(estimator, X, y=y, y_numeric=y_numeric, accept_sparse="csr" if sparse else False)
+    return _validate(estimator, X, y=y, y_numeric=y_numeric, accept_sparse="csr")
 
 
 def validated_rows(estimator: BaseEstimator, X: Table, *, reset: bool = False, sparse: bool = False) -> Matrix:

@@ -24,14 +24,13 @@ def read_csv(
     With `ranges` of all features these are brought to [-1, 1].
     """
     header, rows, lines = csv_rows(path)
-    for column in (label, owner):
-        if column:
-            must_be_there(path.name, column, header)
+    named = [column for column in (label, owner) if column]
+    for column in named:
+        must_be_there(path.name, column, header)
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-    for column in (label, owner):
-        if column:
-            _all_given(columns[column], path, column, lines)
-    features = [name for name in header if name not in (label, owner)]
+    for column in named:
+        _all_given(columns[column], path, column, lines)
+    features = [name for name in header if name not in named]
     check.require(bool(features), path.name, "needs at least one column besides label and owner")
     X = np.column_stack([_numbers(columns[name], path, name, lines) for name in features])
     if ranges:

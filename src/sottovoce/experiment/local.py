@@ -1,7 +1,6 @@
 """The clients that live in this process: all of them in a simulation, one on a node."""
 
 import hashlib
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +19,7 @@ from sottovoce.experiment.errors import standard_errors
 from sottovoce.experiment.evaluation import PrivateEvaluation, evaluations_of
 from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.result import Result, VerticalResult
-from sottovoce.experiment.task import Task
+from sottovoce.experiment.task import Task, warn_about_delta
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
@@ -28,7 +27,6 @@ from sottovoce.privacy.doors import open_door
 from sottovoce.privacy.doors.releases import Sealed, Visit, quietly
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Statement, state_guarantee
-from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.privacy.noise_key import rows_digests, stable_text
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.metrics import metrics
@@ -125,7 +123,7 @@ class LocalClients:
         """All clients of a federation. `ledgers`: the folder of its ledgers, if there is one; `kept_split`: what a
         checkpoint kept of which records are held out."""
         task.objective.loss.check_both_classes(task.objective.loss.check_labels(federation.y))
-        _warn_about_delta(task.privacy, federation)
+        warn_about_delta(task.privacy, federation)
         spent = {} if ledger is None or ledgers is not None else ledger.spent_here(0)
         events = task.plan(federation.sizes, max(federation.widths), spent, federation.row_bound)
         more: dict[str, Any] = {"test": cls.test_set(task, federation, test)}
@@ -388,16 +386,3 @@ class LocalClients:
 
     def _shape(self, clients: int) -> tuple[int, ...]:
         return (clients,) if self.streams.runs is None else (self.streams.runs, clients)
-
-
-def _warn_about_delta(privacy: PrivacyMode, federation: Federation) -> None:
-    """A delta of 1/size allows a mechanism that publishes one record in the clear."""
-    largest = int(np.argmax(federation.sizes))
-    size = int(federation.sizes[largest])
-    if privacy.promise == "record" and privacy.budget is not None and privacy.budget[1] >= 1 / size:
-        warnings.warn(
-            f"Proven: delta = {privacy.budget[1]:g} is not below 1/size for client {federation.names[largest]!r} with "
-            f"{size} records: such a delta would allow giving one record away; use a smaller one",
-            check.PrivacyWarning,
-            stacklevel=5,
-        )

@@ -59,12 +59,9 @@ def method_of(result: "Result") -> MaskedMoments | None:
 
 
 def _opened(result: "VerticalResult") -> tuple[MaskedMoments, np.ndarray]:
-    method = method_of(result)
-    hint = "Train with masked-moments"
-    check.require(method is not None and result.sums is not None, "Result", "no products were opened", hint=hint)
-    assert method is not None
-    assert result.sums is not None
-    return method, result.sums[..., None, :]
+    rule, hint = "no products were opened", "Train with masked-moments"
+    method = check.given(method_of(result), "Result", rule, hint)
+    return method, check.given(result.sums, "Result", rule, hint)[..., None, :]
 
 
 def _with_penalty(result: "VerticalResult", penalty: Penalty) -> Json:

@@ -195,10 +195,8 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
     split = bool(source[0].split) or (schema is not None and bool(schema.parties))
     task, settings = build_task(tables, file, bias, "columns" if split else "rows")
     if task.rule is not None and task.rule.base_rate is not None:
-        column, hint = (
-            bias or task.objective.intercept,
-            "Give a [schema], whose rows have one, or [objective] fit_intercept = true",
-        )
+        hint = "Give a [schema], whose rows have one, or [objective] fit_intercept = true"
+        column = bias or task.objective.intercept
         check.require(column, f"{file}, [algorithm]", "a base_rate needs rows with a constant column", hint=hint)
         known = schema or (Schema.bundled(source[0].name) if bias else None)
         constant = 1.0 if known is None else constant_entry(known)
@@ -238,9 +236,8 @@ def build_task(tables: Tables, file: str, bias: bool = False, data_layout: Layou
         assert rule is not None
         options: Json = {"participation": participation, "engine": settings.engine, "evaluate": evaluate}
         return Task.by_rule(rule, objective, privacy, **options), settings
-    check.require(
-        settings.rounds > 0, f"{file}, [run]", f"needs rounds, as the constants of {algorithm.name} are given"
-    )
+    rule = f"needs rounds, as the constants of {algorithm.name} are given"
+    check.require(settings.rounds > 0, f"{file}, [run]", rule)
     asks_someone = participation.most(settings.rounds) > 0
     check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
     chosen = toml.from_table(Chosen, tables["choice"], f"{file}, [choice]") if "choice" in tables else None

@@ -118,11 +118,6 @@ def load_charges(path: Path) -> tuple[Charges | None, Json]:
     return None if charges is None else Charges.from_dict(charges), said["seal"]
 
 
-def load_versions(path: str | Path) -> dict[str, str]:
-    """What a finished run was made with."""
-    return {str(name): str(version) for name, version in read_json(Path(path) / store.VERSIONS).items()}
-
-
 def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, config: Tables) -> Checkpoint:
     """The checkpoint in a run folder, for `train(resume=...)`; one of another config or other rows is refused."""
     path = Path(path)

@@ -162,7 +162,8 @@ def read_rows(
     if schema is not None and source.csv and schema.parties:
         return _split_rows(source, schema, loss)
     if schema is not None and source.csv:
-        X, y, groups, labels = encoded_rows(schema, Path(source.csv), loss)
+        X, codes, groups = schema.encode(Path(source.csv))
+        y, labels = coded_labels(schema, codes, loss)
         test, row_bound = None, schema.row_bound
     elif source.csv:
         path = Path(source.csv)
@@ -206,14 +207,12 @@ def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
     for key in ("clients", "partition"):
         check.require(not getattr(source, key), "data", f"the [schema] has parties: leave {key}, for rows, out")
     parts, codes = schema.encode_parts(Path(source.csv))
-    assert schema.label is not None
-    assert codes is not None
-    y, test, label = for_loss(schema.label, codes, loss), None, schema.label
+    (y, labels), test = coded_labels(schema, codes, loss), None
     if source.test is not None:
         train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
         test = [part[test_rows] for part in parts], y[test_rows]
         parts, y = [part[train_rows] for part in parts], y[train_rows]
-    return Data(VerticalFederation.of_schema(schema, parts, y), test, class_texts(label), schema)
+    return Data(VerticalFederation.of_schema(schema, parts, y), test, labels, schema)
 
 
 def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) -> datasets.Dataset:
@@ -234,14 +233,11 @@ def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) ->
     return replace(loaded, y=y, test=None if test is None else (test[0], more[0]))
 
 
-def encoded_rows(
-    schema: Schema, data: Any, loss: Loss
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, tuple[str, ...]]:
-    """The rows of a table that a schema describes, their labels as the loss wants them, owners, and the classes."""
-    X, y, owners = schema.encode(data)
+def coded_labels(schema: Schema, codes: np.ndarray | None, loss: Loss) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The labels of a table as the loss wants them, from what its schema made of them; and the classes."""
     assert schema.label is not None
-    assert y is not None
-    return X, for_loss(schema.label, y, loss), owners, class_texts(schema.label)
+    assert codes is not None
+    return for_loss(schema.label, codes, loss), class_texts(schema.label)
 
 
 def for_loss(label: Label, y: np.ndarray, loss: Loss) -> np.ndarray:

@@ -84,17 +84,13 @@ def seal_of(contents: Mapping[str, bytes], charges: Charges | None) -> dict[str,
     return of | {"hash": link("", ("seal", *of.values(), *ends))}
 
 
-def manifest_of(contents: Mapping[str, bytes]) -> Json:
-    """The format of a folder, and the SHA-256 of every file in it."""
-    return {"format": FORMAT, "files": {name: hashlib.sha256(contents[name]).hexdigest() for name in sorted(contents)}}
-
-
 def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
     """Every file of a finished run, in memory, so that errors show up before anything is written."""
+    arrays = {"model": result.model, "standard_errors": result.standard_errors, "sums": getattr(result, "sums", None)}
     contents = {
         CONFIG: to_toml(result.config).encode(),
         HISTORY: _parquet(result.history, private_columns(result)),
-        MODEL: whole_files.npz_bytes({"model": result.model} | _errors(result)),
+        MODEL: whole_files.npz_bytes({name: array for name, array in arrays.items() if array is not None}),
         GUARANTEE: whole_files.json_bytes(result.guarantee.to_dict()),
         GUARANTEE_TEXT: f"{result.guarantee.text}\n".encode(),
         SUMMARY: whole_files.json_bytes(summary(result)),
@@ -110,13 +106,8 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
     charged = None if result.charges is None else result.charges.to_dict()
     seal = seal_of(contents, result.charges)
     contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal})
-    return contents | {MANIFEST: whole_files.json_bytes(manifest_of(contents))}
-
-
-def _errors(result: "Result") -> dict[str, np.ndarray]:
-    """What else is known beside the model: its standard errors, and the sums that it was made of."""
-    arrays = {"standard_errors": result.standard_errors, "sums": getattr(result, "sums", None)}
-    return {name: array for name, array in arrays.items() if array is not None}
+    digests = {name: hashlib.sha256(contents[name]).hexdigest() for name in sorted(contents)}
+    return contents | {MANIFEST: whole_files.json_bytes({"format": FORMAT, "files": digests})}
 
 
 def summary(result: "Result") -> Json:

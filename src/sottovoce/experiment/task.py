@@ -1,5 +1,6 @@
 """A task: what is trained, how and under which promise, whoever holds the data. It travels as one frozen value."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -325,3 +326,16 @@ class Task:
                 "the bound on gradients was read off the longest private row; give clip, or promise a row_bound"
             )
         return terms | {"unmet": tuple(unmet)}
+
+
+def warn_about_delta(privacy: PrivacyMode, federation: FederatedData) -> None:
+    """A delta of 1/size allows a mechanism that publishes one record in the clear."""
+    largest = int(np.argmax(federation.sizes))
+    size = int(federation.sizes[largest])
+    if privacy.promise == "record" and privacy.budget is not None and privacy.budget[1] >= 1 / size:
+        warnings.warn(
+            f"Proven: delta = {privacy.budget[1]:g} is not below 1/size for client {federation.names[largest]!r} with "
+            f"{size} records: such a delta would allow giving one record away; use a smaller one",
+            check.PrivacyWarning,
+            stacklevel=5,
+        )

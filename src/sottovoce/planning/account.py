@@ -1,7 +1,7 @@
 """The numbers behind `sottovoce account`: epsilon for given noise, noise for given epsilon, rounds for both."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from sottovoce.core import check
@@ -25,10 +25,6 @@ class Account:
     accountant: str
     affordable_rounds: int | None  # within a given budget; None when no budget was given
     table: tuple[tuple[int, float], ...]  # (rounds, epsilon)
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain values, for JSON."""
-        return asdict(self)
 
 
 def account(
@@ -54,7 +50,6 @@ def account(
     check.whole("account", rounds=rounds, answers_per_round=answers_per_round)
     check.one_of("account", "mechanism", mechanism, MECHANISMS)
     check.one_of("account", "relation", relation, get_args(Relation))
-    check.require(noise is not None or epsilon is not None, "account", "give a noise multiplier, an epsilon, or both")
     kind: dict[str, Any] = {"mechanism": mechanism, "relation": relation}
     if coordinates is not None:
         rule = "coordinates are for mechanism 'discrete-gaussian'"
@@ -67,8 +62,8 @@ def account(
         kind |= {"sampling": "poisson"} | poisson if relation == "add-remove" else {"sampling": "fixed-size"} | fixed
     answers = rounds * answers_per_round
     if noise is None:
-        assert epsilon is not None
-        noise = accounting.calibrate(epsilon, delta, answers, **kind)
+        budget = check.given(epsilon, "account", "give a noise multiplier, an epsilon, or both")
+        noise = accounting.calibrate(budget, delta, answers, **kind)
     event = make_event(noise_multiplier=noise, **kind)
     listed = sorted({*(number for number in milestones if number < rounds), rounds})
     costs = accounting.table(event, delta, [number * answers_per_round for number in listed])

@@ -12,7 +12,7 @@ import sottovoce
 from sottovoce.core import check
 from sottovoce.core.files import packaged_text
 from sottovoce.core.round import NOT_RELEASED
-from sottovoce.experiment import saved, whole_files
+from sottovoce.experiment import store, whole_files
 from sottovoce.experiment.publishable import private_columns, released, tested_on_owners, without_folders
 from sottovoce.experiment.repetitions import Repetitions, interval, paired, pool
 from sottovoce.experiment.tables import to_toml
@@ -371,7 +371,7 @@ def _repeat(group: Repetitions) -> Markup:
     parts.append(element("p", repeatable))
     parts.append(element("details", element("summary", "Settings"), element("pre", element("code", to_toml(config)))))
     if group.folders:
-        versions = [[name, version] for name, version in saved.load_versions(group.folders[0]).items()]
-        listed = table(["what", "version"], versions, "Made with")
+        versions = whole_files.read_json(group.folders[0] / store.VERSIONS)
+        listed = table(["what", "version"], [[str(each) for each in pair] for pair in versions.items()], "Made with")
         parts.append(element("details", element("summary", "Versions"), listed))
     return joined(parts)

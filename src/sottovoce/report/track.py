@@ -50,7 +50,8 @@ class Tracker:
         """Send a finished run that is saved in `folder`; returns the number MLflow gave it."""
         public = released(result)
         with _mlflow_errors(f"The run itself is saved in {folder}"):
-            client, tags = self._client, _tags(public)
+            client, said = self._client, public.guarantee
+            tags = {"sottovoce": sottovoce.__version__, "privacy": said.short, "mlflow.note.content": said.text[:5000]}
             run = client.create_run(self._experiment, run_name=folder.resolve().name, tags=tags).info.run_id
             try:
                 self._send(run, public)
@@ -103,15 +104,6 @@ def numbers(result: Result) -> Iterator[tuple[str, float, int]]:
     for evaluation in result.evaluations[:1]:
         ends |= {f"private_{name}": float(each.value) for name, each in evaluation.estimates.items()}
     yield from ((name, value, int(rounds[-1])) for name, value in ends.items() if np.isfinite(value))
-
-
-def _tags(result: Result) -> dict[str, str]:
-    guarantee = result.guarantee
-    return {
-        "sottovoce": sottovoce.__version__,
-        "privacy": guarantee.short,
-        "mlflow.note.content": guarantee.text[:5000],
-    }
 
 
 @contextmanager
