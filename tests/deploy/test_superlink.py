@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.deploy.flower import superlink
+from sottovoce.deploy.flower import layers, superlink
 from sottovoce.deploy.flower.superlink import LARGEST, LARGEST_PIECE, fleet_only
 
 FLEET, CONTROL = 8700, 8701
@@ -65,15 +65,15 @@ def test_what_nodes_ask_is_served_but_for_the_code_of_apps_and_for_registering()
     translation = pytest.importorskip("flwr.supercore.protobuf.translation", reason="needs the extra 'flower'")
     served = {(method, path) for method, path in translation.PROTOBUF_REQUEST_TYPES if "/fleet" in path}
     left_out = {"/v1/fleet/" + name for name in ("get-run", "get-fab", "register-node", "unregister-node")}
-    assert served == {("POST", path) for path in superlink.FLEET | left_out}
-    assert not superlink.FLEET & left_out
+    assert served == {("POST", path) for path in layers.FLEET | left_out}
+    assert not layers.FLEET & left_out
 
 
 def test_a_request_has_a_length_and_not_too_large_a_one() -> None:
     def of(length: int) -> tuple[bytes, bytes]:
         return b"content-length", str(length).encode()
 
-    for path in superlink.FLEET:
+    for path in layers.FLEET:
         largest = LARGEST_PIECE if path == "/v1/fleet/push-object" else LARGEST
         assert status(path, of(largest)) == 200
         assert status(path, of(largest + 1)) == 413
@@ -145,6 +145,7 @@ def started(monkeypatch: pytest.MonkeyPatch, *arguments: str, host: str = "127.0
 
     class App:
         state = type("State", (), {"enable_supernode_auth": keys})
+        user_middleware: tuple[()] = ()
 
     monkeypatch.setattr(uvicorn, "Server", Server)
     monkeypatch.setattr(uvicorn, "Config", lambda app, **settings: app if settings.items() >= SETTINGS else settings)

@@ -13,7 +13,7 @@ from sottovoce.report import tables
 _DEFAULTS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds; a round waits for it several times
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # seconds; the start of a run waits for it
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # what is installed is what runs
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray, of Flower's simulation, then stays on loopback on Linux too
     "RAY_USAGE_STATS_ENABLED": "0",

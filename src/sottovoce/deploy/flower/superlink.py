@@ -14,7 +14,6 @@ import ipaddress
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,9 @@ from typing import Any
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy.flower import registration
+from sottovoce.deploy.flower.layers import FLEET, Application, Receive, Send, lighten
 
 log = logging.getLogger("sottovoce")
-FLEET = frozenset(
-    f"/v1/fleet/{name}"
-    for name in (
-        *("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages"),
-        *("push-object", "pull-object", "confirm-message-received"),
-    )
-)
 _PIECE, LARGEST_PIECE = "/v1/fleet/push-object", 2**23  # bytes; Flower cuts arrays into pieces of 5 MiB
 LARGEST = 2**15  # of any other: the longest is push-messages, which names a message's pieces, 70 bytes for each
 PIECES = 8  # that are read at a time; others wait
@@ -39,10 +32,6 @@ SECONDS = 60.0  # for a request to come in
 CONNECTIONS = 1000  # beyond it requests get a 503; a service may usually have 1024 files open
 
 UNKNOWN_KEY, KEY_IN_USE = "unknown-key", "key-in-use"  # why a node is not let in: told to who signs with that key
-
-Receive = Callable[[], Awaitable[Json]]
-Send = Callable[[Json], Awaitable[None]]
-Application = Callable[[Json, Receive, Send], Coroutine[None, None, None]]
 
 
 def fleet_only(app: Application, port: int) -> Application:
@@ -131,6 +120,7 @@ def start(arguments: list[str]) -> None:
             "Leave --host out, and let nodes in by --fleet 0.0.0.0:PORT",
         )
         inner, sockets = app, [_listening(host, port)]
+        lighten(app)
         if fleet is not None:
             known, apart = app.state.enable_supernode_auth, fleet[1] != port
             check.require(known, "flower superlink", "--fleet needs --enable-supernode-auth: else any node may join")
