@@ -1,11 +1,13 @@
 """Setting up a server and nodes: what is written, who can read it, and that wrong input leaves nothing behind."""
 
 import os
+import pty
 import re
 import shutil
 import socket
 import stat
 import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -174,6 +176,19 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         "thalach",
     ),
     "a name with a blank": (lambda at: node("va", "--name", "va hospital"), "letters, digits, '-' and '_'"),
+    "no question an hour": (lambda at: node("va", "--questions-per-hour", "0"), "must be a whole number >= 1"),
+    "a certificate for ever": (
+        lambda at: ["server", "init", "new", "--days", "99999999", *free_ports()],
+        "days must be at most 7320",
+    ),
+    "a node to check that is none": (
+        lambda at: ["node", "check", "study"],
+        "A node is set up by: sottovoce node init DIR",
+    ),
+    "a node to start that is none": (
+        lambda at: ["node", "start", "va"],
+        "A node is set up by: sottovoce node init DIR",
+    ),
     "no budget": (lambda at: node("va", "--epsilon", "0"), "epsilon must be"),
     "more a day than for life": (lambda at: node("va", "--epsilon-per-day", "3"), "at most epsilon"),
     "a delta of 2": (lambda at: node("va", "--delta", "2"), "delta must lie in"),
@@ -313,3 +328,15 @@ def test_the_compose_files_take_away_what_is_not_needed(place: Path) -> None:
 def _volumes(folder: Path) -> list[str]:
     (service,) = yaml.safe_load((folder / "compose.yaml").read_text())["services"].values()
     return service["volumes"]
+
+
+@pytest.mark.parametrize(("group", "asks"), [("", True), ("os.setpgid(0, 0); ", False)])
+def test_in_a_terminals_background_nothing_is_asked(group: str, asks: bool) -> None:
+    """`node init ... --start &`: who reads from a terminal there is stopped by the operating system."""
+    work = f"import os; {group}from sottovoce.cli.node_init import _asks; os._exit(int(_asks()))"
+    process, terminal = pty.fork()
+    if process == 0:  # the leader of a session, whose terminal this is; its child may be in the background
+        os._exit(subprocess.run([sys.executable, "-c", work]).returncode)
+    _, status = os.waitpid(process, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == asks

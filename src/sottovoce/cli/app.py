@@ -63,7 +63,7 @@ def app(
         if nodes is not None:
             tables.note(f"Shared out the rows to {len(deployment.clients.names)} clients in {nodes}.")
         tables.note(f"Wrote the app {folder} (experiment {name}). Its result will be in {runs}, on the server.")
-        tables.note(f"Start it with: sottovoce flower run {folder} <connection> --stream")
+        tables.commands("Start it with:", f"sottovoce flower run {folder} <connection> --stream")
 
     terminal.show(as_json, False, {"folder": str(folder), "experiment": name, "out": str(runs)}, [], text)
 

@@ -19,7 +19,12 @@ node = typer.Typer(
 
 def _file_in(path: Path) -> Path:
     """The client's own file, of which the folder that `node init` made may be named instead."""
-    return path / "node.toml" if path.is_dir() else path
+    from sottovoce.core.check import MissingData
+
+    file = path / "node.toml" if path.is_dir() else path
+    if not file.exists():
+        raise MissingData(f"{file}: there is no such file. A node is set up by: sottovoce node init DIR")
+    return file
 
 
 File = Annotated[

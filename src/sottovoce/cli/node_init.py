@@ -1,5 +1,6 @@
 """`sottovoce node init`: asks, or takes options, and writes a node's folder."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -71,14 +72,14 @@ def init(
     )
     line = setup_node.make(folder, choices, compose)
     file = folder / setup_node.FILE
-    after = "" if start else f": sottovoce node check {file}, then: sottovoce node start {file}"
-    terminal.show_line(as_json, folder, line, "the server", setup_node.LINE, after)
+    after = () if start else (f"sottovoce node check {file}", f"sottovoce node start {file}")
+    terminal.show_line(as_json, folder, line, "the server", setup_node.LINE, "Next:", *after)
     sys.stdout.flush()  # before a node that is started now says anything
 
 
 def _asks() -> bool:
-    """Whether somebody is there to answer."""
-    return sys.stdin.isatty()
+    """Whether somebody is there to answer: at a terminal, and not of a command in its background."""
+    return sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
 
 
 def _ask(what: str, option: str) -> str:

@@ -33,8 +33,8 @@ def init(
     digest = "" if schema is None else Schema.from_toml(schema).digest()
     line = setup_server.make(folder, host or [], port, operator_port, days, digest, compose)
 
-    after = f", with the lines that they send back: sottovoce server add {folder} LINE..."
-    terminal.show_line(as_json, folder, line, "every node", setup_server.LINE, after)
+    after = "Next, with the lines that they send back:", f"sottovoce server add {folder} LINE..."
+    terminal.show_line(as_json, folder, line, "every node", setup_server.LINE, *after)
 
 
 @server.command("add")
@@ -49,13 +49,13 @@ def add(
     new = setup_server.add(folder, lines)
 
     def text() -> None:
-        for line in new:
-            tables.note(f"{line.name} may join. Make sure of its key by telephone: {line.fingerprint}")
+        if new:
+            told = (f"{line.fingerprint}  {line.name}" for line in new)
+            tables.commands("These may join now. Make sure of their keys by telephone:", *told)
         if not new:
             tables.note("They could join before; nothing changed.")
-        tables.note(
-            f"Next: sottovoce server train {folder} RUN.toml (or sottovoce server start {folder}, to keep it up)"
-        )
+        train, keep_up = f"sottovoce server train {folder} RUN.toml", f"sottovoce server start {folder}"
+        tables.commands("Next (`start` keeps it up, `train` alone starts it for one run):", keep_up, train)
 
     terminal.show(as_json, False, {"added": {line.name: line.fingerprint for line in new}}, [], text)
 
@@ -99,7 +99,7 @@ def train(
         except KeyboardInterrupt:
             hint = f"Go on with: sottovoce server train {folder} --resume {job.out}"
             raise terminal.Interrupted(f"Interrupted. {hint}") from None
-    tables.note(f"Done. See: sottovoce report {job.out}")
+    tables.commands("Done. See:", f"sottovoce report {job.out}")
 
 
 @server.command("predict")

@@ -94,15 +94,17 @@ def show_files(as_json: bool, folder: Path, names: list[str]) -> None:
     show(as_json, False, plain, [], lambda: tables.note(f"Wrote {', '.join(names)} to {folder}."))
 
 
-def show_line(as_json: bool, folder: Path, line: "NodeLine | ServerLine", whom: str, file: str, after: str) -> None:
-    """Say which line of text the other side needs, how it is made sure of, and what comes `after`."""
+def show_line(
+    as_json: bool, folder: Path, line: "NodeLine | ServerLine", whom: str, file: str, after: str, *words: str
+) -> None:
+    """Say which line of text the other side needs, how it is made sure of, and by which commands it goes on."""
 
     def text() -> None:
         tables.note(f"Wrote {folder}. Send {whom} this line; it is also in {folder / file}:")
         typer.echo(f"\n{line}\n")
         tables.note(f"They can make sure of it by telephone: {line.fingerprint}")
-        if after:
-            tables.note(f"Next{after}")
+        if words:
+            tables.commands(after, *words)
 
     plain = {"folder": str(folder), "line": str(line), "fingerprint": line.fingerprint}
     show(as_json, False, plain, [], text)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
 MAKE_KEY = "Make one with: sottovoce node key FILE"
 LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
+_MOST_DAYS = 20 * 366  # of a certificate
 
 
 def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) -> list[str]:
@@ -32,6 +33,7 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
     from cryptography.hazmat.primitives.asymmetric import ec
 
     check.whole("certificates", days=days)
+    check.require(days <= _MOST_DAYS, "certificates", f"days must be at most {_MOST_DAYS}, 20 years", days)
     for name in clients:
         plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
         check.require(plain, "certificates", "a client's name must be letters, digits, '-' and '_'", name)

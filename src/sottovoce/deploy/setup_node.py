@@ -80,6 +80,7 @@ class NodeChoices:
         good_name(self.name)
         check.positive("node", epsilon=self.epsilon, delta=self.delta)
         check.non_negative("node", epsilon_per_day=self.epsilon_per_day)
+        check.whole("node", questions_per_hour=self.questions_per_hour)  # in node.toml 0 stands for no bound
         if self.schema is not None:
             for what, given in (("label", self.label), ("labels", self.labels), ("row-bound", self.row_bound)):
                 check.require(not given, "node", f"--{what} is stated by the schema: leave it out")

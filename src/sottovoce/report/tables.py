@@ -31,6 +31,11 @@ def note(text: str) -> None:
     console().print(Text(text))
 
 
+def commands(title: str, *lines: str) -> None:
+    """A title, and below it what to type or to read out, each on a line that nothing breaks: it is copied as it is."""
+    typer.echo("\n    ".join([title, *lines]))
+
+
 def print_json(value: Mapping[str, object]) -> None:
     from sottovoce.experiment.whole_files import finite
 
