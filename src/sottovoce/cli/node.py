@@ -19,12 +19,14 @@ node = typer.Typer(
 
 def _file_in(path: Path) -> Path:
     """The client's own file, of which the folder that `node init` made may be named instead."""
+    return path / "node.toml" if path.is_dir() else path
+
+
+def _must_be_there(file: Path) -> None:
     from sottovoce.core.check import MissingData
 
-    file = path / "node.toml" if path.is_dir() else path
     if not file.exists():
         raise MissingData(f"{file}: there is no such file. A node is set up by: sottovoce node init DIR")
-    return file
 
 
 File = Annotated[
@@ -49,6 +51,7 @@ def check_file(
     """Look at everything before joining: rows, labels, rights, budget, clock, whether the server knows the key."""
     from sottovoce.deploy import node_check
 
+    _must_be_there(file)
     found = []
     for item in node_check.items(file, not offline):
         found.append(item)
@@ -88,6 +91,7 @@ def start_node(
         from sottovoce.deploy.flower.node_process import Stop, run
     except ModuleNotFoundError as error:
         raise MissingData("Flower is not installed. Install it with: pip install 'sottovoce[flower]'") from error
+    _must_be_there(file)
     line = Line(Connection.read(file))
     client = GateClient(gate) if gate is not None else CurrentNode(_checked(file))
     stop = Stop()
@@ -105,6 +109,7 @@ def _checked(file: Path) -> "Node":
     """The client that this file describes, whose rows and ledger are read."""
     from sottovoce.deploy.node import Node
 
+    _must_be_there(file)
     client = Node(file)
     client.inspect()
     return client
