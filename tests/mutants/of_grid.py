@@ -54,10 +54,10 @@ MUTANTS = (
     ),
     Mutant(
         "truncation-forgotten",
-        "The sensitivity of moments leaves out what truncation adds to a difference.",
+        "The sensitivity of moments leaves out what rounding adds to a difference.",
         _PLAN,
-        "one * GRID_STEPS / longest) + np.sqrt(width))",
-        "one * GRID_STEPS / longest) + 0 * np.sqrt(width))",
+        "(1 + 2.0**-40)) + 2 * np.sqrt(width))",
+        "(1 + 2.0**-40)) + 0 * np.sqrt(width))",
         near("privacy/test_grid_noise", "one_unit_moves"),
         blind=_STEP + " in each coordinate",
     ),

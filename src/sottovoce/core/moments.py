@@ -18,13 +18,22 @@ For fixed c it grows with all lengths, so these are 1 and B; and the worst <s, s
 It has its maximum at |c| = 1 if κ² <= B²/2, and then Δ = 2B: *the second moments come free with the first*. Else it is
 at |c| = B²/(2κ²), and Δ² = 2 B² + 2 κ² + B⁴/(2κ²). If a record is there or blank, Δ² = B² + κ². For a logistic loss
 B = 1/2: Δ = 1 up to κ² = 1/8, and Δ = 1.25 at κ² = 1/2. For softmax over K classes s = e_y − 1/K, B² = 1 − 1/K.
+
+**In whole numbers.** For noise on a grid, x and s/B are first made multiples of 1/STEPS, truncated toward zero, which
+leaves their lengths at most 1 (`products.whole_rows` compares whole numbers). A record's moments are then exact
+products, to which Δ applies as it stands, and their sums over a client's records are exact whole numbers, in whatever
+order they are added. What is done with these sums later rounds once for all records.
 """
 
+import functools
 import math
 
 import numpy as np
 
-from sottovoce.core.arrays import Floats
+from sottovoce.core.arrays import AnyArray, Floats, Integers
+
+STEPS = 1 << 20  # a row of length 1, and a slope of size B, in whole numbers
+MOST_RECORDS = 1 << 22  # of one client: sums of products of whole numbers then stay below 2^63
 
 
 def sensitivity(kappa: float, slope_bound: float, replaced: bool) -> float:
@@ -45,12 +54,29 @@ def rescaled(moments: Floats, dim: int, row_bound: float) -> Floats:
     return np.concatenate([row_bound * moments[..., :dim], row_bound**2 * moments[..., dim:]], axis=-1)
 
 
+def laid_out(first: AnyArray, gram: AnyArray) -> AnyArray:
+    """Sums of x ⊗ s (outputs, columns) and of x x' (columns, columns) in the order of moments, not weighed by κ."""
+    above, beside = _upper(len(gram))
+    return np.concatenate([first.ravel(), np.diagonal(gram), gram[above, beside]])
+
+
+def weights(dim: int, columns: int, kappa: float, slope_bound: float) -> Floats:
+    """What STEPS² are worth in each place of `laid_out`, rows and slopes being at most 1 and `slope_bound` long."""
+    pairs = columns * (columns - 1) // 2
+    return np.repeat([slope_bound, kappa, kappa * math.sqrt(2)], [dim, columns, pairs])
+
+
+@functools.lru_cache(maxsize=8)
+def _upper(columns: int) -> tuple[Integers, Integers]:
+    return np.triu_indices(columns, 1)
+
+
 def split(moments: Floats, dim: int, kappa: float) -> tuple[Floats, Floats]:
     """The first moments (..., dim), and the Gram matrix (..., columns, columns), of (mean) moments."""
     first, second = moments[..., :dim], moments[..., dim:]
     columns = (math.isqrt(8 * second.shape[-1] + 1) - 1) // 2
     gram = np.zeros((*moments.shape[:-1], columns, columns))
-    above, beside = np.triu_indices(columns, 1)
+    above, beside = _upper(columns)
     gram[..., above, beside] = second[..., columns:] / (kappa * math.sqrt(2))
     gram += np.swapaxes(gram, -1, -2)
     diagonal = np.arange(columns)

@@ -49,7 +49,7 @@ MOST_COLUMNS = 2048  # of all owners: the moments have the square of it
 LARGEST_SCALE = 2.0**47  # of noise that `privacy/discrete_gaussian.py` draws
 NOISE_REACH = 80.0  # no honest sum of noise is this many σ large
 LARGEST_KAPPA = math.sqrt(0.5)
-_BLOCK = 8192  # rows: sums of so many products of entries are below 2^53, so they are exact in floating point
+_BLOCK = 8192  # rows: sums of so many products of entries, up to 2^20 each, are at most 2^53: exact in floating point
 
 
 @dataclass(frozen=True)
@@ -221,22 +221,26 @@ def whole_rows(rows: Matrix, longest: int, row_bound: float) -> AnyArray:
         part = rows[start : start + _BLOCK]
         dense: Floats = part.toarray() if hasattr(part, "tocsr") else np.asarray(part, dtype=np.float64)
         scaled = clip_rows(dense, row_bound) * (math.sqrt(longest) / row_bound)
-        whole[start : start + _BLOCK] = _within(np.trunc(scaled), longest)
+        whole[start : start + _BLOCK] = _within(np.trunc(scaled, out=scaled), longest)
     return whole
 
 
 def _within(numbers: Floats, longest: int) -> Floats:
-    """Whole numbers, rows that are longer than √longest shrunk until they are not; what is not finite becomes zeros."""
-    numbers = np.where(np.isfinite(numbers), numbers, 0.0)
-    numbers = np.clip(numbers, -STEPS, STEPS)  # no entry of a row that is short enough is larger
+    """Whole numbers, rows that are longer than √longest shrunk until they are not; what is not finite becomes zeros.
+
+    `longest` is at most 2^40. Sums of squares are compared with it in floating point, which is exact up to 2^53 and
+    never brings a larger one below that, in whatever order it adds.
+    """
     for _ in range(8):
-        squares = np.square(numbers.astype(np.int64)).sum(axis=-1)
-        long = np.flatnonzero(squares > longest)
+        squares = np.vecdot(numbers, numbers)
+        long = np.flatnonzero(~(squares <= longest))  # also where it is not a number
         if not len(long):
             return numbers
-        shrink = np.sqrt(longest / squares[long].astype(np.float64)) * (1 - 2.0**-40)
-        numbers[long] = np.trunc(numbers[long] * shrink[:, None])
-    numbers[np.square(numbers.astype(np.int64)).sum(axis=-1) > longest] = 0.0
+        limit = math.isqrt(longest) + 1  # no entry of a row that is short enough is larger
+        rows = np.clip(np.where(np.isfinite(numbers[long]), numbers[long], 0.0), -limit, limit)
+        shrink = np.sqrt(longest / np.maximum(np.vecdot(rows, rows), longest)) * (1 - 2.0**-40)
+        numbers[long] = np.trunc(rows * shrink[:, None])
+    numbers[~(np.vecdot(numbers, numbers) <= longest)] = 0.0
     return numbers
 
 
@@ -248,7 +252,7 @@ def whole_slopes(slopes: Floats, bound: float) -> AnyArray:
 def gram(tables: Sequence[AnyArray]) -> Integers:
     """All products of tables side by side, exactly: (D, D) of int64.
 
-    Entries are at most 2^18 in size, so sums over 8192 rows are below 2^49 and BLAS is exact in floating point.
+    Entries are at most 2^20 in size, so sums over 8192 rows are at most 2^53 and BLAS is exact in floating point.
     """
     samples, width = len(tables[0]), sum(table.shape[1] for table in tables)
     total = np.zeros((width, width), dtype=np.int64)

@@ -102,10 +102,13 @@ def grid_numbers(privacy: "Proven", part: Part, shape: AnswerShape) -> Json:
 
 
 def moments_steps(part: Part, shape: AnswerShape, replaced: bool, width: int) -> float:
-    """How far one record moves the moments of a client, in grid steps; truncation adds √width of them."""
+    """How far one record moves the moments of a client, in grid steps; rounding adds less than two in each coordinate.
+
+    (`doors/grid_sums.moment_sums`. What coordinates are multiplied by is rounded too, and so is this number.)
+    """
     slope = min(part.slope_bound, shape.slope)
     one, longest = moments.sensitivity(part.kappa, slope, replaced), float(np.hypot(slope, part.kappa))
-    return float(np.ceil(one * GRID_STEPS / longest) + np.sqrt(width))
+    return float(np.ceil(one * GRID_STEPS / longest * (1 + 2.0**-40)) + 2 * np.sqrt(width))
 
 
 def histogram_steps(replaced: bool) -> float:

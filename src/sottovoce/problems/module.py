@@ -260,8 +260,6 @@ class ModuleRows(Rows):
     def truncated_sums(self, *_: object, **__: object) -> None:
         """None: not compiled."""
 
-    truncated_moments = truncated_sums
-
     def smoothness(self, clients: ArrayLike | None = None) -> Floats:
         return np.full((len(self.active(clients).clients), 1), np.inf)
 

@@ -44,11 +44,10 @@ class ExactOracle(Protocol):
     roundings: np.ndarray
     gradient: Callable[..., np.ndarray]
     clipped_examples: Callable[..., np.ndarray]
-    truncated_sums: Callable[..., np.ndarray | None]  # None where they are not compiled; so are the next
-    truncated_moments: Callable[..., np.ndarray | None]
+    truncated_sums: Callable[..., np.ndarray | None]  # None where they are not compiled
     argmin: Callable[..., np.ndarray]
     moments: Callable[..., np.ndarray]
-    moments_of_records: Callable[..., np.ndarray]
+    whole_moments: Callable[..., np.ndarray]
     smoothness: Callable[[np.ndarray], np.ndarray]
     strong_convexity: Callable[[np.ndarray], np.ndarray]
     longest_row: Callable[[np.ndarray], np.ndarray]

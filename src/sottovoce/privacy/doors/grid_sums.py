@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from sottovoce.core import check, moments
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.doors.base import ExactOracle
 
 _AT_ONCE = 1 << 21  # numbers of single gradients that are held at a time
-_MOMENTS_AT_ONCE = 1 << 17  # of single records' moments: as many as stay in cache
 
 
 def gradient_sums(
@@ -48,27 +48,21 @@ def gradient_sums(
 
 
 def moment_sums(
-    exact: ExactOracle,
-    local: np.ndarray,
-    kappa: float,
-    bounds: tuple[float, float],
-    shares: np.ndarray,
-    width: int,
+    exact: ExactOracle, local: np.ndarray, kappa: float, bounds: tuple[float, float], shares: np.ndarray
 ) -> np.ndarray:
-    """For each client: the sum of its records' moments, each truncated, (clients, width).
+    """For each client: the sum of its records' moments in grid steps, (clients, width).
 
     `bounds`, on rows and on slopes, are those of `core/moments.py`; the moments of a record have at most GRID_STEPS
     steps, times its client's share.
+
+    Sums of exact products are multiplied by a number for each coordinate and rounded, once for all records. So two
+    neighbours' differ by what one record moves them (`moments.sensitivity`) and by less than two steps in each
+    coordinate: no number has more than MOST_RECORDS · GRID_STEPS = 2^46 steps, so three roundings in floating point
+    move it by less than 2^-5 steps, and rounding to whole steps by half a step.
     """
-    longest = float(np.hypot(bounds[1], kappa))
-    factors = mechanisms.GRID_STEPS / longest * shares[local, 0]
-    sums = exact.truncated_moments(local, kappa, bounds, factors, mechanisms.LARGEST_SQUARE)
-    if sums is not None:
-        return sums
-    sums = np.zeros((len(local), width), dtype=np.int64)
-    at_once = max(1, _MOMENTS_AT_ONCE // width)
-    for place, client in enumerate(local.tolist()):
-        for low in range(0, int(exact.sizes[client]), at_once):
-            own = exact.moments_of_records(client, kappa, *bounds, slice(low, low + at_once))
-            sums[place] += mechanisms.grid_sum(shares[client, 0] * own, longest)
-    return sums
+    rule = "moments on a grid may be of at most 2^22 records of each client"
+    check.require(int(exact.sizes.max()) <= moments.MOST_RECORDS, "Proven", rule, int(exact.sizes.max()))
+    totals, longest = exact.whole_moments(local, *bounds), float(np.hypot(bounds[1], kappa))
+    columns = exact.dim // exact.loss.outputs
+    steps = moments.weights(exact.dim, columns, kappa, bounds[1]) / longest * mechanisms.GRID_STEPS / moments.STEPS**2
+    return np.rint(totals * (steps * shares[local])).astype(np.int64)

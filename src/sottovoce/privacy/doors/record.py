@@ -45,9 +45,10 @@ class RecordDoor(ProvenDoor):
 
     Runs of local steps: see `local_runs.py`.
 
-    Noise on a grid: each record's clipped gradient (or moments) is truncated, and integers are summed. Of an arg-min
-    and of the end of local steps only the difference between neighbours is bounded, so that is what the grid is made
-    for: `discrete_noise.difference_to_grid`.
+    Noise on a grid: each record's clipped gradient is truncated, and integers are summed. Moments are sums of products
+    of whole numbers, put on the grid together (`grid_sums.moment_sums`). Of an arg-min and of the end of local steps
+    only the difference between neighbours is bounded, so that is what the grid is made for:
+    `discrete_noise.difference_to_grid`.
     """
 
     privacy: Proven  # type: ignore[assignment]
@@ -226,8 +227,8 @@ class RecordDoor(ProvenDoor):
         )
 
     def _grid_moments(self, kappa: float, row_bound: float, slope: float, local: np.ndarray) -> np.ndarray:
-        """Sums of moments as integers on a grid: each record's are truncated toward zero, and added up."""
-        sums = moment_sums(self.exact, local, kappa, (row_bound, slope), self.shares(0), self.moments_width)
+        """Sums of moments as integers on a grid."""
+        sums = moment_sums(self.exact, local, kappa, (row_bound, slope), self.shares(0))
         return np.broadcast_to(sums, (*self.shape(len(local)), sums.shape[-1]))  # each run has noise of its own
 
     def grid_step(self, part: Part) -> np.ndarray:

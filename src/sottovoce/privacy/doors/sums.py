@@ -41,7 +41,8 @@ How the code makes the conditions true
    computes from the opened sum (`Reading`), a weight common to all. Weights of single clients are multiplied into each
    record before it is put on the grid (`RecordSums.shares`), which is common to all.
 4. *Whole numbers.* Bounded terms are truncated toward zero each, and then added. Where only a difference is bounded
-   (the end of proximal steps), rounding adds up to two steps in each coordinate (`discrete_noise.difference_steps`).
+   (the end of proximal steps; exact sums of moments), rounding adds up to two steps in each coordinate
+   (`discrete_noise.difference_steps`, `grid_sums.moment_sums`).
 5. *Full noise.* Each upload has noise of scale σ_1 (`GridEvent.scale`), whatever the rows; σ_1 > 8 (`GridEvent`). A
    client that cannot pay stays away.
 6. *No wrap-around.* `_must_fit` refuses numbers and noise with which a sum over all clients could leave 63 bits. OpenDP

@@ -91,11 +91,12 @@ def on_grid(
     loss, runs = rows.loss, max(len(points), len(keep))
     starts = np.stack([rows.offsets[active.clients], rows.offsets[active.clients + 1]], axis=1)
     firsts = np.cumsum(active.sizes) - active.sizes
-    sums = np.zeros((runs, len(active.sizes), rows.features))
+    sums = np.empty((runs, len(active.sizes), rows.features))
     given = (
-        *(rows.X, rows.y, bound.caps, loss.parameter, bound.norm, most),
+        *(rows.X, rows.y, bound.caps, loss.parameter, most),
         *(np.ascontiguousarray(points), keep, starts, firsts, np.ascontiguousarray(factors), sums),
     )
     ends, numbers = range(runs * len(active.sizes) + 1), int(active.bounds[-1]) * rows.dim * runs
-    THREADS.share(partial(grid_kernel.grid_sums(rows.X.dtype.name, loss.code), *given), ends, numbers)
+    kernel = grid_kernel.grid_sums(rows.X.dtype.name, loss.code, bound.norm)
+    THREADS.share(partial(kernel, *given), ends, numbers)
     return sums

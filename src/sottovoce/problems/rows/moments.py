@@ -1,70 +1,44 @@
 """Moments of the records of one client (`core/moments.py` says what they are)."""
 
 import math
-from functools import partial
 
 import numpy as np
 
-from sottovoce.core import moments
+from sottovoce.core import moments, products
 from sottovoce.core.arrays import Floats, Integers
 from sottovoce.core.clipping import clip_rows
-from sottovoce.core.compiling import THREADS
 from sottovoce.problems.rows.stored import StoredRows
 
-PIECES = 16  # of a client's records, which threads may share
 
-
-def of_records(
-    rows: StoredRows, client: int, kappa: float, row_bound: float, slope_bound: float, some: slice = slice(None)
-) -> Floats:
-    """The moments of each record of a client, or of `some` of them, (records, width).
-
-    Rows are divided by `row_bound` and cut to length 1; with an infinite bound they are taken as they are.
-    """
-    x, s = (part[some] for part in _parts(rows, client, row_bound, slope_bound))
-    d = x.shape[1]
-    above, beside = np.triu_indices(d, 1)
-    first = (s[:, :, None] * x[:, None, :]).reshape(len(x), -1)
-    return np.hstack([first, kappa * x * x, kappa * math.sqrt(2) * x[:, above] * x[:, beside]])
-
-
-def truncated(
-    rows: StoredRows, clients: Integers, kappa: float, bounds: tuple[float, float], factors: Floats, most: float
-) -> Floats:
-    """For each client the sum of its `of_records`, each times the client's factor and truncated; compiled.
-
-    `bounds`: on rows and on slopes. For a loss of one margin. A record whose squared norm would exceed `most` adds
-    nothing. Whole numbers below 2^53, so exact.
-    """
-    from sottovoce.problems import grid_kernel
-
-    sums = np.zeros((len(clients), moments.width(rows.dim, rows.dim)))
-    for place, client in enumerate(clients.tolist()):
-        x, s = _parts(rows, client, *bounds)
-        starts = np.linspace(0, len(x), min(len(x), PIECES) + 1).astype(np.int64)
-        parts = np.zeros((len(starts) - 1, sums.shape[1]))
-        factor, slopes = np.full(len(parts), factors[place]), np.ascontiguousarray(s[:, 0])
-        work = partial(grid_kernel.moment_sums(), x, slopes, kappa, factor, most, starts, parts)
-        THREADS.share(work, range(len(starts)), len(x) * sums.shape[1])
-        sums[place] = parts.sum(axis=0)
-    return sums
+def whole(rows: StoredRows, client: int, row_bound: float, slope_bound: float) -> Integers:
+    """Sums of products of a client's rows and slopes, made whole numbers of at most STEPS each: exact, (width,)."""
+    x, s = _stored(rows, client)
+    tables = [products.whole_rows(part, moments.STEPS**2, bound) for part, bound in ((x, row_bound), (s, slope_bound))]
+    gram, d = products.gram(tables), x.shape[1]
+    return moments.laid_out(gram[d:, :d], gram[:d, :d])
 
 
 def of_client(rows: StoredRows, client: int, kappa: float, row_bound: float, slope_bound: float) -> Floats:
-    """The sum of `of_records`, by two products of matrices."""
+    """The sum over a client's records, by two products of matrices, (width,).
+
+    Rows are divided by `row_bound` and cut to length 1; with an infinite bound they are taken as they are.
+    """
     x, s = _parts(rows, client, row_bound, slope_bound)
     gram = x.T @ x
-    above = gram[np.triu_indices(len(gram), 1)]
-    return np.concatenate([(s.T @ x).ravel(), kappa * np.diagonal(gram), kappa * math.sqrt(2) * above])
+    return moments.laid_out(s.T @ x, gram) * moments.weights(rows.dim, len(gram), kappa, 1.0)
 
 
 def _parts(rows: StoredRows, client: int, row_bound: float, slope_bound: float) -> tuple[Floats, Floats]:
     """Rows of length at most 1 and slopes, (records, outputs), of size at most `slope_bound`."""
-    place = slice(rows.offsets[client], rows.offsets[client + 1])
-    x = np.asarray(rows.X[place], dtype=np.float64)
+    x, slopes = _stored(rows, client)
     if row_bound < math.inf:
         x = clip_rows(x / row_bound, 1.0)
-    outputs = rows.loss.outputs
-    nothing = np.zeros((len(x), outputs) if outputs > 1 else len(x))
-    slopes = -rows.loss.slope(nothing, rows.y[place]).reshape(len(x), outputs)
     return x, slopes if slope_bound == math.inf else clip_rows(slopes, slope_bound)
+
+
+def _stored(rows: StoredRows, client: int) -> tuple[Floats, Floats]:
+    """Rows as they are, and minus the slopes of their losses at margin 0, (records, outputs)."""
+    place = slice(rows.offsets[client], rows.offsets[client + 1])
+    x, outputs = np.asarray(rows.X[place], dtype=np.float64), rows.loss.outputs
+    nothing = np.zeros((len(x), outputs) if outputs > 1 else len(x))
+    return x, -rows.loss.slope(nothing, rows.y[place]).reshape(len(x), outputs)

@@ -198,22 +198,12 @@ class Rows(StoredRows):
         sums = [moments.of_client(self, int(client), kappa, row_bound, slope_bound) for client in clients]
         return self.weights[clients] * np.stack(sums)
 
-    def moments_of_records(
-        self, client: int, kappa: float, row_bound: float, slope_bound: float, some: slice = slice(None)
-    ) -> Floats:
-        """The same of each record of one client, or of `some` of them, not weighted."""
-        return moments.of_records(self, client, kappa, row_bound, slope_bound, some)
+    def whole_moments(self, clients: Integers, row_bound: float, slope_bound: float) -> Integers:
+        """The same of rows and slopes made whole numbers, neither weighted nor weighed by kappa, (clients, width).
 
-    def truncated_moments(
-        self, clients: Integers, kappa: float, bounds: tuple[float, float], factors: Floats, most: float
-    ) -> Integers | None:
-        """Sums of `moments_of_records`, each times its client's factor and truncated; as in `truncated_sums`.
-
-        `bounds`: on rows and on slopes.
+        They are exact, whatever the engine.
         """
-        if self.engine != "kernel" or self.loss.outputs > 1:
-            return None
-        return moments.truncated(self, clients, kappa, bounds, factors, most).astype(np.int64)
+        return np.stack([moments.whole(self, int(client), row_bound, slope_bound) for client in clients])
 
     @property
     def roundings(self) -> Integers:
