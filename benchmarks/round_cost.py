@@ -37,12 +37,12 @@ NAMES += ["fedspd-dp P", "fed-plt B", "fedepm P"]  # other places for proven noi
 SERVER_ONLY = np.array([SERVER], dtype=np.uint64)
 
 
-def data() -> sv.Federation:
+def data(clients: int = CLIENTS, rows: int = ROWS, columns: int = FEATURES) -> sv.Federation:
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(CLIENTS * ROWS, FEATURES))
+    X = rng.normal(size=(clients * rows, columns))
     X /= np.linalg.norm(X, axis=1)[:, None] * (1 + 1e-12)  # norms of at most 1, whatever the rounding
-    y = np.where(X @ rng.normal(size=FEATURES) > 0, 1.0, -1.0)
-    return sv.Federation.from_arrays(X, y, np.repeat(np.arange(CLIENTS), ROWS), row_bound=1.0)
+    y = np.where(X @ rng.normal(size=columns) > 0, 1.0, -1.0)
+    return sv.Federation.from_arrays(X, y, np.repeat(np.arange(clients), rows), row_bound=1.0)
 
 
 def make(name: str) -> Algorithm:

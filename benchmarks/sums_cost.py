@@ -1,6 +1,6 @@
-"""What a round costs where only sums are seen, beside one of which every message is: 100 clients x 400 rows.
+"""What a round costs where only sums are seen, beside one of which every message is.
 
-    .venv/bin/python -m benchmarks.sums_cost
+    OPENBLAS_NUM_THREADS=1 .venv/bin/python -m benchmarks.sums_cost
 
 CPU time on one thread, each task in turn, so that a busy machine slows all alike. A round is everything that the
 simulator does in it: broadcast, clipped gradients (or moments), noise, charges, and the step of the server.
@@ -14,7 +14,7 @@ from tests.local import assemble
 
 import sottovoce as sv
 from benchmarks.clock import side_by_side
-from benchmarks.round_cost import CLIENTS, FEATURES, ROWS, SERVER_ONLY, data
+from benchmarks.round_cost import SERVER_ONLY, data
 from sottovoce.algorithms import Moments, NoisyGD
 from sottovoce.core.compiling import THREADS
 from sottovoce.core.contract import Hub
@@ -22,6 +22,7 @@ from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Draw, Streams
 
 TURNS, PLANNED = 15, 1000
+SIZES = ((100, 400, 104), (10, 1000, 50))  # clients, rows of each, columns
 GOAL = sv.Objective(sv.Logistic(), sv.L2(1e-3), scale="records")
 SERVER: dict[str, Any] = {"epsilon": 1e4, "delta": 1e-5, "clip": 0.5}
 OBSERVERS = {
@@ -35,12 +36,13 @@ def rounds_of(algorithm: Any, privacy: sv.Proven, federation: sv.Federation, aga
     """A function that plays one round more, or `again` the first one."""
     place = assemble(algorithm, federation, GOAL, privacy, Everyone(), PLANNED, Streams(0), None, "kernel")
     place.start(algorithm)
-    everyone, zeros = np.ones(CLIENTS, dtype=bool), np.zeros((1, FEATURES))
+    clients, columns = federation.n, federation.X.shape[1]
+    everyone, zeros = np.ones(clients, dtype=bool), np.zeros((1, columns))
     unspent = {} if place.ledger is None else place.ledger.state()
     k = 0
 
     def hub() -> Hub:
-        return Hub(CLIENTS, GOAL.penalty, Draw(place.streams, SERVER_ONLY, k), k, everyone[:, None], zeros)
+        return Hub(clients, GOAL.penalty, Draw(place.streams, SERVER_ONLY, k), k, everyone[:, None], zeros)
 
     state = algorithm.init_server(hub())
 
@@ -58,14 +60,15 @@ def rounds_of(algorithm: Any, privacy: sv.Proven, federation: sv.Federation, aga
 
 def main() -> None:
     THREADS.most = 1
-    federation = data()
-    print(f"{CLIENTS} clients x {ROWS} rows x {FEATURES} columns, one thread, CPU time of a round")
-    for algorithm, again in ((NoisyGD(), False), (Moments(), True)):
-        tasks = {name: rounds_of(algorithm, one, federation, again) for name, one in OBSERVERS.items()}
-        turns = side_by_side(tasks, TURNS)
-        for name in OBSERVERS:
-            ratio = turns.ratio(name, "server")
-            print(f"{algorithm.name}, {name}: {turns.ms(name):.1f} ms, {ratio:.2f} times that of every message seen")
+    for clients, rows, columns in SIZES:
+        federation = data(clients, rows, columns)
+        print(f"{clients} clients x {rows} rows x {columns} columns, one thread, CPU time of a round")
+        for algorithm, again in ((NoisyGD(), False), (Moments(), True)):
+            tasks = {name: rounds_of(algorithm, one, federation, again) for name, one in OBSERVERS.items()}
+            turns = side_by_side(tasks, TURNS)
+            for name in OBSERVERS:
+                ratio = turns.ratio(name, "server")
+                print(f"  {algorithm.name}, {name}: {turns.ms(name):.1f} ms, {ratio:.2f} times as long")
 
 
 if __name__ == "__main__":

@@ -78,3 +78,18 @@ def test_a_record_moves_a_compiled_sum_by_no_more_than_the_bound() -> None:
         ]  # fmt: skip
         assert np.linalg.norm(sums[0] - sums[1]) <= 2 * GRID_BOUND
     assert GRID_BOUND == GRID_STEPS + 1
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_a_row_that_would_be_too_long_adds_nothing_to_a_compiled_sum(norm: int) -> None:
+    """No row can be, after clipping; so the limit is set where half of them are."""
+    rows = Rows(X, Y, OFFSETS, Logistic(), 1.0, "kernel")
+    local, points = np.arange(4), np.zeros((4, 7))
+    examples = [np.trunc(rows.clipped_examples(points[0], client, 2.0, norm) * 1000.0) for client in range(4)]
+    sizes = [np.abs(each).sum(axis=1) if norm == 1 else np.square(each).sum(axis=1) for each in examples]
+    most = float(np.median(np.concatenate(sizes)))
+    said = rows.truncated_sums(points, local, 2.0, norm, np.full(4, 1000.0), most, None)
+    wanted = [each[size <= most].sum(axis=0) for each, size in zip(examples, sizes, strict=True)]
+    assert said is not None
+    assert np.abs(said - wanted).max() <= 2  # a product may be rounded to the other side of a whole number
+    assert any((size > most).any() for size in sizes)
