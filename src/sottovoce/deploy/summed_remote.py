@@ -150,7 +150,12 @@ class SummedRemote(Remote):
             question = messages.pack_signatures(plan, named, server.signatures(k, named, answers))
             answers = self._asked(k, wire.REVEAL, dict.fromkeys(named, question), server.run)  # R3
         shares = self._readable(answers, lambda _, content: messages.read_shares("shares", content, plan.n))
-        return named, server.open(k, named, uploads, shares)
+        known = set(server.liars)
+        total = server.open(k, named, uploads, shares)
+        for place in sorted(server.liars - known):
+            name = self._deployment.clients.names[self._roster[place]]
+            log.warning("round %d: %s gave shares that do not fit; the sum was opened without them", k, name)
+        return named, total
 
     # ------------------------------------------------------------------------------------------------------- questions
 

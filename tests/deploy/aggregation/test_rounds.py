@@ -307,18 +307,43 @@ def test_the_server_says_whose_announcement_is_false() -> None:
         Server(group.plan, announced | {2: announced[2][:-1] + bytes([announced[2][-1] ^ 1])})
 
 
-@pytest.mark.parametrize("absent", [(), (3,)])
-def test_false_shares_of_a_client_end_in_no_sum(absent: tuple[int, ...]) -> None:
-    group = Group(plan_for(4, 3, 0))
+def _false(answer: bytes, j: int) -> bytes:
+    """An answer with another number in place of the share of b_j or p_j."""
+    return answer[: 32 * j] + shamir.to_bytes(5) + answer[32 * j + 32 :]
+
+
+@pytest.mark.parametrize("absent", [(), (5,)])
+def test_who_gives_a_false_share_is_named_and_the_sum_opened_without(absent: tuple[int, ...]) -> None:
+    """Q is 4 of 6: with all six there may be two liars, with five one."""
+    group = Group(plan_for(6, 5, 1))
     server = group.set_up()
-    uploads = {i: group.upload(i, 1) for i in range(4) if i not in absent}
+    assert group.plan.quorum == 4
+    uploads = {i: group.upload(i, 1) for i in range(6) if i not in absent}
     named = server.name_set(uploads)
     answers = {i: group.client(i).stand_for(group.run, 1, named) for i in uploads}
     if absent:
         signatures = server.signatures(1, named, answers)
         answers = {i: group.client(i).reveal(group.run, 1, named, signatures) for i in uploads}
-    for j in range(4):  # in place of b_j^1 or p_j^1
-        false = answers[0][: 32 * j] + shamir.to_bytes(5) + answers[0][32 * j + 32 :]
-        with pytest.raises(Unopened, match="false shares"):
-            server.open(1, named, uploads, group.read(answers | {0: false}))
+    for j in range(6):  # in place of b_j^1 or p_j^1
+        for liars in [(0,), (2,), (4,), (1, 3), (0, 4)]:
+            said = group.read(answers | {i: _false(answers[i], j) for i in liars})
+            server.liars.clear()
+            if len(answers) - len(liars) >= 4:
+                assert np.array_equal(server.open(1, named, uploads, said), group.sum_of(named, 1))
+                assert server.liars == set(liars)
+            elif set(liars) & set(range(4)):
+                with pytest.raises(Unopened, match=rf"secrets of \[{j}\].*false shares"):
+                    server.open(1, named, uploads, said)
+                assert not server.liars
+    server.liars.clear()
     assert np.array_equal(server.open(1, named, uploads, group.read(answers)), group.sum_of(named, 1))
+    assert not server.liars
+
+
+def test_false_shares_that_a_client_dealt_end_in_no_sum_and_name_it() -> None:
+    group = Group(plan_for(4, 3, 0))
+    server = group.set_up()
+    uploads = {i: group.upload(i, 1) for i in range(4)}
+    answers = {i: group.client(i).stand_for(group.run, 1, server.plan.everyone) for i in uploads}
+    with pytest.raises(Unopened, match=r"secrets of \[2\].*dealt false shares"):
+        server.open(1, server.plan.everyone, uploads, group.read({i: _false(answers[i], 2) for i in answers}))

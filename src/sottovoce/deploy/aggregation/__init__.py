@@ -31,5 +31,6 @@ Departures
 - A round's number must be above the last, not one more: a client that was away in a round comes back in the next.
 - A question that comes a second time gets the same bytes again, in every step: messages are lost. Shares that were
   given are kept for that until the next upload; the server has them already.
-- S1 holds a commitment to each b_i^k, so that false shares of a client end in no sum instead of a wrong one.
+- S1 holds a commitment to each b_i^k, so that false shares of a client end in no sum instead of a wrong one;
+  and its giver is left out if Q others answered.
 """

@@ -2,6 +2,7 @@
 taken for a sum. Privacy does not rest on any of that: it rests on what clients check.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,6 +13,8 @@ from sottovoce.deploy.aggregation import masks, messages, shamir
 from sottovoce.deploy.aggregation.client import run_of
 from sottovoce.deploy.aggregation.messages import Announcement
 from sottovoce.deploy.aggregation.plan import Plan
+
+MOST_WAYS = 1000  # of leaving clients out that are tried where a share does not fit
 
 
 class Unopened(check.SottovoceError):
@@ -33,6 +36,7 @@ class Server:
         missing = sorted(plan.everyone - announcements.keys())
         check.require(not missing, "set-up of sums", f"needs all clients, and {missing} are missing")
         self.plan = plan
+        self.liars: set[int] = set()  # who gave a false share in some round
         self.peers = [Announcement.read(plan, i, announcements[i]) for i in range(plan.n)]
         self.announcements = b"".join(announcements[i] for i in range(plan.n))  # S2 question, to all
         self.run = run_of(plan, self.announcements)
@@ -66,29 +70,61 @@ class Server:
     def open(
         self, k: int, named: frozenset[int], uploads: Mapping[int, Words], shares: Mapping[int, Sequence[int]]
     ) -> Words:
-        """Σ u_i over U modulo 2^64, from the shares that Q clients gave in R2 (U = whole roster) or R3."""
-        plan = self.plan
-        givers = sorted(shares)[: plan.quorum]
-        self._enough("answers", len(givers))
-        factors = shamir.weights([i + 1 for i in givers])
-        secrets = [shamir.combine(factors, [shares[i][j] for i in givers]) for j in range(plan.n)]
+        """Σ u_i over U modulo 2^64, from the shares that Q clients gave in R2 (U = whole roster) or R3.
+
+        Who gave a share that does not fit is left out and noted in `liars`, as long as Q others are there. One liar is
+        named for certain. Several who agree on their numbers can make it look as if it were another; the sum is right
+        all the same, because every secret is compared with what S1 said.
+        """
+        plan, secrets = self.plan, self._secrets(k, named, shares)
         place, width = k - plan.first, len(next(iter(uploads.values())))
         total = np.zeros(width, dtype=np.uint64)
         for i in named:
-            self._must_fit(masks.commitment(plan, k, i, secrets[i]) == self.peers[i].commitments[place])
             total += uploads[i] - masks.own_mask(self.run, k, i, secrets[i], width)
         for j in plan.everyone - named:  # what those in U added for j, j would have subtracted
             pair = masks.pair_key(plan, k, j, secrets[j])
-            self._must_fit(pair.public_key().public_bytes_raw() == self.peers[j].keys[place])
             for i in named:
                 total += masks.pair_mask(self.run, k, j, i, pair, self.peers[i].keys[place], width)
         return total
 
+    def _secrets(self, k: int, named: frozenset[int], shares: Mapping[int, Sequence[int]]) -> list[int]:
+        """The secrets of all clients that S1 committed them to, from the first Q clients whose shares fit."""
+        givers, quorum = sorted(shares), self.plan.quorum
+        self._enough("answers", len(givers))
+        ways = (
+            [i for i in givers[: quorum + spare] if i not in left_out]
+            for spare in range(len(givers) - quorum + 1)
+            for left_out in itertools.combinations(givers[: quorum + spare], spare)
+        )
+        for used in itertools.islice(ways, MOST_WAYS):
+            secrets = self._joined(used, shares)
+            if all(self._fits(k, i, secrets[i], i in named) for i in self.plan.everyone):
+                others = (i for i in givers if i not in used)
+                self.liars |= {i for i in others if self._joined([*used[1:], i], shares) != secrets}
+                return secrets
+        unfit = [
+            i
+            for i, secret in enumerate(self._joined(givers[:quorum], shares))
+            if not self._fits(k, i, secret, i in named)
+        ]
+        raise Unopened(
+            f"shares of the secrets of {unfit} do not fit what these clients announced: they dealt false shares, or "
+            f"too many of {givers} gave false ones; nothing is opened"
+        )
+
+    def _joined(self, givers: Sequence[int], shares: Mapping[int, Sequence[int]]) -> list[int]:
+        """The secret of each client, from the shares that Q clients gave."""
+        factors = shamir.weights([i + 1 for i in givers])
+        return [shamir.combine(factors, [shares[i][j] for i in givers]) for j in range(self.plan.n)]
+
+    def _fits(self, k: int, i: int, secret: int, alive: bool) -> bool:
+        """Whether it is the b_i^k (of a client in U) or the p_i^k (of another) that client i announced."""
+        place = k - self.plan.first
+        if alive:
+            return masks.commitment(self.plan, k, i, secret) == self.peers[i].commitments[place]
+        pair = masks.pair_key(self.plan, k, i, secret)
+        return pair.public_key().public_bytes_raw() == self.peers[i].keys[place]
+
     def _enough(self, what: str, count: int) -> None:
         if count < self.plan.quorum:
             raise Unopened(f"{count} {what} are there, and {self.plan.quorum} must be; nothing is opened")
-
-    @staticmethod
-    def _must_fit(fits: bool) -> None:
-        if not fits:
-            raise Unopened("a client gave false shares; nothing is opened")
