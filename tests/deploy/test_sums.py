@@ -392,15 +392,22 @@ def test_garbage_is_refused_and_nothing_happens(
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 96, bytes(96)], ids=["nothing", "no numbers", "false numbers"])
 @pytest.mark.parametrize("what", [wire.UPLOAD, wire.STAND_FOR, wire.SHARE, wire.ANNOUNCE])
-def test_garbage_of_a_client_is_its_silence_or_ends_in_no_sum(
-    files: list[Path], made: Deployment, tmp_path: Path, what: str, content: bytes
+def test_garbage_of_a_client_is_its_silence_and_false_shares_are_told_of(
+    files: list[Path],
+    made: Deployment,
+    tmp_path: Path,
+    what: str,
+    content: bytes,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def garbled(client: int, ask: Ask, reply: Reply) -> Reply:
         return Reply(up=wire.of_bytes(content)) if (client, ask.what, ask.k) == (0, what, 1) else reply
 
     got = serve(made, NAME, LocalPost(files, garbled), tmp_path / "run")
     left_out = what in (wire.SHARE, wire.ANNOUNCE)
-    first = [] if what == wire.STAND_FOR and not any(content) and content else ALL if what == wire.STAND_FOR else [1, 2]
+    first = ALL if what == wire.STAND_FOR else [1, 2]  # the other two are enough to open the sum
+    false = what == wire.STAND_FOR and content == bytes(96)
+    assert ("round 1: owner0 gave shares that do not fit" in caplog.text) == false
     assert np.array_equal(got.model, simulated(made, [first, *([[1, 2]] * 2 if left_out else [ALL] * 2)]))
 
 
