@@ -158,7 +158,7 @@ def sharing_pair(columns: int) -> tuple[np.ndarray, np.ndarray]:
 def sharing_release(columns: int) -> float:
     """Isotropic noise of Theorem 3's size on a release that moves by b1/sqrt(2); rho = 10, two parties, lambda = 0."""
     sigma = paper_noise.sharing_sigma(paper_noise.sharing_sensitivity(columns, 10.0, 0.0, 1.0, 2, 1.0), 1.0, 1e-5)
-    return exact_epsilon(math.sqrt(0.5) / sigma, 1e-5)
+    return exact_epsilon(math.sqrt(0.5) / float(sigma), 1e-5)
 
 
 EVIDENCE = [

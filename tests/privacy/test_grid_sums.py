@@ -43,7 +43,7 @@ def test_both_engines_sum_what_the_definition_says(loss: Loss, norm: int, stored
 def test_moments_are_those_of_whole_rows_whatever_the_engine(loss: Loss, stored: str) -> None:
     """Against Python's own whole numbers, record by record."""
     kappa, bounds, local = 0.6, (2.0, 0.5), np.array([3, 1, 2])
-    labels = Y if loss.outputs == 1 else np.arange(90) % 3
+    labels = Y if loss.outputs == 1 else np.arange(90.0) % 3
     tables = {name: Rows(X.astype(stored), labels, OFFSETS, loss, 1.0, name) for name in ("kernel", "numpy")}
     said = {name: moment_sums(rows, local, kappa, bounds, SHARES) for name, rows in tables.items()}
     assert np.array_equal(said["kernel"], said["numpy"])
