@@ -101,14 +101,6 @@ def test_the_readme_names_every_command() -> None:
     assert known <= set(re.findall(r"bin/sottovoce (\w+)", (ROOT / "README.md").read_text()))
 
 
-def test_the_readme_has_the_results_in_small() -> None:
-    count = re.compile(r"^\| ([\w -]+) \| \d+ of \d+ \| (\d+) \| (\d+) \| (\d+) \|$", re.M)
-    small = re.compile(r"^\| ([\w -]+) \| (\d+) \| (\d+) \| (\d+) \| [^|]+ \|$", re.M)
-    found = count.findall((ROOT / "docs" / "results.md").read_text(encoding="utf-8"))
-    assert len(found) == 6
-    assert small.findall((ROOT / "README.md").read_text(encoding="utf-8")) == found
-
-
 def referred() -> list[tuple[str, Any]]:
     """Every name in the reference, with what it names: where a module is named, its public classes and functions."""
     found = []

@@ -565,6 +565,28 @@ def test_a_published_run_that_breaks_its_claim_gets_no_verdict() -> None:
         assert "Exact for" not in str(result.guarantee)
 
 
+def test_a_bound_that_is_assumed_sets_the_noise_and_clips_nothing() -> None:
+    def place(**bounds: float) -> Any:
+        privacy = sv.Published(0.5, 1e-3, **bounds)
+        return assemble(DPSGD(), small(), goal(), privacy, Everyone(), 1, Streams(0), None, "numpy").site(
+            np.arange(6), np.ones(6, dtype=bool), 1
+        )
+
+    exact, assumed, clipped = place(), place(assume=0.01), place(clip=0.01)
+    w = np.zeros((1, 4))
+    np.testing.assert_array_equal(assumed.f.grad(w), exact.f.grad(w))
+    assert np.abs(clipped.f.grad(w)).max() < np.abs(exact.f.grad(w)).max()
+    assert assumed.f.gradient_bound == clipped.f.gradient_bound == 0.01
+    for bounds, met in (
+        ({"assume": 0.01}, False),
+        ({"assume": 0.01, "clip": 0.1}, False),
+        ({"assume": 1, "clip": 1}, True),
+    ):
+        run = sv.train(DPSGD(), small(), goal(), rounds=2, privacy=sv.Published(0.5, 1e-3, **bounds), seed=0)
+        assert ("Verdict: sound" in str(run.guarantee)) is met
+        assert ("nothing enforces it" in str(run.guarantee)) is not met
+
+
 def test_the_accountant_named_is_the_one_that_gives_the_number() -> None:
     """15 of 20 records: the bound that ignores sampling is the smaller one, and it is the one to be named."""
     federation = small(unequal=False)

@@ -169,11 +169,17 @@ def test_ranks_count_the_smaller_levels_in_ascii_order(raw: dict[str, np.ndarray
     assert sorted(set(table[:, 1]))[:3] == ["Federal-gov", "Local-gov", "Private"]
 
 
-def test_classes_are_the_one_hot_rows_with_class_numbers(one_hot: datasets.Dataset):
+def test_classes_keep_all_rows_with_their_gaps_filled(raw: dict[str, np.ndarray]):
     classes = datasets.adult("classes")
-    np.testing.assert_array_equal(classes.X, one_hot.X)
-    np.testing.assert_array_equal(classes.y, (one_hot.y > 0).astype(int))
+    assert classes.X.shape == (48842, 81)
     assert np.issubdtype(classes.y.dtype, np.integer)
+    assert [int(part.sum()) for part in (classes.y[:32561], classes.y[32561:])] == [7841, 3846]  # those of a9a
+    np.testing.assert_allclose(classes.X[:32561].mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(classes.X[:32561].std(axis=0), 1)
+    private = classes.X[:, classes.feature_names.index("workclass=Private")] > 0
+    table = np.concatenate([raw["adult.data"], raw["adult.test"]])
+    np.testing.assert_array_equal(private, np.isin(table[:, 1], ["Private", "?"]))  # the most frequent one
+    assert not any("?" in name or "Federal-gov" in name for name in classes.feature_names)
     assert "81" in classes.notes
 
 

@@ -19,7 +19,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome, Transport, train
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, VerticalPrivacy
+from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, Published, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.metrics import has_probabilities
@@ -321,10 +321,8 @@ class Task:
             unmet.append(f"{chance}, and of up to {rate:g} here")
         if self.algorithm.asks().batch and "data_rate" not in terms:
             unmet.append("its noise is for the gradient over all records, and batches are drawn")
-        if self.privacy.mode == "published" and getattr(self.privacy, "clip", None) is None and row_bound is None:
-            unmet.append(
-                "the bound on gradients was read off the longest private row; give clip, or promise a row_bound"
-            )
+        if isinstance(self.privacy, Published):
+            unmet += self.privacy.unmet(row_bound)
         return terms | {"unmet": tuple(unmet)}
 
 

@@ -46,7 +46,7 @@ def _title(text: str, width: int) -> str:
 
 
 def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, float]) -> None:
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import FixedLocator, MaxNLocator
 
     if panel.draw is not None:
         more = [name for name in (panel.cut, panel.bound) if name]
@@ -60,7 +60,8 @@ def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, fl
         for label, rows in groups.items():
             _line(axes, panel, rows, label, looks[label] if label in strong else None)
     by_line = any(isinstance(numbers, Mapping) for numbers in panel.paper.values())
-    for label, numbers in panel.paper.items() if by_line else (("", panel.paper),) if panel.paper else ():
+    printed = {label: panel.paper[label] for label in looks if label in panel.paper} if by_line else {"": panel.paper}
+    for label, numbers in printed.items() if panel.paper else ():
         drawn: Json = {"color": looks[label].on_white if by_line else "black", "label": "" if by_line else "paper"}
         axes.plot(list(numbers), list(numbers.values()), "x", markersize=7, markeredgewidth=1.8, zorder=3, **drawn)
     if by_line:
@@ -72,8 +73,9 @@ def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, fl
             set_scale("log")
             _few_ticks(axis)
         elif axis is axes.xaxis and panel.kind == "line":
-            whole = bool(np.all(table[panel.x] == np.round(table[panel.x])))
-            axis.set_major_locator(MaxNLocator(6, integer=whole))
+            at = np.unique(table[panel.x])
+            whole = bool(np.all(at == np.round(at)))
+            axis.set_major_locator(FixedLocator(at.tolist()) if len(at) <= 6 else MaxNLocator(6, integer=whole))
     axes.set(xlabel=panel.xlabel or panel.x.replace("_", " "), ylabel=panel.ylabel or panel.y.replace("_", " "))
     axes.set_title(panel.title, fontsize="small")
     if axes.get_legend_handles_labels()[0]:

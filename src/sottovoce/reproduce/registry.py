@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sottovoce.core.toml import packaged_toml
-from sottovoce.reproduce import admm_sharing, comparison, dp_admm, fed_plt, fedepm, fedspd_dp
+from sottovoce.reproduce import admm_sharing, comparison, dp_admm, fed_plt, fedepm, fedspd_dp, fedspd_rivals
 from sottovoce.reproduce.experiment import Experiment
 
 _PAPERS = {
     "DP-ADMM": dp_admm.EXPERIMENTS,
-    "FedSPD-DP": fedspd_dp.EXPERIMENTS,
+    "FedSPD-DP": (*fedspd_dp.EXPERIMENTS[:3], *fedspd_rivals.EXPERIMENTS, *fedspd_dp.EXPERIMENTS[3:]),
     "Fed-PLT": fed_plt.EXPERIMENTS,
     "FedEPM": fedepm.EXPERIMENTS,
     "ADMM sharing": admm_sharing.EXPERIMENTS,

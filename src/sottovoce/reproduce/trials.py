@@ -18,7 +18,6 @@ from sottovoce.problems.rows import Rows
 from sottovoce.reproduce.experiment import Columns
 
 Split = tuple[sv.Federation, tuple[np.ndarray, np.ndarray]]  # rows for training, and for testing
-OFFICIAL = 30162  # complete rows of adult.data; those of adult.test come after
 
 
 @lru_cache(maxsize=2)
@@ -27,18 +26,12 @@ def encoded(encoding: str) -> datasets.Dataset:
 
 
 @lru_cache(maxsize=4)
-def federation(
-    clients: int, encoding: str = "one-hot", kind: str = "iid", official: bool = False, first: int = 0, **options: float
-) -> Split:
-    """Training rows of `clients` clients (of only the `first` of them, if given), and the test rows."""
+def federation(clients: int, encoding: str = "one-hot", kind: str = "iid", **options: float) -> Split:
+    """Training rows of `clients` clients, and the test rows."""
     adult = encoded(encoding)
-    if official:
-        X, y, *test = adult.X[:OFFICIAL], adult.y[:OFFICIAL], adult.X[OFFICIAL:], adult.y[OFFICIAL:]
-    else:
-        X, y, *test = datasets.split(adult.X, adult.y, 5222, seed=0)
+    X, y, *test = datasets.split(adult.X, adult.y, 5222, seed=0)
     groups = partition.make(kind, y, clients, seed=0, **options)
-    kept = groups < (first or clients)
-    return sv.Federation.from_arrays(X[kept], y[kept], groups[kept], row_bound=adult.row_bound), (test[0], test[1])
+    return sv.Federation.from_arrays(X, y, groups, row_bound=adult.row_bound), (test[0], test[1])
 
 
 class Enough(Exception):
@@ -80,7 +73,7 @@ def trained(
     rounds: int,
     trials: int,
     *,
-    data: Json,
+    data: Json | Split,
     every: int = 5,
     at_once: int = 10,
     watch: type[Watch] = Watch,
@@ -89,9 +82,9 @@ def trained(
 ) -> Columns:
     """Round, run and the named columns of `trials` trials on Adult, `at_once` by the runs axis.
 
-    `data` are options of `federation`, `options` those of `train`.
+    `data` are rows, or options of `federation`; `options` are those of `train`.
     """
-    owned, test = federation(**data)
+    owned, test = data if isinstance(data, tuple) else federation(**data)
     rows = Rows(owned.X, objective.loss.check_labels(owned.y), owned.offsets, objective.loss, objective.scale)
     recorded: dict[str, list[np.ndarray]] = {}
     for chunk, first in enumerate(range(0, trials, at_once)):

@@ -329,7 +329,8 @@ class PublishedDoor(Door):
 
     def __post_init__(self) -> None:
         self.clip = self.privacy.clip
-        if self.privacy.clip is None and not np.isfinite(self.exact.loss.lipschitz):
+        unbounded = self.privacy.clip is None and self.privacy.assume is None
+        if unbounded and not np.isfinite(self.exact.loss.lipschitz):
             raise InvalidInput(
                 f"Published: the gradients of {type(self.exact.loss).__name__} are unbounded, so the paper's noise is "
                 "not defined; give Published(clip=...)"
@@ -341,4 +342,5 @@ class PublishedDoor(Door):
         return self.noisy(u, noise.scale, Purpose.RELEASE, question, noise.kind)
 
     def gradient_bound(self, local: np.ndarray) -> np.ndarray | float:
-        return super().gradient_bound(local) if self.privacy.clip is None else self.privacy.clip
+        bound = self.privacy.clip if self.privacy.assume is None else self.privacy.assume
+        return super().gradient_bound(local) if bound is None else bound

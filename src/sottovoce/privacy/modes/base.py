@@ -148,17 +148,21 @@ class Published(PrivacyMode):
     clip
         Bound on one record's gradient, enforced by clipping. None: the bound the loss and the rows have by
         themselves (as the papers assume).
+    assume
+        Bound that goes into the paper's formulas in place of that, and that nothing enforces. A paper that puts a
+        constant there and does not clip is run so; the result says that the claim's assumption was not met.
 
     Examples
     --------
     >>> from sottovoce import Published
     >>> Published(epsilon=0.1, delta=1e-4)
-    Published(epsilon=0.1, delta=0.0001, clip=None)
+    Published(epsilon=0.1, delta=0.0001, clip=None, assume=None)
     """
 
     epsilon: check.Positive
     delta: Annotated[float, check.Interval(0, 1, closed=("low",))] = 0.0
     clip: check.Positive | None = None
+    assume: check.Positive | None = None
     mode: ClassVar[Mode] = "published"
 
     def __post_init__(self) -> None:
@@ -168,6 +172,14 @@ class Published(PrivacyMode):
     @property
     def claim(self) -> Claim:
         return Claim(self.epsilon, self.delta)
+
+    def unmet(self, row_bound: float | None) -> list[str]:
+        """What a claim assumes of gradients that this run does not see to."""
+        if self.assume is not None and (self.clip is None or self.clip > self.assume):
+            return [f"gradients are assumed to be no longer than {self.assume:g} (assume), and nothing enforces it"]
+        if self.clip is None and row_bound is None:
+            return ["the bound on gradients was read off the longest private row; give clip, or promise a row_bound"]
+        return []
 
 
 def explain_infinity(who: str, epsilon: object) -> None:

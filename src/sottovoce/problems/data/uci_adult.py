@@ -14,6 +14,7 @@ COLUMNS = (
     *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship"),
     *("race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country"),
 )
+TRAINING = 32561  # rows of adult.data
 NUMERIC = {"age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"}
 
 
@@ -21,28 +22,37 @@ def adult(encoding: str = "schema") -> Dataset:
     """Adult (census income), 45 222 complete rows: does a person earn more than 50 000 dollars a year?
 
     `encoding` is "schema" (148 columns, by a public schema), or the preparation of a paper, which reads numbers off
-    the rows: "one-hot" (104 columns, DP-ADMM), "ranks" (14 columns, FedEPM) or "classes" (104 columns and labels 0, 1,
-    FedSPD-DP). The `notes` of the result say what was done.
+    the rows: "one-hot" (104 columns, DP-ADMM), "ranks" (14 columns, FedEPM) or "classes" (81 columns of all 48 842
+    rows with their gaps filled, labels 0, 1, FedSPD-DP). The `notes` of the result say what was done.
     """
     check.one_of("adult", "encoding", encoding, ENCODINGS)
     files = ("adult.test", "adult.data") if encoding == "ranks" else ("adult.data", "adult.test")
-    *columns, incomes = zip(*(row for file in files for row in complete_rows(file)), strict=True)
+    rows = all_rows if encoding == "classes" else complete_rows
+    *columns, incomes = zip(*(row for file in files for row in rows(file)), strict=True)
     rich = np.array([income.startswith(">") for income in incomes])
     schema = None
     if encoding == "ranks":
         X, names = _ranks(columns), COLUMNS
     elif encoding == "schema":
         X, names, schema = encoded("adult", dict(zip(COLUMNS, columns, strict=True)))
+    elif encoding == "classes":
+        X, names = _standardised(columns)
     else:
         X, names = _one_hot(columns)
     y = rich.astype(np.int64) if encoding == "classes" else np.where(rich, 1.0, -1.0)
-    return SOURCE.dataset(X, y, names, encoding, row_bound=None if encoding == "ranks" else 1.0, schema=schema)
+    bound = None if encoding in ("ranks", "classes") else 1.0
+    return SOURCE.dataset(X, y, names, encoding, row_bound=bound, schema=schema)
+
+
+def all_rows(file: str) -> list[list[str]]:
+    """The digest of the file is known, so its lines need no further check."""
+    lines = bundled(SOURCE, file).split("\n")
+    return [line.split(", ") for line in lines if line and line[0] != "|"]
 
 
 def complete_rows(file: str) -> list[list[str]]:
-    """Rows without '?'. The digest of the file is known, so its lines need no further check."""
-    lines = bundled(SOURCE, file).split("\n")
-    return [line.split(", ") for line in lines if line and line[0] != "|" and "?" not in line]
+    """Rows without '?'."""
+    return [row for row in all_rows(file) if "?" not in row]
 
 
 def _one_hot(columns: list[tuple[str, ...]]) -> tuple[Floats, tuple[str, ...]]:
@@ -58,6 +68,26 @@ def _one_hot(columns: list[tuple[str, ...]]) -> tuple[Floats, tuple[str, ...]]:
             blocks.append(np.eye(len(levels))[ranks])
             names.extend(f"{name}={level}" for level in levels)
     return np.ascontiguousarray(shorten_rows(np.hstack(blocks), 1.0)), tuple(names)
+
+
+def _standardised(columns: list[tuple[str, ...]]) -> tuple[Floats, tuple[str, ...]]:
+    """Without `fnlwgt` and `education`; '?' is the most frequent level; the first level of an attribute has no column.
+    Mean and deviation of a column are those of the training rows."""
+    blocks: list[Floats] = []
+    names: list[str] = []
+    for name, column in zip(COLUMNS, columns, strict=True):
+        if name in ("fnlwgt", "education"):
+            continue
+        if name in NUMERIC:
+            blocks.append(np.array(column, dtype=np.float64)[:, None])
+            names.append(name)
+        else:
+            usual = max(sorted(set(column)), key=column[:TRAINING].count)
+            levels, ranks = _ranked(tuple(usual if entry == "?" else entry for entry in column))
+            blocks.append(np.eye(len(levels))[ranks][:, 1:])
+            names.extend(f"{name}={level}" for level in levels[1:])
+    X = np.hstack(blocks)
+    return np.ascontiguousarray((X - X[:TRAINING].mean(axis=0)) / X[:TRAINING].std(axis=0)), tuple(names)
 
 
 def _ranks(columns: list[tuple[str, ...]]) -> Floats:
