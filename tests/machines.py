@@ -413,7 +413,7 @@ def wait(holds: Callable[[], bool], what: str, seconds: float = LONG) -> None:
 
 @contextlib.contextmanager
 def started(folder: Path, files: Mapping[str, Path] | list[Path], behind: tuple[str, ...] = ()) -> Iterator[Machines]:
-    """A SuperLink with TLS and registered keys, and a node for each of these files, under way."""
+    """A SuperLink with TLS and registered keys, and a node for each of these files, connected."""
     made = Machines(folder, files if isinstance(files, Mapping) else dict(zip(NAMES, files, strict=True)), behind)
     try:
         made.start_server()
@@ -421,6 +421,8 @@ def started(folder: Path, files: Mapping[str, Path] | list[Path], behind: tuple[
             made.register(name)
         for name in made.files:
             made.start_node(name)
+        for name in made.files:
+            made.says(name, "connected to")
         yield made
     finally:
         made.close()

@@ -4,7 +4,10 @@ import contextlib
 import datetime
 import http.server
 import os
+import signal
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -58,6 +61,7 @@ from sottovoce.deploy.wire import Hello
 from tests.deploy.hostile import hostile_messages
 from tests.deploy.test_node import asks
 from tests.deployments import SECURE, charged, write_nodes
+from tests.machines import wait
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -430,6 +434,28 @@ def test_it_waits_for_ever_and_says_what_for_once(keys: Path, monkeypatch: pytes
     kinds = [refused, well, "HTTP 503", well, "does not accept", refused, well]
     assert [kind in words for kind, words in zip(kinds, said, strict=True)] == [True] * len(kinds), said
     assert not any("get-run" in path or "get-fab" in path for path in server.asked)
+
+
+def test_a_node_that_is_asked_to_end_while_it_starts_does_so_in_peace(keys: Path, tmp_path: Path) -> None:
+    """Its key is a pipe, at which it waits in the midst of its start."""
+    file, key = tmp_path / "node.toml", tmp_path / "node.key"
+    os.mkfifo(key, 0o600)
+    file.write_text(f'[server]\naddress = "127.0.0.1:1"\ncertificate = "{keys / "ca.crt"}"\n')
+    command = [sys.executable, "-m", "sottovoce", "node", "start", str(file)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    pipe: list[int] = []
+
+    def reads() -> bool:
+        with contextlib.suppress(OSError):  # nobody reads there yet
+            pipe.append(os.open(key, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(pipe) or process.poll() is not None
+
+    wait(reads, "the node reads its key")
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)[1]
+    for each in pipe:
+        os.close(each)
+    assert (process.returncode, said) == (0, "stopped, as asked\n")
 
 
 def test_a_file_without_a_server_and_keys_that_others_can_read_are_refused(keys: Path, tmp_path: Path) -> None:

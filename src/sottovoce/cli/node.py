@@ -1,5 +1,6 @@
 """`sottovoce node`: what the owner of rows does on its own machine."""
 
+from contextlib import closing, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,6 +80,12 @@ def start_node(
 
     With --gate the file needs no more than the table [server]: another account holds the rows (`sottovoce node gate`).
     """
+    with terminal.ended_like_ctrl_c(), suppress(KeyboardInterrupt):  # it may be asked to end while it starts
+        _answer_until_asked_to_end(file, gate)
+    tables.complain("stopped, as asked")
+
+
+def _answer_until_asked_to_end(file: Path, gate: Path | None) -> None:
     import signal
 
     from sottovoce.core.check import MissingData
@@ -92,17 +99,12 @@ def start_node(
     except ModuleNotFoundError as error:
         raise MissingData("Flower is not installed. Install it with: pip install 'sottovoce[flower]'") from error
     _must_be_there(file)
-    line = Line(Connection.read(file))
-    client = GateClient(gate) if gate is not None else CurrentNode(_checked(file))
-    stop = Stop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop.ask)
-    try:
+    with closing(Line(Connection.read(file))) as line:
+        client = GateClient(gate) if gate is not None else CurrentNode(_checked(file))
+        stop = Stop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop.ask)
         run(line, client, tables.complain, stop)
-    except KeyboardInterrupt:
-        stop.set()
-    tables.complain("stopped, as asked")
-    line.close()
 
 
 def _checked(file: Path) -> "Node":
