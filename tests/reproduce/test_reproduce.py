@@ -522,7 +522,7 @@ def test_command(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["reproduce", "fedspd-dp-figure-6", "--out", str(out), "--json", "--jobs", "1"])
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
-    assert [claim["same"] for claim in said["claims"]] == [True, True, True]
+    assert [claim["same"] for claim in said["claims"]] == [*[True] * 5, False]  # (20) needs no less noise
     assert Path(said["page"]) == tmp_path / "results.md"
     for kind in ("parquet", "png", "svg"):
         assert (out / f"fedspd-dp-figure-6.{kind}").exists()
