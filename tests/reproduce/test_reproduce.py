@@ -282,8 +282,11 @@ def test_convergence_in_a_few_epochs(rate: float, same: bool) -> None:
     """The loss 1 + rate^(k - 1) is within 2 % of its end, 1, when rate^(k - 1) < 0.02."""
     k = np.arange(1.0, 201.0)
     within = int(np.ceil(np.log(0.02) / np.log(rate))) + 1
-    found = admm_sharing._few_epochs(Table.of({"method": "ADMM sharing", "epoch": k, "test_loss": 1 + rate ** (k - 1)}))
-    assert found == Finding(f"{within} of 200 epochs", same)
+    one = Table.of({"method": "x", "draw": 0, "epoch": k, "test_loss": 1 + rate ** (k - 1)})
+    two = Table({name: np.concatenate([column, column]) for name, column in one.columns.items()})
+    two.columns["draw"] = np.repeat([0, 1], len(k))
+    assert admm_sharing.few_epochs(20, 0.02)(two) == Finding(f"{within}, {within} of 200 epochs", same)
+    assert admm_sharing.few_epochs(20, 0.02)(one).same is None  # on one draw of the rows
 
 
 def test_runs_on_one_draw_are_one_trial() -> None:
@@ -540,8 +543,8 @@ def test_command_refuses() -> None:
 def test_missing_data_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(datasets.FOLDER_VARIABLE, raising=False)
     admm_sharing.load.cache_clear()  # another test may have had it
-    with pytest.raises(MissingData, match="madelon: not found"):
-        runner.run(EXPERIMENTS["admm-sharing-madelon"], tmp_path, quick=True)
+    with pytest.raises(MissingData, match="arcene: not found"):
+        runner.run(EXPERIMENTS["admm-sharing-arcene"], tmp_path, quick=True)
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

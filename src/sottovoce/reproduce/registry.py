@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sottovoce.core.toml import packaged_toml
-from sottovoce.reproduce import admm_sharing, comparison, dp_admm, fed_plt, fedepm, fedspd_dp, fedspd_rivals
+from sottovoce.reproduce import admm_sharing, comparison, dp_admm, fed_plt, fedepm, fedspd_dp, fedspd_rivals, theorems
 from sottovoce.reproduce.experiment import Experiment
 
+_FEDSPD_DP = (*fedspd_dp.EXPERIMENTS[:3], *fedspd_rivals.EXPERIMENTS, *fedspd_dp.EXPERIMENTS[3:])
 _PAPERS = {
-    "DP-ADMM": dp_admm.EXPERIMENTS,
-    "FedSPD-DP": (*fedspd_dp.EXPERIMENTS[:3], *fedspd_rivals.EXPERIMENTS, *fedspd_dp.EXPERIMENTS[3:]),
-    "Fed-PLT": fed_plt.EXPERIMENTS,
-    "FedEPM": fedepm.EXPERIMENTS,
-    "ADMM sharing": admm_sharing.EXPERIMENTS,
+    "DP-ADMM": (*dp_admm.EXPERIMENTS, theorems.DP_ADMM),
+    "FedSPD-DP": (*_FEDSPD_DP, theorems.FEDSPD_DP),
+    "Fed-PLT": (*fed_plt.EXPERIMENTS, theorems.FED_PLT),
+    "FedEPM": (*fedepm.EXPERIMENTS, theorems.FEDEPM),
+    "ADMM sharing": (*admm_sharing.EXPERIMENTS, theorems.SHARING),
     "Proven comparison": comparison.EXPERIMENTS,
 }
 

@@ -26,11 +26,11 @@ def encoded(encoding: str) -> datasets.Dataset:
 
 
 @lru_cache(maxsize=4)
-def federation(clients: int, encoding: str = "one-hot", kind: str = "iid", **options: float) -> Split:
-    """Training rows of `clients` clients, and the test rows."""
+def federation(clients: int, encoding: str = "one-hot", kind: str = "iid", draw: int = 0, **options: float) -> Split:
+    """Training rows of `clients` clients, and the test rows: draw number `draw` of both."""
     adult = encoded(encoding)
-    X, y, *test = datasets.split(adult.X, adult.y, 5222, seed=0)
-    groups = partition.make(kind, y, clients, seed=0, **options)
+    X, y, *test = datasets.split(adult.X, adult.y, 5222, seed=draw)
+    groups = partition.make(kind, y, clients, seed=draw, **options)
     return sv.Federation.from_arrays(X, y, groups, row_bound=adult.row_bound), (test[0], test[1])
 
 

@@ -1,0 +1,196 @@
+"""The papers' theorems on convergence: whether each holds on a problem where it applies, and how loose it is.
+
+The measurements are those of `bounds.py`. A theorem that does not hold is given with why, and with a form that does.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sottovoce.reproduce import bounds
+from sottovoce.reproduce.experiment import Claim, Experiment, Finding, Panel, Sweep, Table, every
+from sottovoce.reproduce.verdicts import bounded, means
+
+
+def _holds(says: str, bound: str, why: str = "", robust: bool = False, each: Sequence[str] = (), **where: Any) -> Claim:
+    """A theorem: what is measured is below its bound in every setting `each`."""
+    return Claim(says, bound, bounded("measured", "bound", where=where, each=each), why, robust, "theorem")
+
+
+def _panel(*lines: str, **options: Any) -> Panel:
+    return Panel("share", "round", lines, log="xy", ylabel="share of the bound", references=_one, **options)
+
+
+def _one(table: Table) -> dict[str, float]:
+    return {"the bound": 1.0}
+
+
+# -------------------------------------------------------------------------------------------------------------- DP-ADMM
+
+DP_ADMM = Experiment(
+    "theorems-dp-admm",
+    "Theorems 3 and 4: the average over rounds against M_1/√t + M_2/t",
+    Sweep(
+        bounds.dp_admm,
+        every(theorem=(3, 4), rho=(0.01, 1.0), epsilon=(0.01, 0.1, 1.0)),
+        every(theorem=(3, 4), rho=(0.1,), epsilon=(0.1,)),
+        {"rounds": 300, "runs": 50},
+        {"rounds": 20, "runs": 10},
+    ),
+    [
+        _holds(
+            f"Theorem {theorem}: {what}, any t and β", formula, robust=True, each=("rho", "epsilon"), theorem=theorem
+        )
+        for theorem, what, formula in (
+            (3, "convex, bounded gradients (l1)", "M_1/√t + M_2/t, (32)"),
+            (4, "convex and smooth (l2)", "M_3/√t + M_4/t, (37)"),
+        )
+    ],
+    [_panel("rho", "epsilon", where={"theorem": theorem}, title=f"Theorem {theorem}") for theorem in (3, 4)],
+)
+
+# ------------------------------------------------------------------------------------------------------------ FedSPD-DP
+
+
+def _half_way(table: Table) -> Finding:
+    """Rounds until the average is at half of its first value, for each Q, and with which power of Q they fall."""
+    rounds: dict[int, float] = {}
+    for (steps,), rows in table.where(against="average model", active=1.0).each("local_steps"):
+        averages = {k: one.value for k, one in means(rows, "measured", "round").items()}
+        there = [k for k, value in averages.items() if value <= averages[1] / 2]
+        rounds[steps] = float(min(there, default=np.inf))
+    ends = min(rounds), max(rounds)
+    power = np.log(rounds[ends[0]] / rounds[ends[1]]) / np.log(ends[1] / ends[0])
+    text = ", ".join(f"Q = {steps}: {count:g}" for steps, count in rounds.items())
+    return Finding(f"rounds until it is halved: {text}; as 1/Q^{power:.1f}", bool(power > 2.5))
+
+
+FEDSPD_DP = Experiment(
+    "theorems-fedspd-dp",
+    "Theorem 2, (30) and (32): the average over rounds against the right side of (28)",
+    Sweep(
+        bounds.fedspd_dp,
+        every(local_steps=(2, 4, 8), active=(0.4, 1.0)),
+        every(local_steps=(2, 4), active=(1.0,)),
+        {"epsilon": 30.0, "rounds": 700, "runs": 10},
+        {"epsilon": 30.0, "rounds": 30, "runs": 4},
+    ),
+    [
+        _holds(
+            "Theorem 2 as printed: Σ F_i(x̄_i) − F_i(x*) + β|x̄_i − x_0|, x_0 the last model",
+            "the right side of (28)",
+            "x_0 is already near the optimum while the average x̄_i, which has all earlier rounds in it, is not: their "
+            "distance first grows with T, and the bound falls",
+            each=("local_steps", "active"),
+            against="last model",
+        ),
+        _holds(
+            "Theorem 2 with the average of x_0 over the rounds, as in its proof (62)",
+            "the right side of (28)",
+            robust=True,
+            each=("local_steps", "active"),
+            against="average model",
+        ),
+        _holds(
+            "(30), (31): the term of order 1/√(pTQ) alone, for the average",
+            "2 N d_X √C/√(pTQ)",
+            each=("local_steps", "active"),
+            against="average model, order",
+        ),
+        Claim(
+            "(32): with more local steps fewer rounds are needed",
+            "as 1/Q³",
+            _half_way,
+            "(69) drops the Q² of the noise (20): the noise hardly falls with Q, and (31) then gives at most 1/Q",
+            kind="theorem",
+        ),
+    ],
+    [
+        _panel("local_steps", "active", where={"against": f"{kind} model"}, title=f"x_0: {kind} model")
+        for kind in ("last", "average")
+    ],
+)
+
+# -------------------------------------------------------------------------------------------------------------- Fed-PLT
+
+_UNITS = (
+    "S is printed with 1/(λ̲ + 1/ρ), which has the unit of ρ next to numbers that have none; where ρ < 1 it is too "
+    "small, and the first rounds break the bound"
+)
+FED_PLT = Experiment(
+    "theorems-fed-plt",
+    "Propositions 1 to 3 and Corollary 1: distance from the fixed point against |S|^k and noise",
+    Sweep(
+        bounds.fed_plt,
+        every(proposition=bounds.PROPOSITIONS),
+        every(proposition=bounds.PROPOSITIONS),
+        {"length": 10.0, "rounds": 12, "runs": 400},
+        {"length": 10.0, "rounds": 3, "runs": 10},
+    ),
+    [
+        _holds(
+            f"{'' if name[0] == 'C' else 'Proposition '}{name}, S {form}",
+            "σ^k |start|" + (" + noise/(1 − σ)" if name[0] == "C" else ""),
+            _UNITS,
+            proposition=name,
+            form=form,
+        )
+        for name in bounds.PROPOSITIONS
+        for form in ("as printed", "corrected")
+    ],
+    [_panel("proposition", where={"form": form}, title=f"S {form}") for form in ("as printed", "corrected")],
+)
+
+# --------------------------------------------------------------------------------------------------------------- FedEPM
+
+
+def _stands_still(table: Table) -> Finding:
+    last = {name: means(table.at_end(), name, "epsilon") for name in ("moved", "distance")}
+    moves = ", ".join(f"{one.value:.1g}" for one in last["moved"].values())
+    away = ", ".join(f"{one.value:.2g}" for one in last["distance"].values())
+    still = max(one.value for one in last["moved"].values()) < 1e-6
+    return Finding(f"squares {moves} at the end, where the model is {away} of |w*| from the optimum", still)
+
+
+FEDEPM = Experiment(
+    "theorems-fedepm",
+    "Lemma VI.1 and Theorem VI.1: the Lagrangian after a round, with what it fell by, against that before",
+    Sweep(
+        bounds.fedepm,
+        every(epsilon=(0.0, 0.1, 1.0)),
+        every(epsilon=(0.0, 1.0)),
+        {"rounds": 300, "runs": 50},
+        {"rounds": 20, "runs": 10},
+    ),
+    [
+        _holds(
+            "(33): with the squares of what moved, the Lagrangian is at most what it was",
+            "the Lagrangian before the round",
+            robust=True,
+            each=("epsilon",),
+        ),
+        Claim("Theorem VI.1 (ii): models come to rest", "limit 0", _stands_still, kind="theorem"),
+    ],
+    [
+        _panel("epsilon"),
+        Panel("distance", "round", ("epsilon",), log="xy", ylabel="|w − w*| / |w*|"),
+    ],
+)
+
+# --------------------------------------------------------------------------------------------------------- ADMM sharing
+
+_PARALLEL = (
+    "Lemma 3 has the wrong sign and Lemma 4 drops ρ/2, so Assumption 1 does not make parallel updates converge: with "
+    "equal columns they diverge for L/ρ > 2/(3M − 4)"
+)
+SHARING = Experiment(
+    "theorems-admm-sharing",
+    "Theorems 1 and 2: the least Lyapunov value so far against C (L¹ − f)/T",
+    Sweep(bounds.sharing, every(case=bounds.CASES), every(case=bounds.CASES), {"rounds": 100}, {"rounds": 100}),
+    [
+        _holds(f"V falls as 1/T: {case}", "C (L¹ − f)/T, (48)", _PARALLEL, "four" not in case, case=case)
+        for case in bounds.CASES
+    ],
+    [_panel("case")],
+)

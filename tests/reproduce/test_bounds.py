@@ -1,0 +1,124 @@
+"""What theorems are measured on: problems that meet their assumptions; constants against other ways to get them."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import sottovoce as sv
+from sottovoce.algorithms import ADMMSharing
+from sottovoce.algorithms.fed_plt_rates import contraction
+from sottovoce.core.round import Checkpoint
+from sottovoce.problems.penalties import Penalty
+from sottovoce.reproduce import admm_sharing, bounds, theorems
+from sottovoce.reproduce.experiment import Table
+from sottovoce.reproduce.verdicts import bounded
+from sottovoce.solvers import Gradient
+
+
+def test_rows_have_the_length_that_constants_assume() -> None:
+    owned = bounds.federation(length=10.0)
+    np.testing.assert_allclose(np.linalg.norm(owned.X, axis=1), 10.0)
+    assert owned.n == 5
+    assert len({tuple(np.sign(np.linalg.lstsq(*part, rcond=None)[0])) for part in owned.data()}) > 1  # clients differ
+
+
+@pytest.mark.parametrize("penalty", [sv.L2(0.01), sv.L1(0.01), sv.Ball(2.0)])
+def test_the_minimiser_is_that_of_scipy(penalty: Penalty) -> None:
+    objective = sv.Objective(sv.Logistic(), penalty)
+    rows = bounds.as_rows(bounds.federation(), objective)
+    found = bounds.minimiser(rows, objective, 0.26)
+
+    def value(w: np.ndarray) -> float:
+        return float(rows.value(w[None]).mean() + (penalty.value(w) if penalty.finite else 0.0))
+
+    inside = [{"type": "ineq", "fun": lambda w: 4.0 - w @ w}] if isinstance(penalty, sv.Ball) else []
+    other = minimize(value, found + 0.1, constraints=inside, method="SLSQP", options={"ftol": 1e-12, "maxiter": 500})
+    assert value(found) <= other.fun + 1e-9
+    np.testing.assert_allclose(found, other.x, atol=2e-3)
+
+
+def test_rho_of_theorem_2_is_the_least_that_its_condition_allows() -> None:
+    q, p, epsilon, rounds, d = 4, 0.4, 10.0, 500, 5
+    rho, spread = bounds.least_rho(q, p, epsilon, rounds, d)
+
+    def gamma(rho: float) -> float:
+        noise = 16 * rho * d * np.log(1.25 / bounds.DELTA) / ((q - 1) ** 2 * epsilon**2)
+        c = 1 + 2 * (2 * bounds.BETA) ** 2 + noise  # (27) with G = 1 and phi = 0
+        return 2 * np.sqrt(q * p * c * rounds) / (2 * bounds.RADIUS)
+
+    assert gamma(rho) <= rho**2
+    assert gamma(0.95 * rho) > (0.95 * rho) ** 2
+    assert spread == pytest.approx((gamma(rho) * bounds.RADIUS) ** 2 / (q * p * rounds))
+
+
+def test_the_printed_matrix_is_right_only_where_rho_is_one() -> None:
+    """Both forms agree at rho = 1; for other units of the model only one of them stays the same."""
+    one = contraction(Gradient(5), 1.0, 0.5, 2.0)
+    np.testing.assert_allclose(bounds.printed(one, 1.0, 0.5), one.matrix)
+    scaled = contraction(Gradient(5), 0.01, 50.0, 200.0)  # the same problem, model in other units
+    np.testing.assert_allclose(scaled.matrix, one.matrix)
+    assert bounds.printed(scaled, 0.01, 50.0)[0, 1] == pytest.approx(one.matrix[0, 1] / 100)
+
+
+def test_parallel_updates_diverge_where_assumption_1_holds() -> None:
+    """Equal columns, L/rho = 1/2: the plain iteration converges for M = 2 only (2/(3M - 4) is 1, then 1/4)."""
+    for case, converges in zip(bounds.CASES, (True, False, True), strict=True):
+        found = Table.of(bounds.sharing(case, 60))
+        assert bounded("measured", "bound")(found).same is converges
+        assert (found["measured"][-1] < 1e-10) is np.bool_(converges)
+
+
+def test_a_bound_on_fedspd_dp_that_is_loose_for_the_average() -> None:
+    found = Table.of(bounds.fedspd_dp(local_steps=4, active=0.4, epsilon=10.0, rounds=20, runs=4))
+    assert set(found["against"]) == {"last model", "average model", "average model, order"}
+    average = found.where(against="average model")
+    assert bounded("measured", "bound")(average).same
+    order = found.where(against="average model, order")
+    assert (order["bound"] < average["bound"]).all()
+    assert order["bound"][0] / order["bound"][-1] == pytest.approx(np.sqrt(20))
+
+
+def test_rounds_until_half() -> None:
+    """From 8 to 4 in k rounds for Q = 1, in k/8 for Q = 2: a cube."""
+    rows = [(q, k, 8 / (1 + k * q**3 / 100)) for q in (1, 2) for k in (1, 13, 25, 50, 100, 200)]
+    q, k, value = zip(*rows, strict=True)
+    table = Table.of({"local_steps": q, "round": k, "measured": value, "against": "average model", "active": 1.0})
+    assert theorems._half_way(table).same
+    assert not theorems._half_way(Table({**table.columns, "measured": np.tile(table["measured"][:6], 2)})).same
+
+
+# --------------------------------------------------------------------------------------------------------- ADMM sharing
+
+
+def test_the_set_like_gisette() -> None:
+    X, y, X_test, y_test = admm_sharing.like_gisette(3000, 100, 300)
+    assert X.shape == (3000, 300)
+    assert X_test.shape == (100, 300)
+    assert set(y) == set(y_test) == {-1.0, 1.0}
+    centred = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-12)  # some pixels are always empty
+    score = np.abs(centred.T @ (y - y.mean())) / np.sqrt(len(y))  # about |N(0, 1)| for a probe
+    assert (score > 3.5).sum() > 20
+    assert np.median(np.sort(score)[:150]) < 1.0
+    again = admm_sharing.like_gisette(3000, 100, 300)
+    np.testing.assert_array_equal(X, again[0])
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_a_level_is_the_sigma_of_the_first_party(share: float) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 123)), np.where(rng.random(30) < 0.5, 1.0, -1.0)
+    epsilon, noise = admm_sharing.claimed_epsilon("a9a", 30, 0.7, share), []
+    sv.train(
+        ADMMSharing(rho=share * 0.5 / 30, b1=admm_sharing.B1),
+        sv.VerticalFederation.from_columns(X, y, admm_sharing.SPLITS["a9a"]),
+        sv.Objective(sv.Logistic(), sv.L2(1 / 30)),
+        rounds=1,
+        privacy=sv.Published(epsilon, admm_sharing.DELTA),
+        seed=0,
+        after_round=lambda checkpoint: noise.append(_noise(checkpoint)),
+    )
+    np.testing.assert_allclose(noise[0], [0.7, 0.7 * 66 / 57])
+
+
+def _noise(checkpoint: Checkpoint) -> np.ndarray:
+    return checkpoint.clients["client.noise"].ravel()
