@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sottovoce.algorithms import MaskedMoments
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.deploy import scored_remote, scoring, setup_server, training, wire
 from sottovoce.deploy.aggregation import store
 from sottovoce.deploy.deployment import Deployment
@@ -153,16 +153,29 @@ def test_it_is_not_among_the_samples_that_are_looked_up(trained: Trained) -> Non
         assert set(Node(file)._new_rows) == {str(SAMPLES + each) for each in range(12)}
 
 
+def test_a_node_remembers_whom_it_trained_on(tmp_path: Path) -> None:
+    """Its owner puts other rows into the file while it runs: those that it read are what the model was trained on."""
+    trained = Trained(tmp_path, 2)
+    nodes = [Node(file) for file in trained.files]
+    for node in nodes:
+        node.status()
+        rows = node.path.parent / "rows.npz"
+        arrays = dict(np.load(rows))
+        np.savez(rows, **arrays | {"who": arrays["who"] + 1000})
+        assert set(node._new_rows) == {str(SAMPLES + each) for each in range(12)}
+        node.close()
+
+
 def test_spellings_of_a_number_are_one_id(tmp_path: Path) -> None:
     """An id that is written in another way in the table of new samples was trained on all the same."""
     new, limits = scoring.NewSamples(csv="new.csv", id="who"), Limits(1.0, 1e-6, (), ())
-    own = Own(csv="own.csv", id="who", salt="pepper")
     (tmp_path / "own.csv").write_text("who,x\n1,2\n2,3\n3,4\n")
+    own = Own(csv="own.csv", id="who", salt="pepper").rows(tmp_path, "bank", limits)
     (tmp_path / "new.csv").write_text("who,x\n1.0,2\n 02,3\n7,4\n")
     assert set(scoring.read_new(new, own, tmp_path, None, limits)) == {"7"}
     assert set(scoring.read_new(new, own, tmp_path, None, replace(limits, score_trained=True))) == {"1.0", "02", "7"}
     (tmp_path / "new.csv").write_text("who,x\n7,2\n7,3\n")
-    with pytest.raises(InvalidInput, match="an id must be there once"):
+    with pytest.raises(MissingData, match="an id must be there once"):
         scoring.read_new(new, own, tmp_path, None, limits)
 
 
@@ -213,9 +226,70 @@ def test_another_model_is_refused(trained: Trained) -> None:
         predicted_scores(trained.made, NAME, LocalPost(trained.files), other, IDS)
 
 
+def test_what_one_model_of_a_servers_own_making_shows(tmp_path: Path) -> None:
+    """Why docs tell owners to reckon with it: columns of few values, all of one owner's, stand in one number."""
+    trained = Trained(tmp_path, 2)
+    categories = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    np.savez(trained.files[0].parent / "new.npz", X=categories.astype(float), who=SAMPLES + np.arange(4))
+    made_up = np.zeros_like(trained.result.model)
+    made_up[:2] = 2, 1  # those of the first owner; zeros for the second
+    trained.result = replace(trained.result, model=made_up)
+    assert trained.scores([str(SAMPLES + each) for each in range(4)]).tolist() == [0, 1, 2, 3]
+
+
 def test_only_in_an_experiment_that_it_answered_in(trained: Trained) -> None:
     with pytest.raises(TooFewAnswers, match="it took no part in this experiment"):
         trained.scores(IDS, name=NAME[::-1])
+
+
+def test_owners_are_those_of_the_experiment(tmp_path: Path) -> None:
+    """Else a server whose friend an owner also knows would name it in another owner's place, and take the mask off."""
+    trained = Trained(tmp_path, 2)
+    post = trained.asked(IDS)
+    with trained.files[0].open("a") as file:
+        file.write(f'friend = "{make_signing_key(tmp_path / "friend.key")}"\n')
+    begin = replies(post, wire.SCORE_BEGIN)[0][1]
+    other = wire.of_bytes(scoring.pack_names("a name", ["bank", "friend"]))
+    refused = Node(trained.files[0]).answer(replace(begin, down=other))
+    assert (refused.code, "owners must be those of the experiment" in refused.why) == (wire.BAD_ASK, True)
+    assert not Node(trained.files[0]).answer(begin).code
+
+
+def broken_entry(home: Path) -> None:
+    arrays = dict(np.load(home / "new.npz"))
+    arrays["X"][4, 1] = np.nan
+    np.savez(home / "new.npz", **arrays)
+
+
+def repeated_id(home: Path) -> None:
+    arrays = dict(np.load(home / "new.npz"))
+    arrays["who"][1] = arrays["who"][0]
+    np.savez(home / "new.npz", **arrays)
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "an entry": (broken_entry, "the entry at (4, 1)"),
+    "an id": (repeated_id, "an id must be there once"),
+    "its key": (lambda home: (home / "products.key").write_text("no key"), "must hold an Ed25519 key"),
+    "its record": (lambda home: (home / f"node/records/{NAME}/own.json").write_text("{}"), "is no record"),
+}
+
+
+def test_of_its_own_files_a_server_is_told_nothing(tmp_path: Path) -> None:
+    """What is wrong in them, and in which row, is for the owner's log."""
+    trained = Trained(tmp_path, 2)
+    home = trained.files[0].parent
+    for name, (breaks, why) in BROKEN.items():
+        kept = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+        breaks(home)
+        post = LocalPost(trained.files)
+        with pytest.raises(TooFewAnswers):
+            trained.scores(IDS, post)
+        last = [reply for m, _, reply in post.asked if m == 0][-1]
+        assert (last.code, last.why) == (wire.FAILED, "it could not answer; its own log says why"), name
+        assert why in (home / "node" / "node.log").read_text().splitlines()[-1], name
+        for path, content in kept.items():
+            path.write_bytes(content)
 
 
 def slipped(m: int, ask: Ask, reply: Reply) -> Reply:

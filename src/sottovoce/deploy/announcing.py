@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from sottovoce.core import check
 from sottovoce.deploy.keys import check_pinned, read_signing_key
 from sottovoce.deploy.limits import Limits
+from sottovoce.deploy.refusals import kept_from_servers
 from sottovoce.deploy.wire import printable
 from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES
 
@@ -43,7 +44,8 @@ class Products:
         """Its own key; refuses owners whose keys it does not know, and a key that is not its own."""
         unknown = [each for each in names if each not in self.owners]
         Limits.allow(not unknown, f"products with {printable(str(unknown[:3]), 200)}, whose keys it does not know")
-        private = read_signing_key(home / Path(self.key).expanduser())
+        with kept_from_servers():
+            private = read_signing_key(home / Path(self.key).expanduser())
         public = private.public_key().public_bytes_raw().hex()
         Limits.allow(self.owners.get(name) == public, "its key is not the one that [products.owners] names")
         return private

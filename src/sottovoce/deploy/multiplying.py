@@ -229,11 +229,11 @@ class Multiplying:
         check.require(true, "products", "the digest of a masked table must be signed by its owner")
         return entry(said, signature, key=self._own.owners[name])
 
-    def _asked_for(self) -> Json:
-        """What its table follows from, beside its rows."""
+    def _asked_for(self, terms: Terms) -> Json:
+        """What its table follows from, beside its rows; and with whom it multiplies it."""
         ask = self._ask
         asked = {"experiment": ask.experiment, "client": ask.client, "task": ask.task, "events": ask.events}
-        return asked | {"row_bound": ask.row_bound, "order": self._place.order}
+        return asked | {"row_bound": ask.row_bound, "order": self._place.order, "owners": list(terms.names)}
 
     def _record(self, state: Json) -> None:
         """Keep for an auditor what it signed, and what the others did; refuses tables that are not as signed."""
@@ -250,7 +250,7 @@ class Multiplying:
         own = [
             entry(*self._own_statement(state, pair), seed=state["seeds"][str(pair)]) for pair in terms.pairs_of(self._m)
         ]
-        keep(records_of(self._place.folder, self._ask.experiment), {"signed": own} | self._asked_for(), others)
+        keep(records_of(self._place.folder, self._ask.experiment), {"signed": own} | self._asked_for(terms), others)
 
     # ------------------------------------------------------------------------------------------------------ the round
 

@@ -376,7 +376,7 @@ class Node:
     @cached_property
     def _new_rows(self) -> dict[str, np.ndarray]:
         """Samples that it may be asked about, by id; read once."""
-        return scoring.read_new(self._new, self._own, self.path.parent, self._schema, self.limits)
+        return scoring.read_new(self._new, self._rows, self.path.parent, self._schema, self.limits)
 
     @cached_property
     def _rows(self) -> OwnRows:

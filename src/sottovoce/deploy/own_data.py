@@ -31,6 +31,7 @@ class OwnRows(NamedTuple):
     labels: list[str]  # as text
     order: str  # names the order of the samples, where it follows from ids
     fingerprint: str
+    ids: tuple[str, ...] = ()  # of its samples, where there are any, in the order of the file
     declared: tuple[str, ...] = ()  # the labels that its owner says there can be, in order
 
 
@@ -100,7 +101,7 @@ class Own:
         if ids is None:
             return OwnRows(X, texts, "", print_)
         rows, order = self.in_order(ids)
-        return OwnRows(X[rows], [texts[row] for row in rows if texts], order, print_)
+        return OwnRows(X[rows], [texts[row] for row in rows if texts], order, print_, tuple(ids))
 
     def _encoded(self, folder: Path, schema: Schema, limits: Limits) -> OwnRows:
         """The rows as a schema encodes them. The fingerprint is that of the table, whatever schema is used for it."""
@@ -116,8 +117,9 @@ class Own:
         print_ = fingerprint(np.frombuffer(table.encode(), dtype=np.uint8))
         if not self.id:
             return OwnRows(X, texts, "", print_)
-        order, digest = self.in_order(self.ids(folder))
-        return OwnRows(X[order], [texts[row] for row in order if texts], digest, print_)
+        ids = self._ids(path)
+        order, digest = self.in_order(ids)
+        return OwnRows(X[order], [texts[row] for row in order if texts], digest, print_, tuple(ids))
 
     def new_rows(self, folder: Path, schema: Schema | None) -> tuple[np.ndarray, list[str]]:
         """Rows that nobody trains on, in the order of the file, and their ids as text."""
@@ -125,13 +127,10 @@ class Own:
             X, _, ids = self._read(folder)
             return X, [] if ids is None else list(map(str, ids))
         path = folder / Path(self.csv).expanduser()
-        return schema.encode(path, owners=False, labels=False).X, self.ids(folder)
+        return schema.encode(path, owners=False, labels=False).X, self._ids(path)
 
-    def ids(self, folder: Path) -> list[str]:
-        """The ids of its samples as text, in the order of the file."""
-        if not self.csv:
-            return [] if not self.id else (self._read(folder)[2] or [])
-        path = folder / Path(self.csv).expanduser()
+    def _ids(self, path: Path) -> list[str]:
+        """The ids in a csv file as text, in its order."""
         header, rows, _ = csv_rows(path)
         must_be_there(path.name, self.id, header)
         return [row[header.index(self.id)] for row in rows]

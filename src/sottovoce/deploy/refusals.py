@@ -1,5 +1,8 @@
 """What a server is told of an error at a client: a code and a sentence that do not depend on data."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sottovoce.core import check
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Refused
@@ -27,3 +30,12 @@ def told_of(error: Exception) -> tuple[str, str]:
     if isinstance(error, StoreError) or (isinstance(error, OSError) and not isinstance(error, check.SottovoceError)):
         return wire.DISK, _SENTENCES[wire.DISK]
     return wire.FAILED, _SENTENCES[wire.FAILED]
+
+
+@contextmanager
+def kept_from_servers() -> Iterator[None]:
+    """What is wrong with an owner's own files is for its log: a server is told that it failed, and nothing of them."""
+    try:
+        yield
+    except check.InvalidInput as error:
+        raise check.MissingData(str(error)) from None

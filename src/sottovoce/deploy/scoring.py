@@ -11,11 +11,13 @@ that it shares with every other owner (`privacy/masked_products.py`). What must 
 * a sample that was trained on, and may not be scored, is not among those that there are: it is refused by the words,
   and by the look-up, that any unknown id is refused by. Which of several ids was refused is not told;
 * an experiment has one model: the first w_m is taken, and no other. Else a server that sends unit vectors would read
-  rows column by column. With the one that it may choose it learns one number of each sample that is asked for;
+  rows column by column. With the one that it may choose it learns a number of more than 50 bits for each output of each
+  sample, of one owner alone if the others' weights are zero: of a few categories that can be the whole row;
+* the owners are those of the experiment's products: a sum with others would hide less;
 * in any 24 hours, by this machine's clock, it looks up as many ids as the owner allows, those it refuses among them.
 
 A score is a use of the model and is covered by no budget: the one who asks learns it. Of two owners, one who also sees
-the sum learns the other's part.
+the sum learns the other's part. What is wrong with its own files is told to nobody but its log.
 """
 
 import hashlib
@@ -34,7 +36,8 @@ from sottovoce.deploy import announcing, product_records, wire
 from sottovoce.deploy.aggregation.store import Folder
 from sottovoce.deploy.announcing import Products
 from sottovoce.deploy.limits import Limits, Refused
-from sottovoce.deploy.own_data import Own
+from sottovoce.deploy.own_data import Own, OwnRows
+from sottovoce.deploy.refusals import kept_from_servers
 from sottovoce.deploy.summing import settings_of
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
@@ -64,14 +67,18 @@ class NewSamples:
 
 
 def read_new(
-    new: NewSamples | None, own: Own, folder: Path, schema: Schema | None, limits: Limits
+    new: NewSamples | None, own: OwnRows, folder: Path, schema: Schema | None, limits: Limits
 ) -> dict[str, np.ndarray]:
-    """The new rows by id, without those it trained on unless its owner lets them be: they are then as unknown ones."""
+    """The new rows by id, without those it trained on unless its owner lets them be: they are then as unknown ones.
+
+    `own`: the rows as they were read to train on, whatever stands in their file by now.
+    """
     if new is None:
         raise Refused(wire.LIMITS, "this client's limits: its file has no table [predict]")
-    X, ids = Own(csv=new.csv, npz=new.npz, id=new.id).new_rows(folder, schema)
-    check.require(len(set(ids)) == len(ids), "predict", "an id must be there once")
-    trained = set() if limits.score_trained else {label_text(each) for each in own.ids(folder)}
+    with kept_from_servers():
+        X, ids = Own(csv=new.csv, npz=new.npz, id=new.id).new_rows(folder, schema)
+        check.require(len(set(ids)) == len(ids), "predict", "an id must be there once")
+    trained = set() if limits.score_trained else set(map(label_text, own.ids))
     return {name: row for name, row in zip(ids, X, strict=True) if label_text(name) not in trained}
 
 
@@ -116,7 +123,7 @@ class Scoring:
     def _begin(self, content: bytes) -> bytes:
         """A fresh nonce and a fresh key. Those of a question before are forgotten: it is answered no more."""
         names = read_names(content, self._owners)
-        check.require(names[self._m] == self._place.name, "scores", "its own name must stand in its own place")
+        check.require(names == self._multiplied().get("owners"), "scores", "owners must be those of the experiment")
         signing = self._own.signing_key(self._place.home, self._place.name, names)
         private, nonce = fresh_secret(), fresh_secret()
         said = announcing.announced(signing, about(self._ask, content), self._m, nonce, private)
@@ -139,6 +146,7 @@ class Scoring:
             raise Refused(wire.SET_UP, "scores: it has announced something else; begin again")
         private = bytes.fromhex(kept["private"])
         secrets = {m: announcing.shared(private, said[m].public) for m in range(self._owners) if m != self._m}
+        self._multiplied()
         self._place.limits.hold_broadcast({"model": model})
         self._hold_pace(len(ids))
         rows = self._rows(ids)
@@ -161,11 +169,16 @@ class Scoring:
         check.require(fits, "scores", f"its new samples must have {self._width} columns, like those it trained on")
         return X
 
-    def _hold_model(self, model: np.ndarray) -> None:
-        """Take the first model of an experiment, and refuse every other; also if it was trained on other samples."""
-        kept = product_records.read(self._records / product_records.OWN)
+    def _multiplied(self) -> Json:
+        """What it keeps of the experiment's products; refuses if it has other samples by now."""
+        with kept_from_servers():
+            kept = product_records.read(self._records / product_records.OWN)
         if kept.get("order") != self._place.order:
             raise Refused(wire.STATE, "scores: its samples are others than in this experiment")
+        return kept
+
+    def _hold_model(self, model: np.ndarray) -> None:
+        """Take the first model of an experiment, and refuse every other."""
         path, digest = self._records / "model", hashlib.sha256(model.astype("<f8").tobytes()).hexdigest()
         if not path.exists():
             whole_files.replace_file(path, digest.encode())

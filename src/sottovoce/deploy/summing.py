@@ -22,6 +22,7 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.keys import check_pinned, read_signing_key
 from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.refusals import kept_from_servers
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.task import Task
@@ -148,10 +149,8 @@ class Summing:
         from sottovoce.deploy.aggregation.client import Client
         from sottovoce.deploy.aggregation.store import Folder
 
-        try:
+        with kept_from_servers():
             key = read_signing_key(self._key)
-        except check.InvalidInput as error:  # for the owner's log: a server is told nothing of its files
-            raise check.MissingData(str(error)) from None
         return Client(plan, key, Folder(self._folder / "secrets"))
 
     def _plan(self, names: tuple[str, ...], rounds: int, first: int) -> "Plan":
