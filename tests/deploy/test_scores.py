@@ -10,7 +10,7 @@ import pytest
 
 from sottovoce.algorithms import MaskedMoments
 from sottovoce.core.check import InvalidInput, MissingData
-from sottovoce.deploy import scored_remote, scoring, setup_server, training, wire
+from sottovoce.deploy import node_check, scored_remote, scoring, setup_server, training, wire
 from sottovoce.deploy.aggregation import store
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.flower import app_folder
@@ -150,7 +150,7 @@ def test_a_sample_that_was_trained_on_is_refused_as_an_unknown_one_is(trained: T
 def test_it_is_not_among_the_samples_that_are_looked_up(trained: Trained) -> None:
     """So no step of the look-up, and no time that it takes, depends on it."""
     for file in trained.files:
-        assert set(Node(file)._new_rows) == {str(SAMPLES + each) for each in range(12)}
+        assert set(Node(file).new_rows) == {str(SAMPLES + each) for each in range(12)}
 
 
 def test_a_node_remembers_whom_it_trained_on(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_node_remembers_whom_it_trained_on(tmp_path: Path) -> None:
         rows = node.path.parent / "rows.npz"
         arrays = dict(np.load(rows))
         np.savez(rows, **arrays | {"who": arrays["who"] + 1000})
-        assert set(node._new_rows) == {str(SAMPLES + each) for each in range(12)}
+        assert set(node.new_rows) == {str(SAMPLES + each) for each in range(12)}
         node.close()
 
 
@@ -288,6 +288,9 @@ def test_of_its_own_files_a_server_is_told_nothing(tmp_path: Path) -> None:
         last = [reply for m, _, reply in post.asked if m == 0][-1]
         assert (last.code, last.why) == (wire.FAILED, "it could not answer; its own log says why"), name
         assert why in (home / "node" / "node.log").read_text().splitlines()[-1], name
+        looked = {item.name: item for item in node_check.items(trained.files[0], ask_server=False)}["new samples"]
+        told = ("bad", why) if name in ("an entry", "an id") else ("good", "12 that it may be asked about")
+        assert (looked.state, told[1] in looked.text) == (told[0], True), "its owner sees it before anybody asks"
         for path, content in kept.items():
             path.write_bytes(content)
 

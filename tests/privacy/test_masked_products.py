@@ -311,6 +311,20 @@ def test_scores_of_new_samples_are_summed_under_fresh_masks() -> None:
     np.testing.assert_allclose((other[0] - first[0]).view(np.int64) / mp.SCORE_STEPS, 1.0, atol=1e-9)
 
 
+def test_parts_of_scores_keep_their_bound_whatever_they_are() -> None:
+    """So that the parts of as many owners as there may be fit in 64 bits."""
+    most = mp.MOST_SCORED
+    pairs = {frozenset((m, o)): mp.fresh_secret() for m in range(most) for o in range(m)}
+
+    def opened(value: float) -> float:
+        secrets = [{o: pairs[frozenset((m, o))] for o in range(most) if o != m} for m in range(most)]
+        parts = [mp.masked_scores(np.array([value]), m, secrets[m], b"query") for m in range(most)]
+        return mp.opened_scores(parts).item()
+
+    for value, expected in ((np.inf, 1), (-1e300, -1), (2.0**26, 1), (np.nan, 0)):
+        assert opened(value) == expected * most * mp.LARGEST_SCORE
+
+
 # ------------------------------------------------------------------------------------- all coalitions, over Z modulo 3
 
 HONEST_NOISE = ((0, 0), (0, 1), (1, 0), (1, 1))  # N_a, N_b: not uniform, so it hides something but not everything

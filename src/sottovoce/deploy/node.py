@@ -249,7 +249,7 @@ class Node:
         """The steps by which new samples are scored, in an experiment that it took part in."""
         if Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after).last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it scores nothing by its model")
-        own = self.limits, self._rows.order, lambda: self._new_rows, self.home.note
+        own = self.limits, self._rows.order, lambda: self.new_rows, self.home.note
         place = scoring.Place(self.name, self.path.parent, self.folder, *own)
         return Scoring(self._products, place, ask, run.assignment.task.algorithm)
 
@@ -374,7 +374,7 @@ class Node:
         return self._open_ledger
 
     @cached_property
-    def _new_rows(self) -> dict[str, np.ndarray]:
+    def new_rows(self) -> dict[str, np.ndarray]:
         """Samples that it may be asked about, by id; read once."""
         return scoring.read_new(self._new, self._rows, self.path.parent, self._schema, self.limits)
 

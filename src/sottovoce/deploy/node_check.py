@@ -39,6 +39,8 @@ def items(file: Path, ask_server: bool = True) -> Iterator[Item]:
     if rows.state != "bad":
         yield _item("labels", lambda: _labels(node))
         yield _item("budget", lambda: _budget(node))
+        if node.limits.scores_per_day:
+            yield _item("new samples", lambda: f"{len(node.new_rows)} that it may be asked about")
     if ask_server:
         yield from _server(file)
 

@@ -320,7 +320,8 @@ def masked_scores(scores: Floats, own: int, secrets: Mapping[int, bytes], query:
         A digest of what is asked and of a fresh nonce of *every* owner. Under the same one twice, the difference of two
         replies would show.
     """
-    masked = as_words(np.rint(np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE) * SCORE_STEPS).astype(np.int64))
+    within = np.clip(np.nan_to_num(scores), -LARGEST_SCORE, LARGEST_SCORE)  # also where a product was too large
+    masked = as_words(np.rint(within * SCORE_STEPS).astype(np.int64))
     for other, secret in secrets.items():
         pair = f"{min(own, other)} {max(own, other)}".encode()
         key = hkdf(secret, b"sottovoce masked scores" + len(query).to_bytes(4, "big") + query + pair)
