@@ -25,6 +25,7 @@ from sottovoce.deploy.wire import Ask, Reply
 from sottovoce.experiment import store as store_of_runs
 from sottovoce.experiment.tables import describe_task, to_toml
 from sottovoce.experiment.task import Task
+from tests import multiplied
 from tests.cases import goal
 from tests.deployments import LIMITS, NAME, LocalPost, charged
 from tests.multiplied import SAMPLES, SEEDED, columns, deployment_of, new_samples, write_owners
@@ -253,6 +254,15 @@ def test_owners_are_those_of_the_experiment(tmp_path: Path) -> None:
     refused = Node(trained.files[0]).answer(replace(begin, down=other))
     assert (refused.code, "owners must be those of the experiment" in refused.why) == (wire.BAD_ASK, True)
     assert not Node(trained.files[0]).answer(begin).code
+
+
+def test_an_owner_alone_answers_no_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nobody to share a mask with. Its run has no pairs of owners, and is one all the same."""
+    monkeypatch.setattr(multiplied, "HOLDER", 0)
+    trained = Trained(tmp_path, 1)
+    assert (trained.result.stopped, charged(trained.files[0])) == ("", 1)
+    with pytest.raises(TooFewAnswers, match="parts of 2 to 31 owners"):
+        trained.scores(IDS)
 
 
 def broken_entry(home: Path) -> None:

@@ -114,7 +114,7 @@ class MultipliedRemote(Remote):
     def _carry(self, terms: Terms, k: int, run: bytes) -> None:
         """The masked tables of all pairs, a chunk of each at a time, and what their owners sign of them."""
         sides = [(number, m) for number, pair in enumerate(terms.split.pairs) for m in pair]
-        for chunk in (*range(max(terms.chunks(m) for _, m in sides)), SIGNED):
+        for chunk in (*range(max((terms.chunks(m) for _, m in sides), default=0)), SIGNED):
             here = [(number, m) for number, m in sides if chunk == SIGNED or chunk < terms.chunks(m)]
             for batch in _batches([(m, number) for number, m in here]):
                 asked = [(m, pack_place(number, chunk)) for m, number in batch]

@@ -110,8 +110,8 @@ class Scoring:
         )
         self._store = Folder(place.folder / "scores" / ask.experiment)  # lost when the machine is started again
         self._records = product_records.records_of(place.folder, ask.experiment)
-        fits = self._owners <= MOST_SCORED
-        check.require(fits, "scores", f"sums of at most {MOST_SCORED} owners' parts fit in 64 bits", self._owners)
+        fits = 2 <= self._owners <= MOST_SCORED  # alone nothing hides its part; and sums must fit in 64 bits
+        place.limits.allow(fits, f"scores are sums of the parts of 2 to {MOST_SCORED} owners")
 
     def step(self) -> bytes:
         content = wire.bytes_of(self._ask.down)
