@@ -81,6 +81,7 @@ def test_owners_of_split_columns_multiply(tmp_path: Path, monkeypatch: Any) -> N
     assert said.exit_code == 0, said.output
     made = Deployment.build(tables.read_tables(tmp_path / "study" / "sottovoce_app" / "run.toml", TABLES), "run.toml")
     files = [tmp_path / "nodes" / str(owner) / "node.toml" for owner in range(2)]
+    assert not any(Node(file).limits.open_labels for file in files), "products show no label"
     got = serve(made, NAME, LocalPost(files), tmp_path / "run")
     rows = [Node(file).looked_at() for file in files]
     y = np.array(list(map(float, rows[made.clients.holding].labels)))

@@ -46,7 +46,7 @@ def _limits(task: Task) -> Json:
     privacy: Any = task.privacy
     relation = getattr(privacy, "counted_relation", "replace-one")
     labels: Json = {}
-    if task.algorithm.layout == "columns":
+    if task.algorithm.layout == "columns" and task.split is None:  # products show no label
         epsilon = getattr(privacy, "label_epsilon", None)
         labels = {"open_labels": True} if epsilon is None else {"label_epsilon": epsilon}
     held = {} if task.evaluate is None else {"held_out": task.evaluate.held_out}

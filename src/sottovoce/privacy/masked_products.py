@@ -315,7 +315,7 @@ def masked_scores(scores: Floats, own: int, secrets: Mapping[int, bytes], query:
     Parameters
     ----------
     secrets
-        What this owner shares with each other one, by its number: X25519 of pinned keys.
+        What this owner shares with each other one, by its number: X25519 of keys that both drew for this question.
     query
         A digest of what is asked and of a fresh nonce of *every* owner. Under the same one twice, the difference of two
         replies would show.
