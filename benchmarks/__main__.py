@@ -10,7 +10,7 @@ import os
 for _name in ("OMP", "OPENBLAS", "MKL"):  # before NumPy is loaded: one thread, unless a section says otherwise
     os.environ.setdefault(f"{_name}_NUM_THREADS", "1")
 
-SECTIONS = ("limit", "methods", "peers", "start", "montecarlo", "machines", "columns")
+SECTIONS = ("limit", "methods", "peers", "start", "montecarlo", "machines", "columns", "sums")
 
 
 def main() -> None:
@@ -24,14 +24,14 @@ def main() -> None:
     if unknown:
         parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)} and page")
 
-    from benchmarks import clock, columns, limit, machines, methods, montecarlo, page, start
+    from benchmarks import clock, columns, limit, machines, methods, montecarlo, page, start, sums
     from benchmarks.peers import section as peers
 
     docs = page.DOCS
     if options.quick:
         clock.RESULTS = docs = clock.RESULTS / "quick"  # numbers of small sizes must not pass for the others
     modules = {"limit": limit, "methods": methods, "start": start, "montecarlo": montecarlo, "machines": machines}
-    modules["columns"] = columns
+    modules |= {"columns": columns, "sums": sums}
     for name in options.section or SECTIONS:
         if name == "page" or not (options.section or options.again or clock.kept(name) is None or name == "peers"):
             continue

@@ -26,6 +26,7 @@ def write(folder: Path) -> None:
         ("limit", _limit), ("methods", _methods), ("peers", _peers), ("start", _start), ("montecarlo", _montecarlo),
         ("machines", _machines),
         ("columns", _columns),
+        ("sums", _sums),
     ):  # fmt: skip
         numbers = clock.kept(name)
         if numbers is not None:
@@ -321,6 +322,23 @@ def _columns(numbers: Numbers) -> Iterator[str]:
         shown = [f"{one[key]:.1f}" for key in ("seconds", "seconds with start", "CPU seconds of a node")]
         rows.append((size, *shown, f"{one['megabytes of a node']:.0f}"))
     yield from _table(*rows)
+
+
+def _sums(numbers: Numbers) -> Iterator[str]:
+    yield "## 8. Only sums are seen, between machines\n"
+    yield (
+        f"Wall seconds of a round of {numbers['nodes']} nodes x {numbers['rows']} rows x {numbers['columns']} columns, "
+        "noisy gradient descent with secure noise and ledgers on disk: the server sees sums only (all nodes in every "
+        "sum, a third may collude), or every message. The same nodes and SuperLink on loopback, runs of "
+        f"{numbers['rounds']} rounds in turn, medians over rounds. Set-up is all that came before the first round with "
+        "sums, and the ratio spreads it over the rounds. Two exchanges a round instead of one are most of the rest.\n"
+    )
+    shown = [[f"{seconds:.1f}" for seconds in numbers[name]] for name in ("with sums", "set-up", "without")]
+    ratios = [f"{ratio:.2f}" for ratio in numbers["ratios"]]
+    yield from _table(("turn", "sums, s", "its set-up, s", "every message, s", "ratio"), *(
+        (number, *turn) for number, turn in enumerate(zip(*shown, ratios, strict=True), 1)
+    ))  # fmt: skip
+    yield f"Ratio, median over turns: {_most(numbers['ratio'], 2.5)} (target 2.5).\n"
 
 
 def _draw(numbers: Numbers, path: Path) -> None:

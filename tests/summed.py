@@ -47,22 +47,29 @@ def sums(**more: Any) -> Proven:
 
 def write_owners(folder: Path, n: int, least: int, colluders: int, **limits: Any) -> list[Path]:
     """A folder for each client with its rows, its signing key and its own file, in which all keys are pinned."""
-    homes, files = [folder / name for name in names_of(n)], []
-    for home in homes:
+    files = []
+    for name, (X, y) in zip(names_of(n), federation(n).data(), strict=True):
+        home = folder / name
         home.mkdir(parents=True)
-    keys = [make_signing_key(home / "sums.key") for home in homes]
-    for home, (X, y) in zip(homes, federation(n).data(), strict=True):
         np.savez(home / "rows.npz", X=X, y=y)
         tables = {
-            "node": {"name": home.name},
+            "node": {"name": name},
             "data": {"npz": "rows.npz", "labels": ["-1", "1"], "row_bound": 1.0},
             "limits": LIMITS | limits,
-            "sums": {"key": "sums.key", "least": least, "colluders": colluders},
         }
-        owners = "\n".join(f'{name} = "{key}"' for name, key in zip(names_of(n), keys, strict=True))
-        (home / "node.toml").write_text(f"{to_toml(tables)}\n[sums.owners]\n{owners}\n")
+        (home / "node.toml").write_text(to_toml(tables))
         files.append(home / "node.toml")
+    pin_keys(files, least, colluders)
     return files
+
+
+def pin_keys(files: Sequence[Path], least: int, colluders: int) -> None:
+    """Make each client's signing key, and name the keys of all in each client's own file."""
+    keys = [make_signing_key(file.parent / "sums.key") for file in files]
+    owners = "\n".join(f'{file.parent.name} = "{key}"' for file, key in zip(files, keys, strict=True))
+    stated = to_toml({"sums": {"key": "sums.key", "least": least, "colluders": colluders}})
+    for file in files:
+        file.write_text(f"{file.read_text()}\n{stated}\n[sums.owners]\n{owners}\n")
 
 
 def keys_in(files: Sequence[Path]) -> list[str]:

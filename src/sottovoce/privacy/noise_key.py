@@ -87,10 +87,10 @@ class NoiseKey:
         words, runs = self.binding(local, arrays), self.streams.runs
         bound = np.zeros((len(local), 4)) if words is None else words
         table = np.broadcast_to(bound, (*(() if runs is None else (runs,)), len(local), 4))
-        named = f"{k} {int(purpose)} {question}"
+        named, numbers, seed = f"{k} {int(purpose)} {question}", who.tolist(), self.streams.seed
         return [
-            SeededBits(self.streams.seed, f"{place[:-1]} {int(who[place[-1]])} {named} {table[place].tolist()}")
-            for place in np.ndindex(table.shape[:-1])
+            SeededBits(seed, f"{place[:-1]} {numbers[place[-1]]} {named} {words_of}")
+            for place, words_of in zip(np.ndindex(table.shape[:-1]), table.reshape(-1, 4).tolist(), strict=True)
         ]
 
     def uniform(

@@ -7,6 +7,7 @@ stream is no secret, and `must_be_secret` refuses it wherever noise leaves a mac
 Both kinds are key streams of ChaCha20 (RFC 8439), from the package `cryptography`.
 """
 
+import functools
 import hashlib
 import os
 from typing import Any, ClassVar, NoReturn, Protocol
@@ -18,6 +19,7 @@ from sottovoce.core import check
 PIECE = 1 << 20  # words (8 MiB) after which the key or the nonce changes: far below ChaCha20's limit of 2^38 bytes
 FURTHER_BITS = 256
 _ZEROS = memoryview(bytes(1 << 18))  # what is encrypted: the result is the key stream itself
+_SEEDS = check.Interval(0, whole=True)
 _WORDS, _FURTHER = 0, 1  # the two uses of a key: no two share a nonce
 
 
@@ -79,7 +81,7 @@ class SeededBits:
     seeded: ClassVar[bool] = True
 
     def __init__(self, seed: int, context: str) -> None:
-        check.whole("SeededBits", at_least=0, seed=seed)
+        _SEEDS.check("SeededBits", "seed", seed)
         self._key = hashlib.sha256(f"sottovoce seeded bits\0{int(seed)}\0{context}".encode()).digest()
         self._cipher: Any = None
         self._position = 0
@@ -125,10 +127,17 @@ def key_stream(key: bytes, count: int) -> np.ndarray:
 
 def _cipher(key: bytes, number: int, use: int) -> Any:
     """ChaCha20 at the first block of the nonce made of `number` (64 bits) and `use` (32 bits)."""
+    cipher, chacha20 = _loaded()
+    nonce = ((use << 64 | number) << 32).to_bytes(16, "little")  # the first 4 bytes count blocks
+    return cipher(chacha20(key, nonce), mode=None).encryptor()
+
+
+@functools.cache
+def _loaded() -> tuple[Any, Any]:
+    """`cryptography` is loaded where bits are first drawn; asking for it at each stream would take as long as these."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-    nonce = bytes(4) + number.to_bytes(8, "little") + use.to_bytes(4, "little")  # the first 4 bytes count blocks
-    return Cipher(algorithms.ChaCha20(key, nonce), mode=None).encryptor()
+    return Cipher, algorithms.ChaCha20
 
 
 def _fill(words: np.ndarray, cipher: Any) -> None:

@@ -60,9 +60,18 @@ def moment_sums(
     coordinate: no number has more than MOST_RECORDS · GRID_STEPS = 2^46 steps, so three roundings in floating point
     move it by less than 2^-5 steps, and rounding to whole steps by half a step.
     """
-    rule = "moments on a grid may be of at most 2^22 records of each client"
-    check.require(int(exact.sizes.max()) <= moments.MOST_RECORDS, "Proven", rule, int(exact.sizes.max()))
     totals, longest = exact.whole_moments(local, *bounds), float(np.hypot(bounds[1], kappa))
     columns = exact.dim // exact.loss.outputs
     steps = moments.weights(exact.dim, columns, kappa, bounds[1]) / longest * mechanisms.GRID_STEPS / moments.STEPS**2
-    return np.rint(totals * (steps * shares[local])).astype(np.int64)
+    return in_steps(totals, steps * shares[local])
+
+
+def in_steps(totals: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Whole numbers of up to 62 bits times `steps`, rounded; those of up to 2^46 are off by at most 1/2 + 2^-6."""
+    return np.rint(totals * steps).astype(np.int64)
+
+
+def must_be_few(sizes: np.ndarray) -> None:
+    """Refuse clients with more records than exact sums of moments have room for. Ask before anything is charged."""
+    rule = "moments on a grid may be of at most 2^22 records of each client"
+    check.require(int(sizes.max(initial=0)) <= moments.MOST_RECORDS, "Proven", rule, int(sizes.max(initial=0)))

@@ -16,7 +16,7 @@ from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy import sensitivity
 from sottovoce.privacy.calibration import AnswerShape, histogram_steps, moments_steps
 from sottovoce.privacy.doors.base import ARGMIN_TOL, Numbers
-from sottovoce.privacy.doors.grid_sums import gradient_sums, moment_sums
+from sottovoce.privacy.doors.grid_sums import gradient_sums, moment_sums, must_be_few
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question
 from sottovoce.privacy.events import Event
@@ -203,6 +203,8 @@ class RecordDoor(ProvenDoor):
         sizes, one = self.exact.sizes[local][:, None], moments.sensitivity(kappa, slope, replaced)
         rounding = 2 * sizes * (sizes + 4) * 2.0**-53 * (slope + kappa)
         shape = AnswerShape(self.exact.dim, self.exact.dim // self.exact.loss.outputs, slope)
+        if self.privacy.on_grid:
+            must_be_few(sizes)
         return self._noisy_sum(
             question,
             lambda: self.exact.moments(local, kappa, row_bound, slope),
