@@ -51,8 +51,8 @@ found = {name: [accuracies(epsilon, seen)[0] for epsilon in epsilons] for name, 
 print(accuracies(0.5, observers["sums, 4 of 10 collude"])[1].guarantee)
 
 # %%
-# The guarantee above says who is trusted for what. Where sums are seen, half the budget, or less, buys what a server
-# that sees every message would get: with h honest hospitals the noise of each falls by √h.
+# The guarantee above says who is trusted for what. Where sums are seen, half the budget buys what a server that sees
+# every message would get: with h honest hospitals the noise of each falls by √h. At large ε there is little left to win.
 
 figure, axes = plt.subplots(figsize=(6, 4))
 for (name, scores), style in zip(found.items(), ("s--", "o-", "^:"), strict=True):

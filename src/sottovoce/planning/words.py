@@ -166,7 +166,7 @@ def method(task: Task) -> str:
     """A method with its constants."""
     constants = {name: value for name, value in plain_fields(task.algorithm).items() if name in _NAMED}
     listed = ", ".join(f"{name} {value:.3g}" for name, value in constants.items() if not isinstance(value, str))
-    return f"{task.algorithm.name} ({listed})"
+    return f"{task.algorithm.name} ({listed})" if listed else task.algorithm.name
 
 
 def _algorithm(task: Task) -> dict[str, object]:
