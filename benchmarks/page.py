@@ -331,14 +331,14 @@ def _sums(numbers: Numbers) -> Iterator[str]:
         "noisy gradient descent with secure noise and ledgers on disk: the server sees sums only (all nodes in every "
         "sum, a third may collude), or every message. The same nodes and SuperLink on loopback, runs of "
         f"{numbers['rounds']} rounds in turn, medians over rounds. Set-up is all that came before the first round with "
-        "sums, and the ratio spreads it over the rounds. Two exchanges a round instead of one are most of the rest.\n"
+        "sums, and the ratio spreads it over the rounds. A round with sums has two exchanges instead of one.\n"
     )
     shown = [[f"{seconds:.1f}" for seconds in numbers[name]] for name in ("with sums", "set-up", "without")]
     ratios = [f"{ratio:.2f}" for ratio in numbers["ratios"]]
     yield from _table(("turn", "sums, s", "its set-up, s", "every message, s", "ratio"), *(
         (number, *turn) for number, turn in enumerate(zip(*shown, ratios, strict=True), 1)
     ))  # fmt: skip
-    yield f"Ratio, median over turns: {_most(numbers['ratio'], 2.5)} (target 2.5).\n"
+    yield f"Ratio, median over turns: {_most(numbers['ratio'], 2.5)} (target 2.5). {numbers.get('note', '')}\n"
 
 
 def _draw(numbers: Numbers, path: Path) -> None:
