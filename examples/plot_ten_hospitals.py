@@ -52,7 +52,7 @@ print(accuracies(0.5, observers["sums, 4 of 10 collude"])[1].guarantee)
 
 # %%
 # The guarantee above says who is trusted for what. Where sums are seen, half the budget buys what a server that sees
-# every message would get: with h honest hospitals the noise of each falls by √h. At large ε there is little left to win.
+# every message would get: with h honest hospitals the noise of each falls by √h. At large ε there is little to win.
 
 figure, axes = plt.subplots(figsize=(6, 4))
 for (name, scores), style in zip(found.items(), ("s--", "o-", "^:"), strict=True):

@@ -18,8 +18,8 @@ hold whatever a server asks, and wherever this process is killed:
 * the share is computed once all is there, by the round's own question (`node.py`): charged, noised, on disk, sent.
 
 What is kept is lost when the machine is started again (`aggregation/store.py`): then a new attempt begins, or the round
-was charged and stays silent. Once the server has its result it says so, and secrets are deleted, but for the owner's own
-seeds in its record; a server that does not say so has them kept on their owners' own disks, and no more.
+was charged and stays silent. Once the server has its result it says so, and secrets are deleted, but for the owner's
+own seeds in its record; a server that does not say so has them kept on their owners' own disks, and no more.
 """
 
 import hashlib
