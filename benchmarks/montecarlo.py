@@ -11,7 +11,7 @@ from sottovoce.auditing.papers import proven_game
 from sottovoce.core.compiling import THREADS
 from sottovoce.core.participation import KOfN
 from sottovoce.core.random.streams import Streams
-from sottovoce.reproduce import fed_plt as paper
+from sottovoce.reproduce import fed_plt_trials as paper
 
 SEEDS, PLAYS = 100, 20_000
 ROUNDS = 50
