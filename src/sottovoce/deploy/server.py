@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check, products
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome
 from sottovoce.deploy.deployment import Deployment
@@ -42,12 +43,7 @@ def serve(
     """Train over the clients behind `post`, from the start or from the checkpoint in `folder`, and save the run."""
     clients, task = deployment.clients, deployment.task
     nobody, settings = deployment.blank(), deployment.settings
-    config = deployment.tables | {"clients": deployment.tables["clients"] | {"experiment": name}}
-    if clients.split:  # where a result is looked for whose model is in parts
-        config["data"] = {"source": "arrays", "rows": clients.samples, "split": list(clients.split)}
-    if task.split is not None:
-        config["data"] |= {"names": list(clients.names)}  # for whoever verifies the guarantee
-    resume = None
+    config, resume = _config(deployment, name), None
     if folder.is_dir() and any(folder.iterdir()):
         resume = saved.load_checkpoint(folder, task, nobody, config)
     batches = bool(task.algorithm.asks().batch)
@@ -88,6 +84,17 @@ def serve(
     store.save(result, folder)
     remote.saved()
     return result
+
+
+def _config(deployment: Deployment, name: str) -> Json:
+    """The settings that are saved with the run."""
+    clients = deployment.clients
+    config = deployment.tables | {"clients": deployment.tables["clients"] | {"experiment": name}}
+    if clients.split:  # where a result is looked for whose model is in parts
+        config["data"] = {"source": "arrays", "rows": clients.samples, "split": list(clients.split)}
+    if deployment.task.split is not None:
+        config["data"] |= {"names": list(clients.names)}  # for whoever verifies the guarantee
+    return config
 
 
 def _finished(

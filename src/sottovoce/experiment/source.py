@@ -192,14 +192,18 @@ def read_rows(
         parties = replace(parties, row_bound=row_bound)  # no part of a row is longer than all of it
         return Data(parties, None if test is None else (cut(test[0], source.split), test[1]), labels)
     groups = _groups(source, partition_options, y, groups)
-    federation = Federation.from_arrays(X, y, groups)
-    if row_bound is not None:
-        try:
-            federation = replace(federation, row_bound=row_bound, bias=schema is not None)
-        except check.InvalidInput as error:
-            way_out = f"To have them scaled down: [data] row_bound = {row_bound:g}, shorten = true"
-            raise check.InvalidInput(f"{error}. {way_out}") from None
-    return Data(federation, test, labels, schema)
+    return Data(_bounded(Federation.from_arrays(X, y, groups), row_bound, schema is not None), test, labels, schema)
+
+
+def _bounded(federation: Federation, row_bound: float | None, bias: bool) -> Federation:
+    """The federation with its promise that no row is longer than this."""
+    if row_bound is None:
+        return federation
+    try:
+        return replace(federation, row_bound=row_bound, bias=bias)
+    except check.InvalidInput as error:
+        how = f"To have them scaled down: [data] row_bound = {row_bound:g}, shorten = true"
+        raise check.InvalidInput(f"{error}. {how}") from None
 
 
 def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
