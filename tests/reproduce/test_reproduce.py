@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from typer.testing import CliRunner
 
 from sottovoce.cli.main import app
@@ -47,6 +48,21 @@ def test_means_know_their_error() -> None:
     assert Mean(1.0, 0.0).beyond(Mean(2.0, 0.0)) == -np.inf
 
 
+@pytest.mark.parametrize(("many", "needed"), [(2, 235.8), (4, 9.219), (10, 4.094), (1000, 3.009)])
+def test_few_trials_need_more_standard_errors(many: int, needed: float) -> None:
+    """As many as Student's t exceeds with probability 0.00135, as a normal variable exceeds 3."""
+    values = np.random.default_rng(many).normal(size=many)
+    values = (values - values.mean()) / (values.std(ddof=1) / np.sqrt(many))  # mean 0, standard error 1
+    for factor, clear in ((1.01, True), (0.99, False)):
+        above, nought = Mean.of(values + factor * needed), Mean(0.0, 0.0)
+        assert (above.beyond(nought) > verdicts.CLEAR) is clear
+        assert (nought.beyond(above) < -verdicts.CLEAR) is clear
+    other = np.random.default_rng(1).normal(1.0, 3.0, size=3)
+    seldom = stats.ttest_ind(values, other, equal_var=False, alternative="greater").pvalue
+    assert Mean.of(values).beyond(Mean.of(other)) == pytest.approx(stats.norm.isf(seldom))
+    assert Mean(1e6, 1.0).beyond(Mean(0.0, 1.0)) == pytest.approx(37.0, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("levels", "up", "down"),
     [
@@ -63,7 +79,7 @@ def test_an_order_counts_only_beyond_the_noise(levels: Any, up: bool, down: bool
 
 
 def test_a_winner_must_win_clearly() -> None:
-    table = trials({1.0: [0.0, 0.1], 2.0: [1.0, 1.1], 3.0: [1.0, 1.2]})
+    table = trials({1.0: [0.0, 0.01], 2.0: [1.0, 1.01], 3.0: [1.0, 1.02]})
     assert lowest("y", "x", 1.0)(table).same
     assert not lowest("y", "x", 2.0)(table).same
     assert not highest("y", "x", 3.0)(table).same  # 2 is as good
@@ -72,7 +88,7 @@ def test_a_winner_must_win_clearly() -> None:
 
 
 def test_one_run_decides_nothing_unless_it_is_a_formula() -> None:
-    table = trials({1.0: [0.0], 2.0: [1.0, 1.1]})
+    table = trials({1.0: [0.0], 2.0: [1.0, 1.001]})
     for rule in (rises("y", "x"), lowest("y", "x", 1.0), verdicts.alike("y", "x", 9.0), verdicts.above("y", "x", -1)):
         found = rule(table)
         assert found.same is None
@@ -105,27 +121,27 @@ def epm(values: dict[str, list[float]], k0: float = 4.0) -> dict[str, list[Any]]
 @pytest.mark.parametrize(
     ("ours", "others", "fewest"),
     [
-        ([9.0] * 10 + [11.0] * 10, [20.0, 22.0], True),
-        ([9.0] * 10 + [11.0] * 10, [10.0, 30.0], False),  # lower, but within the noise
+        ([9.9] * 10 + [10.1] * 10, [20.9, 21.1], True),
+        ([9.9] * 10 + [10.1] * 10, [10.0, 30.0], False),  # lower, but within the noise
         ([1.0] * 10 + [21.0] * 10, [30.0, 32.0], False),  # two partitions are not twenty trials
         ([30.0] * 20, [20.0, 22.0], False),
     ],
 )
 def test_the_fewest_rounds_are_fewer_between_partitions(ours: Any, others: Any, fewest: bool) -> None:
-    table = Table.of(epm({"FedEPM": ours, "SFedAvg": others, "SFedProx": [50.0, 52.0]}))
+    table = Table.of(epm({"FedEPM": ours, "SFedAvg": others, "SFedProx": [50.9, 51.1]}))
     assert lowest("CR", "method", "FedEPM", each=("k0",), draw=fedepm._partition)(table).same is fewest
 
 
 @pytest.mark.parametrize(
     ("last", "down", "up"),
     [
-        ([9.0] * 10 + [11.0] * 10, True, False),
-        ([59.0] * 10 + [61.0] * 10, False, True),
+        ([9.9] * 10 + [10.1] * 10, True, False),
+        ([59.9] * 10 + [60.1] * 10, False, True),
         ([15.0] * 10 + [25.0] * 10, False, False),  # two partitions are not twenty trials
     ],
 )
 def test_a_trend_is_one_between_partitions(last: Any, down: bool, up: bool) -> None:
-    first, end = epm({"FedEPM": [29.0] * 10 + [31.0] * 10}), epm({"FedEPM": last}, k0=20.0)
+    first, end = epm({"FedEPM": [29.9] * 10 + [30.1] * 10}), epm({"FedEPM": last}, k0=20.0)
     table = Table.of({name: first[name] + end[name] for name in first})
     assert falls("CR", "k0", draw=fedepm._partition)(table).same is down
     assert rises("CR", "k0", draw=fedepm._partition)(table).same is up
@@ -145,17 +161,18 @@ def test_differences_are_taken_on_the_same_data() -> None:
     assert lowest("y", "x", "a", **by_dataset)(table).same
     assert rises("y", "x", **by_dataset)(table).same
     assert not lowest("y", "x", "b", **by_dataset)(table).same
-    error = np.std([1.0, 1.1, 1.0, 0.9], ddof=1) / 2
-    assert f"ends {1 / error:.1f} standard errors" in rises("y", "x", **by_dataset)(table).measured
+    seldom = stats.ttest_1samp([1.0, 1.1, 1.0, 0.9], 0, alternative="greater").pvalue
+    errors = stats.norm.isf(seldom)
+    assert f"ends {errors:.1f} standard errors" in rises("y", "x", **by_dataset)(table).measured
     with pytest.raises(InvalidInput, match="no draw of the data in common"):
         rises("y", "x", paired=lambda rows: np.arange(len(rows)))(table)
     both = Table.of({**table.columns, "m": 1})
     said = lowest("y", "x", "a", each=("m",), paired=lambda rows: rows["dataset"])(both).measured
-    assert said.startswith(f"m = 1: 15 against 16 of b ({1 / error:.1f}) (against whom it is least clear")
+    assert said.startswith(f"m = 1: 15 against 16 of b ({errors:.1f}) (against whom it is least clear")
 
 
 def test_a_rule_for_each_setting_holds_in_all() -> None:
-    good, bad = {1.0: [0.0, 0.1], 2.0: [1.0, 1.1]}, {1.0: [2.0, 2.1], 2.0: [1.0, 1.1]}
+    good, bad = {1.0: [0.0, 0.01], 2.0: [1.0, 1.01]}, {1.0: [2.0, 2.01], 2.0: [1.0, 1.01]}
     for second, same in ((good, True), (bad, False)):
         parts = [trials(good), trials(second)]
         columns = {name: np.concatenate([part[name] for part in parts]) for name in ("x", "y", "round")}
@@ -177,7 +194,7 @@ def test_numbers_are_met_within_the_spread_between_data_sets() -> None:
 
 
 def test_an_order_is_that_of_the_papers_numbers() -> None:
-    table = on_data_sets({"a": [1.0, 2.0, 3.0], "b": [5.0, 5.1, 5.2], "c": [4.9, 5.1, 5.3]})
+    table = on_data_sets({"a": [1.9, 2.0, 2.1], "b": [5.0, 5.1, 5.2], "c": [4.9, 5.1, 5.3]})
     by_dataset: verdicts.Which = {"paired": lambda rows: rows["dataset"]}
     for numbers, same in (
         ({"a": 0.1, "b": 0.2, "c": 0.3}, True),
@@ -186,7 +203,7 @@ def test_an_order_is_that_of_the_papers_numbers() -> None:
         ({"b": 0.1, "c": 0.2}, False),  # nothing is clear
     ):
         assert verdicts.ordered("y", "x", numbers, **by_dataset)(table).same is same
-    assert verdicts.ordered("y", "x", {"a": 1, "b": 2})(table).measured.startswith("a 2 <+5.3> b 5.1 (in")
+    assert verdicts.ordered("y", "x", {"a": 1, "b": 2})(table).measured.startswith("a 2 <+4.7> b 5.1 (in")
 
 
 def test_near_is_within_a_factor() -> None:
@@ -204,13 +221,14 @@ def test_near_is_within_a_factor() -> None:
     ],
 )
 def test_a_bound_holds_in_every_round(bounds: list[float], holds: bool, loose: str) -> None:
-    table = Table.of({"round": [1, 1, 2, 2], "y": [1.9, 2.1, 1.9, 2.1], "bound": np.repeat(bounds, 2), "m": 7})
+    y = [1.9, 2.0, 2.0, 2.1]
+    table = Table.of({"round": np.repeat([1, 2], 4), "y": y + y, "bound": np.repeat(bounds, 4), "m": 7})
     found = verdicts.bounded("y", "bound")(table)
     assert found.same is holds
     assert found.loose.startswith(loose)
     assert bool(found.loose) is holds
     assert ("above 1 at round 1" in found.measured) is not holds
-    assert verdicts.bounded("y", "bound", each=("m",))(table).measured.startswith("m = 7: 2 ± 0.1 where")
+    assert verdicts.bounded("y", "bound", each=("m",))(table).measured.startswith("m = 7: 2 ± 0.04 where")
 
 
 def test_levels() -> None:
@@ -231,12 +249,12 @@ def test_levels() -> None:
     [
         ([3.0, 1.0, 2.0], 2.0, True),
         ([1.0, 2.0, 3.0], 1.0, False),  # no way down
-        ([3.0, 1.0, 1.05], 2.0, False),  # within the noise
+        ([3.0, 1.0, 1.005], 2.0, False),  # within the noise
         ([3.0, 4.0, 1.0, 2.0], 3.0, False),  # a hump on the way
     ],
 )
 def test_a_valley(values: Any, least: float, both_ways: bool) -> None:
-    table = trials({float(x): [y - 0.05, y + 0.05] for x, y in enumerate(values, start=1)})
+    table = trials({float(x): [y - 0.005, y + 0.005] for x, y in enumerate(values, start=1)})
     assert verdicts.least_at("y", "x", least, least)(table).same
     assert not verdicts.least_at("y", "x", least + 0.5, 9.0)(table).same
     assert verdicts.rises_both_ways("y", "x")(table).same is both_ways

@@ -295,7 +295,7 @@ FIGURE_2 = Experiment(
 FIGURE_3 = Experiment(
     "fed-plt-figure-3",
     "Figure 3: rate of convergence over N_e, rho = 0.3",
-    Sweep(rates_by_steps, every(steps=STEPS), every(steps=(2, 10, 20)), FULL | ONE_RUN, QUICK | ONE_RUN),
+    Sweep(rates_by_steps, every(steps=STEPS), every(steps=(2, 10, 20, EXACT)), FULL | ONE_RUN, QUICK | ONE_RUN),
     [
         Claim("the best number of local steps is about 10", "10", least_at("rate", "steps", 8, 12)),
         Claim(

@@ -150,7 +150,7 @@ FIGURE_2 = Experiment(
         every(m=(50, 100), k0=(4, 12, 20), method=METHODS, **PLAIN),
         every(m=(50,), k0=(4,), method=METHODS, **PLAIN),
         {"partitions": PARTITIONS, "most": 60, **TRACE},
-        {"partitions": 2, "most": 10, **TRACE},
+        {"partitions": PARTITIONS, "most": 10, **TRACE},
     ),
     [
         Claim(
