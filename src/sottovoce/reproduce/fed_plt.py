@@ -29,7 +29,7 @@ from sottovoce.reproduce.verdicts import (
 )
 from sottovoce.solvers import Gradient, Noisy
 
-FULL, QUICK = {"datasets": 20, "runs": 5}, {"datasets": 2, "runs": 1}
+FULL, QUICK = {"datasets": 20, "runs": 5}, {"datasets": 4, "runs": 1}
 ONE_RUN = {"runs": 1, "rounds": 300}
 
 
