@@ -1,5 +1,7 @@
 """What theorems are measured on: problems that meet their assumptions; constants against other ways to get them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -79,12 +81,23 @@ def test_a_bound_on_fedspd_dp_that_is_loose_for_the_average() -> None:
 
 
 def test_rounds_until_half() -> None:
-    """From 8 to 4 in k rounds for Q = 1, in k/8 for Q = 2: a cube."""
-    rows = [(q, k, 8 / (1 + k * q**3 / 100)) for q in (1, 2) for k in (1, 13, 25, 50, 100, 200)]
-    q, k, value = zip(*rows, strict=True)
-    table = Table.of({"local_steps": q, "round": k, "measured": value, "against": "average model", "active": 1.0})
-    assert theorems._half_way(table).same
-    assert not theorems._half_way(Table({**table.columns, "measured": np.tile(table["measured"][:6], 2)})).same
+    """8 times fewer for twice the local steps: a cube. As many: none."""
+    table = Table.of({"local_steps": [1, 1, 2, 2], "measured": [100, 116, 13, 14], "bound": 1.0, "against": "halved"})
+    found = theorems._halved(table)
+    assert found.same
+    assert found.measured.endswith("Q = 1: 108 ± 8, Q = 2: 13.5 ± 0.5; as 1/Q^3.0, where (31) itself has 1/Q^0.0")
+    assert not theorems._halved(Table({**table.columns, "measured": np.array([100, 116, 100, 116])})).same
+
+
+def test_the_round_in_which_it_is_halved_lies_between_recorded_ones() -> None:
+    options: dict[str, Any] = {"local_steps": 4, "epsilon": 1e4, "rounds": 150, "runs": 2}
+    found = Table.of(bounds.fedspd_dp_halved(**options))
+    rows = Table.of(bounds.fedspd_dp(active=1.0, **options)).where(against="average model", run=0)
+    below = rows["round"][rows["measured"] <= rows["measured"][0] / 2]
+    above = rows["round"][rows["measured"] > rows["measured"][0] / 2]
+    assert above.max() < found["measured"][0] <= below.min()
+    assert found["bound"] == pytest.approx([19 / 4] * 2, rel=1e-4)  # C without noise: 1 + 2 d_λ², d_λ = 3
+    assert np.isinf(bounds.fedspd_dp_halved(**{**options, "rounds": 20})["measured"]).all()
 
 
 # --------------------------------------------------------------------------------------------------------- ADMM sharing

@@ -171,7 +171,9 @@ def least_rho(local_steps: int, share: float, epsilon: float, rounds: int, dim: 
         rho = 1.01 * np.sqrt(gamma)
 
 
-def fedspd_dp(local_steps: int, active: float, epsilon: float, rounds: int, runs: int) -> Columns:
+def fedspd_dp(
+    local_steps: int, active: float, epsilon: float, rounds: int, runs: int, each_round: bool = False
+) -> Columns:
     """H of (25) with the last x_0, as printed, and with its average, as in the proof (62), against (28) and (31).
 
     A share p of the clients is `active`. The clients' |λ_i| are checked to stay below β, as Assumption 3 has it:
@@ -181,7 +183,8 @@ def fedspd_dp(local_steps: int, active: float, epsilon: float, rounds: int, runs
     rows, n, d = as_rows(owned, objective), owned.n, owned.X.shape[1]
     least = rows.value(minimiser(rows, objective, 0.25)[None])
     rho, spread = least_rho(q, p, epsilon, rounds, d)
-    recorded, at_zero, duals = some_rounds(rounds), rows.value(np.zeros((1, d))), 0.0
+    recorded = list(range(1, rounds + 1)) if each_round else some_rounds(rounds)
+    at_zero, duals = rows.value(np.zeros((1, d))), 0.0
     lam = x_0 = x_i = total_i = total_0 = np.zeros((runs, n, d))
     values: dict[str, list[np.ndarray]] = {"last": [], "average": []}
     rest: list[float] = []
@@ -211,6 +214,20 @@ def fedspd_dp(local_steps: int, active: float, epsilon: float, rounds: int, runs
     bounds = {"last": main + rest, "average": main + rest}  # (28)
     parts = {f"{name} model": columns(recorded, values[name], bound) for name, bound in bounds.items()}
     return stacked("against", parts | {"average model, order": columns(recorded, values["average"], main)})
+
+
+def fedspd_dp_halved(local_steps: int, epsilon: float, rounds: int, runs: int) -> Columns:
+    """In which round H of (25), with averages, is at half of its first value, in each run; all clients are active.
+
+    Infinite where it does not get there. `bound` is C(Q, ε)/Q, to which (31) makes these rounds proportional.
+    """
+    found = fedspd_dp(local_steps, 1.0, epsilon, rounds, runs, each_round=True)
+    average = np.array(found["against"]) == "average model"
+    values = found["measured"][average].reshape(rounds, runs)
+    halved = values <= values[0] / 2
+    first = np.where(halved.any(axis=0), 1 + halved.argmax(axis=0), np.inf)
+    spread = least_rho(local_steps, 1.0, epsilon, rounds, federation().X.shape[1])[1]
+    return {"run": np.arange(runs), "against": "halved", "measured": first, "bound": spread / local_steps}
 
 
 # ------------------------------------------------------------------------- Fed-PLT, Propositions 1 to 3 and Corollary 1
