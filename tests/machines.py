@@ -39,14 +39,14 @@ LONG = 600.0  # seconds after which something hangs, on a busy machine too
 
 
 class Wire:
-    """A cable to the SuperLink. It can be cut: what goes through breaks, and new connections are refused; or what comes
-    through it is late by `delay` seconds, or has wrong bytes while `garbled`.
+    """A cable to the SuperLink, or to whoever has the port `target`. It can be cut: what goes through breaks, and new
+    connections are refused; or what comes through it is late by `delay` seconds, or has wrong bytes while `garbled`.
 
     What is sent to the SuperLink is written down, for someone to send it again.
     """
 
     def __init__(self, target: int) -> None:
-        self._target, self._cut = target, threading.Event()
+        self.target, self._cut = target, threading.Event()
         self.delay, self.garbled = 0.0, False
         self.sent: list[bytearray] = []
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -56,8 +56,8 @@ class Wire:
 
     def cut(self, cut: bool = True) -> None:
         if cut and not self._cut.is_set():
-            self._cut.set()
-            self._threads[0].join(30)
+            self.close()
+            self._threads = self._threads[:1]
         elif not cut and self._cut.is_set():
             self._server = socket.create_server(("127.0.0.1", self.port))
             self._cut.clear()
@@ -79,7 +79,7 @@ class Wire:
                     self._threads[-1].start()
 
     def _carry(self, near: socket.socket) -> None:
-        with near, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._target)) as far:
+        with near, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.target)) as far:
             other, sent = {near: far, far: near}, bytearray()
             self.sent.append(sent)
             while not self._cut.is_set():

@@ -1,7 +1,7 @@
 """What may go wrong between machines, one thing at a time, with real processes: in every row the right model or a clear
 reason, nothing lost, and nothing uncharged.
 
-What one request of a false server meets (redirects, 10 GB, wrong certificates) is in `test_node_process.py`, what a
+What else one request of a false server meets (coded answers, wrong certificates) is in `test_node_process.py`, what a
 client that dies at each step of an answer leaves behind in `test_node.py`, and several faults at once in
 `test_machines.py`.
 """
@@ -21,6 +21,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from tests.deploy.test_machines import silent
+from tests.deploy.test_node_process import Answer, serving
 from tests.deploy.test_node_server import implied
 from tests.deployments import NAMES, SEEDED, deployment, simulated, write_nodes
 from tests.machines import LONG, Keeper, Machines, started, wait
@@ -177,6 +178,34 @@ def test_a_line_is_cut_and_late_and_has_wrong_bytes(machines: Machines) -> None:
     machines.cable.cut(False)
     study.run.end()
     study.is_right()
+
+
+def test_a_false_server_takes_the_place_of_the_true_one(machines: Machines) -> None:
+    """It has the certificate too. No redirect is followed, no 10 GB are read, and the node comes back by itself."""
+    study, before = Study(machines, "false", deadline=120), len(machines.log("west").read_text())
+    study.run.reaches(1)
+    keys, large = machines.folder / "keys", (200, {"content-length": str(10**10)}, b"x")
+    with serving(keys, large) as elsewhere:
+        answers: list[Answer] = [(307, {"location": f"https://127.0.0.1:{elsewhere.port}/"}, b"")]
+        with serving(keys, lambda *_: answers[-1]) as false:
+            lead(machines, false.port)
+            machines.says("west", "elsewhere (a redirect)", before)
+            answers.append(large)
+            machines.says("west", "a response of 10000000000 bytes", before)
+            lead(machines, machines.port)
+        assert elsewhere.asked == []
+    said = study.run.end()
+    assert "west: unreachable: " in said or "round 6 of 6 done" in said, said
+    machines.says("west", "waiting for questions", before)
+    study.again()
+    study.is_right()
+
+
+def lead(machines: Machines, port: int) -> None:
+    """The cable goes there from now on."""
+    machines.cable.cut()
+    machines.cable.target = port
+    machines.cable.cut(False)
 
 
 def test_two_nodes_have_one_key(machines: Machines) -> None:

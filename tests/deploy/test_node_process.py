@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import http.server
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
+from cryptography.x509 import load_pem_x509_certificate
 from flwr.app import Message, Metadata, RecordDict
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.serde import message_to_proto
@@ -186,7 +188,18 @@ def test_insecure_lines_and_strange_certificates_are_said_in_words(keys: Path) -
         assert server.asked == []
     assert "cannot be reached: " in str(trouble(server.port, keys))  # it is gone
     for words, said in (("certificate is not yet valid", "not valid yet"), ("certificate has expired", "has expired")):
-        assert said in lines._reason(ssl.SSLError(f"CERTIFICATE_VERIFY_FAILED: {words}"))
+        reason = lines._reason(ssl.SSLError(f"CERTIFICATE_VERIFY_FAILED: {words}"))
+        assert said in reason
+        assert not re.search(r"\d:\d", reason), "words that change with the time are told again at every try"
+
+
+def test_certificates_are_valid_where_clocks_are_hours_behind(keys: Path) -> None:
+    """Such a clock is then named with its error: of a certificate that is not valid yet nobody sees which is wrong."""
+    now, hour = datetime.datetime.now(datetime.UTC), datetime.timedelta(hours=1)
+    for file in ("ca.crt", "server.pem"):
+        made = load_pem_x509_certificate((keys / file).read_bytes())
+        assert made.not_valid_before_utc < now - 14 * hour  # the farthest time zone
+        assert now + 23 * hour < made.not_valid_after_utc <= now + 24 * hour  # days=1
 
 
 def test_a_body_without_end_is_not_waited_for(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:

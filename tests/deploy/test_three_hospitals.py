@@ -138,7 +138,13 @@ def accounts() -> Iterator[list[str]]:
         yield names
     finally:
         for name in names:
-            subprocess.run(["userdel", "--remove", name], check=False, capture_output=True)
+            wait(lambda name=name: removed(name), f"no process of {name} is left")
+
+
+def removed(account: str) -> bool:
+    """Remove an account, unless a process of it is still about to end."""
+    in_use = 8
+    return subprocess.run(["userdel", "--remove", account], capture_output=True).returncode != in_use
 
 
 def hand_over(source: Path, target: Path, account: str) -> None:

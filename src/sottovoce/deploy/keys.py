@@ -148,10 +148,10 @@ def _certificate(
     def named(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, text)])
 
-    begin = datetime.now(UTC) - timedelta(minutes=5)  # clocks differ
+    now, day = datetime.now(UTC), timedelta(days=1)
     builder = x509.CertificateBuilder().subject_name(named(subject)).issuer_name(named("sottovoce authority"))
     builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(begin).not_valid_after(begin + timedelta(days=days))
+    builder = builder.not_valid_before(now - day).not_valid_after(now + days * day)  # clocks differ
     for extension, critical in extensions:
         builder = builder.add_extension(extension, critical)
     builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False)

@@ -189,8 +189,8 @@ def wrong_clock(date: str, now: datetime) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Why a line could not be had, of all that OpenSSL and sockets say."""
-    text, clock = str(error), f"as this machine's clock has it ({datetime.now(UTC):%F %T} UTC)"
+    """Why a line could not be had, of all that OpenSSL and sockets say. The same words while the reason is the same."""
+    text, clock = str(error), f"as this machine's clock has it ({datetime.now(UTC):%F}; `date -u` shows the time)"
     sentences = {
         "not yet valid": f"its certificate is not valid yet, {clock}",
         "has expired": f"its certificate has expired, {clock}",
