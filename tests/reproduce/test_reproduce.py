@@ -3,6 +3,7 @@
 import json
 import os
 import tomllib
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -516,6 +517,20 @@ def test_a_figure_has_few_strong_lines_and_marks_what_was_cut() -> None:
     assert [list(np.atleast_1d(line.get_xdata())) for line in open_marks] == [[1, 2], []]
     dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
     assert len(dotted) == figure.MOST
+
+
+def test_a_panel_at_the_end_draws_the_last_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of y = x in round 1 and x + 1 in round 2; the panel beside it has the mean of both."""
+    levels: list[list[float]] = []
+
+    def image(drawn: Any, kind: str) -> bytes:
+        levels.append([float(value) for axes in drawn.axes for value in axes.lines[0].get_ydata()])
+        return kind.encode()
+
+    monkeypatch.setattr(figure.style, "image", image)
+    panels = [Panel("y", "x", at_end=True), Panel("y", "x")]
+    figure.draw(replace(toy(), panels=panels), runner.run(toy(), tmp_path), tmp_path)
+    assert levels[0] == [2, 3, 4, 1.5, 2.5, 3.5]
 
 
 @pytest.mark.parametrize(("low", "high"), [(69.0, 70.5), (0.4, 1.1), (3.0, 80.0), (1e-6, 1e4)])

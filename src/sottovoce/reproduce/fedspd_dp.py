@@ -293,7 +293,7 @@ READINGS_TRIED = Experiment(
         for reading in READINGS
         if reading not in KINDS
     ],
-    [Panel(ACCURACY, "total", ("reading",), log="x", xlabel="total privacy loss that is claimed", ylabel="accuracy")],
+    [Panel(ACCURACY, "total", ("reading",), xlabel="claimed total ε", ylabel="last accuracy", log="x", at_end=True)],
     summary=_readings,
 )
 

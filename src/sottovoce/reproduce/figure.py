@@ -32,7 +32,8 @@ def draw(experiment: Experiment, table: Table, out: Path) -> None:
     with style.new_figure(4.6 * columns, 3.5 * rows, dpi=DPI) as figure:
         for place, panel in enumerate(panels, start=1):
             axes = figure.add_subplot(rows, columns, place)
-            _panel(axes, panel, table.where(**panel.where), panel.references(table))
+            shown = table.where(**panel.where)
+            _panel(axes, panel, shown.at_end() if panel.at_end else shown, panel.references(table))
         _free_the_view(figure, columns)
         figure.suptitle(_title(f"{experiment.paper}: {experiment.shows}", 55 * columns), fontsize="medium")
         for kind in ("png", "svg"):
