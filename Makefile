@@ -14,6 +14,10 @@ BROWSER := for name in chromium chromium-browser google-chrome chrome; do comman
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1 \
 	|| echo "No Chromium here: tests that open a report in a browser will skip."
 
+# Compiled Python files are kept, whatever the shell says: pytest and every program that a test starts would compile all
+# of them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test bench mutants docs wheel clean
 
 demo: $(VENV)/.demo-ready
@@ -34,7 +38,8 @@ bench: $(VENV)/.test-ready
 mutants: $(VENV)/.test-ready
 	$(BIN)/python -m tests.mutants --write docs/mutants.md
 
-# Into site/, without a network and with warnings as errors; runs every example of the gallery, as one test does too.
+# Into site/, without a network and with warnings as errors; runs every example of the gallery, which one test does with
+# fewer rows and rounds.
 docs: $(VENV)/.docs-ready
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 

@@ -2,10 +2,13 @@
 
 A file is Markdown in its docstring, then blocks that begin with `# %%`: comment lines, which are Markdown, and code.
 All blocks run one after the other, in one module, with warnings as errors. A page is made again when its file changes.
+
+The variable GALLERY_EXAMPLES names another folder with files of these names: a test runs smaller ones.
 """
 
 import contextlib
 import io
+import os
 import re
 import sys
 import types
@@ -18,7 +21,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(os.environ.get("GALLERY_EXAMPLES") or Path(__file__).parent.parent / "examples")
 
 
 def blocks(source: str) -> Iterator[tuple[str, str, int]]:

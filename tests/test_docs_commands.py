@@ -21,13 +21,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from sottovoce.cli import demo
-from sottovoce.cli.main import app
 from sottovoce.deploy import keys, setup_node, setup_server
 from sottovoce.deploy.lines import NodeLine
 from sottovoce.experiment.tables import to_toml
+from tests.command_line import invoke
 from tests.experiment.test_experiment import tiny_tables, write_csv
 from tests.test_docs import PAGES, ROOT, blocks
 
@@ -148,7 +147,7 @@ def shell(command: str, folder: Path) -> None:
 def own(line: str) -> None:
     """Call our own program in the folder we are in."""
     words = [found for word in shlex.split(line) for found in (sorted(glob(word)) or [word])]
-    done = CliRunner().invoke(app, words[1:])
+    done = invoke(words[1:])
     assert done.exit_code == 0, f"{line}\n{done.output}{done.exception!r}"
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
 
 from sottovoce.algorithms import DPSGD
 from sottovoce.auditing import papers as audit_papers
@@ -15,17 +14,17 @@ from sottovoce.auditing import paths as audit_paths
 from sottovoce.auditing.finding import Check
 from sottovoce.auditing.one_run import one_run, plant
 from sottovoce.auditing.papers import Row
-from sottovoce.cli import main as cli
 from sottovoce.cli import terminal
 from sottovoce.experiment import run_file
 from sottovoce.privacy.modes import Proven
 from sottovoce.report import audits as audit_show
 from tests.cases import goal, small
+from tests.command_line import invoke
 from tests.experiment.test_experiment import tiny_tables, write_csv, write_toml
 
 
 def call(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, ["audit", *(str(word) for word in words)])
+    return invoke(["audit", *(str(word) for word in words)])
 
 
 @pytest.fixture

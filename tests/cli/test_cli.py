@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
-from typer.testing import CliRunner
 
 import sottovoce
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.cli import demo, terminal
-from sottovoce.cli import main as cli
 from sottovoce.core.participation import PARTICIPATION
 from sottovoce.experiment import run_file, saved, store
 from sottovoce.experiment.optimum import optimum
@@ -24,6 +22,7 @@ from sottovoce.problems.losses import LOSSES
 from sottovoce.problems.partition import PARTITIONS
 from sottovoce.problems.penalties import PENALTIES
 from sottovoce.report import figures
+from tests.command_line import invoke
 from tests.experiment.test_experiment import tiny_tables, write_csv, write_toml
 
 HEAVY = {"scipy", "numba", "sklearn", "pyarrow", "matplotlib", "dp_accounting", "opendp", "pandas", "numpy"}
@@ -43,7 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(*words: object) -> Any:
-    return CliRunner().invoke(cli.app, [str(word) for word in words])
+    return invoke([str(word) for word in words])
 
 
 def tiny(here: Path, **changes: Any) -> Path:

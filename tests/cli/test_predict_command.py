@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import sottovoce as sv
-from sottovoce.cli.main import app
 from sottovoce.experiment.saved import load_result
+from tests.command_line import invoke
 from tests.experiment.test_schema_runs import RUN, SCHEMA, table
 
 
@@ -25,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(app, list(arguments))
+    result = invoke(list(arguments))
     assert result.exit_code == code, result.output
     return result.stdout if code == 0 else result.output
 

@@ -15,9 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from sottovoce.cli.main import app
 from sottovoce.deploy import keys, setup_server
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.lines import NodeLine, ServerLine
@@ -25,6 +23,7 @@ from sottovoce.deploy.node import Node
 from sottovoce.experiment import run_file
 from sottovoce.experiment.tables import read_tables
 from sottovoce.problems.schema import Schema
+from tests.command_line import invoke
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "hospitals"
 NAMES = ("cleveland", "hungarian", "va")
@@ -32,7 +31,7 @@ NAMES = ("cleveland", "hungarian", "va")
 
 def call(*words: str) -> tuple[int, str]:
     """Exit code and all that was printed, on one line."""
-    done = CliRunner().invoke(app, list(map(str, words)))
+    done = invoke(list(map(str, words)))
     return done.exit_code, " ".join(done.output.split())
 
 
@@ -259,9 +258,9 @@ def test_wrong_input_gives_one_sentence_and_leaves_nothing(kind: str, place: Pat
 def test_in_a_terminal_it_asks_and_elsewhere_it_names_the_option(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, said = call("node", "init", "va")
     assert (code, said) == (2, "error: node init: needs --server. In a terminal it asks for what is not given")
-    monkeypatch.setattr("sottovoce.cli.node_init._asks", lambda: True)
+    monkeypatch.setattr("sottovoce.cli.node._asks", lambda: True)
     answers = "study/line\nfiles/va.csv\nfiles/schema.toml\n3\n"
-    done = CliRunner().invoke(app, ["node", "init", "va"], input=answers)
+    done = invoke(["node", "init", "va"], input=answers)
     assert done.exit_code == 0, done.output
     assert Node(place / "va" / "node.toml").limits.epsilon == 3.0
 
@@ -333,7 +332,7 @@ def _volumes(folder: Path) -> list[str]:
 @pytest.mark.parametrize(("group", "asks"), [("", True), ("os.setpgid(0, 0); ", False)])
 def test_in_a_terminals_background_nothing_is_asked(group: str, asks: bool) -> None:
     """`node init ... --start &`: who reads from a terminal there is stopped by the operating system."""
-    work = f"import os; {group}from sottovoce.cli.node_init import _asks; os._exit(int(_asks()))"
+    work = f"import os; {group}from sottovoce.cli.node import _asks; os._exit(int(_asks()))"
     process, terminal = pty.fork()
     if process == 0:  # the leader of a session, whose terminal this is; its child may be in the background
         os._exit(subprocess.run([sys.executable, "-c", work]).returncode)
