@@ -20,7 +20,7 @@ from sottovoce.experiment.train import train
 from sottovoce.ledger.file import FileLedger
 from sottovoce.privacy.modes import Privacy, Proven, ProvenColumns
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.problems.vertical import VerticalFederation, joined
 from tests.cases import CASES, VERTICAL, Method, goal, small, small_columns
 
 NAMES = ("north", "south", "west")
@@ -138,13 +138,13 @@ SECURE_COLUMNS = ProvenColumns(
 def columns() -> VerticalFederation:
     """The samples of `small_columns`, with three parties; the second has the labels."""
     whole = small_columns()
-    return VerticalFederation.from_columns(np.hstack(whole.parts), whole.y, SPLIT, names=NAMES, holder=1)
+    return VerticalFederation.from_columns(joined(whole.parts), whole.y, SPLIT, names=NAMES, holder=1)
 
 
 def write_parties(folder: Path, ids: bool = False, **limits: Any) -> list[Path]:
     """A folder for each party with its columns and its own file; with `ids` each has its samples in another order."""
     files, federation = [], columns()
-    for number, (name, X) in enumerate(zip(NAMES, federation.parts, strict=True)):
+    for number, (name, (X, _)) in enumerate(zip(NAMES, federation.dense_data(), strict=True)):
         home, holds = folder / name, number == federation.holder
         home.mkdir(parents=True)
         order = np.random.default_rng(number).permutation(len(X)) if ids else np.arange(len(X))

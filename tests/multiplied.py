@@ -55,7 +55,7 @@ def write_owners(folder: Path, n: int, **limits: Any) -> list[Path]:
     for home in homes:
         home.mkdir(parents=True)
     keys = [make_signing_key(home / "products.key") for home in homes]
-    for number, (home, X) in enumerate(zip(homes, federation.parts, strict=True)):
+    for number, (home, (X, _)) in enumerate(zip(homes, federation.dense_data(), strict=True)):
         order, holds = np.random.default_rng(number).permutation(SAMPLES), number == HOLDER
         arrays: Any = {"X": X[order], "who": order} | ({"y": federation.y[order]} if holds else {})
         np.savez(home / "rows.npz", **arrays)

@@ -12,13 +12,14 @@ hand. To add a solver, write a subclass with one method, `advance`, or a frozen 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.contract import Array
+from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Draw
 
 LocalSteps = Literal["gradient", "accelerated"]  # what most methods with local steps offer
@@ -208,15 +209,15 @@ class PerAgent(Solver):
 SOLVERS: dict[str, type[Solver]] = {solver.name: solver for solver in (Gradient, Accelerated, Stochastic, Noisy)}
 
 
-def make(solver: str | Solver, steps: Whole, **options: Any) -> Solver:
+def make(solver: str | Solver, steps: Whole, **options: object) -> Solver:
     """The solver of this name with those options that are not None; or `solver` itself if it is an object."""
     if not isinstance(solver, str):
         return solver
     kind = SOLVERS[check.one_of("Solver", "solver", solver, SOLVERS)]
-    given = {name: value for name, value in options.items() if value is not None}
-    for name in given:
+    stated: Json = {name: value for name, value in options.items() if value is not None}
+    for name in stated:
         check.one_of(f"Solver {solver!r}", "option", name, [each.name for each in fields(kind)])
-    return kind(steps, **given)
+    return kind(steps, **stated)
 
 
 def _each(value: ArrayLike) -> list[float]:

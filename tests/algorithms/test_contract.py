@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from sottovoce.experiment.train import train
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy.modes import NoPrivacy, Proven
 from sottovoce.problems.federation import Federation
+from sottovoce.problems.vertical import VerticalFederation
 from tests.cases import CASES, EVERY, MODES, VERTICAL, Method, all_modes, data, goal, noisy_modes, small, variants
 from tests.local import assemble
 
@@ -150,11 +151,13 @@ def test_one_client_alone_equals_its_row_bit_for_bit(name: str, mode: str, engin
 def _alone(together: LocalClients, i: int) -> LocalClients:
     """The same client on a machine of its own: only its data, its own ledger, its number in the federation."""
     whole, labels = together.federation, together.labels
-    single = whole.alone(i) if labels else Federation.from_clients([whole.data()[i]], row_bound=whole.row_bound)
+    single = Federation.from_clients([whole.data()[i]], row_bound=whole.row_bound) if labels is None else None
+    single = single or cast(VerticalFederation, whole).alone(i)
     ledger = MemoryLedger(together.ledger.budget, (1,)) if isinstance(together.ledger, MemoryLedger) else None
     events = getattr(together.door, "events", ())
-    rest: dict[str, Any] = {"clients": np.array([i]), "labels": labels}
-    return type(together).of(together.task, single, ledger, together.streams, events, **rest)
+    made = type(together).of(together.task, single, ledger, together.streams, events, np.array([i]))
+    made.labels = labels
+    return made
 
 
 @pytest.mark.parametrize(("name", "mode"), MODES)

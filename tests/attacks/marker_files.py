@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from typer.testing import CliRunner
 
-from sottovoce.cli import main as cli
 from sottovoce.cli import terminal
 from sottovoce.deploy.node import Node
 from sottovoce.experiment import run_file as run_files
@@ -18,6 +16,7 @@ from sottovoce.experiment import saved, store
 from sottovoce.experiment.tables import to_toml
 from tests.attacks.marker_calls import Case, trained, with_entry
 from tests.attacks.markers import NUMBER, ROWS, SIGNS, TEXT, WORDS, X
+from tests.command_line import invoke
 from tests.deploy.test_node import asks
 from tests.deployments import LIMITS
 
@@ -102,7 +101,7 @@ def run_file(folder: Path, content: bytes, data: dict[str, Any], **tables: Any) 
 
 def command(*words: object) -> list[str]:
     """What a command printed; in an error of the program (exit code 1) the error itself is looked at, too."""
-    outcome = CliRunner().invoke(cli.app, [str(word) for word in words])
+    outcome = invoke([str(word) for word in words])
     word = "refused" if outcome.exit_code not in (0, terminal.INTERNAL) else "internal" if outcome.exit_code else "done"
     return [f"{word}: {outcome.output}", outcome.stdout, outcome.stderr]
 

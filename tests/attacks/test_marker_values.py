@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import sottovoce as sv
 from sottovoce.cli import main as cli
@@ -25,6 +24,7 @@ from sottovoce.experiment import run_file as run_files
 from tests.attacks import marker_calls, marker_files
 from tests.attacks.marker_files import HEADER, csv_lines, in_bytes, node_file, question, replied, run_file
 from tests.attacks.markers import MARKER, NUMBER, OWNERS, ROWS, SIGNS, TAME, TEXT, WORDS, X, listen, text_files
+from tests.command_line import invoke
 
 LEAST = 200  # distinct failing inputs
 
@@ -101,7 +101,7 @@ def test_an_error_of_the_program_is_not_quoted_and_no_locals_are_shown(tmp_path:
     monkeypatch.delenv("SOTTOVOCE_DEBUG", raising=False)
     monkeypatch.setattr(run_files, "run_task", broken)
     file = run_file(tmp_path, in_bytes(csv_lines()), {})
-    outcome = CliRunner().invoke(cli.app, ["run", str(file), "--out", str(tmp_path / "out")])
+    outcome = invoke(["run", str(file), "--out", str(tmp_path / "out")])
     assert outcome.exit_code == terminal.INTERNAL
     assert "RuntimeError" in outcome.output
     assert not MARKER.search(outcome.output)

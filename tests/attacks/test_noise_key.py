@@ -231,7 +231,7 @@ def test_another_record_of_one_client_leaves_the_others_their_noise() -> None:
 def test_neighbouring_columns_do_not_share_noise(unit: str) -> None:
     """The same where columns are split: one sample's entries change at one party, which gets the same target twice."""
     usual, target, rho = small_columns(), np.random.default_rng(0).normal(size=(6, 40)), np.full((6, 1), 0.3)
-    changed = usual.parts[2].copy()
+    changed = usual.dense_data()[2][0].copy()
     changed[0] *= -1.0
     other = VerticalFederation((*usual.parts[:2], changed, *usual.parts[3:]), usual.y, usual.names)
     noise = []

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from sottovoce.cli.main import app
 from sottovoce.deploy.lines import ServerLine
 from sottovoce.deploy.node import Node
+from tests.command_line import invoke
 from tests.deploy.test_node import asks, at
 from tests.deploy.test_node_process import Answer, keys, serving  # noqa: F401 (a fixture)
 from tests.deploy.test_setup import node as init
@@ -25,7 +24,7 @@ UNKNOWN = b'{"code": 2004, "detail": "Failed"}'
 
 def found(file: Path, *options: str) -> tuple[int, dict[str, tuple[str, str]]]:
     """Exit code, and state and text of each thing that was looked at."""
-    done = CliRunner().invoke(app, ["node", "check", str(file), "--json", *options])
+    done = invoke(["node", "check", str(file), "--json", *options])
     told = json.loads(done.output)
     assert told["ready"] == (done.exit_code == 0)
     return done.exit_code, {item["name"]: (item["state"], item["text"]) for item in told["items"]}
@@ -65,9 +64,9 @@ def test_a_node_that_is_ready_gets_a_tick_for_everything(ready: Path, keys: Path
     assert items["rows"][1].startswith("200 rows, 60 columns, prepared by the schema ")
     assert items["labels"][1] == "each of 'no', 'yes' occurs"
     assert items["budget"][1].startswith("epsilon 0 of 2 is spent, 2 is left")
-    done = CliRunner().invoke(app, ["node", "check", str(ready), "--offline"])
+    done = invoke(["node", "check", str(ready), "--offline"])
     assert (done.exit_code, [line[:1] for line in done.output.splitlines() if ":" in line][:5]) == (0, ["✓"] * 5)
-    folder = CliRunner().invoke(app, ["node", "check", str(ready.parent), "--offline"])
+    folder = invoke(["node", "check", str(ready.parent), "--offline"])
     assert (folder.exit_code, folder.output) == (done.exit_code, done.output)
 
 

@@ -45,9 +45,7 @@ from flwr.proto.message_pb2 import (
 )
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from typer.testing import CliRunner
 
-from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.deploy import keys as certificates
 from sottovoce.deploy import wire
@@ -60,6 +58,7 @@ from sottovoce.deploy.flower.records import KIND, replied, to_records
 from sottovoce.deploy.flower.superlink import KEY_IN_USE, UNKNOWN_KEY
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Hello
+from tests.command_line import invoke
 from tests.deploy.hostile import hostile_messages
 from tests.deploy.test_node import asks
 from tests.deployments import SECURE, charged, write_nodes
@@ -490,7 +489,7 @@ def test_a_file_without_a_server_and_keys_that_others_can_read_are_refused(keys:
     os.chmod(file.parent / "mine.key", 0o640)
     with pytest.raises(InvalidInput, match=r"mode 640'?\. Close it with: chmod 600"):
         told.private_key()
-    done = CliRunner().invoke(app, ["node", "start", str(file)])
+    done = invoke(["node", "start", str(file)])
     assert done.exit_code == 2
     assert Node(file).inspect().name == "north"  # the table is known there too
     assert CurrentNode(Node(file)).most == Node(file).limits.message_bytes

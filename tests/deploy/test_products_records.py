@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from typer.testing import CliRunner
 
-from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.deploy import multiplying, product_records, wire
 from sottovoce.deploy.node import Node
@@ -20,6 +18,7 @@ from sottovoce.deploy.row_audit import audited
 from sottovoce.deploy.running import Run
 from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply
+from tests.command_line import invoke
 from tests.deployments import NAME, LocalPost, charged
 from tests.multiplied import SAMPLES, deployment_of, write_owners
 
@@ -42,7 +41,7 @@ def test_honest_rows_hold(tmp_path: Path, n: int) -> None:
             if owner != other:
                 found = audited(owner, record(other, OTHERS))
                 assert found[0].startswith(f"{SAMPLES} rows of {owner.parent.name} are those that it signed")
-    said = CliRunner().invoke(app, ["node", "rows", str(files[0]), str(record(files[1], OTHERS))])
+    said = invoke(["node", "rows", str(files[0]), str(record(files[1], OTHERS))])
     assert (said.exit_code, "within their bounds" in said.output) == (0, True), said.output
 
 

@@ -5,9 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from sottovoce.cli.main import app
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.server import serve
@@ -15,6 +13,7 @@ from sottovoce.experiment import run_file, tables
 from sottovoce.experiment.run_file import TABLES
 from sottovoce.experiment.train import train
 from sottovoce.problems.vertical import VerticalFederation
+from tests.command_line import invoke
 from tests.deployments import NAME, LocalPost
 from tests.experiment.test_experiment import write_csv
 
@@ -56,7 +55,7 @@ def test_clients_of_their_own_train_what_the_file_says(tmp_path: Path, text: str
     write_csv(tmp_path)
     (tmp_path / "run.toml").write_text(text)
     monkeypatch.chdir(tmp_path)
-    said = CliRunner().invoke(app, ["app", "study", "--config", "run.toml", "--nodes", "nodes", "--out", "run"])
+    said = invoke(["app", "study", "--config", "run.toml", "--nodes", "nodes", "--out", "run"])
     assert said.exit_code == 0, said.output
     made = Deployment.build(tables.read_tables(tmp_path / "study" / "sottovoce_app" / "run.toml", TABLES), "run.toml")
     files = [tmp_path / "nodes" / str(client) / "node.toml" for client in range(len(made.clients.names))]
@@ -77,7 +76,7 @@ def test_owners_of_split_columns_multiply(tmp_path: Path, monkeypatch: Any) -> N
     write_csv(tmp_path)
     (tmp_path / "run.toml").write_text(PRODUCTS)
     monkeypatch.chdir(tmp_path)
-    said = CliRunner().invoke(app, ["app", "study", "--config", "run.toml", "--nodes", "nodes", "--out", "run"])
+    said = invoke(["app", "study", "--config", "run.toml", "--nodes", "nodes", "--out", "run"])
     assert said.exit_code == 0, said.output
     made = Deployment.build(tables.read_tables(tmp_path / "study" / "sottovoce_app" / "run.toml", TABLES), "run.toml")
     files = [tmp_path / "nodes" / str(owner) / "node.toml" for owner in range(2)]
@@ -94,7 +93,7 @@ def test_owners_of_split_columns_multiply(tmp_path: Path, monkeypatch: Any) -> N
 def test_nodes_need_rows_to_share_out(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "run.toml").write_text(ROWS[ROWS.index("[objective]") :])
     monkeypatch.chdir(tmp_path)
-    said = CliRunner().invoke(app, ["app", "study", "--config", "run.toml", "--nodes", "nodes"])
+    said = invoke(["app", "study", "--config", "run.toml", "--nodes", "nodes"])
     assert said.exit_code == 2
     assert "needs a table [data]" in said.output
     assert not (tmp_path / "nodes").exists()

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from sottovoce.cli.main import app
 from sottovoce.deploy import keys, progress, setup_server, status
 from sottovoce.deploy.lines import NodeLine
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.server import serve
 from sottovoce.deploy.status_page import StatusPage
 from tests.browser import PROGRAM, WHY_NOT, browser
+from tests.command_line import invoke
 from tests.deploy.test_node import asks, at
 from tests.deployments import NAME, NAMES, SECURE, LocalPost, deployment, write_nodes
 
@@ -89,10 +88,10 @@ def test_a_server_tells_who_answered_and_what_they_report(tmp_path: Path) -> Non
     for node, file in zip(now["nodes"], files, strict=True):
         assert (node["said"], node["round"], node["there"]) == ("answered", 2, False)
         assert node["epsilon"] == pytest.approx(Node(file).inspect().epsilon)
-    told = CliRunner().invoke(app, ["status", str(folder)]).output
+    told = invoke(["status", str(folder)]).output
     assert all(name in told for name in NAMES)
     assert "done, round 2 of 2" in " ".join(told.split())
-    assert json.loads(CliRunner().invoke(app, ["status", str(folder), "--json"]).output) == now
+    assert json.loads(invoke(["status", str(folder), "--json"]).output) == now
 
 
 def test_silent_and_refusing_nodes_are_quoted(tmp_path: Path) -> None:

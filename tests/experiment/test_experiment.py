@@ -228,6 +228,7 @@ def test_the_example_is_the_face_of_the_library() -> None:
     assert (federation.n, federation.X.shape, set(federation.sizes)) == (100, (40_000, 148), {400})
     assert federation.row_bound == 1.0
     assert test is not None
+    assert isinstance(test[0], np.ndarray)
     assert test[0].shape == (5222, 148)
 
 
@@ -437,7 +438,10 @@ def test_a_test_part_and_rows_no_longer_than_promised(folder: Path) -> None:
     assert data.test is not None
     assert (len(rows_of(data).X), len(data.test[0])) == (45, 15)
     plain = load(write_toml(folder, data={**DATA, "row_bound": 5.0})).data()
-    for short, long in ((rows_of(data).X, rows_of(plain).X), (data.test[0], plain.test[0])):  # type: ignore[index]
+    assert plain.test is not None
+    for short, long in ((rows_of(data).X, rows_of(plain).X), (data.test[0], plain.test[0])):
+        assert isinstance(short, np.ndarray)
+        assert isinstance(long, np.ndarray)
         lengths, before = np.linalg.norm(short, axis=1), np.linalg.norm(long, axis=1)
         assert lengths.max() <= 0.5
         np.testing.assert_allclose(lengths, np.minimum(before, 0.5), rtol=1e-12)

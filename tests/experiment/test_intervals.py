@@ -47,7 +47,7 @@ def test_two_classes_are_covered(records: int, share: float, deviation: float, k
         ),
         "auc": (roc_auc_score(labels, chance), intervals.auc(by_score[:, 1], by_score[:, 0], deviation)),
         "calibration_gap": (
-            chance.mean() - labels.mean(), intervals.gap(noisy[:, 4:], *found._said(), deviation, total)
+            chance.mean() - labels.mean(), intervals.gap(noisy[:, 4:], *found._calibration_bounds(), deviation, total)
         ),
     }  # fmt: skip
     for name, (number, estimate) in exact.items():

@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import sottovoce as sv
 from sottovoce.algorithms import ADMMSharing, MaskedMoments
 from sottovoce.auditing.verify import verify
-from sottovoce.cli import main as cli
 from sottovoce.experiment import run_file
 from sottovoce.experiment.saved import load_result
 from sottovoce.problems.vertical import VerticalFederation
+from tests.command_line import invoke
 
 RUN = """
 [data]
@@ -102,10 +101,10 @@ def test_the_command_predicts_for_split_columns_and_shows_what_each_party_alone_
     folder = run_file.load(written(tmp_path)).train().save(tmp_path / "saved")
     new = tmp_path / "new.csv"
     new.write_text("age,income,sex\n20,50,m\n85,990,f\n")
-    told = CliRunner().invoke(cli.app, ["predict", str(folder), str(new)])
+    told = invoke(["predict", str(folder), str(new)])
     assert told.exit_code == 0
     assert [line.split(",")[0] for line in told.stdout.splitlines()] == ["prediction", "no", "yes"]
-    shown = CliRunner().invoke(cli.app, ["show", str(folder)]).stdout.replace("\n", " ")
+    shown = invoke(["show", str(folder)]).stdout.replace("\n", " ")
     assert "columns of bank alone" in shown
     assert "columns of shop alone" in shown
 

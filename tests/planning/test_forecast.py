@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
-from typer.testing import CliRunner
 
 from sottovoce import rules
 from sottovoce.algorithms import ALGORITHMS, DPSGD, FedPLT, NoisyGD
-from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput
 from sottovoce.experiment import run_file
 from sottovoce.experiment.tables import read_tables, to_toml
@@ -26,6 +24,7 @@ from sottovoce.problems.losses import Logistic, Softmax, Squared
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
 from sottovoce.rules import PublicNumbers
+from tests.command_line import invoke
 
 SIZES, FEATURES = (30,) * 4, 3
 BUDGET: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-3}
@@ -228,7 +227,7 @@ def command(*more: str) -> list[str]:
 
 def test_the_command_writes_what_it_says(tmp_path: Path) -> None:
     out = tmp_path / "plan"
-    done = CliRunner().invoke(app, command("--target", "0.8", "--json", "--out", str(out)))
+    done = invoke(command("--target", "0.8", "--json", "--out", str(out)))
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
     saved = json.loads((out / "plan.json").read_text())
@@ -238,7 +237,7 @@ def test_the_command_writes_what_it_says(tmp_path: Path) -> None:
     task = run_file.build_task(read_tables(out / "run.toml", run_file.TABLES), "run.toml")[0]
     assert task.algorithm.name == said["algorithm"]["name"]
     assert (out / "run.toml").read_text().startswith("# Before it runs, put your own file")
-    shown = CliRunner().invoke(app, command("--out", str(tmp_path / "again")))
+    shown = invoke(command("--out", str(tmp_path / "again")))
     assert "synthetic rows" in shown.output
     assert "cannot know" in shown.output
     assert "without privacy" in shown.output
@@ -252,7 +251,7 @@ def test_the_command_writes_what_it_says(tmp_path: Path) -> None:
 
 def test_the_run_file_runs_on_a_table_of_one_s_own(tmp_path: Path) -> None:
     out = tmp_path / "plan"
-    assert CliRunner().invoke(app, command("--quiet", "--out", str(out))).exit_code == 0
+    assert invoke(command("--quiet", "--out", str(out))).exit_code == 0
     rng = np.random.default_rng(0)
     rows = [",".join(["a", "b", "c", "label", "owner"])]
     rows += [
@@ -263,14 +262,14 @@ def test_the_run_file_runs_on_a_table_of_one_s_own(tmp_path: Path) -> None:
     known = "ranges = { a = [-3, 3], b = [-3, 3], c = [-3, 3] }"
     text = (out / "run.toml").read_text()
     (out / "run.toml").write_text(text.replace("[data]\n", f"[data]\n{known}\n"))
-    done = CliRunner().invoke(app, ["run", str(out / "run.toml"), "--out", str(tmp_path / "run"), "--json"])
+    done = invoke(["run", str(out / "run.toml"), "--out", str(tmp_path / "run"), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["guarantee"]["epsilon"] <= 4.0
 
 
 def test_bad_input_ends_with_code_2_and_leaves_nothing(tmp_path: Path) -> None:
     for more in (("--clients", "0"), ("--loss", "logistik"), ("--target", "0.99"), ("--unit", "person")):
-        done = CliRunner().invoke(app, command(*more, "--out", str(tmp_path / "no")))
+        done = invoke(command(*more, "--out", str(tmp_path / "no")))
         assert done.exit_code == 2, done.output
         assert not (tmp_path / "no").exists()
 

@@ -108,8 +108,8 @@ def test_the_budget_is_for_all_rounds_and_the_model_and_no_more(unit: str) -> No
 def test_columns_that_no_fit_can_be_made_of_are_answered_with_zeros(unit: str) -> None:
     """And say nothing of other parties' answers, which stay what they were to the bit."""
     usual, whole = small_columns(), COLUMN_UNITS[unit]
-    huge = VerticalFederation((usual.parts[0] * 1e200, *usual.parts[1:]), usual.y, usual.names)
-    empty = VerticalFederation((usual.parts[0] * 0.0, *usual.parts[1:]), usual.y, usual.names)
+    huge = VerticalFederation((usual.dense_data()[0][0] * 1e200, *usual.parts[1:]), usual.y, usual.names)
+    empty = VerticalFederation((usual.dense_data()[0][0] * 0.0, *usual.parts[1:]), usual.y, usual.names)
     target = np.random.default_rng(0).normal(size=(6, 40))
     said, of_none, of_usual = (
         ask(shared(place(whole, 4, federation)), target, 1) for federation in (huge, empty, usual)
@@ -186,11 +186,11 @@ def test_scores_are_clipped_before_they_get_noise(unit: str) -> None:
 def test_bounds_hold_for_columns_and_sparse_parts_too() -> None:
     from scipy.sparse import csr_array
 
-    parts = [np.arange(12.0).reshape(4, 3), csr_array(np.arange(8.0).reshape(4, 2))]
+    parts: list[Any] = [np.arange(12.0).reshape(4, 3), csr_array(np.arange(8.0).reshape(4, 2))]
     for privacy, axis in ((COLUMN_UNITS["proven, column"], 0), (RECORD, 1)):
         bound = privacy.column_bound if axis == 0 else privacy.row_bound
         for before, after in zip(parts, bounded(parts, privacy), strict=True):
-            dense, was = (x.toarray() if hasattr(x, "toarray") else x for x in (after, before))
+            dense, was = (x if isinstance(x, np.ndarray) else x.toarray() for x in (after, before))
             lengths, old = np.linalg.norm(dense, axis=axis), np.linalg.norm(was, axis=axis)
             assert (lengths <= bound).all()
             np.testing.assert_allclose(lengths, np.minimum(old, bound))
@@ -298,7 +298,8 @@ def test_shortened_parts_keep_their_bound_exactly() -> None:
     rng = np.random.default_rng(2)
     part = rng.normal(size=(40, 7)) * 10.0 ** rng.uniform(-9, 9, (40, 1))
     for privacy in (replace(RECORD, row_bound=0.1), replace(COLUMN_UNITS["proven, column"], column_bound=0.1)):
-        for given_part in (part, csr_array(part)):
+        stored: list[Any] = [part, csr_array(part)]
+        for given_part in stored:
             after = bounded([given_part], privacy)[0]
             dense = after if isinstance(after, np.ndarray) else after.toarray()
             for vector in dense.T if privacy.row_bound is None else dense:
@@ -476,10 +477,10 @@ def test_what_no_proof_covers_is_refused() -> None:
 def test_one_published_message_tells_neighbours_apart() -> None:
     """One entry of one column differs. What the door itself sends lies in the column space of the data that sent it."""
     federation, runs = small_columns(), 200
-    other = [part.copy() for part in federation.parts]
+    other = [part.copy() for part, _ in federation.dense_data()]
     other[2][0, 1] += 0.5
     neighbour = VerticalFederation.from_arrays(other, federation.y)
-    spaces = [np.linalg.svd(f.parts[2], full_matrices=False)[0] for f in (federation, neighbour)]
+    spaces = [np.linalg.svd(f.dense_data()[2][0], full_matrices=False)[0] for f in (federation, neighbour)]
     target = np.random.default_rng(0).normal(size=(6, 40))
     guesses = []
     for truth in (federation, neighbour):
@@ -496,7 +497,7 @@ def test_published_noise_is_that_of_theorem_3_and_the_verdict_is_printed() -> No
     simulator = place(Published(0.5, 1e-5), runs=3000)
     oracle, _ = simulator.door.open(np.arange(6), np.ones((3000, 6), dtype=bool), 1)
     sent = oracle.fit(np.ones((6, 40)), np.full((6, 1), 0.3), np.full((6, 1), 2.0))[:, 2]
-    basis = np.linalg.svd(small_columns().parts[2], full_matrices=False)[0]
+    basis = np.linalg.svd(small_columns().dense_data()[2][0], full_matrices=False)[0]
     inside = (sent - sent.mean(axis=0)) @ basis
     np.testing.assert_allclose(np.cov(inside.T), 4.0 * np.eye(3), atol=0.35)
     text = trained(Published(0.5, 1e-5)).guarantee.text
@@ -514,7 +515,7 @@ class Peeping(ADMMSharing):
 
     def client(self, state: Any, down: Any, site: Any) -> Any:
         after, up = super().client(state, down, site)
-        exact = np.stack([part.sum(axis=1) for part in PEEPED[0].parts])[site.who]
+        exact = np.stack([part.sum(axis=1) for part, _ in PEEPED[0].dense_data()])[site.who]
         r = site.release(up.r + 0.01 * exact)
         return replace(after, r=r), replace(up, r=r)
 

@@ -34,7 +34,8 @@ def test_ridge_is_the_closed_form(shape: str, deficient: bool, sparse: bool) -> 
     D, rho, lam = matrix(shape, deficient), 0.7, 0.3
     v = target(D)
     want = np.linalg.solve(rho * D.T @ D + lam * np.eye(D.shape[1]), rho * D.T @ v)
-    got = Party(csr_array(D) if sparse else D, L2(lam)).fit(v, rho)
+    stored: Any = csr_array(D) if sparse else D
+    got = Party(stored, L2(lam)).fit(v, rho)
     np.testing.assert_allclose(got, want, atol=1e-12, rtol=0)
 
 
@@ -56,7 +57,8 @@ def test_l1_and_elastic_net_agree_with_scikit_learn(shape: str, l2: float, spars
     alpha = (l1 + l2) / (rho * len(D))  # scikit-learn divides the squares by 2n and mixes by a ratio
     fit = SklearnElasticNet(alpha=alpha, l1_ratio=l1 / (l1 + l2), fit_intercept=False, tol=1e-14, max_iter=10**6)
     want = fit.fit(D, v).coef_
-    got = Party(csr_array(D) if sparse else D, penalty).fit(v, rho)
+    stored: Any = csr_array(D) if sparse else D
+    got = Party(stored, penalty).fit(v, rho)
     np.testing.assert_allclose(got, want, atol=1e-7, rtol=0)
     assert (got == 0).any()
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib import resources
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import numpy as np
@@ -436,7 +437,8 @@ def test_split_sets_rows_aside(rows: int, share: float, seed: int):
     assert len(test_rows) == test
     assert sorted([*train_rows, *test_rows]) == list(range(rows))
     X, y = np.arange(rows * 2.0).reshape(rows, 2), np.arange(rows)
-    for matrix in (X, sparse.csr_array(X)):
+    stored: list[Any] = [X, sparse.csr_array(X)]
+    for matrix in stored:
         X_train, y_train, X_test, y_test = datasets.split(matrix, y, test, seed)
         np.testing.assert_array_equal(y_train, train_rows)
         np.testing.assert_array_equal(y_test, test_rows)

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from typer.testing import CliRunner
 
 import sottovoce as sv
 from sottovoce.algorithms import DPADMM, FDML, ADMMSharing
-from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput
 from sottovoce.experiment import run_file
 from sottovoce.experiment.saved import load_result
-from sottovoce.problems.vertical import VerticalFederation, cut
+from sottovoce.problems.vertical import VerticalFederation, cut, joined
 from tests.cases import goal, small, small_columns
+from tests.command_line import invoke
 from tests.experiment.test_experiment import write_csv
 
 HERE = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -47,7 +46,7 @@ def test_labels_may_have_ids_of_their_own() -> None:
         parts, [7.0, 8.0], ids=[[1, 2, 3], [3, 2, 1]], label_ids=[3, 1], holder=1
     )
     np.testing.assert_array_equal(federation.parts[0][:, 0], [2.0, 0.0])
-    np.testing.assert_array_equal(federation.parts[1].toarray()[:, 0], [3.0, 5.0])
+    np.testing.assert_array_equal(federation.dense_data()[1][0][:, 0], [3.0, 5.0])
     assert federation.report is not None
     assert federation.report.held == {"party 1": 3, "party 2": 3, "the labels": 2}
 
@@ -92,7 +91,7 @@ def test_baselines_are_federations_too() -> None:
     federation = small_columns()
     assert federation.pooled().widths == (10,)
     assert federation.alone(2).widths == (3,)
-    np.testing.assert_array_equal(federation.pooled().parts[0], np.hstack(federation.parts))
+    np.testing.assert_array_equal(federation.pooled().parts[0], joined(federation.parts))
 
 
 # ------------------------------------------------------------------------------------------------------------- results
@@ -114,7 +113,7 @@ def test_predictions_are_the_sum_of_what_parties_send(algorithm: Any) -> None:
     sent = [result.partial_scores(m, part) for m, part in enumerate(federation.parts)]
     assert all(one.shape == (40,) for one in sent)
     np.testing.assert_allclose(result.scores(federation.parts), np.sum(sent, axis=0))
-    np.testing.assert_allclose(result.scores(federation.parts), np.hstack(federation.parts) @ result.model)
+    np.testing.assert_allclose(result.scores(federation.parts), joined(federation.parts) @ result.model)
     accuracy = (result.predict(federation.parts) == federation.y).mean()
     assert accuracy == result.history["test_accuracy"][-1] > 0.6
     sparse = [csr_array(part) for part in federation.parts]
@@ -201,7 +200,7 @@ seed = 1
 def test_a_run_file_may_split_columns(tmp_path: Path) -> None:
     write_csv(tmp_path)
     (tmp_path / "run.toml").write_text(FILE)
-    called = CliRunner().invoke(app, ["run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out"), "--json"])
+    called = invoke(["run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out"), "--json"])
     assert called.exit_code == 0, called.output
     said = json.loads(called.stdout)
     assert said["epsilon"] == pytest.approx(2.0)
@@ -223,7 +222,7 @@ def test_a_run_file_may_split_columns(tmp_path: Path) -> None:
 def test_a_wrong_run_file_says_what_is_wrong(tmp_path: Path, old: str, new: str, message: str) -> None:
     write_csv(tmp_path)
     (tmp_path / "run.toml").write_text(FILE.replace(old, new))
-    called = CliRunner().invoke(app, ["run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out")])
+    called = invoke(["run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out")])
     assert called.exit_code == 2
     assert message in " ".join(called.output.split())
 

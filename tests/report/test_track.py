@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from sottovoce.cli import terminal
-from sottovoce.core.round import NOT_RELEASED
+from sottovoce.core.round import NOT_RELEASED, History
 from sottovoce.experiment import saved, store
 from sottovoce.report import track
 from tests.cli.test_cli import assert_refused, call
@@ -113,6 +114,8 @@ def test_numbers_that_are_not_finite_stay_out(here: Path) -> None:
     result = load(write_toml(here)).train()
     result.history.columns["test_loss"][2] = float("inf")
     assert [step for name, _, step in track.numbers(result) if name == "test_loss"] == [1, 2, 4, 5, 6]
+    nothing = replace(result, history=History(), rounds=0)  # its budget was spent before the first round
+    assert {step for _, _, step in track.numbers(nothing)} == {0}
 
 
 def test_refused_before_anything_is_run(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,8 +39,8 @@ Departures from the paper
   round, and the next round starts from what was sent, where it also computes the |w_i − w| of μ, once.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -120,10 +120,10 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         check.require(self.mu is not None or not self.by_size, "FedEPM", "by_size needs mu: give a number")
 
     @classmethod
-    def as_in_paper(cls, clients: int, share: float, **fields: Any) -> "FedEPM":
+    def as_in_paper(cls, clients: int, share: float, **fields: object) -> "FedEPM":
         """The constants of section VII, for `clients` clients of whom a `share` is drawn in a round."""
         eta = (0.02 * clients + 1) * (share + 0.1) * 1e-5
-        return cls(**({"eta": eta, "mu": 0.05, "by_size": True} | fields))
+        return replace(cls(eta=eta, mu=0.05, by_size=True), **fields)
 
     @property
     def threshold(self) -> float:

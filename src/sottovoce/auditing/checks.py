@@ -103,8 +103,7 @@ def heard(
     after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
 ) -> list[Answer]:
     """All answers of one play."""
-    recorder = Recorder()
-    recorder.listen(player.place)
+    recorder = Recorder().listen(player.place)
     player.run(tape=recorder.tape, rounds=rounds, resume=resume, after_round=after_round)
     return recorder.answers
 
@@ -121,19 +120,19 @@ def standardised(world: World, answers: Sequence[Answer]) -> dict[str, Noise]:
     drawn."""
     noise: dict[str, list[Noise]] = {}
     for answer, wanted in expected(world, answers):
-        given = _with_runs(wanted.given(answer))
-        exact = np.broadcast_to(_with_runs(wanted.exact), given.shape)
-        if not np.any(wanted.sensitivity) and np.array_equal(given, exact):
+        noisy = _with_runs(wanted.given(answer))
+        exact = np.broadcast_to(_with_runs(wanted.exact), noisy.shape)
+        if not np.any(wanted.sensitivity) and np.array_equal(noisy, exact):
             continue  # no data can change this answer, and it has no noise
         factor, stated = world.multiplier(answer), None
         if answer.made is not None:
             stated = _with_runs(answer.made.scale / wanted.sensitivity)
             factor, stated = (stated, None) if factor is None else (factor, stated / factor)
         assert factor is not None
-        scale = np.broadcast_to(factor * _with_runs(wanted.sensitivity), (*given.shape[:-1], 1))
+        scale = np.broadcast_to(factor * _with_runs(wanted.sensitivity), (*noisy.shape[:-1], 1))
         alike = noise.setdefault(answer.kind, [])
-        if not alike or alike[0].z.shape == given.shape:  # others: some clients stopped earlier, see `charges`
-            alike.append(Noise((given - exact) / scale, exact / scale, wanted.kind, stated))
+        if not alike or alike[0].z.shape == noisy.shape:  # others: some clients stopped earlier, see `charges`
+            alike.append(Noise((noisy - exact) / scale, exact / scale, wanted.kind, stated))
     return {kind: _together(alike) for kind, alike in noise.items()}
 
 
@@ -183,37 +182,40 @@ def charges(player: Player, answers: Sequence[Answer], world: World, path: str) 
     """What was answered, what the ledger says was answered, and what it costs by a second accountant."""
     promises, place = world.promises, player.place
     assert place.ledger is not None
-    given = np.zeros((len(promises), place.n), dtype=np.int64)
+    answered = np.zeros((len(promises), place.n), dtype=np.int64)
     for answer, _ in expected(world, answers):
-        given[world.number_of(answer), answer.local] += 1
+        answered[world.number_of(answer), answer.local] += 1
     spent = [place.ledger.spent(client) for client in range(place.n)]
     events = list(dict.fromkeys(event for charged in spent for event in charged))
     kinds = {(event.mechanism, event.relation, event.sampling) for event in events}
     wanted = {(promise.mechanism, promise.relation, promise.sampling) for promise in promises}
     bounds, allowed = {event.row_bound for event in events}, set(world.row_bounds)
     limits = [promise.answers if promise.sampling == "full" else math.inf for promise in promises]
-    charged, total = np.array([sum(one.values()) for one in spent]), given.sum(axis=0)
-    all_charged = _charged_as_planned(place.door.events, spent, given)
-    most, within = sum(promise.answers for promise in promises), bool((given.max(axis=1) <= limits).all())
-    named, rests_on = ", ".join(map(str, bounds)) or "nothing", ", ".join(f"{bound:g}" for bound in sorted(allowed))
+    charged, total = np.array([sum(one.values()) for one in spent]), answered.sum(axis=0)
+    all_charged = _charged_as_planned(place.door.events, spent, answered)
+    most, within = sum(promise.answers for promise in promises), bool((answered.max(axis=1) <= limits).all())
+    stated, rests_on = (
+        ", ".join(map(str, bounds)) or "nothing",
+        ", ".join(f"{bound:g}" for bound in sorted(allowed)),
+    )
     return [
         passed(path, "answers charged", _span(charged), f"{_span(total)}: all given", all_charged),
         passed(path, "answers given when asked for more", _span(total), f"at most {most}", within),
         passed(path, "kind of what is charged", _words(kinds), _words(wanted), kinds <= wanted),
-        passed(path, "bound on rows that a charge names", named, rests_on, bounds <= allowed),
+        passed(path, "bound on rows that a charge names", stated, rests_on, bounds <= allowed),
         *_shares_drawn(events, world, path),
-        *_cost(player, answers, world, given, events, path),
+        *_cost(player, answers, world, answered, events, path),
     ]
 
 
-def _charged_as_planned(planned: Sequence[Event], spent: Sequence[dict[Event, int]], given: np.ndarray) -> bool:
+def _charged_as_planned(planned: Sequence[Event], spent: Sequence[dict[Event, int]], answered: np.ndarray) -> bool:
     """Whether each client was charged for the answers of each part, as what they were planned to be."""
     names = [_name(event) for event in planned]
     counts = np.zeros((len(names) + 1, len(spent)), dtype=np.int64)  # the last row: charges that nobody planned
     for client, charged in enumerate(spent):
         for event, count in charged.items():
             counts[names.index(_name(event)) if _name(event) in names else -1, client] += count
-    for name, answers in zip(names, given, strict=True):
+    for name, answers in zip(names, answered, strict=True):
         counts[names.index(name)] -= answers
     return not counts.any()
 
@@ -236,7 +238,7 @@ def _shares_drawn(events: Sequence[Event], world: World, path: str) -> list[Chec
 
 
 def _cost(
-    player: Player, answers: Sequence[Answer], world: World, given: np.ndarray, events: Sequence[Event], path: str
+    player: Player, answers: Sequence[Answer], world: World, answered: np.ndarray, events: Sequence[Event], path: str
 ) -> list[Check]:
     """What the given answers cost by a second accountant, with the least noise that was charged or stated."""
     spent: dict[Event, int] = {}
@@ -247,7 +249,7 @@ def _cost(
         rates = world.rate(np.arange(player.place.n), batch)[:, 0]
         size = int(world.federation.sizes[np.argmax(rates)])
         event = promise.event(min(multipliers, default=math.inf), float(rates.max()), size)
-        spent[event] = spent.get(event, 0) + int(given[number].max())
+        spent[event] = spent.get(event, 0) + int(answered[number].max())
     budget, epsilon = world.promises[0].epsilon, second_epsilon(spent, world.promises[0].delta)
     epsilons, _ = player.place.spent()
     printed, least = 0.0 if epsilons is None else float(np.max(epsilons)), epsilon * (1 - ACCOUNTANTS)

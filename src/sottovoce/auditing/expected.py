@@ -7,18 +7,22 @@ the penalty's prox are used.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.auditing import promise
-from sottovoce.auditing.game import Game, relation_of
+from sottovoce.auditing.game import Game, Promise, relation_of
 from sottovoce.auditing.neighbours import Linear
 from sottovoce.auditing.promise import Promised
 from sottovoce.auditing.tape import MODEL, RELEASE, Answer
+from sottovoce.core.arrays import Numbers
 from sottovoce.core.contract import Asks, Part
-from sottovoce.privacy.modes import ProvenColumns
+from sottovoce.privacy.modes import Proven, ProvenColumns
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.vertical import Matrix, VerticalFederation
 
 LEAST = 1e-200  # a grid is made for no smaller change
 
@@ -31,12 +35,12 @@ class Expected:
     of each coordinate.
     """
 
-    public: np.ndarray | float
+    public: Numbers
     exact: np.ndarray
     sensitivity: np.ndarray
     kind: str = "gaussian"
-    unit: np.ndarray | float = 1.0
-    cut: np.ndarray | float = 1.0  # the length that is divided into steps of a grid, where noise is secure
+    unit: Numbers = 1.0
+    cut: Numbers = 1.0  # the length that is divided into steps of a grid, where noise is secure
 
     def given(self, answer: Answer) -> np.ndarray:
         """The part of the answer that should be `exact` and noise."""
@@ -47,22 +51,21 @@ class Expected:
 class World:
     """The data and the promise that answers are compared with."""
 
-    federation: Any
+    federation: FederatedData
     objective: Objective
-    privacy: Any
+    privacy: Promise
     asks: Asks
     promises: tuple[Promised, ...] = ()  # one for each part of `asks`; none in published mode
 
     @classmethod
     def of(cls, game: Game, side: int = 0) -> "World":
-        privacy: Any = game.privacy
-        federation: Any = game.neighbours.side(side)
+        privacy, federation = game.privacy, game.neighbours.side(side)
         loss, promises = game.objective.loss, ()
         if privacy.budget is not None:
             split = game.algorithm.layout == "columns"
             columns = max(federation.widths) if split else game.width // loss.outputs
             shape = (game.width, columns, loss.slope_at_zero)
-            promises = promise.promised(privacy, game.asks, game.rounds, *shape)
+            promises = promise.promised(cast(Proven | ProvenColumns, privacy), game.asks, game.rounds, *shape)
         return cls(federation, game.objective, privacy, game.asks, promises)
 
     def expect(self, answer: Answer) -> Expected | None:
@@ -104,6 +107,11 @@ class World:
         parts = self.asks.parts[: len(self.promises)]
         return [bound if part.kind in ("prox-steps", "descent") else 0.0 for part in parts]
 
+    @property
+    def proven(self) -> Proven:
+        """The promise, where rows are split and it has a budget."""
+        return cast(Proven, self.privacy)
+
     def weight(self, local: np.ndarray) -> np.ndarray:
         """The weight of one record of each client."""
         sizes, scale = self.federation.sizes[local][:, None], self.objective.scale
@@ -123,7 +131,7 @@ class World:
     def one_gradient(self, answer: Answer) -> np.ndarray:
         """How far one record moves a gradient."""
         rate = self.rate(answer.local, self.part_of(answer).batch)
-        return self.common(promise.gradient_sensitivity(self.privacy, self.weight(answer.local), rate))
+        return self.common(promise.gradient_sensitivity(self.proven, self.weight(answer.local), rate))
 
     def in_steps(self, answer: Answer, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How far one record moves an answer of which only the difference is bounded, and the length of GRID steps."""
@@ -138,12 +146,12 @@ class World:
         longest = np.inf if self.federation.row_bound is None else self.federation.row_bound
         return self.objective.loss.curvature * longest**2 * self.weight(local) * self.federation.sizes[local][:, None]
 
-    def clipped_gradient(self, w: Any, local: np.ndarray, cap_rows: bool = False) -> np.ndarray:
+    def clipped_gradient(self, w: ArrayLike, local: np.ndarray, cap_rows: bool = False) -> np.ndarray:
         """The weight times the sum of the gradients of all records, each cut to the clip norm.
 
         `cap_rows`: rows are shortened instead, so that no slope makes a gradient longer than the clip norm.
         """
-        loss, clip = self.objective.loss, self.privacy.clip
+        loss, clip = self.objective.loss, self.proven.clip
         points, parts = np.asarray(w, dtype=np.float64), []
         for place, client in enumerate(local):
             X, y = self.federation.data()[client]
@@ -170,7 +178,7 @@ def _shortening(lengths: np.ndarray, bound: float) -> np.ndarray:
 
 
 def _as_stated(
-    answer: Answer, public: Any, sensitivity: np.ndarray, kind: str = "gaussian", cut: np.ndarray | float = 1.0
+    answer: Answer, public: Numbers, sensitivity: np.ndarray, kind: str = "gaussian", cut: Numbers = 1.0
 ) -> Expected | None:
     """Where the audit cannot compute the exact part (drawn records are secret), the door's own value is taken."""
     return None if answer.made is None else Expected(public, answer.made.exact, sensitivity, kind, cut=cut)
@@ -182,7 +190,7 @@ def _as_stated(
 def _gradient(world: World, answer: Answer) -> Expected | None:
     one, local = world.one_gradient(answer), answer.local
     rate = world.rate(local, world.part_of(answer).batch)
-    cut = world.common(world.privacy.clip * world.weight(local) / rate)
+    cut = world.common(world.proven.clip * world.weight(local) / rate)
     if (rate < 1).any() or world.objective.loss.outputs > 1:
         return _as_stated(answer, 0.0, one, world.kind, cut)
     return Expected(0.0, world.clipped_gradient(answer.asked["w"], local), one, world.kind, cut=cut)
@@ -204,7 +212,7 @@ def _prox_steps(world: World, answer: Answer) -> Expected | None:
     one, loss = world.one_gradient(answer), world.objective.loss
     kept = np.all([world.smoothness(local) <= 2 * np.asarray(keep) for keep in spec.keep], axis=0)  # for each client
     absorbed = kept & (world.norm == 2 and loss.convex and loss.outputs == 1) | (not spec.fresh)
-    most = 2 * world.privacy.clip * world.weight(local) * world.federation.sizes[local][:, None]
+    most = 2 * world.proven.clip * world.weight(local) * world.federation.sizes[local][:, None]
     moved, grid = world.in_steps(answer, promise.prox_sensitivity(spec, one, np.where(absorbed, one, most)))
     if world.part_of(answer).batch or loss.outputs > 1:
         return _as_stated(answer, spec.centre, moved, world.kind, grid)
@@ -233,7 +241,7 @@ def _moments(world: World, answer: Answer) -> Expected:
     """First and second moments of rows that are divided by a bound. The answer is multiplied by it again."""
     kappa, loss, weight = answer.asked["kappa"], world.objective.loss, world.weight(answer.local)
     slope = min(answer.asked["slope_bound"], loss.slope_at_zero)
-    bound, sums, first = world.privacy.clip / slope, [], 0
+    bound, sums, first = world.proven.clip / slope, [], 0
     for client in answer.local:
         X, y = world.federation.data()[client]
         x = shortened(np.asarray(X, dtype=np.float64) / bound, 1.0)
@@ -243,7 +251,7 @@ def _moments(world: World, answer: Answer) -> Expected:
         above = np.sqrt(2) * gram[np.triu_indices(len(gram), 1)]
         sums.append(np.concatenate([(s.T @ x).ravel(), kappa * np.diagonal(gram), kappa * above]))
     exact, cut = weight * np.stack(sums), world.common(np.hypot(slope, kappa) * weight)
-    one = promise.moments_sensitivity(world.privacy, kappa, slope) * weight
+    one = promise.moments_sensitivity(world.proven, kappa, slope) * weight
     if steps := world.promises[world.number_of(answer)].steps:
         one = steps * cut / promise.GRID
     unit = np.where(np.arange(exact.shape[-1]) < first, bound, bound**2)
@@ -253,7 +261,7 @@ def _moments(world: World, answer: Answer) -> Expected:
 
 
 def _upload(world: World, answer: Answer) -> Expected:
-    u, centre, clip = answer.asked["u"], answer.asked["centre"], world.privacy.clip
+    u, centre, clip = answer.asked["u"], answer.asked["centre"], world.proven.clip
     return Expected(centre, shortened(u - centre, clip), np.full((1, 1), 2 * clip), cut=clip)
 
 
@@ -270,14 +278,16 @@ def _published(world: World, answer: Answer) -> Expected | None:
 
 def _columns(world: World, answer: Answer) -> Expected:
     """The scores of a party's ridge fit, or its model."""
-    privacy, model = world.privacy, answer.kind == MODEL
+    privacy, parts = cast(ProvenColumns, world.privacy), cast(VerticalFederation, world.federation).parts
+    model = answer.kind == MODEL
     asked = answer.asked
     target, rho = (asked["kept"].target, asked["kept"].rho) if model else (asked["target"], np.atleast_2d(asked["rho"]))
-    u = shortened(target, privacy.bound) if privacy.variant == "ridge" else target
+    bound = cast(float, privacy.bound)  # which a promise about scores has
+    u = shortened(target, bound) if privacy.variant == "ridge" else target
     mu = world.objective.penalty.strong / rho
     exact = np.zeros((*u.shape[:-1], max(world.federation.widths) if model else u.shape[-1]))
     for place, party in enumerate(answer.local):
-        left, lengths, right = np.linalg.svd(_bounded(world.federation.parts[party], privacy), full_matrices=False)
+        left, lengths, right = np.linalg.svd(_bounded(parts[party], privacy), full_matrices=False)
         along = u[..., place, :] @ left
         ridge = mu[..., place if mu.shape[-2] > 1 else 0, :]
         if model:
@@ -285,7 +295,7 @@ def _columns(world: World, answer: Answer) -> Expected:
             exact[..., place, : fitted.shape[-1]] = fitted
         else:
             exact[..., place, :] = (along * lengths**2 / (lengths**2 + ridge)) @ left.T
-    cut = float(privacy.model_bound or 0) if model else privacy.bound
+    cut = float(privacy.model_bound or 0) if model else bound
     if privacy.variant == "clip":
         exact = shortened(exact, cut)
     elif privacy.unit == "record" and not model:
@@ -296,7 +306,7 @@ def _columns(world: World, answer: Answer) -> Expected:
     return Expected(0.0, exact, moved, cut=cut)
 
 
-def _bounded(part: Any, privacy: ProvenColumns) -> np.ndarray:
+def _bounded(part: Matrix, privacy: ProvenColumns) -> np.ndarray:
     """The columns of a party, with columns or rows cut to the promised bounds."""
     if privacy.column_bound is not None:
         return shortened(np.asarray(part).T, privacy.column_bound).T

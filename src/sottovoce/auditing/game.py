@@ -223,10 +223,10 @@ class Player:
             return exchange
 
         def counting(model: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-            said = type(place).evaluate(place, model)
-            if said is not None:
-                hear({"w": model}, {"counts": said[0]})
-            return said
+            counts = type(place).evaluate(place, model)
+            if counts is not None:
+                hear({"w": model}, {"counts": counts[0]})
+            return counts
 
         place.exchange = listening  # pyright: ignore[reportAttributeAccessIssue] (an audit listens in)
         place.evaluate = counting

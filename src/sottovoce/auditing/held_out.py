@@ -7,7 +7,6 @@ answers must be the same to the last bit, and the counts must cost their share o
 import hashlib
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -78,8 +77,8 @@ def held_out(game: Game, seed: int) -> list[Check]:
 
 def _heard(game: Game, side: int, seed: int) -> tuple[list[Answer], Player]:
     """The answers of one play of many runs, with the same noise on both sides; and who played."""
-    player, recorder = Player(game, side, _RUNS, streams=Streams(seed, _RUNS)), Recorder()
-    recorder.listen(player.place)
+    player = Player(game, side, _RUNS, streams=Streams(seed, _RUNS))
+    recorder = Recorder().listen(player.place)
     player.play(Streams(seed + 1, _RUNS), tape=recorder.tape)
     return [answer for answer in recorder.answers if answer.kind != RELEASE], player
 
@@ -113,8 +112,8 @@ def _counted(game: Game, answer: Answer, side: int, seed: int) -> np.ndarray:
 
 
 def _charges(player: Player, answers: int) -> list[Check]:
-    ledger: Any = player.place.ledger
-    spent, budget = ledger.spent(0), player.game.privacy
+    assert player.place.ledger is not None
+    spent, budget = player.place.ledger.spent(0), player.game.privacy
     charged, epsilon = sum(spent.values()), second_epsilon(spent, budget.delta)
     within = epsilon <= budget.epsilon * (1 + 1e-3)
     return [

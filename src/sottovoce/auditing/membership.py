@@ -5,6 +5,7 @@ one simple attack. A curve near the diagonal is no evidence of privacy; a curve 
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -49,9 +50,8 @@ def membership(experiment: Experiment, progress: Progress = silent) -> tuple[Cur
     result = experiment.train(after_round=lambda checkpoint: progress("training", checkpoint.k, rounds))
     loss = experiment.task.objective.loss
     model = result.model if result.model.ndim == 1 else result.model[0]
-    of_members, of_others = (
-        loss.value(loss.scores(X, model), loss.check_labels(y)) for X, y in ((federation.X, federation.y), test)
-    )
+    rows = (federation.X, federation.y), (cast(np.ndarray, test[0]), test[1])
+    of_members, of_others = (loss.value(loss.scores(X, model), loss.check_labels(y)) for X, y in rows)
     attack = curve(-of_members, -of_others)
     summary = {
         "method": experiment.task.algorithm.name,

@@ -1,4 +1,4 @@
-"""Are noise and batches as promised? Statistical tests, each with a bound on its error.
+"""Statistical tests of noise and batches against what is promised, each with a bound on its error.
 
 Noise: z = (answer − exact answer) / promised scale is an array (runs, questions, clients, coordinates). If all is as
 promised, its numbers are independent, standard normal (or Laplace of scale 1), and independent of the exact answers.

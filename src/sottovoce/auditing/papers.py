@@ -47,8 +47,8 @@ class Row:
         return ("= " if self.how == "exact" else "≥ ") + shown(self.found)
 
     def to_dict(self) -> Json:
-        found = self.found if math.isfinite(self.found) else "infinite"
-        return asdict(self) | {"found": found, "verdict": self.verdict}
+        epsilon = self.found if math.isfinite(self.found) else "infinite"
+        return asdict(self) | {"found": epsilon, "verdict": self.verdict}
 
 
 @dataclass(frozen=True)

@@ -174,10 +174,10 @@ def _has(game: Game, name: str) -> bool:
 
 def _variants(game: Game) -> list[Place]:
     """The method with each other value of its field `variant`."""
-    method, own = game.algorithm, getattr(game.algorithm, "variant", "")
-    names = get_args(get_type_hints(type(method))["variant"]) if own else ()
+    method, current = game.algorithm, getattr(game.algorithm, "variant", "")
+    names = get_args(get_type_hints(type(method))["variant"]) if current else ()
     return [
-        (f"variant {name}", replace(game, algorithm=replace(method, variant=name))) for name in names if name != own
+        (f"variant {name}", replace(game, algorithm=replace(method, variant=name))) for name in names if name != current
     ]
 
 
@@ -207,13 +207,13 @@ def _ledgers(game: Game, seed: int) -> list[Check]:
         longer = replace(game, rounds=game.rounds + 1)
         later = Player(longer, 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
         try:
-            given = len(basic.expected(world, basic.heard(later)))
+            answered = len(basic.expected(world, basic.heard(later)))
             charged = _charged(later)
         finally:
             later.place.close()
     most = sum(promise.answers for promise in world.promises)
-    seen, wanted = f"{given} answers more, {charged} charged in all", f"all charged, at most {most}"
-    holds = charged <= most and charged - before == given
+    seen, wanted = f"{answered} answers more, {charged} charged in all", f"all charged, at most {most}"
+    holds = charged <= most and charged - before == answered
     return [*checks, basic.passed(path, "a later run on the same ledgers", seen, wanted, holds)]
 
 
@@ -238,8 +238,8 @@ def _resume(game: Game, seed: int) -> list[Check]:
         return []
     again = basic.heard(second, resume=kept[0])
     before = [answer for answer in whole if answer.k > half]
-    charged, given = _charged(second), len(basic.expected(world, whole))
-    checks = [basic.passed(path, "answers charged over both halves", str(charged), str(given), charged == given)]
+    charged, answered = _charged(second), len(basic.expected(world, whole))
+    checks = [basic.passed(path, "answers charged over both halves", str(charged), str(answered), charged == answered)]
     if len(before) == len(again) and all(
         np.array_equal(one.given, other.given) for one, other in zip(before, again, strict=True)
     ):

@@ -14,7 +14,7 @@ that its door adds is compared with what is stated.
 import itertools
 import time
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from sottovoce.core import products
 from sottovoce.core.arrays import Floats, Integers
 from sottovoce.core.products import Split
 from sottovoce.core.random.streams import Streams
+from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.parties import whole_tables
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import local_clients
@@ -92,33 +93,33 @@ def epsilon_of(
 # ---------------------------------------------------------------------------------------------------------- playing
 
 
-def _comparison(privacy: ProvenColumns, sides: list[Any], honest: tuple[int, ...]) -> Comparison:
-    sums = [
-        products.halves(place.task.split, whole_tables(place.task, place.federation)).sum(axis=0) for place in sides
-    ]
-    method, event = sides[0].task.algorithm, sides[0].door.events[0]
-    found = epsilon_of(method.split, method.kappa, event.scale, sums[0] - sums[1], honest, privacy.delta)
+def _comparison(privacy: ProvenColumns, sides: list[LocalClients], honest: tuple[int, ...]) -> Comparison:
+    method, event = sides[0].task.masked_moments, sides[0].door.events[0]
+    tables = (whole_tables(place.task, cast(VerticalFederation, place.federation)) for place in sides)
+    sums = [products.halves(method.split, of_side).sum(axis=0) for of_side in tables]
+    epsilon = epsilon_of(method.split, method.kappa, event.scale, sums[0] - sums[1], honest, privacy.delta)
     against = [m for m in range(len(method.widths)) if m not in honest]
     with_server = "the server and " if len(method.widths) > 2 else ""
     who = f"{with_server}owner {against[0]}, with all opened sums" if against else "the server"
-    return Comparison(who, privacy.epsilon, privacy.delta, found)
+    return Comparison(who, privacy.epsilon, privacy.delta, epsilon)
 
 
 def _noise_checks(privacy: ProvenColumns, federation: VerticalFederation, seed: int) -> list[Check]:
     """Whether the door adds what it states: its scale on every number, and no two numbers with the same noise."""
     place = _place(privacy, federation, seed, RUNS)
-    method, split = place.task.algorithm, place.task.split
+    method = place.task.masked_moments
+    split = method.split
     everyone = np.arange(split.owners)
     oracle, _ = place.door.open(everyone, np.ones((RUNS, split.owners), dtype=bool), 1)
     exact = products.halves(split, whole_tables(place.task, federation))
     noise = products.from_limbs(oracle.products(method.kappa)) - exact
-    own = np.array([split.of_owner(m) for m in everyone])
+    has_noise = np.array([split.of_owner(m) for m in range(split.owners)])
     scale = place.door.events[0].scale * split.noise_factors(method.kappa)
-    standard = (noise / scale)[:, own]
+    standard = (noise / scale)[:, has_noise]
     off = float(np.abs(np.square(standard).mean(axis=0) - 1).max()) * np.sqrt(RUNS / 2)
     together = np.corrcoef(standard.T) - np.eye(standard.shape[1])
     alike = float(np.abs(together).max()) * np.sqrt(RUNS)
-    silent = bool((noise[:, ~own] == 0).all())
+    silent = bool((noise[:, ~has_noise] == 0).all())
 
     limit = f"below {_UNLIKELY:g} deviations"
     return [
@@ -128,7 +129,7 @@ def _noise_checks(privacy: ProvenColumns, federation: VerticalFederation, seed: 
     ]
 
 
-def _place(privacy: ProvenColumns, federation: VerticalFederation, seed: int, runs: int | None = None) -> Any:
+def _place(privacy: ProvenColumns, federation: VerticalFederation, seed: int, runs: int | None = None) -> LocalClients:
     task = Task(MaskedMoments(), Objective(Logistic(), L2(1.0)), replace(privacy, row_bound=1.0))
     return local_clients(task, federation, Streams(seed, runs))
 
@@ -145,11 +146,11 @@ def _federation(record: Record, others: Floats, owners: int) -> VerticalFederati
 def _worst(owners: int, honest: tuple[int, ...], rng: np.random.Generator) -> tuple[Record, Record]:
     """The pair of records, alike at the owners that are not honest, that moves what is seen the most: by climbing."""
     split, kappa = Split((WIDTH,) * owners, (1,) * owners), products.LARGEST_KAPPA
-    own, flipped = np.isin(np.arange(owners), honest)[:, None], -1.0 if split.holder in honest else 1.0
+    differs, flipped = np.isin(np.arange(owners), honest)[:, None], -1.0 if split.holder in honest else 1.0
 
     def pairs(first: Floats, second: Floats) -> tuple[Floats, Floats]:
         first, second = _unit_parts(first), _unit_parts(second)
-        return first, np.where(own, second, first)
+        return first, np.where(differs, second, first)
 
     def moved(first: Floats, second: Floats) -> Floats:
         one = _weighed(split, kappa, first.reshape(TRIED, -1), 1.0, honest)

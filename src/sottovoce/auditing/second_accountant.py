@@ -147,7 +147,7 @@ def _by_renyi(items: _Items, delta: float) -> float:
     fixed = any(event.sampling == "fixed-size" for event, _ in items)
     # Between whole orders dp-accounting's series for Poisson batches does not always converge.
     orders = [*np.arange(11, 110) / 10, *range(11, 65), 128, 256] if fixed else [*range(2, 129), 256]
-    composed = ((_told(event), count) for event, count in items)
+    composed = ((_dp_event(event), count) for event, count in items)
     return _renyi_accountant(np.array(orders), *composed, delta=delta, replace=fixed)
 
 
@@ -163,7 +163,7 @@ def _renyi_accountant(
     return float(accountant.get_epsilon(delta))
 
 
-def _told(event: Event) -> "DpEvent":
+def _dp_event(event: Event) -> "DpEvent":
     """In dp-accounting's words. Noise is over the sensitivity of the event's own relation, which its Rényi accountant
     takes as it is; zCDP means the same under every relation."""
     import dp_accounting

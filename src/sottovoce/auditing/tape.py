@@ -5,15 +5,18 @@ A `Tape` keeps or forces noisy values. A `Recorder` also keeps the questions tha
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import ParamSpec
 
 import numpy as np
 
 from sottovoce.core.arrays import Floats, Numbers
-from sottovoce.core.contract import Noise
+from sottovoce.core.contract import ColumnOracle, Noise, Oracle
 from sottovoce.core.plain import Json
 from sottovoce.experiment.local import LocalClients
-from sottovoce.privacy.doors.releases import Releases
+from sottovoce.privacy.doors.releases import Releases, Sealed
+
+Asked = ParamSpec("Asked")
+Opened = tuple[Oracle | ColumnOracle, Releases]  # what a door hands to an algorithm for one round
 
 
 @dataclass(frozen=True)
@@ -123,13 +126,13 @@ class Recorder:
         self.tape, self._summed, self._zeros_given = Tape(self.forced), False, False
         self._asked: list[tuple[np.ndarray, str, Json]] = []  # zeros that stand for an answer, and what was asked
 
-    def listen(self, place: LocalClients) -> None:
-        """Listen from now on. The tape must be the `intercept` of the door of `place`."""
+    def listen(self, place: LocalClients) -> "Recorder":
+        """Itself, which listens from now on. The tape must be the `intercept` of the door of `place`."""
         door, self._summed = place.door, place.door.summed
         self._zeros_given = self._summed and place.task.privacy.promise == "record"
         plain, models = door.open, getattr(door, "models", None)
 
-        def opened(local: np.ndarray, active: np.ndarray, k: int, public: Sequence[Any] = ()) -> tuple[Any, Releases]:
+        def opened(local: np.ndarray, active: np.ndarray, k: int, public: Sequence[Sealed] = ()) -> Opened:
             oracle, releases = plain(local, active, k, public)
             kinds = ((_METHODS.get(kind, kind), kind) for kind in _ARGUMENTS)
             heard = {
@@ -144,26 +147,29 @@ class Recorder:
         door.open = opened
         if models is not None:
             door.models = lambda kept, local, k: self._heard(models, MODEL, k, local)(kept, local, k)
+        return self
 
-    def _heard(self, answer: Callable[..., Any], kind: str, k: int, local: np.ndarray) -> Callable[..., Any]:
+    def _heard(
+        self, answer: Callable[Asked, np.ndarray], kind: str, k: int, local: np.ndarray
+    ) -> Callable[Asked, np.ndarray]:
         """`answer`, recorded whenever it is called."""
 
-        def heard(*values: Any, **named: Any) -> Any:
-            before, asked = len(self.tape.made), dict(zip(_ARGUMENTS[kind], values, strict=False)) | named
-            given = answer(*values, **named)
+        def heard(*values: Asked.args, **options: Asked.kwargs) -> np.ndarray:
+            before, asked = len(self.tape.made), dict(zip(_ARGUMENTS[kind], values, strict=False)) | options
+            received = answer(*values, **options)
             if self._summed:
-                self._hear_term(kind, k, asked, given, before, local)
-            elif k > 0 and given is not None:
+                self._hear_term(kind, k, asked, received, before, local)
+            elif k > 0 and received is not None:
                 made = self.tape.made[-1] if len(self.tape.made) > before else None
-                self.answers.append(Answer(kind, k, asked, np.array(given), np.array(local), made))
-            return given
+                self.answers.append(Answer(kind, k, asked, np.array(received), np.array(local), made))
+            return received
 
         return heard
 
-    def _hear_term(self, kind: str, k: int, asked: Json, given: np.ndarray, before: int, local: np.ndarray) -> None:
+    def _hear_term(self, kind: str, k: int, asked: Json, received: np.ndarray, before: int, local: np.ndarray) -> None:
         """Where only sums are seen an algorithm gets zeros: the term itself passes when they are released."""
         if kind != RELEASE:
-            self._asked += [(given, kind, asked)] if self._zeros_given else []
+            self._asked += [(received, kind, asked)] if self._zeros_given else []
         elif len(self.tape.made) > before:
             questions = (one[1:] for one in self._asked if one[0] is asked["u"])
             kind, asked = next(questions, (RELEASE, asked))

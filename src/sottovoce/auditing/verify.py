@@ -225,8 +225,8 @@ def _width(config: Json) -> int | None:
 def _words_of_others(path: Path, result: Result) -> Iterator[Check]:
     """What files cannot show."""
     files = whole_files.read_json(path / store.MANIFEST).get("files")
-    named = {store.MANIFEST, *(files if isinstance(files, dict) else ())}
-    others = sorted({file.name for file in path.iterdir()} - named)
+    listed = {store.MANIFEST, *(files if isinstance(files, dict) else ())}
+    others = sorted({file.name for file in path.iterdir()} - listed)
     if others:
         yield Check("other files", WORD, f"not part of the run, and not checked: {', '.join(others)}")
     stated, charges = result.guarantee, result.charges

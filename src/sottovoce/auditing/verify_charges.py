@@ -86,12 +86,12 @@ class ChargeChecks:
         data, clients = config.get("data", {}), config.get("clients", {})
         source, runs = data.get("source", "arrays"), config["run"].get("runs") or 1
         check.require(source == "arrays", "config.toml", "names an unknown source", source)
-        named = len(clients["names"]) if clients else len(data["split"]) if "split" in data else data.get("clients")
+        stated = len(clients["names"]) if clients else len(data["split"]) if "split" in data else data.get("clients")
         owners, rounds = len(self.guarantee.epsilon_of_client), self.result.rounds
         fits = charges.owners == owners
         check.require(fits, "charges", f"must have one history for each of {owners}", charges.owners)
-        if isinstance(named, int):
-            check.require(named == owners, "config.toml", f"names another number of owners than {owners}", named)
+        if isinstance(stated, int):
+            check.require(stated == owners, "config.toml", f"names another number of owners than {owners}", stated)
         roster = getattr(self.task.privacy, "roster", None)
         if self.task.privacy.sums:
             check.require(roster == owners, "config.toml", f"its roster must be the {owners} owners", roster)
@@ -205,9 +205,9 @@ class ChargeChecks:
         for event in self.charges.planned:
             pairs = zip(self.charges.planned, most, strict=True)
             allowed = sum(count for planned, count in pairs if _alike(planned, event))
-            given = sum(count for charged, count in spent.items() if _alike(charged, event))
+            answered = sum(count for charged, count in spent.items() if _alike(charged, event))
             rule = f"holds more answers than {self.charges.rounds} rounds have, {allowed}"
-            check.require(given <= allowed, "charges", rule, given)
+            check.require(answered <= allowed, "charges", rule, answered)
 
     def _answered_enough(self, parts: Sequence[Part]) -> None:
         """Every answer that the recorded rounds of the history tell of was charged."""
@@ -301,8 +301,8 @@ class ChargeChecks:
     def _owners(self, count: int) -> list[str]:
         """The names of the owners of split columns, as the config has them."""
         parties = self.config.get("schema", {}).get("parties")
-        named = list(parties) if parties else self.config.get("data", {}).get("names")
-        return named or usual_names(count)
+        names = list(parties) if parties else self.config.get("data", {}).get("names")
+        return names or usual_names(count)
 
     def history(self) -> str:
         """The last epsilon in the history is the stated one, if the history keeps it exactly."""

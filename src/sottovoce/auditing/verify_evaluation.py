@@ -19,13 +19,13 @@ _FAR = 8.0  # deviations: noise is as far off once in 10^15 sums
 
 def evaluation(path: Path, result: Result) -> str:
     """The estimates follow from their counts, and all else in them from what was charged, the config and the model."""
-    said, models = whole_files.read_json(path / store.EVALUATION)["runs"], np.atleast_2d(result.model)
-    one_each = len(said) == len(result.evaluations) == len(models)
-    check.require(one_each, store.EVALUATION, f"must hold an estimate for each of {len(models)} runs", len(said))
+    saved_runs, models = whole_files.read_json(path / store.EVALUATION)["runs"], np.atleast_2d(result.model)
+    one_each = len(saved_runs) == len(result.evaluations) == len(models)
+    check.require(one_each, store.EVALUATION, f"must hold an estimate for each of {len(models)} runs", len(saved_runs))
     check.require("evaluate" in result.config, store.CONFIG, "asks for no private estimate, and there is one")
     asked = tables.from_table(Evaluation, result.config["evaluate"], f"{store.CONFIG}, [evaluate]")
     for run, made in enumerate(result.evaluations):
-        same = said[run]["estimates"] == whole_files.finite(made.to_dict()["estimates"])
+        same = saved_runs[run]["estimates"] == whole_files.finite(made.to_dict()["estimates"])
         check.require(same, store.EVALUATION, "has estimates that do not follow from its counts")
         _owners(result, run, made)
         _noise(result, made)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
@@ -12,19 +12,17 @@ if TYPE_CHECKING:
 
 
 def account(
-    noise: Annotated[
-        float | None, typer.Option(help="Noise multiplier: deviation (Laplace: scale) / sensitivity.")
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Total budget; alone, the noise it needs is computed.")] = None,
-    delta: Annotated[float, typer.Option(help="Of the whole run; 0 for Laplace noise.")] = 1e-5,
-    rounds: Annotated[int, typer.Option(help="Rounds a client takes part in.")] = 100,
-    answers: Annotated[int, typer.Option(help="Oracle answers a round, e.g. local steps.")] = 1,
-    mechanism: Annotated[str, typer.Option(help="gaussian, discrete-gaussian or laplace.")] = "gaussian",
-    relation: Annotated[str, typer.Option(help="replace-one, add-remove or replace-client.")] = "replace-one",
-    batch: Annotated[int, typer.Option(help="Records drawn for each answer; 0: all.")] = 0,
-    size: Annotated[int, typer.Option(help="Records a client has; needed with --batch.")] = 0,
+    noise: Annotated[float | None, Option(help="Noise multiplier: deviation (Laplace: scale) / sensitivity.")] = None,
+    epsilon: Annotated[float | None, Option(help="Total budget; alone, the noise it needs is computed.")] = None,
+    delta: Annotated[float, Option(help="Of the whole run; 0 for Laplace noise.")] = 1e-5,
+    rounds: Annotated[int, Option(help="Rounds a client takes part in.")] = 100,
+    answers: Annotated[int, Option(help="Oracle answers a round, e.g. local steps.")] = 1,
+    mechanism: Annotated[str, Option(help="gaussian, discrete-gaussian or laplace.")] = "gaussian",
+    relation: Annotated[str, Option(help="replace-one, add-remove or replace-client.")] = "replace-one",
+    batch: Annotated[int, Option(help="Records drawn for each answer; 0: all.")] = 0,
+    size: Annotated[int, Option(help="Records a client has; needed with --batch.")] = 0,
     coordinates: Annotated[
-        int | None, typer.Option(help="Numbers of an answer: discrete Gaussian noise as in runs. Left out: by zCDP.")
+        int | None, Option(help="Numbers of an answer: discrete Gaussian noise as in runs. Left out: by zCDP.")
     ] = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def app(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the app. Must not exist.")],
-    config: Annotated[Path, typer.Option(help="The run file, with a table [clients].")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="Where to write the app. Must not exist.")],
+    config: Annotated[Path, Option(help="The run file, with a table [clients].")],
     out: Annotated[
-        Path | None, typer.Option(help="Where the server keeps the run: checkpoint, then result. Default: runs/<name>.")
+        Path | None, Option(help="Where the server keeps the run: checkpoint, then result. Default: runs/<name>.")
     ] = None,
     nodes: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="DIR",
             help="Also share out the rows of [data]: client i gets DIR/i/node.toml, for a test in Flower's simulation.",
         ),
@@ -41,10 +41,9 @@ def app(
     from sottovoce.deploy.deployment import Deployment
     from sottovoce.deploy.flower import app_folder
     from sottovoce.experiment import run_file
-    from sottovoce.experiment.tables import read_tables, to_toml
+    from sottovoce.experiment.tables import to_toml
 
-    settings = read_tables(config, run_file.TABLES)
-    settings["run"] = {"name": run_file.folder_name(config.stem)} | settings.get("run", {})
+    settings = run_file.tables_of(config)
     all_rows = None if nodes is None else run_file.build(settings, config.name, config.parent)
     if all_rows is not None:
         data = all_rows.data()
@@ -73,9 +72,9 @@ def _written_out(settings: "Tables", run: "Experiment") -> "Tables":
     from sottovoce.experiment.tables import describe_task
 
     run = run.chosen()
-    told = describe_task(run.task.settled(run.task.objective.on(run.data().federation)))
-    clip = {"clip": told["privacy"]["clip"]} if "clip" in told["privacy"] else {}
-    return {name: told[name] for name in ("objective", "algorithm", "choice") if name in told} | {
+    settled = describe_task(run.task.settled(run.task.objective.on(run.data().federation)))
+    clip = {"clip": settled["privacy"]["clip"]} if "clip" in settled["privacy"] else {}
+    return {name: settled[name] for name in ("objective", "algorithm", "choice") if name in settled} | {
         "privacy": settings["privacy"] | clip,  # noise is secure unless the file says otherwise
         "run": settings["run"] | {"rounds": run.settings.rounds},
     }

@@ -1,9 +1,10 @@
 """`sottovoce audit`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 from sottovoce.core.plain import Json
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from sottovoce.auditing.finding import Finding
     from sottovoce.auditing.game import Game, Promise
     from sottovoce.core.contract import Method
+    from sottovoce.privacy.modes import ProvenColumns
 
 _PATHS = (
     "plain, variants, float32, kernel, secure, client, add-remove, laplace, fixed-size, poisson, columns, ledgers, "
@@ -20,56 +22,49 @@ _PATHS = (
 )
 _What = Annotated[
     str | None,
-    typer.Argument(
+    Argument(
         metavar="METHOD|FILE.toml",
         help="A method's name, which is then attacked with worst-case canaries; or a run file, for your own data.",
     ),
 ]
-_Unit = Annotated[
-    str, typer.Option(help="What is protected: record or client; column or party where columns are split.")
-]
-_Statistic = Annotated[
-    str, typer.Option(help="auto: the strongest that applies. score: trusts nothing but what was seen.")
-]
-_OneRun = Annotated[bool, typer.Option("--one-run", help="FILE.toml: one training run, with canaries in it.")]
+_Unit = Annotated[str, Option(help="What is protected: record or client; column or party where columns are split.")]
+_Statistic = Annotated[str, Option(help="auto: the strongest that applies. score: trusts nothing but what was seen.")]
+_OneRun = Annotated[bool, Option("--one-run", help="FILE.toml: one training run, with canaries in it.")]
 _Membership = Annotated[
-    bool, typer.Option("--membership", help="FILE.toml: can the final model's loss tell its rows from others?")
+    bool, Option("--membership", help="FILE.toml: can the final model's loss tell its rows from others?")
 ]
-_Papers = Annotated[bool, typer.Option("--papers", help="Every claim of the papers and every proven variant.")]
+_Papers = Annotated[bool, Option("--papers", help="Every claim of the papers and every proven variant.")]
 _Path = Annotated[
-    list[str] | None, typer.Option("--path", help=f"A way through the code to check; may be repeated. {_PATHS}")
+    list[str] | None, Option("--path", help=f"A way through the code to check; may be repeated. {_PATHS}")
 ]
 _Out = Annotated[
-    Path | None,
-    typer.Option(help="Where --papers writes audit.md and audit.png (default: docs), --membership its figure."),
+    Path | None, Option(help="Where --papers writes audit.md and audit.png (default: docs), --membership its figure.")
 ]
 
 
 def audit(
     what: _What = None,
-    mode: Annotated[str, typer.Option(help="published or proven.")] = "proven",
-    epsilon: Annotated[float, typer.Option(help="What is promised: in total (proven), a round (published).")] = 1.0,
-    delta: Annotated[float, typer.Option(help="0 for Laplace noise.")] = 1e-5,
-    clip: Annotated[float, typer.Option(help="Clip norm of proven noise.")] = 1.0,
+    mode: Annotated[str, Option(help="published or proven.")] = "proven",
+    epsilon: Annotated[float, Option(help="What is promised: in total (proven), a round (published).")] = 1.0,
+    delta: Annotated[float, Option(help="0 for Laplace noise.")] = 1e-5,
+    clip: Annotated[float, Option(help="Clip norm of proven noise.")] = 1.0,
     unit: _Unit = "record",
-    relation: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
-    rounds: Annotated[int, typer.Option(help="Rounds of a run.")] = 20,
-    clients: Annotated[int | None, typer.Option(help="Default: 10; 1 for methods that ask for arg-mins.")] = None,
-    records: Annotated[int, typer.Option(help="Records of a client.")] = 10,
-    features: Annotated[int, typer.Option(help="Columns.")] = 5,
-    observer: Annotated[
-        str, typer.Option(help="server (sees all messages) or sums, with the usual colluders.")
-    ] = "server",
-    runs: Annotated[int, typer.Option(help="Runs to play where something has to be sampled.")] = 20_000,
+    relation: Annotated[str, Option(help="replace-one or add-remove.")] = "replace-one",
+    rounds: Annotated[int, Option(help="Rounds of a run.")] = 20,
+    clients: Annotated[int | None, Option(help="Default: 10; 1 for methods that ask for arg-mins.")] = None,
+    records: Annotated[int, Option(help="Records of a client.")] = 10,
+    features: Annotated[int, Option(help="Columns.")] = 5,
+    observer: Annotated[str, Option(help="server (sees all messages) or sums, with the usual colluders.")] = "server",
+    runs: Annotated[int, Option(help="Runs to play where something has to be sampled.")] = 20_000,
     statistic: _Statistic = "auto",
-    confidence: Annotated[float, typer.Option(help="Of a sampled bound.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Of the runs.")] = 0,
+    confidence: Annotated[float, Option(help="Of a sampled bound.")] = 0.95,
+    seed: Annotated[int, Option(help="Of the runs.")] = 0,
     one_run: _OneRun = False,
-    canaries: Annotated[int, typer.Option(help="How many, for --one-run.")] = 500,
+    canaries: Annotated[int, Option(help="How many, for --one-run.")] = 500,
     membership: _Membership = False,
     papers: _Papers = False,
     paths: _Path = None,
-    all_paths: Annotated[bool, typer.Option("--all-paths", help="All of them: a minute or two.")] = False,
+    all_paths: Annotated[bool, Option("--all-paths", help="All of them: a minute or two.")] = False,
     out: _Out = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
@@ -108,7 +103,7 @@ def audit(
             if "products" in method.asks().kinds and privacy.mode == "proven":
                 from sottovoce.auditing.products import audit_products
 
-                return _report(audit_products(cast(Any, privacy), clients or 3, seed), as_json, quiet)
+                return _report(audit_products(cast("ProvenColumns", privacy), clients or 3, seed), as_json, quiet)
             clients = clients or (1 if "argmin" in method.asks().kinds else 10)
             game = worst_case(method, privacy, rounds, clients, records, features)
             finding = _play(game, sampling, paths, all_paths, progress)
@@ -164,23 +159,27 @@ def _game_of_file(path: Path) -> "Game":
     rule = "an audit of own data is for rows; columns are split here"
     federation, task = experiment.data().federation.as_rows(path.name, rule), experiment.task
     neighbours = own_record(federation, task.objective.loss, relation_of(task.privacy))
-    return Game(task.algorithm, neighbours, task.objective, cast(Any, task.privacy), task.rounds)
+    return Game(task.algorithm, neighbours, task.objective, cast("Promise", task.privacy), task.rounds)
 
 
 def _promise(
-    method: "Method", mode: str, epsilon: float, delta: float, clip: float, unit: Any, relation: Any, observer: Any
+    method: "Method", mode: str, epsilon: float, delta: float, clip: float, unit: str, relation: str, observer: str
 ) -> "Promise":
+    """What is promised; which units, relations and observers there are, the modes check."""
     from sottovoce.auditing.game import columns_promise
     from sottovoce.core import check
     from sottovoce.privacy.modes import Proven, ProvenColumns, Published
 
     if check.one_of("audit", "mode", mode, ("published", "proven")) == "published":
         return Published(epsilon, delta)
+    of_columns = cast(Literal["party", "column", "record"], unit)
     if "products" in method.asks().kinds:
-        return ProvenColumns(epsilon, delta, unit)
+        return ProvenColumns(epsilon, delta, of_columns)
     if method.layout == "columns":
-        return columns_promise(epsilon, delta, unit)
-    return Proven(epsilon, delta, clip, unit, relation, "gaussian" if delta else "laplace", observer=observer)
+        return columns_promise(epsilon, delta, of_columns)
+    of_rows, neighbours = cast(Literal["record", "client"], unit), cast(Literal["replace-one", "add-remove"], relation)
+    seen, mechanism = cast(Literal["server", "sums"], observer), "gaussian" if delta else "laplace"
+    return Proven(epsilon, delta, clip, of_rows, neighbours, mechanism, observer=seen)
 
 
 def _report(finding: "Finding", as_json: bool, quiet: bool) -> None:

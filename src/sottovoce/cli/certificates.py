@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 
 
 def certificates(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them. Must not exist.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="Where to write them. Must not exist.")],
     host: Annotated[
-        list[str] | None, typer.Option(help="Name or address under which clients reach the server; repeatable.")
+        list[str] | None, Option(help="Name or address under which clients reach the server; repeatable.")
     ] = None,
-    client: Annotated[list[str] | None, typer.Option(help="A client to make a key for; repeatable.")] = None,
-    days: Annotated[int, typer.Option(help="How long the certificate is valid.")] = 365,
+    client: Annotated[list[str] | None, Option(help="A client to make a key for; repeatable.")] = None,
+    days: Annotated[int, Option(help="How long the certificate is valid.")] = 365,
     as_json: terminal.Json = False,
 ) -> None:
     """Make a server's TLS certificate with an authority of its own, and a key pair for each client.

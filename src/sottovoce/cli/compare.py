@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 from sottovoce.core.plain import Json
@@ -12,11 +12,11 @@ from sottovoce.report import tables
 
 def compare(
     files: Annotated[
-        list[Path], typer.Argument(metavar="A.toml B.toml...", help="What to run; all are compared with the first.")
+        list[Path], Argument(metavar="A.toml B.toml...", help="What to run; all are compared with the first.")
     ],
-    seeds: Annotated[int, typer.Option(help="How many seeds each file is run with.")] = 20,
-    seed: Annotated[int, typer.Option(help="The seed they all come from; replaces that of the files.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Where to save it. Default: runs/compare-<time>.")] = None,
+    seeds: Annotated[int, Option(help="How many seeds each file is run with.")] = 20,
+    seed: Annotated[int, Option(help="The seed they all come from; replaces that of the files.")] = 0,
+    out: Annotated[Path | None, Option(help="Where to save it. Default: runs/compare-<time>.")] = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
 ) -> None:

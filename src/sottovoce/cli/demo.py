@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal, cast
 
-import typer
+from typer import Option
 
 from sottovoce.cli import terminal
 from sottovoce.core.plain import Json
@@ -23,7 +23,7 @@ FIGURE, NUMBERS = "comparison.png", "comparison.json"
 
 
 def demo(
-    out: Annotated[Path | None, typer.Option(help="Where to save it. Default: runs/demo-<time>.")] = None,
+    out: Annotated[Path | None, Option(help="Where to save it. Default: runs/demo-<time>.")] = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
 ) -> None:
@@ -48,6 +48,7 @@ def run(path: Path, progress: terminal.Progress) -> list[Json]:
     from sottovoce.core.round import Checkpoint
     from sottovoce.experiment import optimum, run_file, store, whole_files
     from sottovoce.experiment.run_file import Experiment
+    from sottovoce.privacy.modes import Proven
     from sottovoce.report import figures
     from sottovoce.rules import Rule
 
@@ -58,9 +59,10 @@ def run(path: Path, progress: terminal.Progress) -> list[Json]:
     progress(optimum.NAME, 0, 0)
     model, best = optimum.optimum(data.federation, first.task.objective, data.test)
     summaries, histories = [best], {}
+    trained: list[tuple[str, Literal["server", "sums"]]] = [*((name, "server") for name in METHODS), (SUMMED, "sums")]
     with whole_files.new_folder(path) as folder:
-        for name, observer in [*((method, "server") for method in METHODS), (SUMMED, "sums")]:
-            privacy: Any = replace(first.task.privacy, observer=observer)  # type: ignore[call-arg]  (it is `Proven`)
+        for name, observer in trained:
+            privacy = replace(cast(Proven, first.task.privacy), observer=observer)
             experiment = first.with_task(replace(first.task, rule=Rule(name), privacy=privacy)).chosen()
 
             def report(checkpoint: Checkpoint, experiment: Experiment = experiment) -> None:

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from sottovoce.cli import terminal
 
 
 def examples(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them. Must not exist.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="Where to write them. Must not exist.")],
     as_json: terminal.Json = False,
 ) -> None:
     """Copy the examples that come with the package: run files, schemas, and the rows of three hospitals."""

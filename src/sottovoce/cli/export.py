@@ -3,16 +3,16 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a finished run.")],
-    to: Annotated[str, typer.Option(help="json, python (a file that needs NumPy only) or card (Markdown).")],
-    out: Annotated[Path | None, typer.Option(help="Write a file instead of printing it.")] = None,
-    purpose: Annotated[str, typer.Option(help="For a card: what the model is for.")] = "",
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder of a finished run.")],
+    to: Annotated[str, Option(help="json, python (a file that needs NumPy only) or card (Markdown).")],
+    out: Annotated[Path | None, Option(help="Write a file instead of printing it.")] = None,
+    purpose: Annotated[str, Option(help="For a card: what the model is for.")] = "",
 ) -> None:
     """Take a model elsewhere: as JSON, as one Python file that predicts raw CSV rows, or as a model card.
 

@@ -42,6 +42,7 @@ def flower(context: typer.Context) -> None:
     """
     from sottovoce.core import check
     from sottovoce.core.check import MissingData
+    from sottovoce.deploy.services import NO_FLOWER
 
     check.require(len(context.args) > 0, "flower", "needs a command of Flower, such as superlink or run")
     name, *rest = context.args
@@ -59,7 +60,7 @@ def flower(context: typer.Context) -> None:
     check.require(name != "supernode" or not alone, "flower", "a SuperNode runs whatever a server sends it", hint=hint)
     executable = shutil.which("flwr", path=folders)
     if executable is None:
-        raise MissingData("flwr is not installed. Install it with: pip install 'sottovoce[flower]'")
+        raise MissingData(NO_FLOWER)
     sys.stdout.flush()
     if name == "run" and "--stream" in rest:
         _watched([executable, *context.args], environment)

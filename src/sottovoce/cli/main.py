@@ -9,6 +9,7 @@ from io import TextIOWrapper
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
@@ -57,12 +58,12 @@ def _as_it_is(text: str) -> str:
 
 def _add_module(name: str) -> None:
     """The command of a module of this package, or its group of commands."""
-    found = getattr(import_module(f"sottovoce.cli.{name}"), "list_" if name == "catalogue" else name)
-    if not isinstance(found, typer.Typer):
-        _add(app, found, found.__name__.rstrip("_"))
+    command = getattr(import_module(f"sottovoce.cli.{name}"), "list_" if name == "catalogue" else name)
+    if not isinstance(command, typer.Typer):
+        _add(app, command, command.__name__.rstrip("_"))
         return
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help=found.info.help)
-    for inner in found.registered_commands:
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help=command.info.help)
+    for inner in command.registered_commands:
         assert inner.callback is not None
         _add(group, inner.callback, f"{name} {inner.name}")
     app.add_typer(group, name=name)
@@ -97,8 +98,6 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """Options of the program itself; the text is in `app`."""

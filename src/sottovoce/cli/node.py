@@ -1,13 +1,15 @@
 """`sottovoce node`: what the owner of rows does on its own machine."""
 
+import os
+import sys
 from contextlib import closing, suppress
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from sottovoce.cli import node_init, terminal
+from sottovoce.cli import terminal
 from sottovoce.report import tables
 
 if TYPE_CHECKING:
@@ -30,38 +32,108 @@ def _must_be_there(file: Path) -> None:
         raise MissingData(f"{file}: there is no such file. A node is set up by: sottovoce node init DIR")
 
 
-File = Annotated[
-    Path, typer.Argument(metavar="NODE.toml", callback=_file_in, help="The client's own file, or its folder.")
-]
+File = Annotated[Path, Argument(metavar="NODE.toml", callback=_file_in, help="The client's own file, or its folder.")]
 
 
 @node.command("init")
-@wraps(node_init.init)
-def init(folder: Path, start: bool, **options: Any) -> None:
-    node_init.init(folder, start=start, **options)
+def init(
+    folder: Annotated[Path, Argument(metavar="DIR", help="Where to write it. Must not exist.")],
+    server: Annotated[str, Option(metavar="LINE", help="The server's line, or a file that holds it.")] = "",
+    csv: Annotated[str, Option(metavar="FILE", help="The rows.")] = "",
+    schema: Annotated[str, Option(metavar="FILE", help="The study's schema, if it has one.")] = "",
+    label: Annotated[str, Option(help="Without a schema: the column to be predicted.")] = "",
+    labels: Annotated[
+        str, Option(metavar="A,B", help="Its classes, in the order agreed on. Left out: it is a number.")
+    ] = "",
+    row_bound: Annotated[float | None, Option(help="Without a schema: what no row is longer than.")] = None,
+    name: Annotated[str, Option(help="As the run file calls this node. Default: the name of DIR.")] = "",
+    epsilon: Annotated[float | None, Option(help="The budget for life, over all experiments. Default: 2.")] = None,
+    delta: Annotated[float, Option(help="The same as in the run file.")] = 1e-5,
+    epsilon_per_day: Annotated[float, Option(help="The most of it in a day. Default: half.")] = 0.0,
+    questions_per_hour: Annotated[int, Option(help="The most new questions in an hour.")] = 1000,
+    algorithm: Annotated[
+        list[str] | None, Option(help="One that may be asked for; repeatable. Default: all with a proof.")
+    ] = None,
+    loss: Annotated[
+        list[str] | None, Option(help="One that may be asked for; repeatable. Default: those for the label.")
+    ] = None,
+    compose: Annotated[bool, Option("--compose", help="Also write a file for Docker Compose.")] = False,
+    start: Annotated[bool, Option("--start", help="Then start the node, and stay until interrupted.")] = False,
+    as_json: terminal.Json = False,
+) -> None:
+    """Set up a node: its own file, a key pair, limits, a systemd unit; prints the line of text that the server needs.
+
+    What is not given is asked for, where somebody is there to answer. Rows and labels are read and checked first, and
+    if anything is wrong nothing is written.
+    """
+    from sottovoce.deploy import setup_node
+
+    server = server or _ask("The server's line (or a file that holds it)", "--server")
+    csv = csv or _ask("The file with the rows (CSV)", "--csv")
+    if not schema and not label and _asks():
+        schema = typer.prompt("The study's schema file (empty: there is none)", default="", show_default=False)
+    if not schema and not label:
+        label = _ask("The column to be predicted", "--label, or --schema")
+        labels = labels or typer.prompt(
+            "Its classes, in the order agreed on, with commas (empty: a number)", default=""
+        )
+    if epsilon is None:
+        epsilon = float(typer.prompt("Epsilon for life", default=2.0, type=float)) if _asks() else 2.0
+    choices = setup_node.NodeChoices(
+        name=name or folder.absolute().name,
+        server=server,
+        csv=Path(csv).expanduser(),
+        schema=Path(schema).expanduser() if schema else None,
+        label=label,
+        labels=tuple(each.strip() for each in labels.split(",")) if labels else (),
+        row_bound=row_bound,
+        epsilon=epsilon,
+        delta=delta,
+        epsilon_per_day=epsilon_per_day,
+        questions_per_hour=questions_per_hour,
+        algorithms=tuple(algorithm or ()),
+        losses=tuple(loss or ()),
+    )
+    line = setup_node.make(folder, choices, compose)
+    file = folder / setup_node.FILE
+    after = () if start else (f"sottovoce node check {file}", f"sottovoce node start {file}")
+    terminal.show_line(as_json, folder, line, "the server", setup_node.LINE, "Next:", *after)
     if start:
-        start_node(folder / "node.toml")
+        sys.stdout.flush()  # before the node says anything
+        start_node(file)
+
+
+def _asks() -> bool:
+    """Whether somebody is there to answer: at a terminal, and not of a command in its background."""
+    return sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+
+
+def _ask(what: str, option: str) -> str:
+    from sottovoce.core import check
+
+    check.require(_asks(), "node init", f"needs {option}", hint="In a terminal it asks for what is not given")
+    return typer.prompt(what)
 
 
 @node.command("check")
 def check_file(
     file: File,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the server.")] = False,
+    offline: Annotated[bool, Option("--offline", help="Do not ask the server.")] = False,
     as_json: terminal.Json = False,
 ) -> None:
     """Look at everything before joining: rows, labels, rights, budget, clock, whether the server knows the key."""
     from sottovoce.deploy import node_check
 
     _must_be_there(file)
-    found = []
+    items = []
     for item in node_check.items(file, not offline):
-        found.append(item)
+        items.append(item)
         if not as_json:
             mark = {"good": "✓", "look": "!", "bad": "✗"}[item.state]
             tables.note(f"{mark} {item.name}: {item.text}")
-    ready = all(item.state != "bad" for item in found)
+    ready = all(item.state != "bad" for item in items)
     if as_json:
-        tables.print_json({"ready": ready, "items": [item._asdict() for item in found]})
+        tables.print_json({"ready": ready, "items": [item._asdict() for item in items]})
     if not ready:
         raise typer.Exit(terminal.BAD_INPUT)
 
@@ -70,7 +142,7 @@ def check_file(
 def start_node(
     file: File,
     gate: Annotated[
-        Path | None, typer.Option(metavar="SOCKET", help="Pass questions to the gate at this Unix socket.")
+        Path | None, Option(metavar="SOCKET", help="Pass questions to the gate at this Unix socket.")
     ] = None,
 ) -> None:
     """Answer the questions of the server that the file's table [server] names, until interrupted.
@@ -92,12 +164,13 @@ def _answer_until_asked_to_end(file: Path, gate: Path | None) -> None:
     from sottovoce.deploy.connection import Connection
     from sottovoce.deploy.current_node import CurrentNode
     from sottovoce.deploy.gate import GateClient
+    from sottovoce.deploy.services import NO_FLOWER
 
     try:
         from sottovoce.deploy.flower.line import Line
         from sottovoce.deploy.flower.node_process import Stop, run
     except ModuleNotFoundError as error:
-        raise MissingData("Flower is not installed. Install it with: pip install 'sottovoce[flower]'") from error
+        raise MissingData(NO_FLOWER) from error
     _must_be_there(file)
     with closing(Line(Connection.read(file))) as line:
         client = GateClient(gate) if gate is not None else CurrentNode(_checked(file))
@@ -119,7 +192,7 @@ def _checked(file: Path) -> "Node":
 
 @node.command("gate")
 def open_gate(
-    file: File, socket: Annotated[Path, typer.Argument(metavar="SOCKET", help="The Unix socket to answer at.")]
+    file: File, socket: Annotated[Path, Argument(metavar="SOCKET", help="The Unix socket to answer at.")]
 ) -> None:
     """Answer for this client at a Unix socket, from this account, until interrupted.
 
@@ -133,8 +206,8 @@ def open_gate(
 @node.command("rows")
 def audit_rows(
     file: File,
-    record: Annotated[Path, typer.Argument(metavar="RECORD", help="others.json, of another owner's records.")],
-    key: Annotated[str, typer.Option(help="The client's public key. Default: as the other owner has it.")] = "",
+    record: Annotated[Path, Argument(metavar="RECORD", help="others.json, of another owner's records.")],
+    key: Annotated[str, Option(help="The client's public key. Default: as the other owner has it.")] = "",
     as_json: terminal.Json = False,
 ) -> None:
     """For an auditor: were the rows of split columns that this client multiplied those it signed, and short enough?
@@ -144,13 +217,13 @@ def audit_rows(
     """
     from sottovoce.deploy.row_audit import audited
 
-    found = audited(file, record, key)
-    terminal.show(as_json, False, {"held": found}, [], lambda: tables.note("\n".join(f"✓ {text}" for text in found)))
+    held = audited(file, record, key)
+    terminal.show(as_json, False, {"held": held}, [], lambda: tables.note("\n".join(f"✓ {text}" for text in held)))
 
 
 @node.command("key")
 def make_key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it. Must not exist.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="Where to write it. Must not exist.")],
     as_json: terminal.Json = False,
 ) -> None:
     """Make the key by which this client signs what it tells other owners, and show its public half.

@@ -1,9 +1,10 @@
 """`sottovoce plan`."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Literal, cast
 
-import typer
+from typer import Option
 
 from sottovoce.cli import terminal
 from sottovoce.core.plain import Json
@@ -12,34 +13,32 @@ from sottovoce.report import tables
 NUMBERS, FIGURE, RUN_FILE = "plan.json", "plan.png", "run.toml"
 _MOST_CLIENTS = 100_000
 _SHOWN = 8  # of the settings that were tried
-_Target = Annotated[float | None, typer.Option(help="Accuracy (R²) that you want to reach, e.g. 0.8.")]
-_Balance = Annotated[float | None, typer.Option(help="Share of the second of two classes, if publicly known.")]
-_Loss = Annotated[str, typer.Option(help="As in a run file: logistic, softmax, squared, huber, ...")]
+_Target = Annotated[float | None, Option(help="Accuracy (R²) that you want to reach, e.g. 0.8.")]
+_Balance = Annotated[float | None, Option(help="Share of the second of two classes, if publicly known.")]
+_Loss = Annotated[str, Option(help="As in a run file: logistic, softmax, squared, huber, ...")]
 
 
 def plan(
-    clients: Annotated[int, typer.Option(help="How many clients there are.")],
-    rows: Annotated[int, typer.Option(help="Rows each of them has.")],
-    features: Annotated[int, typer.Option(help="Columns, without the label.")],
-    epsilon: Annotated[float, typer.Option(help="Total budget of the whole run.")],
-    delta: Annotated[float, typer.Option(help="Of the whole run.")] = 1e-5,
+    clients: Annotated[int, Option(help="How many clients there are.")],
+    rows: Annotated[int, Option(help="Rows each of them has.")],
+    features: Annotated[int, Option(help="Columns, without the label.")],
+    epsilon: Annotated[float, Option(help="Total budget of the whole run.")],
+    delta: Annotated[float, Option(help="Of the whole run.")] = 1e-5,
     target: _Target = None,
-    best: Annotated[float, typer.Option(help="Accuracy (R²) that you expect without privacy.")] = 0.85,
+    best: Annotated[float, Option(help="Accuracy (R²) that you expect without privacy.")] = 0.85,
     loss: _Loss = "logistic",
-    classes: Annotated[int, typer.Option(help="For softmax.")] = 0,
-    lam: Annotated[float, typer.Option(help="Strength of an l2 penalty.")] = 1e-6,
-    unit: Annotated[str, typer.Option(help="What is protected: record or client.")] = "record",
-    observer: Annotated[
-        str, typer.Option(help="Who must learn nothing: server (sees all messages) or sums.")
-    ] = "server",
-    least: Annotated[int | None, typer.Option(help="For sums: clients that every sum is over. Default: all.")] = None,
+    classes: Annotated[int, Option(help="For softmax.")] = 0,
+    lam: Annotated[float, Option(help="Strength of an l2 penalty.")] = 1e-6,
+    unit: Annotated[str, Option(help="What is protected: record or client.")] = "record",
+    observer: Annotated[str, Option(help="Who must learn nothing: server (sees all messages) or sums.")] = "server",
+    least: Annotated[int | None, Option(help="For sums: clients that every sum is over. Default: all.")] = None,
     colluders: Annotated[
-        int | None, typer.Option(help="For sums: clients that may share what they know. Default: a third.")
+        int | None, Option(help="For sums: clients that may share what they know. Default: a third.")
     ] = None,
-    row_bound: Annotated[float, typer.Option(help="Length to which longer rows will be scaled down.")] = 1.0,
+    row_bound: Annotated[float, Option(help="Length to which longer rows will be scaled down.")] = 1.0,
     balance: _Balance = None,
-    seed: Annotated[int, typer.Option(help="Of the synthetic rows and the noise.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Where to save it. Default: runs/plan-<time>.")] = None,
+    seed: Annotated[int, Option(help="Of the synthetic rows and the noise.")] = 0,
+    out: Annotated[Path | None, Option(help="Where to save it. Default: runs/plan-<time>.")] = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
 ) -> None:
@@ -58,9 +57,10 @@ def plan(
     check.require(clients <= _MOST_CLIENTS, "plan", f"clients must be at most {_MOST_CLIENTS}", clients)
     table = {"loss": loss, "penalty": "l2", "lam": lam} | ({"classes": classes} if classes else {})
     objective = run_file.build_objective(table, "plan")
-    seen = {"observer": observer, "least": least, "colluders": colluders}
-    known = seen | {"row_bound": row_bound, "best": best, "target": target, "seed": seed, "balance": balance}
-    problem = Problem([rows] * clients, features, epsilon, delta, objective, cast(Any, unit), **cast(Any, known))
+    seen_by = cast(Literal["server", "sums"], observer)  # which units and observers there are, `Problem` checks
+    stated = partial(Problem, unit=cast(Literal["record", "client"], unit), observer=seen_by, row_bound=row_bound)
+    assumed = partial(stated, least=least, colluders=colluders, best=best, target=target, seed=seed, balance=balance)
+    problem = assumed([rows] * clients, features, epsilon, delta, objective)
     with terminal.output_folder(out, "plan") as path:
         with terminal.progress(quiet) as progress:
             chosen = forecast.forecast(forecast.choose(problem, progress), progress)

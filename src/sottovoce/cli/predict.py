@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
 
 
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a finished run with a schema.")],
-    rows: Annotated[Path, typer.Argument(metavar="CSV", help="New rows, as they are. They need no label.")],
-    out: Annotated[Path | None, typer.Option(help="Write a CSV file instead of printing one.")] = None,
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder of a finished run with a schema.")],
+    rows: Annotated[Path, Argument(metavar="CSV", help="New rows, as they are. They need no label.")],
+    out: Annotated[Path | None, Option(help="Write a CSV file instead of printing one.")] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="Predict the second of two classes from this probability on. Default: 0.5.")
+        float | None, Option(help="Predict the second of two classes from this probability on. Default: 0.5.")
     ] = None,
     as_json: terminal.Json = False,
 ) -> None:

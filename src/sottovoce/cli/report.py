@@ -3,22 +3,20 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
 
 
 def report(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Run folders, or folders that hold run folders.")
-    ],
+    folders: Annotated[list[Path], Argument(metavar="DIR...", help="Run folders, or folders that hold run folders.")],
     out: Annotated[
-        Path | None, typer.Option(help="The page. Default: report.html in DIR, or here if there are several.")
+        Path | None, Option(help="The page. Default: report.html in DIR, or here if there are several.")
     ] = None,
-    title: Annotated[str, typer.Option(help="Replaces the heading made from the names of the runs.")] = "",
+    title: Annotated[str, Option(help="Replaces the heading made from the names of the runs.")] = "",
     released_only: Annotated[
-        bool, typer.Option("--released-only", help="Leave out what a simulation read off private rows.")
+        bool, Option("--released-only", help="Leave out what a simulation read off private rows.")
     ] = False,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,

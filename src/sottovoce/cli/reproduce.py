@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
@@ -20,17 +20,15 @@ if TYPE_CHECKING:
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME...|all", help="Which; see --list. all: the papers', without the comparison."),
+        Argument(metavar="NAME...|all", help="Which; see --list. all: the papers', without the comparison."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where to keep data and figures. Default: runs/reproduce, or -quick.")
+        Path | None, Option(help="Where to keep data and figures. Default: runs/reproduce, or -quick.")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few trials, rounds and settings: minutes, not an hour.")
-    ] = False,
-    again: Annotated[bool, typer.Option("--again", help="Run what is done already, too.")] = False,
-    jobs: Annotated[int, typer.Option(help="Processes at once. Default: one per core.")] = 0,
-    list_: Annotated[bool, typer.Option("--list", help="Name the experiments, and stop.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Few trials, rounds and settings: minutes, not an hour.")] = False,
+    again: Annotated[bool, Option("--again", help="Run what is done already, too.")] = False,
+    jobs: Annotated[int, Option(help="Processes at once. Default: one per core.")] = 0,
+    list_: Annotated[bool, Option("--list", help="Name the experiments, and stop.")] = False,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
 ) -> None:

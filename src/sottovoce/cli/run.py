@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 from sottovoce.core.plain import Json
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def run(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE.toml", help="What to run.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to save it. Default: runs/<name>-<time>.")] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the interrupted run in DIR.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Replaces the file's seed.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Replaces the file's rounds.")] = None,
-    every: Annotated[float, typer.Option("--checkpoint-every", help="Save the state after so many seconds.")] = 2.0,
+    file: Annotated[Path | None, Argument(metavar="FILE.toml", help="What to run.")] = None,
+    out: Annotated[Path | None, Option(help="Where to save it. Default: runs/<name>-<time>.")] = None,
+    resume: Annotated[Path | None, Option(metavar="DIR", help="Go on with the interrupted run in DIR.")] = None,
+    seed: Annotated[int | None, Option(help="Replaces the file's seed.")] = None,
+    rounds: Annotated[int | None, Option(help="Replaces the file's rounds.")] = None,
+    every: Annotated[float, Option("--checkpoint-every", help="Save the state after so many seconds.")] = 2.0,
     track: Annotated[
-        str | None, typer.Option(metavar="mlflow", help="Send what may be released of the run to MLflow too.")
+        str | None, Option(metavar="mlflow", help="Send what may be released of the run to MLflow too.")
     ] = None,
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,

@@ -4,19 +4,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 
 
 def schema(
-    action: Annotated[str, typer.Argument(metavar="ACTION", help="'new' drafts a schema, 'digest' names one.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV file for 'new', a schema for 'digest'.")],
-    label: Annotated[str, typer.Option(help="The column that is to be predicted.")] = "",
-    owner: Annotated[str, typer.Option(help="The column that names the owner of each row.")] = "",
-    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out, such as an id. Repeatable.")] = None,
-    dictionary: Annotated[Path | None, typer.Option(help="A Frictionless Table Schema (JSON) to take it from.")] = None,
-    public: Annotated[bool, typer.Option("--public", help="The rows are public: read ranges and levels off.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write a TOML file instead of printing it.")] = None,
+    action: Annotated[str, Argument(metavar="ACTION", help="'new' drafts a schema, 'digest' names one.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="A CSV file for 'new', a schema for 'digest'.")],
+    label: Annotated[str, Option(help="The column that is to be predicted.")] = "",
+    owner: Annotated[str, Option(help="The column that names the owner of each row.")] = "",
+    drop: Annotated[list[str] | None, Option(help="A column to leave out, such as an id. Repeatable.")] = None,
+    dictionary: Annotated[Path | None, Option(help="A Frictionless Table Schema (JSON) to take it from.")] = None,
+    public: Annotated[bool, Option("--public", help="The rows are public: read ranges and levels off.")] = False,
+    out: Annotated[Path | None, Option(help="Write a TOML file instead of printing it.")] = None,
 ) -> None:
     """Draft a schema of a table, or print the digest by which nodes know it.
 

@@ -4,26 +4,27 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
 
 server = typer.Typer(help="The server of a study: set it up, let nodes join, start it, train.")
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The server's folder.")]
+Folder = Annotated[Path, Argument(metavar="DIR", help="The server's folder.")]
 
 
 @server.command("init")
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it. Must not exist.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="Where to write it. Must not exist.")],
     host: Annotated[
         list[str] | None,
-        typer.Option(help="Name or address under which nodes reach it; repeatable. None: this machine alone."),
+        Option(help="Name or address under which nodes reach it; repeatable. None: this machine alone."),
     ] = None,
-    port: Annotated[int, typer.Option(help="For nodes.")] = 8700,
-    operator_port: Annotated[int, typer.Option(help="For the operator's commands, on this machine alone.")] = 8701,
-    schema: Annotated[Path | None, typer.Option(help="The study's schema; nodes then compare theirs with it.")] = None,
-    days: Annotated[int, typer.Option(help="How long its certificate is valid.")] = 365,
-    compose: Annotated[bool, typer.Option("--compose", help="Also write a file for Docker Compose.")] = False,
+    port: Annotated[int, Option(help="For nodes.")] = 8700,
+    operator_port: Annotated[int, Option(help="For the operator's commands, on this machine alone.")] = 8701,
+    schema: Annotated[Path | None, Option(help="The study's schema; nodes then compare theirs with it.")] = None,
+    days: Annotated[int, Option(help="How long its certificate is valid.")] = 365,
+    compose: Annotated[bool, Option("--compose", help="Also write a file for Docker Compose.")] = False,
     as_json: terminal.Json = False,
 ) -> None:
     """Set up a server: certificates, ports, a systemd unit; prints the line of text that every node needs."""
@@ -40,7 +41,7 @@ def init(
 @server.command("add")
 def add(
     folder: Folder,
-    lines: Annotated[list[str], typer.Argument(metavar="LINE...", help="Lines of nodes, or files that hold one each.")],
+    lines: Annotated[list[str], Argument(metavar="LINE...", help="Lines of nodes, or files that hold one each.")],
     as_json: terminal.Json = False,
 ) -> None:
     """Let nodes join, by the lines that they sent. A running server sees them within seconds."""
@@ -50,8 +51,8 @@ def add(
 
     def text() -> None:
         if new:
-            told = (f"{line.fingerprint}  {line.name}" for line in new)
-            tables.commands("These may join now. Make sure of their keys by telephone:", *told)
+            fingerprints = (f"{line.fingerprint}  {line.name}" for line in new)
+            tables.commands("These may join now. Make sure of their keys by telephone:", *fingerprints)
         if not new:
             tables.note("They could join before; nothing changed.")
         train, keep_up = f"sottovoce server train {folder} RUN.toml", f"sottovoce server start {folder}"
@@ -79,11 +80,9 @@ def start(folder: Folder) -> None:
 @server.command("train")
 def train(
     folder: Folder,
-    run: Annotated[
-        Path | None, typer.Argument(metavar="RUN.toml", help="The run file, with a table [clients].")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the result goes. Default: DIR/runs/<name>-<time>.")] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a run that was stopped.")] = None,
+    run: Annotated[Path | None, Argument(metavar="RUN.toml", help="The run file, with a table [clients].")] = None,
+    out: Annotated[Path | None, Option(help="Where the result goes. Default: DIR/runs/<name>-<time>.")] = None,
+    resume: Annotated[Path | None, Option(metavar="RUN_DIR", help="Go on with a run that was stopped.")] = None,
 ) -> None:
     """Train what a run file describes over the nodes; starts the server for as long as that takes, if it is not up."""
     from sottovoce.core import check
@@ -105,9 +104,9 @@ def train(
 @server.command("predict")
 def predict(
     folder: Folder,
-    run: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run of masked-moments of this server.")],
-    ids: Annotated[Path, typer.Argument(metavar="IDS", help="Ids of new samples, one on each line.")],
-    out: Annotated[Path, typer.Option(help="The CSV file to write. Must not exist.")] = Path("predictions.csv"),
+    run: Annotated[Path, Argument(metavar="RUN_DIR", help="A finished run of masked-moments of this server.")],
+    ids: Annotated[Path, Argument(metavar="IDS", help="Ids of new samples, one on each line.")],
+    out: Annotated[Path, Option(help="The CSV file to write. Must not exist.")] = Path("predictions.csv"),
 ) -> None:
     """Predict for samples whose columns are split: owners send masked parts of each score, and only sums are seen.
 

@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
 
 
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a finished run.")],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder of a finished run.")],
     as_json: terminal.Json = False,
 ) -> None:
     """Print how good the model of a run is, and the model by column and level: how much each changes a class's score.
@@ -27,7 +28,7 @@ def show(
     effects = {} if known and result.schema is None else result.effects()
     if as_json:
         measured = {"metrics": dict(result.metrics), "evaluations": [each.to_dict() for each in result.evaluations]}
-        columns = {name: [each._asdict() for each in own] for name, own in effects.items()}
+        columns = {name: [each._asdict() for each in listed] for name, listed in effects.items()}
         tables.print_json(columns | (measured if known else {}))
         return
     if result.metrics:
@@ -36,8 +37,8 @@ def show(
         typer.echo(f"{evaluation}")
     if not effects:
         typer.echo("This run keeps no schema, so its coefficients have no names")
-    for name, own in effects.items():
+    for name, listed in effects.items():
         typer.echo(f"Score of {name}, before a row is divided by its length")
-        wide, long = max(len(each.column) for each in own), max(len(each.what) for each in own)
-        for each in own:
+        wide, long = max(len(each.column) for each in listed), max(len(each.what) for each in listed)
+        for each in listed:
             typer.echo(f"  {each.column:<{wide}}  {each.what:<{long}}  {each.change:+.4g}")

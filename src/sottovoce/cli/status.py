@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
@@ -13,11 +14,9 @@ if TYPE_CHECKING:
 
 
 def status(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A server's folder, a node's folder, or a NODE.toml.")],
-    web: Annotated[
-        bool, typer.Option("--web", help="Serve a page that renews itself, for this machine alone.")
-    ] = False,
-    port: Annotated[int, typer.Option(help="With --web: where. 0: any that is free.")] = 0,
+    path: Annotated[Path, Argument(metavar="PATH", help="A server's folder, a node's folder, or a NODE.toml.")],
+    web: Annotated[bool, Option("--web", help="Serve a page that renews itself, for this machine alone.")] = False,
+    port: Annotated[int, Option(help="With --web: where. 0: any that is free.")] = 0,
     as_json: terminal.Json = False,
 ) -> None:
     """Show how things stand, from files of this machine.

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a finished run.")],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder of a finished run.")],
     as_json: terminal.Json = False,
     quiet: terminal.Quiet = False,
 ) -> None:

@@ -1,9 +1,12 @@
 """Names for arrays by what they hold, so that signatures can say it."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -12,4 +15,35 @@ Words = NDArray[np.uint64]  # random bits, and keys
 AnyArray = NDArray[Any]  # of whatever type the caller has
 
 Numbers = float | Floats  # one for all, or an array of them
-Matrix = Any  # a float64 array with two axes, C-contiguous; or a scipy.sparse CSR array
+
+
+@runtime_checkable
+class SparseLike(Protocol):
+    """An array or a matrix of scipy.sparse, in any format."""
+
+    def tocsr(self, copy: bool = False) -> object: ...
+
+
+class Sparse(SparseLike, Protocol):
+    """What is used of a scipy.sparse array in CSR format, which has no type of its own for type checkers."""
+
+    shape: tuple[int, ...]
+    data: Floats
+    indices: Integers
+    indptr: Integers
+    T: "Sparse"
+
+    def toarray(self) -> Floats: ...
+    def __getitem__(self, place: object, /) -> "Sparse": ...
+    @overload
+    def __matmul__(self, other: "Sparse", /) -> "Sparse": ...
+    @overload
+    def __matmul__(self, other: AnyArray, /) -> Floats: ...
+
+
+Matrix = Floats | Sparse  # with two axes; dense ones are C-contiguous
+MatrixLike = ArrayLike | SparseLike  # as users have it: arrays, data frames and sparse matrices
+
+
+def is_sparse(X: Matrix) -> "TypeIs[Sparse]":
+    return isinstance(X, SparseLike)

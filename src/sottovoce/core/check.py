@@ -15,7 +15,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sized
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, TypeGuard, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -56,6 +56,7 @@ ROW_BOUND = (  # all places where one can be stated
 )
 Choice = TypeVar("Choice")
 _NOTHING = object()
+_SCALARS: tuple[type, ...] = (np.bool_, np.number, np.str_)
 _LONGEST_TEXT = 80  # characters of a setting that a message contains
 
 
@@ -75,8 +76,8 @@ def shown(value: object) -> str:
     ('ndarray of shape (2, 2)', 'list of length 3')
     """
     kind = type(value)
-    if isinstance(value, np.bool_ | np.number | np.str_):
-        return shown(cast(Any, value).item())
+    if isinstance(value, _SCALARS):
+        return shown(cast(np.generic, value).item())
     if value is None or isinstance(value, bool | int | float | complex):
         return repr(value)
     if isinstance(value, str):
@@ -223,7 +224,7 @@ class Example:
     text: str
 
 
-def fields(instance: Any, who: str = "") -> None:
+def fields(instance: object, who: str = "") -> None:
     """Check the fields of a dataclass by their annotations; to be called in its `__post_init__`.
 
     Errors begin with the name of its class, or with `who`.
@@ -259,7 +260,7 @@ def fields(instance: Any, who: str = "") -> None:
         rule(who or instance.__class__.__name__, name, getattr(instance, name))
 
 
-Rule = Callable[[str, str, Any], object]  # (class name, field name, value), raises an error
+Rule = Callable[[str, str, object], object]  # (class name, field name, value), raises an error
 
 
 @functools.cache  # frozen dataclasses are made in every round
@@ -269,7 +270,7 @@ def _rules(kind: type) -> tuple[tuple[str, Rule], ...]:
     return tuple((name, rule) for name, rule in rules if rule is not None)
 
 
-def _rule_of(annotation: Any) -> Rule | None:
+def _rule_of(annotation: object) -> Rule | None:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         texts = [each for each in arguments if get_origin(each) is Literal]
@@ -287,11 +288,11 @@ def _rule_of(annotation: Any) -> Rule | None:
     return None
 
 
-def _choice(known: tuple[Any, ...]) -> Rule:
+def _choice(known: tuple[object, ...]) -> Rule:
     return lambda who, name, value: one_of(who, name, value, known)
 
 
-def _either(optional: bool, of_text: Rule | None, of_other: Rule | None, who: str, name: str, value: Any) -> None:
+def _either(optional: bool, of_text: Rule | None, of_other: Rule | None, who: str, name: str, value: object) -> None:
     rule = of_text if isinstance(value, str) else of_other
     if rule is not None and not (optional and value is None):
         rule(who, name, value)
@@ -300,9 +301,9 @@ def _either(optional: bool, of_text: Rule | None, of_other: Rule | None, who: st
 # -------------------------------------------------------------------------------------------------------------- arrays
 
 
-def options(who: str, given: Iterable[str], known: list[str]) -> None:
+def options(who: str, names: Iterable[str], known: list[str]) -> None:
     """Refuse the name of an option that is not one of `known`."""
-    for name in given:
+    for name in names:
         require(bool(known), who, f"takes no option {name!r}")
         one_of(who, "option", name, known)
 

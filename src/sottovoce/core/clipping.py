@@ -8,10 +8,11 @@ has a relative error of at most count u / (1 - count u) of the sum of their size
 `shorten_rows` prepares stored data.
 """
 
+from importlib import import_module
+
 import numpy as np
 
-from sottovoce.core.arrays import Booleans, Floats, Integers, Matrix, Numbers
-from sottovoce.core.lazy import untyped
+from sottovoce.core.arrays import Booleans, Floats, Integers, Matrix, Numbers, is_sparse
 
 TINY = 2.0**-900  # bounds below it count as 0: next to them the absolute error of denormal numbers would not be small
 
@@ -46,9 +47,9 @@ def clip_rows(vectors: Floats, clip: Numbers, norm: int = 2) -> Floats:
 
 def clip_matrix(matrix: Matrix, bound: float, axis: int) -> Matrix:
     """A dense or CSR matrix with its columns (axis 0) or rows (axis 1) scaled down to the Euclidean length `bound`."""
-    if not hasattr(matrix, "tocsr"):
+    if not is_sparse(matrix):
         return np.ascontiguousarray(clip_rows(matrix.T, bound).T) if axis == 0 else clip_rows(matrix, bound)
-    result = untyped("scipy.sparse").csr_array(matrix, dtype=np.float64, copy=True)
+    result = import_module("scipy.sparse").csr_array(matrix, dtype=np.float64, copy=True)
     result.sum_duplicates()
     rows, columns = (int(length) for length in matrix.shape)
     if axis == 0:

@@ -11,9 +11,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from types import FunctionType
-
-from sottovoce.core.lazy import untyped
 
 KERNEL_PAYS_FROM, THREADS_PAY_FROM = 4096, 1 << 18  # numbers in one call
 
@@ -64,7 +63,7 @@ def compile_for(signature: object, function: FunctionType, **options: bool | set
     digest = hashlib.sha256(repr((settings, _texts_of_called(function))).encode()).hexdigest()[:12]
     named = FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
     named.__qualname__ = f"{function.__name__}_{digest}"
-    kernel = untyped("numba").njit(error_model="numpy", nogil=True, **options)(named)
+    kernel = import_module("numba").njit(error_model="numpy", nogil=True, **options)(named)
     with contextlib.suppress(RuntimeError):  # no place to write: compile in each process
         kernel.enable_caching()
     kernel.compile(signature)
@@ -74,12 +73,12 @@ def compile_for(signature: object, function: FunctionType, **options: bool | set
 
 def _texts_of_called(function: FunctionType) -> list[str]:
     """The texts of the other files whose compiled functions this one calls, directly or by others of them."""
-    called, found = {function}, [function]
-    while found:
-        inner = found.pop()
+    called, to_read = {function}, [function]
+    while to_read:
+        inner = to_read.pop()
         parts = (getattr(inner.__globals__.get(name), "py_func", None) for name in inner.__code__.co_names)
         new = {part for part in parts if part is not None} - called
         called |= new
-        found += new
+        to_read += new
     modules = {part.__module__ for part in called} - {function.__module__}
     return [inspect.getsource(sys.modules[module]) for module in sorted(modules)]

@@ -55,7 +55,7 @@ class Arrays:
         dataclass(frozen=True)(cls)
 
 
-def of_each_client() -> Any:
+def of_each_client() -> Array:
     """A field of a server's state that has a row for each client, such as everybody's last message."""
     return field(metadata={_EACH: True})
 
@@ -306,7 +306,7 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         """Its hyper-parameters by name, as scikit-learn asks for them; `deep` makes no difference."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """A copy with these hyper-parameters. An algorithm is never changed in place, so use what this returns.
 
         Examples

@@ -3,12 +3,6 @@
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Any
-
-
-def untyped(module: str) -> Any:
-    """A module of another library that has no type stubs, imported now: type checkers take it for Any."""
-    return import_module(module)
 
 
 def modules_of(package: str) -> Callable[[str], ModuleType]:

@@ -141,7 +141,7 @@ class Bernoulli(Participation):
 
 
 @dataclass(frozen=True)
-class Covering(Participation):
+class Covering(KOfN):
     """`k` clients a round, at random, but everyone at least once in each block of `within` rounds: FedEPM's (29).
 
     A client that was asked before in the block is asked again only while enough places are left for the others.
@@ -155,7 +155,6 @@ class Covering(Participation):
     True
     """
 
-    k: check.Whole
     within: check.Whole
     name: ClassVar[str] = "covering"
 
@@ -174,11 +173,8 @@ class Covering(Participation):
             waiting &= ~mask
             yield mask
 
-    def answers(self, n: int) -> float:
-        return float(min(self.k, n))
-
-    def meet(self, n: int) -> bool:
-        return self.k > 1 or n == 1
+    def rate(self, n: int) -> float:
+        return 1.0  # towards the end of a block it is certain who is asked
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from functools import cached_property
 import numpy as np
 
 from sottovoce.core import check, moments
-from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Matrix
+from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Matrix, is_sparse
 from sottovoce.core.clipping import clip_rows
 
 STEPS = 1 << 18  # entries are multiples of 2^-18
@@ -146,14 +146,14 @@ class Split:
         First the blocks of one owner each (the upper triangle of X_m'X_m, and X_m's), then those of each pair (a, b),
         a < b, row by row: T_a'T_b as it is.
         """
-        found: list[tuple[Integers, Integers]] = []
+        blocks: list[tuple[Integers, Integers]] = []
         for m in range(self.owners):
             first, last = self.starts[m], self.starts[m + 1]
             above, beside = np.triu_indices(last - first)
             needed = ~self.is_label[first + above]  # products of slopes with slopes are nobody's business
-            found.append((first + above[needed], first + beside[needed]))
-        found += [self._block(a, b) for a, b in self.pairs]
-        rows, columns = (np.concatenate([each[end] for each in found]) for end in (0, 1))
+            blocks.append((first + above[needed], first + beside[needed]))
+        blocks += [self._block(a, b) for a, b in self.pairs]
+        rows, columns = (np.concatenate([each[end] for each in blocks]) for end in (0, 1))
         return rows, columns
 
     def _block(self, a: int, b: int) -> tuple[Integers, Integers]:
@@ -219,7 +219,7 @@ def whole_rows(rows: Matrix, longest: int, row_bound: float) -> AnyArray:
     whole = np.empty(rows.shape, dtype=np.int32)
     for start in range(0, rows.shape[0], _BLOCK):
         part = rows[start : start + _BLOCK]
-        dense: Floats = part.toarray() if hasattr(part, "tocsr") else np.asarray(part, dtype=np.float64)
+        dense: Floats = part.toarray() if is_sparse(part) else np.asarray(part, dtype=np.float64)
         scaled = clip_rows(dense, row_bound) * (math.sqrt(longest) / row_bound)
         whole[start : start + _BLOCK] = _within(np.trunc(scaled, out=scaled), longest)
     return whole

@@ -30,7 +30,7 @@ DIM = "dim"
 _KEY = "widths"
 
 
-def widths(*possible: Width) -> Any:
+def widths(*possible: Width) -> np.ndarray:
     """A field of a message that can have these numbers of coordinates.
 
     Examples

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sottovoce.core import check
 from sottovoce.deploy.keys import check_pinned, read_signing_key
@@ -18,6 +18,10 @@ from sottovoce.deploy.limits import Limits
 from sottovoce.deploy.refusals import kept_from_servers
 from sottovoce.deploy.wire import printable
 from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 SIGNATURE = 64
 
@@ -40,7 +44,7 @@ class Products:
     def __post_init__(self) -> None:
         check_pinned("products", self.owners)
 
-    def signing_key(self, home: Path, name: str, names: Sequence[str]) -> Any:
+    def signing_key(self, home: Path, name: str, names: Sequence[str]) -> "Ed25519PrivateKey":
         """Its own key; refuses owners whose keys it does not know, and a key that is not its own."""
         unknown = [each for each in names if each not in self.owners]
         Limits.allow(not unknown, f"products with {printable(str(unknown[:3]), 200)}, whose keys it does not know")
@@ -65,11 +69,11 @@ def length(nonces: int) -> int:
 
 def about(purpose: str, *parts: bytes | str | int) -> bytes:
     """A digest of what an announcement is for, different for everything that there is."""
-    told = [part.hex() if isinstance(part, bytes) else part for part in parts]
-    return hashlib.sha256(f"sottovoce {purpose} {json.dumps(told)}".encode()).digest()
+    plain = [part.hex() if isinstance(part, bytes) else part for part in parts]
+    return hashlib.sha256(f"sottovoce {purpose} {json.dumps(plain)}".encode()).digest()
 
 
-def announced(signing: Any, of: bytes, place: int, nonces: bytes, private: bytes) -> bytes:
+def announced(signing: "Ed25519PrivateKey", of: bytes, place: int, nonces: bytes, private: bytes) -> bytes:
     """The announcement of the owner with number `place`; `private`: 32 random bytes, its fresh key. `of`: `about`."""
     body = nonces + _private(private).public_key().public_bytes_raw()
     return body + signing.sign(_signed(of, place, body))
@@ -92,12 +96,12 @@ def read(pinned: Mapping[int, str], of: bytes, everyone: bytes, nonces: Sequence
 
 def parsed(everyone: bytes, nonces: Sequence[int]) -> list[Announced]:
     """The same of what was read before."""
-    found, start = [], 0
+    announcements, start = [], 0
     for count in nonces:
         middle = start + NONCE_BYTES * count
-        found.append(Announced(everyone[start:middle], everyone[middle : middle + KEY_BYTES]))
+        announcements.append(Announced(everyone[start:middle], everyone[middle : middle + KEY_BYTES]))
         start += length(count)
-    return found
+    return announcements
 
 
 def shared(private: bytes, other: bytes) -> bytes:
@@ -110,7 +114,7 @@ def shared(private: bytes, other: bytes) -> bytes:
         raise check.InvalidInput("announcements: no key can be agreed on with what an owner announced") from None
 
 
-def _private(key: bytes) -> Any:
+def _private(key: bytes) -> "X25519PrivateKey":
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     return X25519PrivateKey.from_private_bytes(key)

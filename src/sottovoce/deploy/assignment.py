@@ -14,6 +14,7 @@ from sottovoce.core import check
 from sottovoce.core.random.streams import Streams
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Refused
+from sottovoce.deploy.refusals import bad_ask
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment.run_file import Settings, build_task
 from sottovoce.experiment.tables import fit_value, from_table
@@ -38,7 +39,8 @@ class Assignment:
     @classmethod
     def read(cls, ask: Ask) -> "Assignment":
         """Read a question. Errors are about what the server wrote, so they may be sent back."""
-        try:
+        kinds = check.SottovoceError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError
+        with bad_ask("the question cannot be read: ", *kinds):
             deep = len(ask.task) > LONGEST_TASK or _DEEP.search(ask.task)  # reading such keys takes time without bound
             check.require(not deep, "task", f"must have at most {LONGEST_TASK} characters, and keys of few parts")
             tables = tomllib.loads(ask.task)
@@ -50,8 +52,6 @@ class Assignment:
             task.check_method()
             schema = fit_value("task, [schema]", "digest", tables.get("schema", {}).get("digest", ""), str)
             return cls(task, settings, _events(ask.events, task), ask.row_bound or None, schema)
-        except (check.SottovoceError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-            raise Refused(wire.BAD_ASK, f"the question cannot be read: {str(error)[:300]}") from None
 
     @property
     def split_columns(self) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.core import check
+from sottovoce.deploy.lines import host_and_port
 from sottovoce.experiment.tables import from_table, read_tables
 
 TABLES = ("node", "server", "data", "schema", "limits", "sums", "products", "predict")  # of a client's own file
@@ -27,9 +28,7 @@ class Connection:
     key: str = "node.key"
 
     def __post_init__(self) -> None:
-        host, _, port = self.address.rpartition(":")
-        good = host != "" and "/" not in host and port.isdigit() and 0 < int(port) < 2**16
-        check.require(good, "Connection", "address must be HOST:PORT, such as server.example:8700", self.address)
+        host_and_port(self.address, "Connection", "address must be HOST:PORT, such as server.example:8700")
 
     @classmethod
     def read(cls, path: Path) -> "Connection":
@@ -37,9 +36,10 @@ class Connection:
         tables = read_tables(path, TABLES)
         hint = 'Write there: [server] address = "server.example:8700", certificate = "ca.crt", key = "cleveland.key"'
         check.require("server" in tables, path.name, "needs a table [server]", hint=hint)
-        told = from_table(cls, tables["server"], f"{path.name}, [server]")
+        written = from_table(cls, tables["server"], f"{path.name}, [server]")
         home = path.expanduser().absolute().parent
-        return cls(told.address, *(str(home / Path(name).expanduser()) for name in (told.certificate, told.key)))
+        files = (str(home / Path(name).expanduser()) for name in (written.certificate, written.key))
+        return cls(written.address, *files)
 
     def certificates(self) -> bytes:
         """The certificate's bytes."""

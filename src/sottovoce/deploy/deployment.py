@@ -11,8 +11,8 @@
 
 import secrets
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,17 +24,18 @@ from sottovoce.deploy.keys import MAKE_KEY
 from sottovoce.deploy.label_holder import blank_labels
 from sottovoce.deploy.product_terms import COORDINATOR, Terms, usual_dealers
 from sottovoce.deploy.summing import stated_in
-from sottovoce.experiment.csv_file import coded, label_text, read_csv
+from sottovoce.deploy.wire import is_hex
+from sottovoce.experiment.csv_file import coded, read_csv, with_label_texts
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.run_file import Settings, build_task
-from sottovoce.experiment.source import class_texts, for_loss, read_schema
+from sottovoce.experiment.source import class_texts, for_loss, must_agree, read_schema, with_whole_path
 from sottovoce.experiment.tables import Tables, describe_task, from_table, plain_fields
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import CLIENTS
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy.events import Event
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData, Federation
 from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import VerticalFederation
 
@@ -44,17 +45,17 @@ class Clients:
     """[clients]: who takes part, and how long the server waits for them."""
 
     names: tuple[str, ...]
-    columns: int | None = None
-    row_bound: float | None = None
-    records: int | None = None
-    deadline: float = 300.0
-    wait: float = 600.0
-    least: int = 1
+    columns: check.Whole | None = None
+    row_bound: check.Positive | None = None
+    records: check.Whole | None = None
+    deadline: check.Positive = 300.0
+    wait: check.Positive = 600.0
+    least: check.Whole = 1
     test: str = ""
     label: str = ""
     labels: tuple[str, ...] = ()
     split: tuple[int, ...] = ()
-    samples: int | None = None
+    samples: check.Whole | None = None
     holder: str = ""
     dealers: tuple[str, ...] = ()
     signing_keys: tuple[str, ...] = ()
@@ -62,32 +63,27 @@ class Clients:
     def __post_init__(self) -> None:
         check.require(len(self.names) > 0, "clients", "names must name somebody")
         check.require(len(set(self.names)) == len(self.names), "clients", "names must be distinct", list(self.names))
-        check.whole("clients", least=self.least)
+        check.fields(self, "clients")
         if self.split:
             self._check_split()
         else:
             check.require(self.columns is not None, "clients", "needs columns = ... (or split, where they are split)")
-            check.whole("clients", columns=self.columns or 0)
             for key in ("samples", "holder", "dealers"):
                 check.require(not getattr(self, key), "clients", f"{key} goes with split = the columns of each party")
         fits = self.least <= len(self.names)
         check.require(fits, "clients", f"least must be at most the number of clients ({len(self.names)})", self.least)
-        check.positive("clients", deadline=self.deadline, wait=self.wait)
-        if self.row_bound is not None:
-            check.positive("clients", row_bound=self.row_bound)
         if self.records is not None:
             check.whole("clients", at_least=len(self.names), records=self.records)
         check.require(bool(self.test) == bool(self.label), "clients", "label = a column goes with test = a CSV file")
-        good = all(len(key) == 64 and set(key) <= set("0123456789abcdef") for key in self.signing_keys)
-        check.require(good, "clients", "signing_keys must be of 64 hex digits each", hint=MAKE_KEY)
+        check.require(
+            all(map(is_hex, self.signing_keys)), "clients", "signing_keys must be of 64 hex digits each", hint=MAKE_KEY
+        )
 
     def _check_split(self) -> None:
         n = len(self.names)
         check.require(len(self.split) == n, "clients", f"split must have one number for each of the {n}", self.split)
         check.require(self.samples is not None, "clients", "split needs samples = how many there are, at every party")
-        check.whole(
-            "clients", samples=self.samples or 0, **{f"split[{m}]": width for m, width in enumerate(self.split)}
-        )
+        check.whole("clients", **{f"split[{m}]": width for m, width in enumerate(self.split)})
         check.one_of("clients", "holder", self.holder, self.names)
         for key in ("columns", "row_bound", "records", "test"):
             check.require(not getattr(self, key), "clients", f"split shares out columns: leave {key}, for rows, out")
@@ -113,21 +109,17 @@ class Deployment:
     def build(cls, tables: Tables, file: str, folder: Path = Path()) -> "Deployment":
         """From the tables of a run file; noise is secure unless it says otherwise."""
         check.require("clients" in tables, file, "needs a table [clients]")
-        given = dict(tables["clients"])
-        if isinstance(given.get("labels"), list):
-            given["labels"] = [label_text(label) for label in given["labels"]]
-        if isinstance(given.get("test"), str) and given["test"]:
-            given["test"] = str((folder / Path(given["test"]).expanduser()).resolve())
+        table = with_whole_path(with_label_texts(tables["clients"]), "test", folder)
         schema = read_schema(tables, file, folder)
         if schema is not None:
-            given |= _stated_by(schema, given, f"{file}, [clients]")
-        clients = from_table(Clients, given, f"{file}, [clients]")
+            table |= _stated_by(schema, table, f"{file}, [clients]")
+        clients = from_table(Clients, table, f"{file}, [clients]")
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
         usual = "mean" if clients.records is None else "records"
         objective = {"scale": usual} | tables.get("objective", {})
-        given_tables = tables | {"objective": objective, "privacy": privacy | tables.get("privacy", {})}
+        tables = tables | {"objective": objective, "privacy": privacy | tables.get("privacy", {})}
         bias = schema is not None
-        task, settings = build_task(given_tables, file, bias)
+        task, settings = build_task(tables, file, bias)
         task = _weighing(task.among(len(clients.names)), clients, file)
         clients = _summed(task, clients, f"{file}, [clients]")
         task, clients = _multiplied(task, clients, schema, f"{file}, [clients]")
@@ -171,7 +163,7 @@ class Deployment:
 
     def stand_in(self, events: tuple[Event, ...]) -> LocalClients:
         """A client without data behind its real door, so that errors of every client show up before the first round."""
-        federation: Any = self.blank()
+        federation: FederatedData = self.blank()
         if federation.layout == "rows":
             labels = blank_labels(self.task.objective.loss, 2)
             X = np.zeros((2, self.clients.columns or 0))
@@ -235,9 +227,8 @@ def _multiplied(task: Task, clients: Clients, schema: Schema | None, where: str)
 
 
 def _blank_columns(clients: Clients, task: Task) -> VerticalFederation:
-    from scipy.sparse import csr_array
-
     assert clients.samples is not None
+    csr_array = import_module("scipy.sparse").csr_array
     parts = tuple(csr_array((clients.samples, width)) for width in clients.split)
     labels = blank_labels(task.objective.loss, clients.samples)
     return VerticalFederation(parts, labels, clients.names, clients.holding)
@@ -253,22 +244,19 @@ def _with_coins(task: Task, settings: Settings, file: str) -> Settings:
     return replace(settings, seed=secrets.randbits(63))
 
 
-def _stated_by(schema: Schema, given: Json, where: str) -> Json:
+def _stated_by(schema: Schema, table: Json, where: str) -> Json:
     """What a schema says of [clients]. Nothing else may be said there."""
-    check.require(schema.label is not None, where, "the [schema] must say which column is the label")
-    assert schema.label is not None
+    label = check.given(schema.label, where, "the [schema] must say which column is the label")
     stated: Json = {"columns": schema.width, "row_bound": schema.row_bound}
     if schema.parties:
         names = list(schema.parties)
         stated = {"names": names, "split": [schema.part(name).width for name in names], "holder": names[0]}
     else:
         rule = "split does not go with a [schema] without parties, which prepares whole rows"
-        check.require(not given.get("split"), where, rule)
-    if given.get("test"):
-        stated |= {"label": schema.label.column, "labels": list(class_texts(schema.label))}
-    for key, value in stated.items():
-        same = key not in given or given[key] == value
-        check.require(same, where, f"{key} is stated by the [schema]; leave it out here")
+        check.require(not table.get("split"), where, rule)
+    if table.get("test"):
+        stated |= {"label": label.column, "labels": list(class_texts(label))}
+    must_agree(table, stated, where)
     return stated
 
 

@@ -6,16 +6,16 @@ are the same ones in every run, and nobody else knows which.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from sottovoce.core.check import BudgetSpent, InvalidInput
+from sottovoce.core.check import BudgetSpent
 from sottovoce.deploy import wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.label_holder import Values
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import SPLIT
+from sottovoce.deploy.refusals import bad_ask
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.local import LocalClients
@@ -29,15 +29,15 @@ class Finished:
     w: np.ndarray
 
 
-def split_by(assignment: Assignment, home: Path) -> dict[str, Any]:
-    """What `LocalClients.of` must know to hold out records; nothing where none are.
+def split_by(assignment: Assignment, home: Path) -> Split | None:
+    """What decides which records are held out; None where none are.
 
     Each experiment that held out records has kept the digest of the key.
     """
     if assignment.task.evaluate is None:
-        return {}
+        return None
     used = {file.read_text() for file in (home / "experiments").glob(f"*/{SPLIT}")}
-    return {"split": Split((split_key(home / KEY, used),))}
+    return Split((split_key(home / KEY, used),))
 
 
 def hold(ask: Ask, assignment: Assignment) -> None:
@@ -51,12 +51,10 @@ def hold(ask: Ask, assignment: Assignment) -> None:
 
 def counted(ask: Ask, clients: LocalClients, limits: Limits) -> Values:
     """Noisy counts of held-out records, charged."""
-    try:
+    with bad_ask("the model does not fit: "):
         w = wire.unpack(ask.down, Finished, {"w": (clients.dim,)}).w
-    except InvalidInput as error:
-        raise Refused(wire.BAD_ASK, f"the model does not fit: {str(error)[:300]}") from None
     limits.hold_broadcast({"w": w})
-    said = clients.evaluate(w)
-    if said is None:
+    counts = clients.evaluate(w)
+    if counts is None:
         raise BudgetSpent("")
-    return Values(said[0])
+    return Values(counts[0])

@@ -1,7 +1,6 @@
 """Keys and certificates for a deployment: an authority of its own, the server's certificate, a key per client."""
 
 import ipaddress
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sottovoce.core import check
 from sottovoce.deploy.connection import read_private
+from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
 MAKE_KEY = "Make one with: sottovoce node key FILE"
 LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
+PRIVATE = 0o600  # of a file that nobody but its owner can read
 _MOST_DAYS = 20 * 366  # of a certificate
 
 
@@ -45,10 +46,9 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
         files[f"{name}.key"], files[f"{name}.pub"] = key_pair()
     with whole_files.new_folder(folder) as made:
         for name, content in files.items():
-            if name.endswith(".key"):
-                write_private(made / name, content)
-            else:
-                whole_files.write_content(made / name, content)
+            private = name.endswith(".key")
+            whole_files.write_content(made / name, content, PRIVATE if private else 0o666)
+            if not private:
                 (made / name).chmod(0o644)
     return list(files)
 
@@ -62,7 +62,7 @@ def make_signing_key(path: Path) -> str:
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     check.require(not path.exists(), str(path), "exists; choose another name")
     with whole_files.disk(path):
-        write_private(path, key.private_bytes(*form))
+        whole_files.write_content(path, key.private_bytes(*form), PRIVATE)
     return key.public_key().public_bytes_raw().hex()
 
 
@@ -83,17 +83,8 @@ def read_signing_key(path: Path) -> "Ed25519PrivateKey":
 def check_pinned(who: str, owners: Mapping[str, str]) -> None:
     """Refuse public keys, by the names of their owners, that are no keys, or not one for each."""
     for name, key in owners.items():
-        good = len(key) == 64 and all(letter in "0123456789abcdef" for letter in key)
-        check.require(good, who, f"the key of {name!r} must be 64 hex digits", hint="Ask its owner for it")
+        check.require(is_hex(key), who, f"the key of {name!r} must be 64 hex digits", hint="Ask its owner for it")
     check.require(len(set(owners.values())) == len(owners), who, "two owners have the same key")
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """A new file that nobody but its owner can read, from its first byte on."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _server_files(authority: "Key", server: "Key", hosts: Sequence[str], days: int) -> dict[str, bytes]:
@@ -101,7 +92,7 @@ def _server_files(authority: "Key", server: "Key", hosts: Sequence[str], days: i
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
 
-    own = _certificate(
+    root = _certificate(
         "sottovoce authority",
         authority,
         authority,
@@ -119,7 +110,7 @@ def _server_files(authority: "Key", server: "Key", hosts: Sequence[str], days: i
         (x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), False),
         (x509.SubjectAlternativeName([_host(host) for host in hosts]), False),
     )
-    return {AUTHORITY: own, SERVER: certificate, SERVER_KEY: _private(server, serialization.PrivateFormat.PKCS8)}
+    return {AUTHORITY: root, SERVER: certificate, SERVER_KEY: _private(server, serialization.PrivateFormat.PKCS8)}
 
 
 def key_pair() -> tuple[bytes, bytes]:

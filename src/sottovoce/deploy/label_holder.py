@@ -12,6 +12,7 @@ from sottovoce.core.contract import Arrays, LabelOracle
 from sottovoce.deploy import wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Refused
+from sottovoce.deploy.refusals import bad_ask
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment.label_flips import LabelFlips, OtherFlips
 from sottovoce.experiment.parties import column_key, label_weight
@@ -49,10 +50,8 @@ def answer_about_labels(ask: Ask, run: Assignment, y: np.ndarray) -> Values:
     """What the label holder says; `y` are the labels as they may be asked about."""
     objective = run.task.objective
     oracle = label_oracle(objective.loss, y, label_weight(objective, len(y)))
-    try:
+    with bad_ask("the question about labels does not fit: "):
         question = _read(ask, oracle)
-    except check.InvalidInput as error:
-        raise Refused(wire.BAD_ASK, f"the question about labels does not fit: {str(error)[:300]}") from None
     if isinstance(question, Prox):
         return Values(oracle.prox(question.v, question.rho))
     return Values(oracle.slope(question.scores, getattr(question, "rows", None)))

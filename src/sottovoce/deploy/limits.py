@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import numpy as np
 
@@ -13,7 +13,11 @@ from sottovoce.experiment.run_file import MODES
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.budget import Budget
 from sottovoce.privacy.events import Event, Relation
+from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.problems.losses import LOSSES
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class Refused(check.SottovoceError):
@@ -78,38 +82,31 @@ class Limits:
     delta: float
     algorithms: tuple[str, ...]
     losses: tuple[str, ...]
-    least_clip: float = 0.0
-    most_clip: float = LARGEST
-    least_noise: float = 0.0
-    most_rounds: int = MOST_ROUNDS
-    questions_per_hour: int = 0
-    epsilon_per_day: float = 0.0
+    least_clip: check.NonNegative = 0.0
+    most_clip: check.Positive = LARGEST
+    least_noise: check.NonNegative = 0.0
+    most_rounds: check.Whole = MOST_ROUNDS
+    questions_per_hour: check.WholeOrZero = 0
+    epsilon_per_day: check.NonNegative = 0.0
     modes: tuple[str, ...] = ("proven",)
     relations: tuple[str, ...] = ("replace-one",)
     seeded: bool = False
-    message_bytes: int = 2**26
-    smallest_number: float = SMALLEST
-    largest_number: float = LARGEST
-    label_epsilon: float | None = None
+    message_bytes: check.Whole = 2**26
+    smallest_number: check.Positive = SMALLEST
+    largest_number: check.Positive = LARGEST
+    label_epsilon: check.Positive | None = None
     open_labels: bool = False
-    held_out: float = 0.0
-    scores_per_day: int = 0
+    held_out: Annotated[float, check.Interval(0, 1, closed=("low",))] = 0.0
+    scores_per_day: check.WholeOrZero = 0
     score_trained: bool = False
-    answer_after: float = 0.0
+    answer_after: check.NonNegative = 0.0
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)
-        check.non_negative("limits", least_clip=self.least_clip, least_noise=self.least_noise)
-        check.non_negative("limits", answer_after=self.answer_after, held_out=self.held_out)
-        check.require(self.held_out < 1, "limits", "held_out must lie in [0, 1)", self.held_out)
-        check.whole("limits", message_bytes=self.message_bytes, most_rounds=self.most_rounds)
-        check.positive("limits", most_clip=self.most_clip)
+        check.fields(self, "limits")
         self._check_pace()
-        check.positive("limits", smallest_number=self.smallest_number, largest_number=self.largest_number)
         most = self.smallest_number >= 1e-60 and self.largest_number <= 1e60
         check.require(most, "limits", "numbers must stay within 1e-60 and 1e60, so that their products are finite")
-        if self.label_epsilon is not None:
-            check.positive("limits", label_epsilon=self.label_epsilon)
         for what, names, known in (
             ("algorithm", self.algorithms, ALGORITHMS),
             ("loss", self.losses, LOSSES),
@@ -120,10 +117,6 @@ class Limits:
                 check.one_of("limits", what, name, known)
 
     def _check_pace(self) -> None:
-        check.whole(
-            "limits", at_least=0, questions_per_hour=self.questions_per_hour, scores_per_day=self.scores_per_day
-        )
-        check.non_negative("limits", epsilon_per_day=self.epsilon_per_day)
         low, high = self.epsilon_per_day, self.epsilon
         check.require(
             low <= high, "limits", f"epsilon_per_day must be at most epsilon, {high:g}, which is for life", low
@@ -139,7 +132,7 @@ class Limits:
 
     def hold(self, task: Task, events: tuple[Event, ...]) -> None:
         """Refuse a task that the owner does not allow, by public numbers alone."""
-        privacy: Any = task.privacy
+        privacy = task.privacy
         algorithm, loss = task.algorithm.name, task.objective.loss.name
         self.allow(algorithm in self.algorithms, f"algorithm {algorithm!r} is not among {list(self.algorithms)}")
         self.allow(loss in self.losses, f"loss {loss!r} is not among {list(self.losses)}")
@@ -149,16 +142,17 @@ class Limits:
             task.rounds <= self.most_rounds, f"{task.rounds} rounds are asked for, the most are {self.most_rounds}"
         )
         if task.evaluate is not None:
-            asked, own = task.evaluate.held_out, self.held_out
-            self.allow(own > 0, "it holds out no records: held_out is 0, and [evaluate] is asked for")
-            self.allow(asked == own, f"it holds out a share of {own:g} of its records, and {asked:g} is asked for")
+            asked, share = task.evaluate.held_out, self.held_out
+            self.allow(share > 0, "it holds out no records: held_out is 0, and [evaluate] is asked for")
+            self.allow(asked == share, f"it holds out a share of {share:g} of its records, and {asked:g} is asked for")
         if privacy.budget is None:
             return
-        relation, (name, clip) = privacy.counted_relation, privacy.cut
+        (epsilon, delta), (name, clip) = privacy.budget, privacy.cut
+        relation = cast(Proven | ProvenColumns, privacy).counted_relation
         self.allow(privacy.secret_noise or self.seeded, "seeded noise is not accepted, noise must be 'secure'")
         self.allow(relation in self.relations, f"relation {relation!r} is not among {list(self.relations)}")
-        self.allow(privacy.epsilon <= self.epsilon, f"epsilon {privacy.epsilon:g} is above {self.epsilon:g}")
-        self.allow(privacy.delta == self.delta, f"delta must be {self.delta:g}, at which this client counts")
+        self.allow(epsilon <= self.epsilon, f"epsilon {epsilon:g} is above {self.epsilon:g}")
+        self.allow(delta == self.delta, f"delta must be {self.delta:g}, at which this client counts")
         self.allow(clip >= self.least_clip, f"{name} {clip:g} is below {self.least_clip:g}")
         self.allow(clip <= self.most_clip, f"{name} {clip:g} is above {self.most_clip:g}")
         for noise in (event.noise_multiplier for event in events):
@@ -174,10 +168,10 @@ class Limits:
                 self.allow(fits, f"{name}, {field} = {value:g} is not from {self.smallest_number:g} to "
                             f"{self.largest_number:g} in size")  # fmt: skip
 
-    def hold_row_bound(self, asked: float | None, own: float | None) -> None:
+    def hold_row_bound(self, asked: float | None, promised_bound: float | None) -> None:
         """Refuse rows no longer than `asked` unless the owner promises as much; and a bound that is no usual number."""
-        promised = "nothing" if own is None else f"{own:g}"
-        kept = asked is None or (own is not None and own <= asked)
+        promised = "nothing" if promised_bound is None else f"{promised_bound:g}"
+        kept = asked is None or (promised_bound is not None and promised_bound <= asked)
         self.allow(kept, f"rows no longer than {asked or 0:g} are asked, it promises {promised}")
         fits = asked is None or self.smallest_number <= asked <= self.largest_number
         self.allow(fits, f"row_bound {asked or 0:g} is not from {self.smallest_number:g} to {self.largest_number:g}")
@@ -191,11 +185,11 @@ class Limits:
     def hold_labels(self, task: Task) -> None:
         """Refuse to hold labels for an experiment that would show more of them than the owner allows."""
         asked = getattr(task.privacy, "label_epsilon", None)
-        own = "is not given" if self.label_epsilon is None else f"is {self.label_epsilon:g}"
+        limit = "is not given" if self.label_epsilon is None else f"is {self.label_epsilon:g}"
         if asked is None:
-            self.allow(self.open_labels, f"labels would be shown: open_labels is false, its label_epsilon {own}")
+            self.allow(self.open_labels, f"labels would be shown: open_labels is false, its label_epsilon {limit}")
         else:
-            self.allow(asked == self.label_epsilon, f"label_epsilon {asked:g} is asked for, and its own {own}")
+            self.allow(asked == self.label_epsilon, f"label_epsilon {asked:g} is asked for, and its own {limit}")
 
     @staticmethod
     def allow(fits: bool, why: str) -> None:
@@ -204,7 +198,7 @@ class Limits:
             raise Refused(wire.LIMITS, f"this client's limits: {why}")
 
 
-def _numbers(part: Any) -> Iterator[tuple[str, float]]:
+def _numbers(part: "DataclassInstance") -> Iterator[tuple[str, float]]:
     """The numbers in the fields of a dataclass, also those in lists; defaults are left out: no server chose them."""
     for field in fields(part):
         value = getattr(part, field.name)
@@ -213,5 +207,5 @@ def _numbers(part: Any) -> Iterator[tuple[str, float]]:
         for each in value if isinstance(value, list | tuple) else (value,):
             if isinstance(each, int | float) and not isinstance(each, bool):
                 yield field.name, float(each)
-            elif is_dataclass(each):
+            elif is_dataclass(each) and not isinstance(each, type):
                 yield from _numbers(each)

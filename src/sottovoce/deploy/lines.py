@@ -10,12 +10,12 @@ compares `fingerprint` with the sender by telephone.
 
 import base64
 import hashlib
-import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.core import check
+from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
 
 SERVER, NODE = "sottovoce-server", "sottovoce-node"
@@ -44,8 +44,7 @@ class ServerLine:
         check.require(len(parts) in (2, 3), "line", _cut(SERVER))
         address, authority, schema = (*parts, "")[:3]
         host_and_port(address)
-        good = re.fullmatch(r"([0-9a-f]{64})?", schema) is not None
-        check.require(good, "line", _cut(SERVER))
+        check.require(not schema or is_hex(schema), "line", _cut(SERVER))
         try:
             der = base64.b64decode(authority, validate=True)
             with warnings.catch_warnings():
@@ -117,11 +116,11 @@ def good_name(name: str) -> str:
     return name
 
 
-def host_and_port(address: str) -> tuple[str, int]:
+def host_and_port(address: str, who: str = "address", rule: str = "") -> tuple[str, int]:
     """The two parts of HOST:PORT; of an IPv6 address without its brackets."""
     host, _, port = address.rpartition(":")
     good = host != "" and "/" not in host and port.isdigit() and 0 < int(port) < 2**16
-    check.require(good, "address", "must be HOST:PORT, such as server.example:8700", address)
+    check.require(good, who, rule or "must be HOST:PORT, such as server.example:8700", address)
     return host.strip("[]"), int(port)
 
 
@@ -140,12 +139,12 @@ def _parts(text: str, kind: str) -> list[str]:
         check.require(short, str(path), "must hold one line of text", hint=f"Give {_WHOSE[kind]}")
         text = whole_files.read_text(path).strip()
     words = text[:_LONGEST].split()
-    found = words[0] if words else ""
-    other = next((whose for name, whose in _WHOSE.items() if name == found and name != kind), "")
+    first_word = words[0] if words else ""
+    other = next((whose for name, whose in _WHOSE.items() if name == first_word and name != kind), "")
     if other:
         raise check.InvalidInput(f"line: this is {other}; what is needed here is {_WHOSE[kind]}")
     rule = f"must be {_WHOSE[kind]}, or a file that holds it"
-    check.require(found == kind, "line", rule, text[:40], "Copy the whole line, from its first word on")
+    check.require(first_word == kind, "line", rule, text[:40], "Copy the whole line, from its first word on")
     return words[1:]
 
 

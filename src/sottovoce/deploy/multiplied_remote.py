@@ -25,8 +25,8 @@ from sottovoce.deploy.product_terms import (
     pack_place,
     usual_dealers,
 )
-from sottovoce.deploy.remote import Remote, TooFewAnswers
-from sottovoce.deploy.wire import Ask, Reply
+from sottovoce.deploy.remote import Remote, TooFewAnswers, understood
+from sottovoce.deploy.wire import Ask
 from sottovoce.privacy.masked_products import KEY_BYTES, dealt
 
 log = logging.getLogger("sottovoce")
@@ -62,31 +62,31 @@ class MultipliedRemote(Remote):
         split, clients = deployment.task.split, deployment.clients
         assert split is not None
         assert clients.samples is not None
-        named = hashlib.sha256(f"{self._name} {number}".encode()).hexdigest()  # a restarted server finds it again
+        attempt = hashlib.sha256(f"{self._name} {number}".encode()).hexdigest()  # a restarted server finds it again
         dealers = tuple(clients.names.index(name) for name in clients.dealers) or usual_dealers(split)
-        return Terms(split, clients.samples, named, clients.names, dealers)
+        return Terms(split, clients.samples, attempt, clients.names, dealers)
 
     def _prepared(self, terms: Terms, k: int) -> str:
         """All steps before the round; the digest of what was agreed on."""
         everyone = range(self.n)
-        said = self._asked(k, wire.BEGIN, dict.fromkeys(everyone, terms.packed()))
-        for m, content in said.items():
+        answers = self._asked(k, wire.BEGIN, dict.fromkeys(everyone, terms.packed()))
+        for m, content in answers.items():
             self._must_fit(len(content) == announcing.length(terms.nonce_counts[m]), m)
-        announced = b"".join(said[m] for m in everyone)
-        said = self._asked(k, wire.AGREE, dict.fromkeys(everyone, announced))
-        agreed = {content[:_DIGEST] for content in said.values()}
+        announced = b"".join(answers[m] for m in everyone)
+        answers = self._asked(k, wire.AGREE, dict.fromkeys(everyone, announced))
+        agreed = {content[:_DIGEST] for content in answers.values()}
         rule = "the owners do not agree on keys, on the order of samples or on who deals; compare their files"
         check.require(len(agreed) == 1, "products", rule)
-        run, seeds = agreed.pop(), self._seeds(terms, said)
+        run, seeds = agreed.pop(), self._seeds(terms, answers)
         self._deal(terms, k, seeds, announced, run)
         self._carry(terms, k, run)
         return run.hex()
 
-    def _seeds(self, terms: Terms, said: Mapping[int, bytes]) -> list[list[bytes]]:
+    def _seeds(self, terms: Terms, answers: Mapping[int, bytes]) -> list[list[bytes]]:
         """The seeds of each pair's masks as they go to its dealer, the first owner's first."""
         seeds: list[list[bytes]] = [[] for _ in terms.split.pairs]
-        for m in sorted(said):
-            content = said[m][_DIGEST:]
+        for m in sorted(answers):
+            content = answers[m][_DIGEST:]
             for pair in terms.pairs_of(m):
                 length = KEY_BYTES if terms.dealers[pair] == COORDINATOR else SEALED_SEED
                 seeds[pair].append(content[:length])
@@ -127,11 +127,11 @@ class MultipliedRemote(Remote):
 
     def _each(self, k: int, what: str, questions: Sequence[tuple[int, bytes]], run: bytes) -> list[bytes]:
         """What owners answered to all of these questions, in order: each owner is asked one at a time."""
-        said: dict[int, bytes] = {}
+        answers: dict[int, bytes] = {}
         for batch in _batches([(m, place) for place, (m, _) in enumerate(questions)]):
             asked = self._asked(k, what, {m: questions[place][1] for m, place in batch}, run)
-            said |= {place: asked[m] for m, place in batch}
-        return [said[place] for place in range(len(questions))]
+            answers |= {place: asked[m] for m, place in batch}
+        return [answers[place] for place in range(len(questions))]
 
     def _must_fit(self, fits: bool, m: int) -> None:
         """An owner may send anything: stop at what cannot be read. Nothing was charged."""
@@ -140,39 +140,28 @@ class MultipliedRemote(Remote):
 
     def _asked(self, k: int, what: str, questions: Mapping[int, bytes], run: bytes = b"") -> dict[int, bytes]:
         """What all of these owners answered: every one of them is needed."""
-        asks = {
-            m: Ask(self._name, m, k, self._task, self._events, 0.0, what, wire.of_bytes(content), run.hex())
-            for m, content in questions.items()
-        }
+        asks = {m: self._ask(m, content, k, what, run.hex()) for m, content in questions.items()}
         replies = self._post.ask(asks, self._deployment.clients.deadline)
-        said: dict[int, bytes] = {}
+        answers: dict[int, bytes] = {}
         for m in asks:
-            reply = replies.get(m, Reply(wire.TIMEOUT, "it did not answer in time"))
-            try:
-                if not reply.code:
-                    said[m] = wire.bytes_of(reply.up)
-            except check.InvalidInput as error:
-                reply = Reply(wire.BAD_ANSWER, str(error)[:300])
-            told = f"{self._deployment.clients.names[m]}: {reply.told()}"
+            reply, content = understood(replies.get(m), wire.bytes_of)
             if reply.code == wire.SET_UP or (reply.code == wire.ANSWERED and what == wire.BEGIN):
-                raise Again(told)
-            if reply.code:
-                go_on = (
-                    "" if what in (wire.SCORE_BEGIN, wire.SCORES) else f". Run the app again to go on from round {k}"
-                )
-                rule = f"{what if not go_on else f'round {k}'}: every owner is needed{go_on}"
-                raise TooFewAnswers(f"{rule}. Silent: {told}")
-        return said
+                raise Again(self._why(m, reply))
+            if content is None:
+                scores = what in (wire.SCORE_BEGIN, wire.SCORES)
+                go_on = "" if scores else f". Run the app again to go on from round {k}"
+                rule = f"{what if scores else f'round {k}'}: every owner is needed{go_on}"
+                raise TooFewAnswers(f"{rule}. Silent: {self._why(m, reply)}")
+            answers[m] = content
+        return answers
 
     def saved(self) -> None:
         """The result is on disk: owners may delete the secrets of the attempt. One that does not answer keeps them."""
-        asks = {m: self._ask(m, None, 1, wire.FORGET) for m in range(self.n)}
-        asks = {m: Ask(**{**vars(ask), "down": wire.of_bytes(b"")}) for m, ask in asks.items()}
+        asks = {m: self._ask(m, b"", 1, wire.FORGET, self._run) for m in range(self.n)}
         self._post.ask(asks, min(_FAREWELL, self._deployment.clients.deadline))
 
-    def _ask(self, client: int, down: State, k: int, what: str = wire.ROUND) -> Ask:
-        asked = super()._ask(client, down, k, what)
-        return Ask(**{**vars(asked), "run": self._run})
+    def _ask(self, client: int, down: State | bytes, k: int, what: str = wire.ROUND, run: str = "") -> Ask:
+        return super()._ask(client, down, k, what, self._run if what == wire.ROUND else run)
 
 
 def _batches(of_owners: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:

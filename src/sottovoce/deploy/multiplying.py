@@ -25,10 +25,8 @@ own seeds in its record; a server that does not say so has them kept on their ow
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -44,6 +42,7 @@ from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.product_records import Statement, entry, keep, masked_digest, records_of, statement
 from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SEALED_SEED, SIGNED, Terms, read_place
+from sottovoce.deploy.refusals import bad_ask
 from sottovoce.deploy.summing import settings_of
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
@@ -69,11 +68,11 @@ class Place:
 class Multiplying:
     """The steps at one owner, for one experiment."""
 
-    def __init__(self, own: Products | None, place: Place, ask: Ask, assignment: Assignment) -> None:
-        if own is None:
+    def __init__(self, table: Products | None, place: Place, ask: Ask, assignment: Assignment) -> None:
+        if table is None:
             raise Refused(wire.LIMITS, "this client's limits: its file has no table [products]")
-        algorithm: Any = assignment.task.algorithm
-        self._own, self._place, self._ask, self._m = own, place, ask, ask.client
+        algorithm = assignment.task.masked_moments
+        self._own, self._place, self._ask, self._m = table, place, ask, ask.client
         self._split, self._samples = algorithm.split, algorithm.samples
         self._store = Folder(place.folder / "products" / ask.experiment)
 
@@ -83,7 +82,7 @@ class Multiplying:
             wire.BEGIN: self._begin, wire.AGREE: self._agree, wire.DEAL: self._deal, wire.SEND: self._send,
             wire.TAKE: self._take, wire.FORGET: self._forget,
         }  # fmt: skip
-        with _bad_ask():
+        with bad_ask("products: ", masked_products.Refused):
             return steps[self._ask.what](wire.bytes_of(self._ask.down))
 
     # ------------------------------------------------------------------------------------------------------- agreeing
@@ -92,8 +91,8 @@ class Multiplying:
         """Fresh seeds, nonces and a fresh key for a new attempt; what it has for one that is known."""
         terms = Terms.read(self._split, self._samples, content)
         signing = self._own.signing_key(self._place.home, self._place.name, terms.names)
-        own = terms.names[self._m] == self._place.name
-        check.require(own, "products", "its own name must stand in its own place")
+        in_place = terms.names[self._m] == self._place.name
+        check.require(in_place, "products", "its own name must stand in its own place")
         before = self._kept()
         if before is None or before["terms"] != content.decode() or before["identity"] != self._ask.identity():
             if self._store.read(UNDER_WAY) is not None:
@@ -127,8 +126,8 @@ class Multiplying:
         if state["all"] not in ("", content.hex()):
             raise Refused(wire.SET_UP, "products: others were agreed with in this attempt; begin another one")
         start = sum(map(announcing.length, terms.nonce_counts[: self._m]))
-        own = bytes.fromhex(state["announced"])
-        if content[start : start + len(own)] != own:
+        announcement = bytes.fromhex(state["announced"])
+        if content[start : start + len(announcement)] != announcement:
             raise Refused(wire.SET_UP, "products: it has announced something else; begin another attempt")
         if not state["all"]:
             state = state | {"all": content.hex()}
@@ -171,8 +170,8 @@ class Multiplying:
         check.require(not rest and pair in terms.pairs_of(self._m), "products", "its table has no part in this pair")
         side = self._side(state, pair)
         if chunk == SIGNED:
-            said, signature = self._own_statement(state, pair)
-            return side.key.sealed(side.role, chunk, bytes.fromhex(said.digest) + signature)
+            signed, signature = self._own_statement(state, pair)
+            return side.key.sealed(side.role, chunk, bytes.fromhex(signed.digest) + signature)
         start, rows = terms.rows_in(self._m, chunk)
         return side.key.sealed(side.role, chunk, side.masked(start, rows).astype("<u8").tobytes())
 
@@ -215,19 +214,19 @@ class Multiplying:
         """What it signs about its masked table."""
         side = self._side(state, pair)
         digest = masked_digest(side.seed, side.attempt, side.role, side.table)
-        said = statement(self._split, self._ask.experiment, self._place.name, self._m, side.attempt, digest)
+        unsigned = statement(self._split, self._ask.experiment, self._place.name, self._m, side.attempt, digest)
         signing = self._own.signing_key(self._place.home, self._place.name, self._terms(state).names)
-        return said, signing.sign(said.signed())
+        return unsigned, signing.sign(unsigned.signed())
 
     def _hold_signed(self, state: Json, pair: int, plain: bytes) -> Json:
         """What the other owner signed, as it is kept; refuses what is not signed by the key that is pinned for it."""
         terms = self._terms(state)
         other, digest, signature = terms.other(pair, self._m), plain[:-SIGNATURE], plain[-SIGNATURE:]
         name, attempt = terms.names[other], self._attempt(state, pair)
-        said = statement(self._split, self._ask.experiment, name, other, attempt, digest)
-        true = is_signed(bytes.fromhex(self._own.owners[name]), signature, said.signed())
+        unsigned = statement(self._split, self._ask.experiment, name, other, attempt, digest)
+        true = is_signed(bytes.fromhex(self._own.owners[name]), signature, unsigned.signed())
         check.require(true, "products", "the digest of a masked table must be signed by its owner")
-        return entry(said, signature, key=self._own.owners[name])
+        return entry(unsigned, signature, key=self._own.owners[name])
 
     def _asked_for(self, terms: Terms) -> Json:
         """What its table follows from, beside its rows; and with whom it multiplies it."""
@@ -247,10 +246,10 @@ class Multiplying:
             if not same:
                 raise Refused(wire.BAD_ASK, "products: an owner has signed another masked table than it sent")
             others.append(kept)
-        own = [
+        signed = [
             entry(*self._own_statement(state, pair), seed=state["seeds"][str(pair)]) for pair in terms.pairs_of(self._m)
         ]
-        keep(records_of(self._place.folder, self._ask.experiment), {"signed": own} | self._asked_for(terms), others)
+        keep(records_of(self._place.folder, self._ask.experiment), {"signed": signed} | self._asked_for(terms), others)
 
     # ------------------------------------------------------------------------------------------------------ the round
 
@@ -359,12 +358,3 @@ class Multiplying:
 
 def _words(plain: bytes, *shape: int) -> Words:
     return np.frombuffer(plain, dtype="<u8").astype(np.uint64).reshape(shape)
-
-
-@contextmanager
-def _bad_ask() -> Iterator[None]:
-    """What cannot be read in a question is told to the server: no data is in it."""
-    try:
-        yield
-    except (check.InvalidInput, masked_products.Refused) as error:
-        raise Refused(wire.BAD_ASK, f"products: {str(error)[:300]}") from None

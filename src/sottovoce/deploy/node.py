@@ -33,12 +33,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.plain import Json
 from sottovoce.core.round import State
 from sottovoce.deploy import held_out, label_holder, questions, scoring, wire
 from sottovoce.deploy.announcing import Products
@@ -50,18 +49,18 @@ from sottovoce.deploy.memory import Memory
 from sottovoce.deploy.multiplying import Multiplying, Place
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
 from sottovoce.deploy.pace import PacedLedgers, Recent, hold_questions
-from sottovoce.deploy.refusals import told_of
+from sottovoce.deploy.refusals import sentence_for
 from sottovoce.deploy.running import Run
 from sottovoce.deploy.scoring import NewSamples, Scoring
 from sottovoce.deploy.summing import Summing, Sums
 from sottovoce.deploy.timing import at_fixed_times
 from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 from sottovoce.experiment import sums
-from sottovoce.experiment.csv_file import label_text
+from sottovoce.experiment.csv_file import with_label_texts
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.parties import mixes_kinds
-from sottovoce.experiment.tables import from_table, read_tables
+from sottovoce.experiment.tables import Built, from_table, read_tables
 from sottovoce.experiment.train import CLIENTS
 from sottovoce.ledger.budget import Budget, LedgerError
 from sottovoce.ledger.file import FileLedger
@@ -69,10 +68,9 @@ from sottovoce.ledger.histories import pack_rows
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.doors.party import MODEL
 from sottovoce.privacy.events import pack_event
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData, Federation
 from sottovoce.problems.vertical import VerticalFederation
 
-_OPTIONAL: Json = {"sums": Sums, "products": Products, "predict": NewSamples}
 _KEPT_RUNS = 4  # experiments that are kept in memory; others are read from disk again
 Done = TypeVar("Done")
 
@@ -85,26 +83,23 @@ class Node:
         self._text = _content(self._file)  # before its tables are read: a change in between is seen by `renewed`
         self.path = self._file.resolve()
         tables = read_tables(self.path, TABLES)
-        kinds = {"node": Identity, "data": Own, "limits": Limits}
-        for name in kinds:
+        for name in ("node", "data", "limits"):
             check.require(name in tables, self.path.name, f"needs a table [{name}]")
-        labels = tables["data"].get("labels")
-        if isinstance(labels, list):
-            tables["data"]["labels"] = [label_text(label) for label in labels]
+        tables["data"] = with_label_texts(tables["data"])
         self._schema, self.schema_digest, split = schema_of(tables, self.path)
         if self._schema is not None:
             tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]", split)
-        read = {name: kind for name, kind in (kinds | _OPTIONAL).items() if name in tables}
-        parts: Json = {
-            name: from_table(kind, tables[name], f"{self.path.name}, [{name}]") for name, kind in read.items()
-        }
-        self.name: str = parts["node"].name
-        self.limits: Limits = parts["limits"]
-        self.budget = Budget(self.limits.epsilon, self.limits.delta)
-        self._own: Own = parts["data"]
-        self.folder = self.path.parent / Path(parts["node"].folder).expanduser()
+
+        def table(kind: type[Built], name: str) -> Built:
+            return from_table(kind, tables[name], f"{self.path.name}, [{name}]")
+
+        identity, self._own, self.limits = table(Identity, "node"), table(Own, "data"), table(Limits, "limits")
+        self._sums = table(Sums, "sums") if "sums" in tables else None
+        self._products = table(Products, "products") if "products" in tables else None
+        self._new = table(NewSamples, "predict") if "predict" in tables else None
+        self.name, self.budget = identity.name, Budget(self.limits.epsilon, self.limits.delta)
+        self.folder = self.path.parent / Path(identity.folder).expanduser()
         self.home = Home(self.folder)
-        self._sums, self._products, self._new = (parts.get(name) for name in _OPTIONAL)
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._open_ledger: FileLedger | None = None
         self._recent: Recent | None = None
@@ -129,8 +124,8 @@ class Node:
 
     def answer(self, ask: Ask) -> Reply:
         """The answer to one round's question, the same one if it is asked again; or why there is none."""
-        named = f"experiment {ask.experiment} round {ask.k}"
-        reply = at_fixed_times(self.limits.answer_after, lambda: self._guarded(named, lambda: self._answer(ask)))
+        what = f"experiment {ask.experiment} round {ask.k}"
+        reply = at_fixed_times(self.limits.answer_after, lambda: self._guarded(what, lambda: self._answer(ask)))
         return reply if isinstance(reply, Reply) else Reply(up=reply)
 
     def status(self) -> Status | Reply:
@@ -164,10 +159,10 @@ class Node:
             self.home.note(f"{what}: answered")
             return done
         except Exception as error:
-            code, why = told_of(error)
-            own = isinstance(error, check.SottovoceError | OSError)
-            self.home.note(f"{what}: {code}: {error if own else type(error).__name__}")
-            if not own:  # its text may quote rows: the log says where it came from, and that is all
+            code, why = sentence_for(error)
+            readable = isinstance(error, check.SottovoceError | OSError)
+            self.home.note(f"{what}: {code}: {error if readable else type(error).__name__}")
+            if not readable:  # its text may quote rows: the log says where it came from, and that is all
                 where = traceback.format_tb(error.__traceback__)
                 self.home.note(*(line for entry in where for line in entry.splitlines()))
             return Reply(code, why)
@@ -249,9 +244,9 @@ class Node:
         """The steps by which new samples are scored, in an experiment that it took part in."""
         if Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after).last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it scores nothing by its model")
-        own = self.limits, self._rows.order, lambda: self.new_rows, self.home.note
-        place = scoring.Place(self.name, self.path.parent, self.folder, *own)
-        return Scoring(self._products, place, ask, run.assignment.task.algorithm)
+        means = self.limits, self._rows.order, lambda: self.new_rows, self.home.note
+        place = scoring.Place(self.name, self.path.parent, self.folder, *means)
+        return Scoring(self._products, place, ask, run.assignment.task.masked_moments)
 
     def _upload(self, ask: Ask, run: Run, summing: Summing) -> bytes:
         """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
@@ -320,13 +315,13 @@ class Node:
             assignment, number = run.assignment, np.array([ask.client])
             if assignment.split_columns:
                 blank = label_holder.blank_labels(assignment.task.objective.loss, len(self._rows.X))
-                federation: Any = VerticalFederation((self._rows.X,), blank, ("party",))
+                federation: FederatedData = VerticalFederation((self._rows.X,), blank, ("party",))
             else:
                 where = np.array([0, len(self._rows.X)])  # all rows are its own: none of them is copied
                 federation = Federation(self._rows.X, run.y, where, ("0",), assignment.row_bound)
             run.clients = CLIENTS[federation.layout].of(
                 assignment.task, federation, owners, assignment.coins, assignment.events, number, assignment.noise,
-                measure_training=False, **run.more, **held_out.split_by(assignment, self.folder),
+                measure_training=False, apart=run.apart, split=held_out.split_by(assignment, self.folder),
             )  # fmt: skip
         elif owners is not None:
             run.clients.ledger = run.clients.door.ledger = owners

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from sottovoce.core import check
 from sottovoce.deploy.connection import Connection
 from sottovoce.deploy.node import Node
+from sottovoce.deploy.services import NO_FLOWER
 
 State = Literal["good", "look", "bad"]  # "look": it works, but is it meant?
 _SPENT = 0.01  # share of the budget below which it counts as spent: no run is worth that little
@@ -48,12 +49,12 @@ def items(file: Path, ask_server: bool = True) -> Iterator[Item]:
 def _item(name: str, look: Callable[[], Item | str]) -> Item:
     """What a look at one thing gives; an error of this library is a sentence already, of others the kind is told."""
     try:
-        found = look()
+        item = look()
     except check.SottovoceError as error:
         return Item(name, "bad", str(error))
     except OSError as error:
         return Item(name, "bad", f"{error.filename}: {(error.strerror or 'cannot be read').lower()}")
-    return Item(name, "good", found) if isinstance(found, str) else found
+    return Item(name, "good", item) if isinstance(item, str) else item
 
 
 def _rights(node: Node) -> str:
@@ -96,11 +97,11 @@ def _budget(node: Node) -> Item:
     status = node.inspect()
     node.close()
     left = max(status.limit - status.epsilon, 0.0)
-    told = f"epsilon {status.epsilon:.4g} of {status.limit:g} is spent, {left:.4g} is left (delta {status.delta:g})"
+    spent = f"epsilon {status.epsilon:.4g} of {status.limit:g} is spent, {left:.4g} is left (delta {status.delta:g})"
     if left < _SPENT * status.limit:
         hint = "Raise epsilon in [limits], if you want to give away more about these rows; else take no further part"
-        return Item("budget", "bad", f"{told}. {hint}")
-    return Item("budget", "good", told)
+        return Item("budget", "bad", f"{spent}. {hint}")
+    return Item("budget", "good", spent)
 
 
 def _server(file: Path) -> Iterator[Item]:
@@ -113,20 +114,20 @@ def _server(file: Path) -> Iterator[Item]:
     try:
         from sottovoce.deploy.flower.probe import probe
     except ModuleNotFoundError:
-        yield Item("server", "bad", "Flower is not installed. Install it with: pip install 'sottovoce[flower]'")
+        yield Item("server", "bad", NO_FLOWER)
         return
     try:
-        found = probe(connection)
+        answer = probe(connection)
     except check.SottovoceError as error:
         hint = ". Is it up (there: sottovoce server start DIR), and does its firewall let this machine through?"
         yield Item("server", "bad", f"{error}{hint if 'cannot be reached' in str(error) else ''}")
         return
     yield Item("server", "good", f"{connection.address} answers, and its certificate is the right one")
-    if found.clock:
-        yield Item("clock", "bad", found.clock)
+    if answer.clock:
+        yield Item("clock", "bad", answer.clock)
         return  # a signature of another time is refused, whoever signs
     yield Item("clock", "good", "as the server's, within seconds")
-    if found.known:
+    if answer.known:
         yield Item("key", "good", "the server knows it")
     else:
         line = Path(connection.key).with_name("line")

@@ -1,7 +1,6 @@
 """A client's own rows: the [node] and [data] of its file, read once and checked before anybody asks."""
 
 import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +12,10 @@ from sottovoce.core.clipping import shorten_rows
 from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
-from sottovoce.experiment.csv_file import label_text, read_csv
-from sottovoce.experiment.source import class_texts, read_schema
+from sottovoce.experiment.csv_file import class_codes, label_text, read_csv
+from sottovoce.experiment.source import class_texts, must_agree, read_schema
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import LOSSES, Loss
@@ -162,10 +162,7 @@ class Own:
         declared, needed = len(self.labels), 2 if loss.outputs == 1 else loss.outputs
         if declared != needed:
             raise Refused(wire.BAD_ASK, f"the loss is for {needed} classes, and this client declares {declared}")
-        code = {
-            label: 2.0 * place - 1.0 if loss.outputs == 1 else float(place) for place, label in enumerate(self.labels)
-        }
-        return np.array([code[text] for text in texts])
+        return class_codes(texts, self.labels, loss)
 
     def _read(self, folder: Path) -> tuple[np.ndarray, list[str], list[str] | None]:
         """Features, labels as text (what a loss makes of them comes later), and ids where there are."""
@@ -196,9 +193,7 @@ def stated_by(schema: Schema, data: Json, where: str, split: bool = False) -> Js
     stated: Json = {"label": "", "labels": []}
     if schema.label is not None:
         stated = {"label": schema.label.column, "labels": list(class_texts(schema.label))}
-    for key, value in stated.items():
-        same = key not in data or data[key] == value
-        check.require(same, where, f"{key} is stated by the [schema]; leave it out here")
+    must_agree(data, stated, where)
     return data | stated | {"row_bound": schema.row_bound}
 
 
@@ -210,8 +205,11 @@ def schema_of(tables: Json, path: Path) -> tuple[Schema | None, str, bool]:
     table = tables.get("schema", {})
     if not table or table.keys() == {"digest"}:
         digest = table.get("digest", "")
-        known = isinstance(digest, str) and re.fullmatch(r"([0-9a-f]{64})?", digest) is not None
-        check.require(known, f"{path.name}, [schema]", "digest must be the 64 hex digits that Schema.digest() gives")
+        check.require(
+            digest == "" or is_hex(digest),
+            f"{path.name}, [schema]",
+            "digest must be the 64 hex digits that Schema.digest() gives",
+        )
         return None, digest, False
     schema = read_schema(tables, path.name, path.parent)
     assert schema is not None

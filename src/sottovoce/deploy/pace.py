@@ -61,8 +61,8 @@ class Recent:
         for entry in self.ledger.rows(after=self._last):
             self._last = entry.sequence
             if entry.kind == "charge":
-                given = entry.receipt()
-                self._charges.append(Charge(now - age(entry.time), (given.run, given.round), given.event))
+                receipt = entry.receipt()
+                self._charges.append(Charge(now - age(entry.time), (receipt.run, receipt.round), receipt.event))
         self._charges = [charge for charge in self._charges if now - charge.made < DAY]
 
 

@@ -12,7 +12,6 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,9 +19,10 @@ from sottovoce.core import check
 from sottovoce.core.files import read_bytes
 from sottovoce.core.plain import Json
 from sottovoce.core.products import LABEL_REACH, UNIT, Split
+from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.tables import from_table
-from sottovoce.privacy.masked_products import NONCE_BYTES, Attempt, as_words, mask
+from sottovoce.privacy.masked_products import NONCE_BYTES, Attempt, Role, as_words, mask
 
 OWN, OTHERS = "own.json", "others.json"
 _ROWS, _LARGEST = 8192, 2**24
@@ -46,14 +46,14 @@ class Statement:
 
     experiment: str
     owner: str
-    role: str
+    role: Role
     agreed: str
     first: int
     second: int
     nonces: tuple[str, ...]
-    rows: int
+    rows: check.Whole
     widths: tuple[int, ...]
-    longest: int
+    longest: check.Whole
     slopes: int
     digest: str
 
@@ -61,8 +61,7 @@ class Statement:
         good = len(self.widths) == len(self.nonces) == 2 and all(is_hex(nonce, NONCE_BYTES) for nonce in self.nonces)
         check.require(good and is_hex(self.agreed, 32) and is_hex(self.digest, 32), "record", "is not of two owners")
         check.require(is_hex(self.experiment, 16), "record", "names no experiment")
-        check.whole("record", rows=self.rows, longest=self.longest)
-        check.one_of("record", "role", self.role, ("first", "second"))
+        check.fields(self, "record")
 
     def signed(self) -> bytes:
         """What the signature is of."""
@@ -79,7 +78,8 @@ def statement(split: Split, experiment: str, owner: str, m: int, attempt: Attemp
     """The statement of owner `m`."""
     a, b = attempt.pair
     slopes = split.outputs if m == split.holder else 0
-    nonces, role = tuple(nonce.hex() for nonce in attempt.nonces), "first" if m == a else "second"
+    nonces = tuple(nonce.hex() for nonce in attempt.nonces)
+    role: Role = "first" if m == a else "second"
     drawn = attempt.plan.hex(), a, b, nonces, attempt.rows, attempt.widths
     return Statement(experiment, owner, role, *drawn, split.longest(m), slopes, digest.hex())
 
@@ -94,27 +94,27 @@ def masked_digest(seed: bytes, attempt: Attempt, role: str, table: np.ndarray) -
     return digest.digest()
 
 
-def check_rows(said: Statement, signature: bytes, key: str, seed: bytes, table: np.ndarray) -> None:
+def check_rows(signed: Statement, signature: bytes, key: str, seed: bytes, table: np.ndarray) -> None:
     """Refuse rows that are not those of the signed masked table, or longer than they may be.
 
     Parameters
     ----------
-    said, signature, key
+    signed, signature, key
         What the owner signed, as the other owner kept it; and the key that is pinned for it, 64 hex digits.
     seed, table
         Of its masks, and its whole numbers with the slopes: what the owner shows.
     """
     from sottovoce.deploy.aggregation.messages import is_signed
 
-    who = f"rows of {said.owner}"
-    check.require(is_signed(bytes.fromhex(key), signature, said.signed()), who, "must be signed by the pinned key")
-    shape = (said.rows, said.widths[0 if said.role == "first" else 1])
+    who = f"rows of {signed.owner}"
+    check.require(is_signed(bytes.fromhex(key), signature, signed.signed()), who, "must be signed by the pinned key")
+    shape = (signed.rows, signed.widths[0 if signed.role == "first" else 1])
     check.require(table.shape == shape, who, f"must be {shape}", table.shape)
-    same = masked_digest(seed, said.attempt, said.role, table).hex() == said.digest
+    same = masked_digest(seed, signed.attempt, signed.role, table).hex() == signed.digest
     check.require(same, who, "are not those of the masked table that it signed: it multiplied others")
     squares = np.square(table.astype(np.float64))  # whole numbers far below 2^53, or far too large
-    columns = shape[1] - said.slopes
-    long = (squares[:, :columns].sum(axis=1) > said.longest) | (
+    columns = shape[1] - signed.slopes
+    long = (squares[:, :columns].sum(axis=1) > signed.longest) | (
         squares[:, columns:].sum(axis=1) > UNIT * LABEL_REACH**2
     )
     check.require(not long.any(), who, "are longer than they may be: the noise on the others' columns hid too little",
@@ -129,37 +129,33 @@ def records_of(folder: Path, experiment: str) -> Path:
     return folder / "records" / experiment
 
 
-def keep(folder: Path, own: Json, others: list[Json]) -> None:
+def keep(folder: Path, own_record: Json, others: list[Json]) -> None:
     """Write what an owner has signed, with its seeds; and what the others have."""
-    whole_files.replace_file(folder / OWN, whole_files.json_bytes(own))
+    whole_files.replace_file(folder / OWN, whole_files.json_bytes(own_record))
     whole_files.replace_file(folder / OTHERS, whole_files.json_bytes({"signed": others}))
 
 
-def entry(said: Statement, signature: bytes, **more: str) -> Json:
-    return {"statement": asdict(said), "signature": signature.hex(), **more}
+def entry(signed: Statement, signature: bytes, **more: str) -> Json:
+    return {"statement": asdict(signed), "signature": signature.hex(), **more}
 
 
 def read(path: Path) -> Json:
     """One of these files; what was put into it is checked where it is used."""
-    content: Any = None
+    content: object = None
     with suppress(ValueError, RecursionError):
         content = json.loads(read_bytes(path, _LARGEST).decode("utf-8", "replace"))
-    check.require(isinstance(content, dict) and isinstance(content.get("signed"), list), str(path), "is no record")
+    if not (isinstance(content, dict) and isinstance(content.get("signed"), list)):
+        raise check.InvalidInput(f"{path}: is no record")
     return content
 
 
 def signed_by(record: Json, owner: str, experiment: str = "") -> list[tuple[Statement, bytes, Json]]:
     """What this owner signed, in the record of another: statement, signature, and what is beside them."""
-    found = []
+    statements = []
     for each in record["signed"]:
         good = isinstance(each, dict) and isinstance(each.get("statement"), dict) and is_hex(each.get("signature"), 64)
         check.require(good, "record", "must hold statements with their signatures")
-        said = from_table(Statement, each["statement"], "record")
-        if said.owner == owner and experiment in ("", said.experiment):
-            found.append((said, bytes.fromhex(each["signature"]), each))
-    return found
-
-
-def is_hex(text: object, length: int) -> bool:
-    """Whether these are so many bytes, as hex digits."""
-    return isinstance(text, str) and len(text) == 2 * length and set(text) <= set("0123456789abcdef")
+        signed = from_table(Statement, each["statement"], "record")
+        if signed.owner == owner and experiment in ("", signed.experiment):
+            statements.append((signed, bytes.fromhex(each["signature"]), each))
+    return statements

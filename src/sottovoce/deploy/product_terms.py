@@ -25,6 +25,7 @@ from sottovoce.core import check
 from sottovoce.core.products import Split, dealer_of
 from sottovoce.deploy import announcing
 from sottovoce.deploy.announcing import Announced
+from sottovoce.deploy.wire import is_hex
 from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES, Attempt, Role
 
 COORDINATOR = -1  # the number of a dealer that is no owner
@@ -58,8 +59,7 @@ class Terms:
     dealers: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        named = len(self.attempt) == 64 and set(self.attempt) <= set("0123456789abcdef")
-        check.require(named, "products", "an attempt must be named by 64 hex digits")
+        check.require(is_hex(self.attempt), "products", "an attempt must be named by 64 hex digits")
         owners = self.split.owners
         distinct = len(set(self.names)) == len(self.names) == owners
         check.require(distinct, "products", f"needs the names of {owners} different owners")
@@ -110,17 +110,13 @@ class Terms:
         """How many nonces each owner announces: one for each of its pairs."""
         return [len(self.pairs_of(m)) for m in range(self.split.owners)]
 
-    @property
-    def announcements_length(self) -> int:
-        return sum(map(announcing.length, self.nonce_counts))
-
     def attempt_of(self, number: int, agreed: bytes, announced: Sequence[Announced]) -> Attempt:
         """What one pair computes; `announced`: by all owners."""
         a, b = pair = self.split.pairs[number]
         starts = [NONCE_BYTES * self.pairs_of(m).index(number) for m in pair]
-        own = [announced[m].nonces[start : start + NONCE_BYTES] for m, start in zip(pair, starts, strict=True)]
+        nonces = [announced[m].nonces[start : start + NONCE_BYTES] for m, start in zip(pair, starts, strict=True)]
         widths = self.split.table_width(a), self.split.table_width(b)
-        return Attempt(agreed, (a, b), (own[0], own[1]), self.samples, widths)
+        return Attempt(agreed, (a, b), (nonces[0], nonces[1]), self.samples, widths)
 
     def chunk_rows(self, m: int) -> int:
         """Rows of owner m's table that travel together."""

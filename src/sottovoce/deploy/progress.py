@@ -1,14 +1,13 @@
 """How far a run is, as its server knows it: a small file that is replaced after every exchange.
 
-Nothing in it was not told to the server: who answered, what others said in place of an answer, and what each owner's
-ledger had spent when it last said so. It is for people; nothing reads it to decide anything.
+It holds what the server was told: who answered, why others did not, and what each owner's ledger had spent when it
+last said so. It is for people to read; no decision depends on it.
 """
 
 import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
@@ -37,8 +36,8 @@ class Progress:
         replies = self._post.ask(asks, deadline)
         for client, ask in asks.items():
             reply = replies.get(client, Reply(wire.TIMEOUT, "it did not answer in time"))
-            said = reply.told() if reply.code else "answered"
-            self._clients[self._names[client]] |= {"said": said, "when": time.time(), "round": ask.k}
+            message = reply.reason() if reply.code else "answered"
+            self._clients[self._names[client]] |= {"said": message, "when": time.time(), "round": ask.k}
         self._write()
         return replies
 
@@ -73,7 +72,7 @@ def read(path: Path) -> Json | None:
     """What a run's file says; None if there is none that can be read."""
     try:
         content = path.read_bytes()
-        value: Any = json.loads(content) if len(content) <= _LARGEST else None
+        value: object = json.loads(content) if len(content) <= _LARGEST else None
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and {"state", "updated", "clients"} <= value.keys() else None

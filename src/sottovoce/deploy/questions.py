@@ -1,40 +1,39 @@
 """Whether a question may be asked of a client at all: by what it is about, and by the client's own file."""
 
-from typing import Any
-
-from sottovoce.core import check, codec
+from sottovoce.core import codec
 from sottovoce.core.round import State
 from sottovoce.core.shapes import declared
 from sottovoce.deploy import held_out, wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.own_data import Own, OwnRows
+from sottovoce.deploy.refusals import bad_ask
 from sottovoce.deploy.wire import Ask
 
 _OTHER_KIND = "this is for columns that are split, or needs labels that this client has not"
 
 
-def hold_layout(assignment: Assignment, limits: Limits, own: Own, rows: OwnRows, number: int) -> None:
+def hold_layout(assignment: Assignment, limits: Limits, data: Own, rows: OwnRows, number: int) -> None:
     """Refuse the other kind of federation, and experiments that show more of the labels than allowed.
 
     `number`: of this client.
     """
     split, labelled = assignment.split_columns, bool(rows.labels)
     why = "its file does not say how its samples are in order with the other parties' (id or same_order)"
-    limits.allow(not split or own.columns, why)
+    limits.allow(not split or data.columns, why)
     if not split and not labelled:
         raise Refused(wire.BAD_ASK, _OTHER_KIND)
     if assignment.task.split is not None:
-        _hold_products(assignment, limits, own, rows, number)
+        _hold_products(assignment, limits, data, rows, number)
     elif split and labelled:
         limits.hold_labels(assignment.task)
 
 
-def _hold_products(assignment: Assignment, limits: Limits, own: Own, rows: OwnRows, number: int) -> None:
+def _hold_products(assignment: Assignment, limits: Limits, data: Own, rows: OwnRows, number: int) -> None:
     """Refuse products of other tables than this owner has, or of samples in an order that tells something of them."""
     why = "products need samples in the order of their salted ids (id and salt): the order of a file can tell dates"
-    limits.allow(bool(own.id and own.salt), why)
-    algorithm: Any = assignment.task.algorithm
+    limits.allow(bool(data.id and data.salt), why)
+    algorithm = assignment.task.masked_moments
     split, (samples, columns) = algorithm.split, rows.X.shape
     fits = number < split.owners and split.widths[number] == columns and algorithm.samples == samples
     if not fits or split.outputs != assignment.task.objective.loss.outputs:
@@ -67,9 +66,7 @@ def broadcast(ask: Ask, assignment: Assignment, limits: Limits, rows: OwnRows) -
     """The broadcast, which must look like one that this algorithm makes."""
     algorithm, (samples, columns) = assignment.task.algorithm, rows.X.shape
     dim = samples if assignment.split_columns else columns * assignment.task.objective.loss.outputs
-    try:
+    with bad_ask("the broadcast does not fit: "):
         down = wire.unpack(ask.down, algorithm.down, declared(algorithm, algorithm.down, dim))
-    except check.InvalidInput as error:
-        raise Refused(wire.BAD_ASK, f"the broadcast does not fit: {str(error)[:300]}") from None
     limits.hold_broadcast(codec.to_arrays(down))
     return down

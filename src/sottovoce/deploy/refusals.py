@@ -17,7 +17,7 @@ _SENTENCES = {
 }
 
 
-def told_of(error: Exception) -> tuple[str, str]:
+def sentence_for(error: Exception) -> tuple[str, str]:
     """A code and a sentence for the server. Unexpected error texts are never forwarded: they may contain data."""
     if isinstance(error, Refused):
         return error.code, str(error)
@@ -30,6 +30,15 @@ def told_of(error: Exception) -> tuple[str, str]:
     if isinstance(error, StoreError) or (isinstance(error, OSError) and not isinstance(error, check.SottovoceError)):
         return wire.DISK, _SENTENCES[wire.DISK]
     return wire.FAILED, _SENTENCES[wire.FAILED]
+
+
+@contextmanager
+def bad_ask(what: str = "", *kinds: type[Exception]) -> Iterator[None]:
+    """Tell the server what cannot be read in its question: no data is in that. `kinds`: besides `InvalidInput`."""
+    try:
+        yield
+    except (check.InvalidInput, *kinds) as error:
+        raise Refused(wire.BAD_ASK, f"{what}{str(error)[:300]}") from None
 
 
 @contextmanager

@@ -7,15 +7,17 @@ reason.
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.contract import Method
+from sottovoce.core.plain import Columns
 from sottovoce.core.round import Exchange, State
 from sottovoce.core.shapes import declared, empty
 from sottovoce.deploy import wire
@@ -28,6 +30,7 @@ from sottovoce.privacy.events import pack_event
 from sottovoce.problems.rows import engine_for
 
 log = logging.getLogger("sottovoce")
+Content = TypeVar("Content")
 
 
 class TooFewAnswers(SottovoceError):
@@ -110,16 +113,13 @@ class Remote:
         allowed: Mapping[str, tuple[int, ...]] = declared(algorithm, algorithm.up, self.dim)
         answers, silent = {}, {}
         for client in asks:
-            reply = replies.get(client, Reply(wire.TIMEOUT, "it did not answer in time"))
-            try:
-                if not reply.code:
-                    answers[client] = wire.unpack(reply.up, algorithm.up, allowed)
-                    allowed = {name: (array.shape[-1],) for name, array in codec.to_arrays(answers[client]).items()}
-            except InvalidInput as error:
-                reply = Reply(wire.BAD_ANSWER, str(error)[:300])
-            if reply.code:
+            reply, upload = understood(replies.get(client), partial(wire.unpack, kind=algorithm.up, allowed=allowed))
+            if upload is not None:
+                answers[client] = upload
+                allowed = {name: (array.shape[-1],) for name, array in codec.to_arrays(upload).items()}
+            else:
                 self._spent[client] |= reply.code == wire.BUDGET
-                silent[client] = f"{self._deployment.clients.names[client]}: {reply.told()}"
+                silent[client] = self._why(client, reply)
         return answers, silent
 
     def _together(self, algorithm: Method, answers: Mapping[int, State]) -> State:
@@ -137,7 +137,7 @@ class Remote:
         """Loss and accuracy on the public test set; nothing of private rows. Parties' models are not known yet."""
         return {} if self._deployment.clients.split else self._blank.measure(model)
 
-    def metrics(self, model: np.ndarray) -> dict[str, list[Any]]:
+    def metrics(self, model: np.ndarray) -> Columns:
         """How good the finished model is on the public test set."""
         return self._blank.metrics(model)
 
@@ -148,9 +148,9 @@ class Remote:
         replies = self._post.ask(asks, self._deployment.clients.deadline)
         counts, answered = np.zeros((self.n, width)), np.zeros(self.n, dtype=bool)
         for client in asks:
-            reply, values = self._read(replies.get(client), width)
-            if reply.code:
-                log.warning("held-out records: %s: %s", self._deployment.clients.names[client], reply.told())
+            reply, values = _values(replies.get(client), width)
+            if values is None:
+                log.warning("held-out records: %s", self._why(client, reply))
             else:
                 counts[client], answered[client] = values[0], True
         self.heard |= answered
@@ -164,12 +164,14 @@ class Remote:
         asks = {client: self._ask(client, None, k, wire.MODEL) for client in range(self.n)}
         replies, models, silent = self._post.ask(asks, deadline), [], []
         for client, width in enumerate(widths):
-            reply, values = self._read(replies.get(client), width)
+            reply, values = _values(replies.get(client), width)
             if reply.code in (wire.BUDGET, wire.LOST, wire.STATE):
-                log.warning("no model: %s: %s", self._deployment.clients.names[client], reply.told())
+                log.warning("no model: %s", self._why(client, reply))
                 return np.zeros(0)
-            silent += [f"{self._deployment.clients.names[client]}: {reply.told()}"] if reply.code else []
-            models.append(values[0])
+            if values is None:
+                silent.append(self._why(client, reply))
+            else:
+                models.append(values[0])
         if silent:
             raise TooFewAnswers(
                 f"after round {k}: every party's model is needed. Run the app again to ask for them. "
@@ -189,22 +191,17 @@ class Remote:
         clients = self._deployment.clients
         ask = self._ask(clients.holding, question, self._k, what)
         replies = self._post.ask({clients.holding: ask}, clients.deadline)
-        reply, values = self._read(replies.get(clients.holding), width)
-        if reply.code:
+        reply, values = _values(replies.get(clients.holding), width)
+        if values is None:
             raise TooFewAnswers(
                 f"round {self._k}: nothing was heard of the labels. Run the app again to go on from round {self._k}. "
-                f"Silent: {clients.holder}: {reply.told()}"
+                f"Silent: {self._why(clients.holding, reply)}"
             )
         return values
 
-    @staticmethod
-    def _read(reply: Reply | None, width: int) -> tuple[Reply, np.ndarray]:
-        """What was said, and its values; or why there are none."""
-        reply, nothing = reply or Reply(wire.TIMEOUT, "it did not answer in time"), np.zeros((1, width))
-        try:
-            return reply, nothing if reply.code else wire.unpack(reply.up, Values, {"values": (width,)}).values
-        except InvalidInput as error:
-            return Reply(wire.BAD_ANSWER, str(error)[:300]), nothing
+    def _why(self, client: int, reply: Reply) -> str:
+        """Who did not answer, and why."""
+        return f"{self._deployment.clients.names[client]}: {reply.reason()}"
 
     def saved(self) -> None:
         """The result is on disk: nothing to do."""
@@ -217,7 +214,21 @@ class Remote:
         self._spent = np.asarray(arrays["spent"]) > 0
         self.limits, self.heard = np.array(arrays["limits"]), np.asarray(arrays["heard"]) > 0
 
-    def _ask(self, client: int, down: State, k: int, what: str = wire.ROUND) -> Ask:
+    def _ask(self, client: int, down: State | bytes, k: int, what: str = wire.ROUND, run: str = "") -> Ask:
+        """One question; `down`: a broadcast, or the bytes of a step of a protocol."""
         bound = self._deployment.clients.row_bound or 0.0
-        packed = {} if down is None else wire.pack(down)
-        return Ask(self._name, client, k, self._task, self._events, bound, what, packed)
+        packed = wire.of_bytes(down) if isinstance(down, bytes) else {} if down is None else wire.pack(down)
+        return Ask(self._name, client, k, self._task, self._events, bound, what, packed, run)
+
+
+def understood(reply: Reply | None, read: Callable[[wire.Packed], Content]) -> tuple[Reply, Content | None]:
+    """A reply and what is read from it; or why there is nothing to read: a client may send anything, or nothing."""
+    reply = reply or Reply(wire.TIMEOUT, "it did not answer in time")
+    try:
+        return reply, None if reply.code else read(reply.up)
+    except InvalidInput as error:
+        return Reply(wire.BAD_ANSWER, str(error)[:300]), None
+
+
+def _values(reply: Reply | None, width: int) -> tuple[Reply, np.ndarray | None]:
+    return understood(reply, lambda up: wire.unpack(up, Values, {"values": (width,)}).values)

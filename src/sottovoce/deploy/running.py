@@ -26,7 +26,7 @@ class Run:
         if self._table is None:
             task = self.assignment.task
             y = self.y if self._multiplies_labels else None
-            self._table = whole_table(task.algorithm, task.objective.loss, self.number, X, y)
+            self._table = whole_table(task.masked_moments, task.objective.loss, self.number, X, y)
         return self._table
 
     def table_digest(self, X: np.ndarray) -> str:
@@ -37,11 +37,11 @@ class Run:
         return self._digest
 
     @property
-    def more(self) -> dict[str, Apart]:
-        """What else its clients are made of: how it multiplies with other owners, where that is asked for."""
+    def apart(self) -> Apart | None:
+        """How it multiplies with other owners, where that is asked for."""
         if self.assignment.task.split is None:
-            return {}
-        return {"apart": Apart(self._shares, (0, self.y) if self._multiplies_labels else None)}
+            return None
+        return Apart(self._shares, (0, self.y) if self._multiplies_labels else None)
 
     def _shares(self) -> np.ndarray:
         assert self.multiplying is not None

@@ -6,7 +6,7 @@
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -42,10 +42,10 @@ class ScoredRemote(MultipliedRemote):
     def _asked_once(self, result: VerticalResult, ids: Sequence[str]) -> np.ndarray:
         names, everyone = self._deployment.clients.names, range(self.n)
         terms = scoring.pack_names(secrets.token_hex(32), names)
-        said = self._asked(1, wire.SCORE_BEGIN, dict.fromkeys(everyone, terms))
+        announcements = self._asked(1, wire.SCORE_BEGIN, dict.fromkeys(everyone, terms))
         for m in everyone:
-            self._must_fit(len(said[m]) == announcing.length(1), m)
-        announced = b"".join(said[m] for m in everyone)
+            self._must_fit(len(announcements[m]) == announcing.length(1), m)
+        announced = b"".join(announcements[m] for m in everyone)
         questions = {m: scoring.pack_question(announced, result.party_model(m), ids) for m in everyone}
         masked, outputs = self._asked(1, wire.SCORES, questions), result.objective.loss.outputs
         shape = (len(ids),) if outputs == 1 else (len(ids), outputs)
@@ -55,7 +55,9 @@ class ScoredRemote(MultipliedRemote):
         return opened_scores(words)
 
 
-def predicted_scores(deployment: Deployment, name: str, post: Post, result: Any, ids: Sequence[str]) -> np.ndarray:
+def predicted_scores(
+    deployment: Deployment, name: str, post: Post, result: VerticalResult, ids: Sequence[str]
+) -> np.ndarray:
     """Scores of new samples by the model of a finished run, from all owners behind `post`."""
     clients = deployment.clients
     check.require(deployment.task.split is not None, "predict", "between machines it is for runs of masked-moments")
@@ -71,7 +73,7 @@ def predicted_scores(deployment: Deployment, name: str, post: Post, result: Any,
 
 def predict_ids(deployment: Deployment, name: str, post: Post, run: Path, file: Path, out: Path) -> int:
     """Write the predictions for a file of ids, one on each line, by the model in a run's folder; returns how many."""
-    ids, result = read_ids(file), saved.load_result(run)
+    ids, result = read_ids(file), cast(VerticalResult, saved.load_result(run))
     scores = predicted_scores(deployment, name, post, result, ids)
     predict.write_new(out, predict.to_csv({"id": ids} | predict.of_scores(result, scores)))
     return len(ids)

@@ -24,12 +24,13 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from sottovoce.algorithms import MaskedMoments
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy import announcing, product_records, wire
@@ -37,7 +38,7 @@ from sottovoce.deploy.aggregation.store import Folder
 from sottovoce.deploy.announcing import Products
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.own_data import Own, OwnRows
-from sottovoce.deploy.refusals import kept_from_servers
+from sottovoce.deploy.refusals import bad_ask, kept_from_servers
 from sottovoce.deploy.summing import settings_of
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
@@ -67,18 +68,18 @@ class NewSamples:
 
 
 def read_new(
-    new: NewSamples | None, own: OwnRows, folder: Path, schema: Schema | None, limits: Limits
+    new: NewSamples | None, trained_rows: OwnRows, folder: Path, schema: Schema | None, limits: Limits
 ) -> dict[str, np.ndarray]:
     """The new rows by id, without those it trained on unless its owner lets them be: they are then as unknown ones.
 
-    `own`: the rows as they were read to train on, whatever stands in their file by now.
+    `trained_rows`: as they were read to train on, whatever stands in their file by now.
     """
     if new is None:
         raise Refused(wire.LIMITS, "this client's limits: its file has no table [predict]")
     with kept_from_servers():
         X, ids = Own(csv=new.csv, npz=new.npz, id=new.id).new_rows(folder, schema)
         check.require(len(set(ids)) == len(ids), "predict", "an id must be there once")
-    trained = set() if limits.score_trained else set(map(label_text, own.ids))
+    trained = set() if limits.score_trained else set(map(label_text, trained_rows.ids))
     return {name: row for name, row in zip(ids, X, strict=True) if label_text(name) not in trained}
 
 
@@ -98,16 +99,13 @@ class Place:
 class Scoring:
     """The two steps at one owner, in an experiment whose round it has answered."""
 
-    def __init__(self, own: Products | None, place: Place, ask: Ask, algorithm: Any) -> None:
+    def __init__(self, products: Products | None, place: Place, ask: Ask, algorithm: MaskedMoments) -> None:
         place.limits.allow(place.limits.scores_per_day > 0, "it answers no scores of new samples: scores_per_day is 0")
-        place.limits.allow(own is not None, "its file has no table [products]")
-        assert own is not None
-        self._own, self._place, self._ask, self._m = own, place, ask, ask.client
-        self._width, self._outputs, self._owners = (
-            algorithm.split.widths[self._m],
-            algorithm.outputs,
-            algorithm.split.owners,
-        )
+        place.limits.allow(products is not None, "its file has no table [products]")
+        assert products is not None
+        self._own, self._place, self._ask, self._m = products, place, ask, ask.client
+        split = algorithm.split
+        self._width, self._outputs, self._owners = split.widths[self._m], algorithm.outputs, split.owners
         self._store = Folder(place.folder / "scores" / ask.experiment)  # lost when the machine is started again
         self._records = product_records.records_of(place.folder, ask.experiment)
         fits = 2 <= self._owners <= MOST_SCORED  # alone nothing hides its part; and sums must fit in 64 bits
@@ -115,10 +113,8 @@ class Scoring:
 
     def step(self) -> bytes:
         content = wire.bytes_of(self._ask.down)
-        try:
+        with bad_ask():
             return self._begin(content) if self._ask.what == wire.SCORE_BEGIN else self._scores(content)
-        except check.InvalidInput as error:
-            raise Refused(wire.BAD_ASK, str(error)[:300]) from None
 
     def _begin(self, content: bytes) -> bytes:
         """A fresh nonce and a fresh key. Those of a question before are forgotten: it is answered no more."""
@@ -126,10 +122,10 @@ class Scoring:
         check.require(names == self._multiplied().get("owners"), "scores", "owners must be those of the experiment")
         signing = self._own.signing_key(self._place.home, self._place.name, names)
         private, nonce = fresh_secret(), fresh_secret()
-        said = announcing.announced(signing, about(self._ask, content), self._m, nonce, private)
-        kept: Json = {"terms": content.decode(), "private": private.hex(), "announced": said.hex()}
+        announcement = announcing.announced(signing, about(self._ask, content), self._m, nonce, private)
+        kept: Json = {"terms": content.decode(), "private": private.hex(), "announced": announcement.hex()}
         self._store.write(_QUERY, whole_files.json_bytes(kept | {"identity": self._ask.identity()}))
-        return said
+        return announcement
 
     def _scores(self, content: bytes) -> bytes:
         """Its masked part of the scores: one reply to what was announced, and then no other."""
@@ -140,12 +136,12 @@ class Scoring:
         names, counts = read_names(terms, self._owners), [1] * self._owners
         everyone, model, ids = read_question(content, self._owners, self._width * self._outputs)
         pinned = {m: self._own.owners.get(name, "") for m, name in enumerate(names)}
-        said = announcing.read(pinned, about(self._ask, terms), everyone, counts)
+        announcements = announcing.read(pinned, about(self._ask, terms), everyone, counts)
         start = self._m * announcing.length(1)
         if everyone[start : start + announcing.length(1)].hex() != kept["announced"]:
             raise Refused(wire.SET_UP, "scores: it has announced something else; begin again")
         private = bytes.fromhex(kept["private"])
-        secrets = {m: announcing.shared(private, said[m].public) for m in range(self._owners) if m != self._m}
+        secrets = {m: announcing.shared(private, announcements[m].public) for m in range(self._owners) if m != self._m}
         self._multiplied()
         self._place.limits.hold_broadcast({"model": model})
         self._hold_pace(len(ids))
@@ -161,10 +157,10 @@ class Scoring:
     def _rows(self, ids: Sequence[str]) -> np.ndarray:
         known = self._place.known()
         rows = [known.get(each) for each in ids]
-        found = [row for row in rows if row is not None]
-        if len(found) < len(ids):
+        known_rows = [row for row in rows if row is not None]
+        if len(known_rows) < len(ids):
             raise Refused(wire.BAD_ASK, UNKNOWN)
-        X = np.array(found)
+        X = np.array(known_rows)
         fits = X.shape[1] == self._width
         check.require(fits, "scores", f"its new samples must have {self._width} columns, like those it trained on")
         return X
@@ -211,16 +207,20 @@ def pack_names(query: str, names: Sequence[str]) -> bytes:
 
 
 def read_names(content: bytes, owners: int) -> list[str]:
-    names: Any = None
     check.require(len(content) <= _LONGEST, "scores", f"terms must be at most {_LONGEST} bytes long")
-    try:
-        query, names = json.loads(check.utf8("scores", content, "terms"))
-        whole = isinstance(query, str) and isinstance(names, list) and all(isinstance(name, str) for name in names)
-    except (ValueError, TypeError, RecursionError):
-        whole = False
-    distinct = whole and len(set(names)) == len(names) == owners
+    names: list[str] = []
+    with suppress(ValueError, TypeError, RecursionError):
+        query, listed = json.loads(check.utf8("scores", content, "terms"))
+        names = _texts(listed) if isinstance(query, str) else []
+    distinct = len(set(names)) == len(names) == owners
     check.require(distinct, "scores", f"terms must be a name and {owners} different owners")
     return names
+
+
+def _texts(listed: object) -> list[str]:
+    """These texts; none if they are anything else."""
+    texts = [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
+    return texts if isinstance(listed, list) and len(texts) == len(listed) else []
 
 
 def pack_question(everyone: bytes, model: np.ndarray, ids: Sequence[str]) -> bytes:
@@ -231,16 +231,13 @@ def pack_question(everyone: bytes, model: np.ndarray, ids: Sequence[str]) -> byt
 def read_question(content: bytes, owners: int, numbers: int) -> tuple[bytes, np.ndarray, list[str]]:
     first = owners * announcing.length(1)
     second = first + 8 * numbers
-    ids: Any = None
     most = second + MOST_IDS * (6 * LONGEST_ID + 4)
     check.require(second < len(content) <= most, "scores", "a question must have announcements, a model and ids")
     model = np.frombuffer(content[first:second], dtype="<f8").astype(np.float64)
     check.require(bool(np.isfinite(model).all()), "scores", "a model must be of finite numbers")
-    try:
-        ids = json.loads(check.utf8("scores", content[second:], "ids"))
-        texts = isinstance(ids, list) and all(isinstance(each, str) and len(each) <= LONGEST_ID for each in ids)
-    except (ValueError, RecursionError):
-        texts = False
-    few = texts and 0 < len(ids) <= MOST_IDS and len(set(ids)) == len(ids)
+    ids: list[str] = []
+    with suppress(ValueError, RecursionError):
+        ids = _texts(json.loads(check.utf8("scores", content[second:], "ids")))
+    few = 0 < len(ids) <= MOST_IDS and len(set(ids)) == len(ids) and max(map(len, ids)) <= LONGEST_ID
     check.require(few, "scores", f"ids must be 1 to {MOST_IDS} different texts of at most {LONGEST_ID} characters")
     return content[:first], model, ids

@@ -8,11 +8,10 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from sottovoce.core import check, products
+from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome
@@ -22,7 +21,7 @@ from sottovoce.deploy.remote import Post, Remote, TooFewAnswers
 from sottovoce.deploy.reported_charges import charged, shown_by, together
 from sottovoce.deploy.summed_remote import SummedRemote
 from sottovoce.deploy.wire import Status
-from sottovoce.experiment import saved, store
+from sottovoce.experiment import refit, saved, store
 from sottovoce.experiment.evaluation import evaluations_of
 from sottovoce.experiment.local import RESULTS
 from sottovoce.experiment.result import Result
@@ -72,15 +71,15 @@ def serve(
     check.require(outcome.rounds > 0, "app", f"no round could be done, {outcome.stopped}")
     in_parts = clients.split and task.split is None
     model = remote.models(outcome.rounds) if in_parts else outcome.model[..., 0, :]
-    said = None if task.evaluate is None else remote.evaluate(outcome.model)
+    counted = None if task.evaluate is None else remote.evaluate(outcome.model)
     last = post.statuses(wait=0)
     result = _finished(deployment, remote, outcome, model, config, met, last)
-    if said is not None:
+    if counted is not None:
         seen = {**met, **last}
         whole = np.array([seen[i].size if i in seen else 0 for i in range(len(clients.names))])
         held = whole - task.training_sizes(whole)
-        found = evaluations_of(task, model, *said, held, remote.events, clients.row_bound)
-        result = replace(result, evaluations=found)
+        evaluations = evaluations_of(task, model, *counted, held, remote.events, clients.row_bound)
+        result = replace(result, evaluations=evaluations)
     store.save(result, folder)
     remote.saved()
     return result
@@ -119,8 +118,7 @@ def _finished(
     guarantee = guarantee.leaving_out(*(f"anything of {who}, who was never heard of in this run" for who in never))
     parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
     result = RESULTS[nobody.layout](*parts, remote.metrics(model), **nobody.model_parts())
-    server: Any = outcome.server
-    return result if task.split is None else replace(result, sums=products.from_limbs(server.sums)[..., 0, :])
+    return result if task.split is None else replace(result, sums=refit.opened_sums(outcome))
 
 
 def _guarantee(
@@ -134,7 +132,7 @@ def _guarantee(
     """The statement, from what the clients' own ledgers say at the end; of one that is silent then, its limit."""
     task, clients = deployment.task, deployment.clients
     budget = task.privacy.budget
-    facts: dict[str, Any] = {}
+    facts: Json = {}
     known = None if charges is None or budget is None else shown_by(charges, budget[1], task.asks().kinds)
     if task.split is not None:
         facts = {"names": clients.names, "holder": clients.holding}

@@ -3,12 +3,15 @@
 Nothing here is installed: they are written beside what they start, and the docs say where to copy them.
 """
 
+import getpass
 import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
+NO_FLOWER = "Flower is not installed. Install it with: pip install 'sottovoce[flower]'"
 # A Python with compiled kernels writes memory that it then executes, so MemoryDenyWriteExecute cannot be among them.
 _UNIT = """\
 # cp {unit} /etc/systemd/system/ && systemctl enable --now {name}
@@ -79,17 +82,32 @@ services:
 """
 
 
-def unit(
-    name: str, description: str, words: Sequence[str], folder: Path, user: str, memory: str, writable: Path
-) -> str:
-    """A unit of systemd that runs `sottovoce` with these words."""
+def files(
+    name: str,
+    description: str,
+    words: Sequence[str],
+    folder: Path,
+    memory: str,
+    mounts: dict[Path, bool],
+    ports: Sequence[str] | None = None,
+) -> dict[str, str]:
+    """A unit of systemd that runs `sottovoce` with these words; with `ports`, also a file of Docker Compose.
+
+    `mounts`: folder or file -> whether it is written, which is so of one.
+    """
+    (writable,) = (path for path, written in mounts.items() if written)
+    made = {f"{name}.service": _unit(name, description, words, folder, memory, writable)}
+    return made | ({} if ports is None else {"compose.yaml": _compose(name, words, folder, memory, mounts, ports)})
+
+
+def _unit(name: str, description: str, words: Sequence[str], folder: Path, memory: str, writable: Path) -> str:
     program = Path(sys.executable).with_name("sottovoce")
     command = " ".join(_quoted(word) for word in (str(program), *words))
     return _UNIT.format(
         unit=f"{name}.service",
         name=name,
         description=description,
-        user=user,
+        user=getpass.getuser(),
         command=command,
         directory=str(folder).replace("%", "%%"),  # the rest of the line: no quotation marks here
         home=_quoted(f"HOME={folder}"),
@@ -98,16 +116,9 @@ def unit(
     )
 
 
-def compose(
-    name: str,
-    words: Sequence[str],
-    folder: Path,
-    user: int,
-    memory: str,
-    mounts: dict[Path, bool],
-    ports: Sequence[str],
+def _compose(
+    name: str, words: Sequence[str], folder: Path, memory: str, mounts: dict[Path, bool], ports: Sequence[str]
 ) -> str:
-    """A file of Docker Compose that does the same in a container; `mounts`: folder or file -> whether it is written."""
     volumes = [f"      - {json.dumps(f'{path}:{path}' + ('' if new else ':ro'))}" for path, new in mounts.items()]
     listed = "".join(f'      - "{port}"\n' for port in ports)
     return _COMPOSE.format(
@@ -115,7 +126,7 @@ def compose(
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
         version=metadata.version("sottovoce"),
         command=json.dumps(["sottovoce", *words]),
-        user=user,
+        user=os.getuid(),
         folder=json.dumps(str(folder)),
         memory=memory.lower(),
         ports=f"    ports:\n{listed}" if ports else "",

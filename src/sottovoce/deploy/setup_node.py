@@ -8,8 +8,6 @@ schema.toml what is known of the columns, if the study has a schema
 memory/     ledger, answers, log: back this up
 """
 
-import getpass
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,21 +67,19 @@ class NodeChoices:
     label: str = ""
     labels: tuple[str, ...] = ()
     row_bound: float | None = None
-    epsilon: float = 2.0
-    delta: float = 1e-5
-    epsilon_per_day: float = 0.0
-    questions_per_hour: int = QUESTIONS_PER_HOUR
+    epsilon: check.Positive = 2.0
+    delta: check.Positive = 1e-5
+    epsilon_per_day: check.NonNegative = 0.0
+    questions_per_hour: check.Whole = QUESTIONS_PER_HOUR  # in node.toml 0 stands for no bound
     algorithms: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         good_name(self.name)
-        check.positive("node", epsilon=self.epsilon, delta=self.delta)
-        check.non_negative("node", epsilon_per_day=self.epsilon_per_day)
-        check.whole("node", questions_per_hour=self.questions_per_hour)  # in node.toml 0 stands for no bound
+        check.fields(self, "node")
         if self.schema is not None:
-            for what, given in (("label", self.label), ("labels", self.labels), ("row-bound", self.row_bound)):
-                check.require(not given, "node", f"--{what} is stated by the schema: leave it out")
+            for what, value in (("label", self.label), ("labels", self.labels), ("row-bound", self.row_bound)):
+                check.require(not value, "node", f"--{what} is stated by the schema: leave it out")
 
 
 def make(folder: Path, choices: NodeChoices, compose: bool = False) -> NodeLine:
@@ -93,10 +89,10 @@ def make(folder: Path, choices: NodeChoices, compose: bool = False) -> NodeLine:
         raise check.MissingData(f"{choices.csv}: there is no such file. Name the table of rows with --csv")
     schema = _schema(choices, line)
     private, public = keys.key_pair()
-    own = NodeLine.of(choices.name, public)
+    node_line = NodeLine.of(choices.name, public)
     files = {
         FILE: _node_file(choices, line, schema, home).encode(),
-        LINE: f"{own}\n".encode(),
+        LINE: f"{node_line}\n".encode(),
         PUBLIC: public + b"\n",
         keys.AUTHORITY: line.pem(),
         **({} if choices.schema is None else {SCHEMA: whole_files.read_text(choices.schema).encode()}),
@@ -105,11 +101,11 @@ def make(folder: Path, choices: NodeChoices, compose: bool = False) -> NodeLine:
     with whole_files.new_folder(folder) as made:
         made.chmod(0o700)
         (made / MEMORY).mkdir(mode=0o700)
-        keys.write_private(made / KEY, private)
+        whole_files.write_content(made / KEY, private, keys.PRIVATE)
         for name, content in files.items():
             whole_files.write_content(made / name, content)
         Node(made / FILE).looked_at()  # rows, labels, limits: whatever is wrong shows here, and nothing stays
-    return own
+    return node_line
 
 
 def _schema(choices: NodeChoices, line: ServerLine) -> Schema | None:
@@ -152,8 +148,8 @@ def _node_file(choices: NodeChoices, line: ServerLine, schema: Schema | None, ho
         **({} if schema is None else {"schema": {"file": SCHEMA}}),
         "limits": limits,
     }
-    told = "" if schema is None else f"# The digest of its schema: {schema.digest()}\n"
-    return f"{_HEADER.format(name=choices.name)}{told}\n{to_toml(tables)}"
+    digest_line = "" if schema is None else f"# The digest of its schema: {schema.digest()}\n"
+    return f"{_HEADER.format(name=choices.name)}{digest_line}\n{to_toml(tables)}"
 
 
 def proven_row_methods() -> list[str]:
@@ -170,8 +166,5 @@ def usual_losses(classes: int) -> Sequence[str]:
 def _services(choices: NodeChoices, home: Path, compose: bool) -> dict[str, str]:
     name, words = f"sottovoce-node-{choices.name}", ("node", "start", str(home / FILE))
     memory, description = home / MEMORY, f"sottovoce node {choices.name}"
-    files = {f"{name}.service": services.unit(name, description, words, home, getpass.getuser(), _MOST_MEMORY, memory)}
-    if compose:
-        mounts = {home: False, memory: True} | ({} if home in choices.csv.parents else {choices.csv.absolute(): False})
-        files["compose.yaml"] = services.compose(name, words, home, os.getuid(), _MOST_MEMORY, mounts, [])
-    return files
+    mounts = {home: False, memory: True} | ({} if home in choices.csv.parents else {choices.csv.absolute(): False})
+    return services.files(name, description, words, home, _MOST_MEMORY, mounts, [] if compose else None)

@@ -8,7 +8,6 @@ flower/       Flower's own settings; state.db is Flower's memory
 apps/, runs/  what was started, and what came out
 """
 
-import getpass
 import os
 import socket
 from collections.abc import Sequence
@@ -89,19 +88,14 @@ def make(
 
 def _files(home: Path, settings: ServerSettings, line: ServerLine, compose: bool) -> dict[str, str]:
     words, name = ("server", "start", str(home)), f"sottovoce-server-{home.name}"
-    unit = services.unit(name, "sottovoce server", words, home, getpass.getuser(), _MEMORY, home)
-    files = {
+    ports = [f"{settings.port}:{settings.port}"] if compose else None
+    return {
         FILE: "# Nodes come in by `port`; `operator_port` stays on this machine.\n"
         + to_toml({"server": {**vars(settings), "hosts": list(settings.hosts)}}),
         LINE: f"{line}\n",
         f"{FLOWER}/config.toml": flower_settings(home, settings),
-        f"{name}.service": unit,
+        **services.files(name, "sottovoce server", words, home, _MEMORY, {home: True}, ports),
     }
-    if compose:
-        published = [f"{settings.port}:{settings.port}"]
-        text = services.compose(name, words, home, os.getuid(), _MEMORY, {home: True}, published)
-        files["compose.yaml"] = text
-    return files
 
 
 def flower_settings(home: Path, settings: ServerSettings) -> str:
@@ -123,8 +117,8 @@ def read(folder: Path) -> ServerSettings:
 
 def known_nodes(folder: Path) -> dict[str, NodeLine]:
     """The clients that may join, by name."""
-    found = sorted((folder / NODES).glob("*.pub"))
-    return {path.stem: NodeLine.of(path.stem, whole_files.read_text(path).encode()) for path in found}
+    keys_of_nodes = sorted((folder / NODES).glob("*.pub"))
+    return {path.stem: NodeLine.of(path.stem, whole_files.read_text(path).encode()) for path in keys_of_nodes}
 
 
 def add(folder: Path, texts: Sequence[str]) -> list[NodeLine]:

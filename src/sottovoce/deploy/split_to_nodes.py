@@ -5,7 +5,6 @@ To try a deployment on one machine (Flower's simulation), with data of one's own
 
 import secrets
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -43,23 +42,21 @@ def write(folder: Path, run: Experiment, task: Task) -> None:
 
 
 def _limits(task: Task) -> Json:
-    privacy: Any = task.privacy
+    privacy = task.privacy
     relation = getattr(privacy, "counted_relation", "replace-one")
     labels: Json = {}
     if task.algorithm.layout == "columns" and task.split is None:  # products show no label
         epsilon = getattr(privacy, "label_epsilon", None)
         labels = {"open_labels": True} if epsilon is None else {"label_epsilon": epsilon}
     held = {} if task.evaluate is None else {"held_out": task.evaluate.held_out}
-    return (
-        labels
-        | held
-        | {
-            "epsilon": float(getattr(privacy, "epsilon", 1.0)),
-            "delta": float(getattr(privacy, "delta", 0.0)),
-            "algorithms": [task.algorithm.name],
-            "losses": [task.objective.loss.name],
-            "modes": [privacy.mode],
-            "relations": [relation],
-            "seeded": getattr(privacy, "noise", "") == "seeded",
-        }
-    )
+    return {
+        **labels,
+        **held,
+        "epsilon": float(getattr(privacy, "epsilon", 1.0)),
+        "delta": float(getattr(privacy, "delta", 0.0)),
+        "algorithms": [task.algorithm.name],
+        "losses": [task.objective.loss.name],
+        "modes": [privacy.mode],
+        "relations": [relation],
+        "seeded": getattr(privacy, "noise", "") == "seeded",
+    }

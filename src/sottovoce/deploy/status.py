@@ -58,15 +58,15 @@ def server_status(folder: Path) -> Json:
     nodes = []
     for name in sorted(known.keys() | clients.keys()):
         seen = there.get(_pem(known[name])) if name in known else None
-        told = clients.get(name, {})
+        reported = clients.get(name, {})
         nodes.append(
             {
                 "name": name,
                 "there": seen is not None and seen.there,
                 "since": seen.since if seen is not None and seen.there else "",
-                **{key: told.get(key) for key in ("round", "said", "epsilon", "limit", "delta")},
-                "when": _clock(told.get("when")),
-                "reported": _clock(told.get("reported")),
+                **{key: reported.get(key) for key in ("round", "said", "epsilon", "limit", "delta")},
+                "when": _clock(reported.get("when")),
+                "reported": _clock(reported.get("reported")),
             }
         )
     shown = {key: run.get(key) for key in ("state", "why", "round", "rounds", "folder")} if run else None
@@ -138,27 +138,27 @@ def _spent(rows: list[Entry]) -> Counter[Event]:
 
 def _experiments(rows: list[Entry]) -> list[Json]:
     """The last experiments that were answered: how many answers, from when to when."""
-    found: dict[str, list[float]] = {}
+    times_of: dict[str, list[float]] = {}
     for row in rows:
-        found.setdefault(row.run or "", []).append(row.time)
+        times_of.setdefault(row.run or "", []).append(row.time)
     listed = [
         {"experiment": run, "answers": len(times), "first": _clock(times[0]), "last": _clock(times[-1])}
-        for run, times in found.items()
+        for run, times in times_of.items()
     ]
     return listed[-_LAST:]
 
 
 def _asked(path: Path) -> Json:
     """What the log says of questions: how many, how many answered, and the last refusals of each kind."""
-    found = [match for line in _last_lines(path) if (match := _ASKED.fullmatch(line))]
-    codes = Counter(match[2] for match in found)
-    answered, last = codes.pop("answered", 0), {match[2]: match for match in found}
+    questions = [match for line in _last_lines(path) if (match := _ASKED.fullmatch(line))]
+    codes = Counter(match[2] for match in questions)
+    answered, last = codes.pop("answered", 0), {match[2]: match for match in questions}
     refused = [
         {"code": code, "times": times, "last": last[code][1], "why": _why(code, last[code][3] or "")}
         for code, times in codes.most_common()
     ]
-    since = found[0][1] if found else ""
-    return {"asked": len(found), "answered": answered, "refused": refused, "since": since}
+    since = questions[0][1] if questions else ""
+    return {"asked": len(questions), "answered": answered, "refused": refused, "since": since}
 
 
 def _why(code: str, text: str) -> str:

@@ -95,9 +95,9 @@ class StatusPage:
 
     def _status(self) -> bytes:
         try:
-            told = self._look()
+            status = self._look()
         except check.SottovoceError as error:
-            told = {"error": str(error)}
+            status = {"error": str(error)}
         except Exception as error:  # its text may quote anything
-            told = {"error": f"{type(error).__name__}, an error of the program"}
-        return json.dumps(finite(told), allow_nan=False).encode()
+            status = {"error": f"{type(error).__name__}, an error of the program"}
+        return json.dumps(finite(status), allow_nan=False).encode()

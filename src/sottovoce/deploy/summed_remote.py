@@ -8,7 +8,7 @@ before anybody is charged. A round whose sum is not opened is over: it was charg
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Method
 from sottovoce.core.round import Exchange, State
 from sottovoce.deploy import wire
-from sottovoce.deploy.remote import Remote, TooFewAnswers
+from sottovoce.deploy.remote import Content, Remote, TooFewAnswers, understood
 from sottovoce.deploy.summing import roster_question, settings_of, stated_in
-from sottovoce.deploy.wire import Ask, Reply
+from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import sums
 
 if TYPE_CHECKING:
@@ -35,12 +35,13 @@ _SHORT = 10  # rounds of a set-up that somebody is missing in: then they may com
 class SummedRemote(Remote):
     """Clients on other machines, of whom only sums are seen. Parameters as of `Remote`."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._least, self._colluders = stated_in(self._deployment.task)
-        self._server: Server | None = None
-        self._roster: tuple[int, ...] = ()  # clients by their place in the protocol
-        self._broken = False  # somebody lost what was agreed on
+    _server: "Server | None" = None
+    _roster: tuple[int, ...] = ()  # clients by their place in the protocol
+    _broken = False  # somebody lost what was agreed on
+
+    @property
+    def _least(self) -> int:
+        return stated_in(self._deployment.task)[0]
 
     def exchange(self, algorithm: Method, down: State, active: np.ndarray, k: int) -> Exchange | None:
         from sottovoce.deploy.aggregation.server import Unopened
@@ -55,13 +56,13 @@ class SummedRemote(Remote):
         if (~self._spent).sum() < self._least:
             return None
         try:
-            named, total = self._opened(self._server, k, uploads)
+            members, total = self._opened(self._server, k, uploads)
         except Unopened as error:
             log.warning("round %d: %s; it stays charged, and the next one has fresh noise", k, error)
             self._server = None
             return nobody
         answered = np.zeros(self.n, dtype=bool)
-        answered[[self._roster[place] for place in named]] = True
+        answered[[self._roster[place] for place in members]] = True
         if not answered.all():
             missing = (self._deployment.clients.names[client] for client in np.flatnonzero(~answered))
             log.info("round %d: the sum is without %s", k, ", ".join(missing))
@@ -94,7 +95,7 @@ class SummedRemote(Remote):
         keys = tuple(bytes.fromhex(self._deployment.clients.signing_keys[client]) for client in self._roster)
         most = MOST_ROUNDS if len(self._roster) == self.n else _SHORT
         rounds = min(most, self._deployment.task.rounds - k + 1)
-        return Plan(settings_of(self._ask(0, None, k)), keys, self._least, self._colluders, rounds, k)
+        return Plan(settings_of(self._ask(0, None, k)), keys, *stated_in(self._deployment.task), rounds, k)
 
     def _attempt(self, plan: "Plan") -> "tuple[Server | None, list[int]]":
         """S1, S2, S3: a set-up, or None; and who is left."""
@@ -103,15 +104,13 @@ class SummedRemote(Remote):
 
         k, names = plan.first, tuple(self._deployment.clients.names[client] for client in self._roster)
         question = roster_question(secrets.token_bytes(32), plan.rounds, names)
-        said = self._asked(k, wire.ANNOUNCE, dict.fromkeys(plan.everyone, question))  # S1
-        said = self._readable(said, lambda place, content: Announcement.read(plan, place, content) and content)
-        if len(said) < plan.n:
-            return None, [self._roster[place] for place in said]
-        server = Server(plan, said)
+        signed = self._asked(k, wire.ANNOUNCE, dict.fromkeys(plan.everyone, question))  # S1
+        signed = self._readable(signed, lambda place, content: Announcement.read(plan, place, content) and content)
+        if len(signed) < plan.n:
+            return None, [self._roster[place] for place in signed]
+        server = Server(plan, signed)
         boxes = self._asked(k, wire.SHARE, dict.fromkeys(plan.everyone, server.announcements))  # S2
-        boxes = self._readable(
-            boxes, lambda _, content: pieces("S2", content, plan.n - 1, box_length(plan)) and content
-        )
+        boxes = self._readable(boxes, lambda _, content: b"".join(pieces("S2", content, plan.n - 1, box_length(plan))))
         if len(boxes) < plan.n:
             return None, [self._roster[place] for place in boxes]
         ready = self._asked(k, wire.RECEIVE, server.deliver(boxes), server.run)  # S3
@@ -130,12 +129,12 @@ class SummedRemote(Remote):
             place: client for place, client in enumerate(self._roster) if active[client] and not self._spent[client]
         }
         asks = {
-            client: self._step(client, k, wire.UPLOAD, wire.pack(codec.rows(down, np.array([client]))), run)
+            client: self._ask(client, codec.rows(down, np.array([client])), k, wire.UPLOAD, run.hex())
             for client in asked.values()
         }
-        said = self._replies(asks, k)
+        uploads = self._replies(asks, k)
         return self._readable(
-            {place: said[client] for place, client in asked.items() if client in said},
+            {place: uploads[client] for place, client in asked.items() if client in uploads},
             lambda place, content: messages.read_numbers(content, width),
         )
 
@@ -143,19 +142,19 @@ class SummedRemote(Remote):
         """R2, and R3 where somebody is missing: the set, and the sum over it."""
         from sottovoce.deploy.aggregation import messages
 
-        named, plan = server.name_set(uploads), server.plan
-        question = messages.pack_set(plan, named)
-        answers = self._asked(k, wire.STAND_FOR, dict.fromkeys(named, question), server.run)  # R2
-        if named != plan.everyone:
-            question = messages.pack_signatures(plan, named, server.signatures(k, named, answers))
-            answers = self._asked(k, wire.REVEAL, dict.fromkeys(named, question), server.run)  # R3
+        members, plan = server.name_set(uploads), server.plan
+        question = messages.pack_set(plan, members)
+        answers = self._asked(k, wire.STAND_FOR, dict.fromkeys(members, question), server.run)  # R2
+        if members != plan.everyone:
+            question = messages.pack_signatures(plan, members, server.signatures(k, members, answers))
+            answers = self._asked(k, wire.REVEAL, dict.fromkeys(members, question), server.run)  # R3
         shares = self._readable(answers, lambda _, content: messages.read_shares("shares", content, plan.n))
         known = set(server.liars)
-        total = server.open(k, named, uploads, shares)
+        total = server.open(k, members, uploads, shares)
         for place in sorted(server.liars - known):
             name = self._deployment.clients.names[self._roster[place]]
             log.warning("round %d: %s gave shares that do not fit; the sum was opened without them", k, name)
-        return named, total
+        return members, total
 
     # ------------------------------------------------------------------------------------------------------- questions
 
@@ -163,40 +162,33 @@ class SummedRemote(Remote):
         """What was answered, by place."""
         client_of = {place: self._roster[place] for place in questions}
         asks = {
-            client_of[place]: self._step(client_of[place], k, what, wire.of_bytes(content), run)
+            client_of[place]: self._ask(client_of[place], content, k, what, run.hex())
             for place, content in questions.items()
         }
-        said = self._replies(asks, k)
-        return {place: said[client] for place, client in client_of.items() if client in said}
-
-    def _step(self, client: int, k: int, what: str, down: wire.Packed, run: bytes) -> Ask:
-        bound = self._deployment.clients.row_bound or 0.0
-        return Ask(self._name, client, k, self._task, self._events, bound, what, down, run.hex())
+        answers = self._replies(asks, k)
+        return {place: answers[client] for place, client in client_of.items() if client in answers}
 
     def _replies(self, asks: Mapping[int, Ask], k: int) -> dict[int, bytes]:
         """The bytes of those who answered; the others are told of."""
-        said: dict[int, bytes] = {}
+        answers: dict[int, bytes] = {}
         replies = self._post.ask(asks, self._deployment.clients.deadline) if asks else {}
         for client in asks:
-            reply = replies.get(client, Reply(wire.TIMEOUT, "it did not answer in time"))
-            try:
-                if not reply.code:
-                    said[client] = wire.bytes_of(reply.up)
-            except InvalidInput as error:
-                reply = Reply(wire.BAD_ANSWER, str(error)[:300])
-            if reply.code:
+            reply, content = understood(replies.get(client), wire.bytes_of)
+            if content is not None:
+                answers[client] = content
+            else:
                 self._spent[client] |= reply.code == wire.BUDGET
                 self._broken |= reply.code == wire.SET_UP
-                log.warning("round %d: %s: %s", k, self._deployment.clients.names[client], reply.told())
-        return said
+                log.warning("round %d: %s", k, self._why(client, reply))
+        return answers
 
-    def _readable(self, said: Mapping[int, bytes], read: Callable[[int, bytes], Any]) -> dict[int, Any]:
+    def _readable(self, sent: Mapping[int, bytes], read: Callable[[int, bytes], Content]) -> dict[int, Content]:
         """What can be read of it, by place; a client may send anything."""
-        found: dict[int, Any] = {}
-        for place, content in said.items():
+        contents: dict[int, Content] = {}
+        for place, content in sent.items():
             try:
-                found[place] = read(place, content)
+                contents[place] = read(place, content)
             except InvalidInput as error:
                 name = self._deployment.clients.names[self._roster[place]]
                 log.warning("%s: %s: %s", name, wire.BAD_ANSWER, wire.printable(str(error), 300))
-        return found
+        return contents

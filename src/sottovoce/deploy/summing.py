@@ -9,12 +9,11 @@ clients, or where fewer `colluders` are reckoned with than the owner does, nothi
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Words
@@ -22,10 +21,11 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.keys import check_pinned, read_signing_key
 from sottovoce.deploy.limits import Limits, Refused
-from sottovoce.deploy.refusals import kept_from_servers
+from sottovoce.deploy.refusals import bad_ask, kept_from_servers
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.task import Task
+from sottovoce.privacy.modes import Proven
 
 if TYPE_CHECKING:
     from sottovoce.deploy.aggregation.client import Client
@@ -86,17 +86,17 @@ class Sums:
 class Summing:
     """The protocol at one client, for one experiment."""
 
-    def __init__(self, own: Sums | None, home: Path, folder: Path, ask: Ask, assignment: Assignment) -> None:
+    def __init__(self, table: Sums | None, home: Path, folder: Path, ask: Ask, assignment: Assignment) -> None:
         """`home`: where the client's own file is; `folder`: where it keeps what belongs to this experiment."""
-        if own is None:
+        if table is None:
             raise Refused(wire.LIMITS, "this client's limits: its file has no table [sums]")
-        self._own, self._key, self._folder, self._ask = own, home / Path(own.key).expanduser(), folder, ask
+        self._own, self._key, self._folder, self._ask = table, home / Path(table.key).expanduser(), folder, ask
         self._rounds, (self._least, self._colluders) = assignment.task.rounds, stated_in(assignment.task)
 
     def step(self) -> bytes:
         """The answer to any question of the protocol but an upload."""
         ask = self._ask
-        with _bad_ask():
+        with bad_ask("sums: "):
             content = wire.bytes_of(ask.down)
             if ask.what == wire.ANNOUNCE:
                 return self._announce(content)
@@ -117,7 +117,7 @@ class Summing:
 
     def uploaded(self) -> bytes | None:
         """What it uploaded before to this very question; None if the round is still to come."""
-        with _bad_ask():
+        with bad_ask("sums: "):
             return self._client.uploaded(self._run, self._ask.k, self._question)
 
     def upload(self, width: int, numbers: Callable[[], Words]) -> bytes:
@@ -172,7 +172,7 @@ class Summing:
 
 def stated_in(task: Task) -> tuple[int, int]:
     """`least` and `colluders` of a task whose observer sees sums."""
-    privacy: Any = task.privacy
+    privacy = cast(Proven, task.privacy)  # no other mode has sums
     if privacy.least is None or privacy.colluders is None:
         raise Refused(wire.BAD_ASK, "sums: least and colluders must be stated")
     return privacy.least, privacy.colluders
@@ -186,12 +186,3 @@ def settings_of(ask: Ask) -> bytes:
 def roster_question(attempt: bytes, rounds: int, names: tuple[str, ...]) -> bytes:
     """The S1 question: who is on the roster, and for how many rounds secrets are made."""
     return attempt + rounds.to_bytes(_ROUNDS, "big") + "\n".join(names).encode()
-
-
-@contextmanager
-def _bad_ask() -> Iterator[None]:
-    """What cannot be read in a question is told to the server: no data is in it."""
-    try:
-        yield
-    except check.InvalidInput as error:
-        raise Refused(wire.BAD_ASK, f"sums: {str(error)[:300]}") from None

@@ -1,4 +1,4 @@
-"""When replies leave: at fixed times, so that how long an answer took says nothing about rows or noise.
+"""Replies leave at fixed times, so that how long an answer took shows nothing about rows or noise.
 
 With `answer_after = 2.0` in a node's file a reply leaves 2 seconds after its question arrived, be it an answer, a
 repeated answer or a refusal. If the work took longer, the reply leaves after 4 seconds, or 6: an observer learns a

@@ -21,7 +21,7 @@ from sottovoce.deploy.progress import DONE
 from sottovoce.deploy.progress import FILE as PROGRESS
 from sottovoce.deploy.progress import read as read_progress
 from sottovoce.experiment import run_file, store
-from sottovoce.experiment.tables import read_tables, to_toml
+from sottovoce.experiment.tables import to_toml
 
 _PATIENCE = 120.0  # seconds for a server to start, on a busy machine too
 
@@ -45,9 +45,7 @@ def prepare(folder: Path, file: Path, out: Path | None, name: str) -> Job:
     from sottovoce.deploy.flower import app_folder
 
     setup_server.read(folder)
-    settings = read_tables(file, run_file.TABLES)
-    settings["run"] = {"name": run_file.folder_name(file.stem)} | settings.get("run", {})
-    deployment = Deployment.build(settings, file.name, file.parent)
+    deployment = Deployment.build(run_file.tables_of(file), file.name, file.parent)
     known = setup_server.known_nodes(folder)
     missing = [who for who in deployment.clients.names if who not in known]
     hint = f"Add it first: sottovoce server add {folder} LINE"
@@ -118,11 +116,11 @@ def _started(job: Job) -> str:
     """Hand the app to the server; the number that Flower gives the run."""
     words = _flower("run", str(job.app), "--format", "json")
     done = subprocess.run(words, env=_environment(job.folder), check=False, capture_output=True, text=True)
-    found = re.search(r'"run-id": "?(\d+)', done.stdout)
-    if found is None:
-        told = wire.printable(" ".join((done.stdout + done.stderr).split()), 500)
-        raise RunStopped(f"Flower did not start the run: {told}")
-    return found[1]
+    number = re.search(r'"run-id": "?(\d+)', done.stdout)
+    if number is None:
+        output = wire.printable(" ".join((done.stdout + done.stderr).split()), 500)
+        raise RunStopped(f"Flower did not start the run: {output}")
+    return number[1]
 
 
 @contextlib.contextmanager

@@ -10,10 +10,9 @@ A further kind of message is one more class here, named in `QUESTIONS` or `REPLI
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -96,11 +95,11 @@ class Ask:
     """
 
     experiment: str
-    client: int
-    k: int
+    client: check.WholeOrZero
+    k: check.Whole
     task: str
     events: str = ""
-    row_bound: float = 0.0
+    row_bound: check.NonNegative = 0.0
     what: str = ROUND
     down: Packed = field(default_factory=dict, repr=False)
     run: str = ""
@@ -109,15 +108,11 @@ class Ask:
 
     def __post_init__(self) -> None:
         must_be_known("Ask", self.format)
-        check.require(
-            re.fullmatch(r"[0-9a-f]{32}", self.experiment) is not None, "Ask", "experiment must be 32 hex digits"
-        )
-        check.whole("Ask", at_least=0, client=self.client)
-        check.whole("Ask", k=self.k)
+        check.fields(self)
+        check.require(is_hex(self.experiment, 16), "Ask", "experiment must be 32 hex digits")
         check.require(max(self.client, self.k) < 2**31, "Ask", "client and k must be < 2**31")
-        check.non_negative("Ask", row_bound=self.row_bound)
         check.one_of("Ask", "what", self.what, WHATS)
-        check.require(re.fullmatch(r"([0-9a-f]{64})?", self.run) is not None, "Ask", "run must be 64 hex digits")
+        check.require(not self.run or is_hex(self.run), "Ask", "run must be 64 hex digits")
         check.require(len(self.task) + len(self.events) <= LONGEST_TEXT, "Ask", f"must be at most {LONGEST_TEXT} long")
 
     def digest(self) -> str:
@@ -148,7 +143,7 @@ class Reply:
     def __post_init__(self) -> None:
         must_be_known("Reply", self.format)
 
-    def told(self) -> str:
+    def reason(self) -> str:
         """Code and reason for a log."""
         return f"{printable(self.code, 40)}: {printable(self.why, 300)}"
 
@@ -158,11 +153,11 @@ class Status:
     """What a client says of itself: its name, its public numbers, and where its ledger stands."""
 
     name: str
-    size: int
-    columns: int
-    epsilon: float  # spent, in this and all earlier runs
-    limit: float  # the most it will ever spend
-    delta: float
+    size: check.Whole
+    columns: check.Whole
+    epsilon: check.NonNegative  # spent, in this and all earlier runs
+    limit: check.Positive  # the most it will ever spend
+    delta: check.NonNegative
     spent: str = "[]"  # on what: a list of [event, how often], as JSON
     labels: bool = True  # whether it has any
     order: str = ""  # where columns are split: SHA-256 of its salted sample ids, whose order its rows are in
@@ -174,10 +169,13 @@ class Status:
         must_be_known("Status", self.format)
         check.require(len(self.charges) <= MOST_CHARGES, "Status", f"charges must be at most {MOST_CHARGES} long")
         check.require(0 < len(self.name) <= 200 and self.name.isprintable(), "Status", "name must be one line of text")
-        check.whole("Status", size=self.size, columns=self.columns)
-        check.positive("Status", limit=self.limit)
-        check.non_negative("Status", epsilon=self.epsilon, delta=self.delta)
-        check.require(re.fullmatch(r"([0-9a-f]{64})?", self.order) is not None, "Status", "order must be 64 hex digits")
+        check.fields(self)
+        check.require(not self.order or is_hex(self.order), "Status", "order must be 64 hex digits")
+
+
+def is_hex(text: object, length: int = 32) -> bool:
+    """Whether these are so many bytes, as hex digits."""
+    return isinstance(text, str) and len(text) == 2 * length and set(text) <= set("0123456789abcdef")
 
 
 def must_be_known(kind: str, format_: object) -> None:
@@ -187,22 +185,22 @@ def must_be_known(kind: str, format_: object) -> None:
 
 
 QUESTIONS, REPLIES = (Hello, Ask), (Reply, Status)
-KINDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in (*QUESTIONS, *REPLIES)}
+Kind = TypeVar("Kind", bound=Hello | Ask | Reply | Status)
 
 
 def taken_apart(message: Hello | Ask | Reply | Status) -> tuple[Json, bytes]:
     """A message as plain values, which say its kind and how its arrays lie in the bytes beside them."""
     values = dict(vars(message))
     packed: Packed = values.pop(message.arrays, {})
-    kind = next(name for name, known in KINDS.items() if known is type(message))
+    kind = type(message).__name__.lower()
     layout = [[name, list(shape), len(data)] for name, (shape, data) in packed.items()]
     return values | {"kind": kind, "layout": json.dumps(layout)}, b"".join(data for _, data in packed.values())
 
 
-def put_together(values: Mapping[str, object], data: bytes, *kinds: type[Message]) -> Message:
+def put_together(values: Mapping[str, object], data: bytes, *kinds: type[Kind]) -> Kind:
     """The message of one of these kinds that was taken apart; each value must be of the type it declares."""
     values = dict(values)
-    layout, known = values.pop("layout", "[]"), {name: kind for name, kind in KINDS.items() if kind in kinds}
+    layout, known = values.pop("layout", "[]"), {kind.__name__.lower(): kind for kind in kinds}
     kind = known[check.one_of("message", "kind", str(values.pop("kind", ""))[:40], tuple(known))]
     texts = sum(len(value) for value in values.values() if isinstance(value, str | bytes | list))
     check.require(texts <= LONGEST_TEXT, kind.__name__, "holds texts that are too long")
@@ -231,7 +229,7 @@ def _arrays(layout: str, data: bytes) -> Packed:
     return arrays
 
 
-def read(kind: type[Message], values: Json) -> Message:
+def read(kind: type[Kind], values: Json) -> Kind:
     """A message from the plain values in it, each of the type it declares; arrays are put in later."""
     must_be_known(kind.__name__, values.get("format", 1))
     return from_table(kind, values, kind.__name__)

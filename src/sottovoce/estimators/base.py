@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +23,8 @@ from sottovoce.experiment.refit import method_of
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import USUAL_ROUNDS, Task
 from sottovoce.experiment.train import run_task
+from sottovoce.ledger.memory import MemoryLedger
+from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import FederatedData
@@ -88,14 +90,14 @@ class PrivateEstimator(_Declared):
 
     def _mode(self) -> PrivacyMode:
         """The privacy mode as an object."""
-        given = self.privacy
-        if isinstance(given, str):
-            return self._named_mode(check.one_of(self._name, "privacy", given, self._modes))
-        if not (isinstance(given, PrivacyMode) and self._layout in given.layouts):
-            raise InvalidInput(f"{self._name}: privacy must be {self._example}, got {check.shown(given)}")
+        mode = self.privacy
+        if isinstance(mode, str):
+            return self._named_mode(check.one_of(self._name, "privacy", mode, self._modes))
+        if not (isinstance(mode, PrivacyMode) and self._layout in mode.layouts):
+            raise InvalidInput(f"{self._name}: privacy must be {self._example}, got {check.shown(mode)}")
         rule = "a model is needed to predict: ProvenColumns(model=True)"
-        check.require(given.predicts, self._name, rule, given)
-        return given
+        check.require(mode.predicts, self._name, rule, mode)
+        return mode
 
     def _named_mode(self, name: str) -> PrivacyMode:
         """The privacy mode of this name, with the estimator's epsilon and delta."""
@@ -104,12 +106,12 @@ class PrivateEstimator(_Declared):
     def _algorithm(self) -> Method:
         """The algorithm as an object. An error names those that can be used here."""
         known = [name for name, kind in ALGORITHMS.items() if kind.layout == self._layout]
-        given: Any = self.algorithm
-        algorithm = ALGORITHMS[given]() if isinstance(given, str) and given in ALGORITHMS else given
+        named = isinstance(self.algorithm, str) and self.algorithm in ALGORITHMS
+        algorithm: object = ALGORITHMS[str(self.algorithm)]() if named else self.algorithm
         if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
             raise InvalidInput(f"{self._name}: algorithm must be an object, got a class. Give {algorithm.__name__}()")
         if not isinstance(algorithm, Algorithm):
-            return ALGORITHMS[check.one_of(self._name, "algorithm", given, known)]()
+            return ALGORITHMS[check.one_of(self._name, "algorithm", cast(str, algorithm), known)]()
         if algorithm.layout != self._layout:
             other = "FederatedClassifier" if algorithm.layout == "rows" else "VerticalClassifier"
             raise InvalidInput(
@@ -118,7 +120,7 @@ class PrivateEstimator(_Declared):
             )
         return algorithm
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """Set parameters of this estimator, and by names such as `algorithm__rho` those of its parts.
 
         An algorithm cannot change, so `set_params(algorithm__rho=1.0)` puts a changed copy in its place. An algorithm
@@ -133,11 +135,12 @@ class PrivateEstimator(_Declared):
             check.one_of(self._name, "parameter", part, self.get_params(deep=False))
             value = getattr(self, part)
             named = part == "algorithm" and isinstance(value, str) and value in ALGORITHMS
-            current: Any = ALGORITHMS[value]() if named else value
-            if not hasattr(current, "set_params"):
+            current = ALGORITHMS[value]() if named else value
+            change = getattr(current, "set_params", None)
+            if change is None:
                 names = ", ".join(f"{part}__{name}" for name in changes)
                 raise InvalidInput(f"{self._name}: cannot set {names}, as {part} is {check.shown(value)}. Give {part}")
-            setattr(self, part, current.set_params(**changes))
+            setattr(self, part, change(**changes))
         return self
 
     def _objective(self, loss: Loss) -> Objective:
@@ -174,10 +177,17 @@ class PrivateEstimator(_Declared):
             weights = [weights[label] for label in labels]
         return WeightedSoftmax(classes, weights) if several else WeightedLogistic(weights)  # type: ignore[arg-type]
 
-    def _run(self, task: Task, federation: FederatedData, left_out: list[str], **options: Any) -> Result:
+    def _run(
+        self,
+        task: Task,
+        federation: FederatedData,
+        left_out: list[str],
+        seed: int | None,
+        ledgers: str | Path | MemoryLedger | OwnerLedgers | None,
+    ) -> Result:
         """Train, and keep the result with a guarantee that also names what it has `left_out`."""
         # A model must not contain exact numbers about private rows: no history, no training loss.
-        result = run_task(task, federation, measure_training=False, **options)
+        result = run_task(task, federation, seed=seed, ledgers=ledgers, measure_training=False)
         if result.rounds == 0 or result.model.size == 0:
             raise self._nothing_trained(result.stopped or "the budget that is left does not pay for a model")
         self.guarantee_ = result.guarantee.leaving_out(*left_out)
@@ -274,7 +284,7 @@ class PrivateEstimator(_Declared):
         raise NotImplementedError  # rows and columns have their own
 
     def __sklearn_tags__(self) -> Tags:
-        tags: Any = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 

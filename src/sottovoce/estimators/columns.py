@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sottovoce.algorithms import MaskedMoments
 from sottovoce.core import check
+from sottovoce.core.arrays import Matrix
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.contract import Method
 from sottovoce.core.plain import Json
@@ -40,13 +41,14 @@ class VerticalLinear(PrivateEstimator):
     parties: Mapping[str, Sequence[Column]] | Sequence[int] | None = field(default=None, kw_only=False)
     algorithm: Method | str = field(default=AUTO, kw_only=False)
     holder: Column | None = None
+    prepare: Schema | None = None
     penalise_intercept: bool = True
 
     _layout: ClassVar = "columns"
     _modes: ClassVar = ("proven", "none")
     _example: ClassVar = "'proven' (with epsilon and delta), ProvenColumns(...), Published(...) or 'none'"
 
-    def fit(self, X: Table, y: ArrayLike | None = None, **others: Any) -> Self:
+    def fit(self, X: Table, y: ArrayLike | None = None, **others: object) -> Self:
         """Train. `X` has the columns of all parties."""
         self._refuse(others)
         self._fit(X, y)
@@ -66,10 +68,10 @@ class VerticalLinear(PrivateEstimator):
         super()._refuse(arguments)
 
     def _read(
-        self, X: Any, y: ArrayLike | None, groups: ArrayLike | None, numeric: bool
-    ) -> tuple[Any, np.ndarray, ArrayLike | None]:
+        self, X: Table, y: ArrayLike | None, groups: ArrayLike | None, numeric: bool
+    ) -> tuple[Matrix | list[np.ndarray], np.ndarray, ArrayLike | None]:
         """The table, or with a schema each party's part of it; and the labels."""
-        schema: Any = self.prepare
+        schema = self.prepare
         if schema is None:
             return *validated(self, X, y, numeric), groups
         check.of_kind(self._name, "prepare", schema, Schema, "Schema(..., parties={'bank': ['age'], 'shop': ['sex']})")
@@ -80,14 +82,17 @@ class VerticalLinear(PrivateEstimator):
         self.n_features_in_ = len(schema.features)
         return parts, schema.code_labels(y, f"{self._name}: y") if codes is None else codes, groups
 
-    def _train(self, table: Any, y: np.ndarray, loss: Loss, left_out: list[str], groups: ArrayLike | None) -> None:
-        if self._schema is not None:
+    def _train(
+        self, table: Matrix | list[np.ndarray], y: np.ndarray, loss: Loss, left_out: list[str], groups: ArrayLike | None
+    ) -> None:
+        if isinstance(table, list):
+            assert self._schema is not None
             made = VerticalFederation.of_schema(self._schema, table, y)
             result, self._widths = self._trained(made, loss, left_out), made.widths
             self.coef_, self.intercept_ = result.model.reshape(loss.outputs, -1).copy(), np.zeros(loss.outputs)
             return
         names, shares = self._shares(table.shape[1])
-        holder: Any = names[0] if self.holder is None else self.holder
+        holder = names[0] if self.holder is None else self.holder
         place = names.index(check.one_of(self._name, "holder", holder, names))
         federation = VerticalFederation.from_arrays([table[:, share] for share in shares], y, names=names, holder=place)
         result = self._trained(federation, loss, left_out)
@@ -102,32 +107,34 @@ class VerticalLinear(PrivateEstimator):
         rounds = min(self._rounds, 1) if isinstance(algorithm, MaskedMoments) else self._rounds
         self._count_fit(mode)
         task = Task(algorithm, self._objective(loss), mode, rounds=rounds)
-        options: Json = {"seed": seed_of(self.random_state), "ledgers": self.ledgers}
-        return cast(VerticalResult, self._run(task, federation, [*left_out, *self._earlier(mode)], **options))
+        left_out = [*left_out, *self._earlier(mode)]
+        result = self._run(task, federation, left_out, seed_of(self.random_state), self.ledgers)
+        return cast(VerticalResult, result)
 
     def _named_mode(self, name: str) -> PrivacyMode:
         return ProvenColumns(self.epsilon, self.delta) if name == "proven" else NoPrivacy()
 
-    def _shares(self, columns: int) -> tuple[list[Any], list[list[int]]]:
+    def _shares(self, columns: int) -> tuple[list[Column], list[list[int]]]:
         """The parties' names, and the numbers of the columns that each of them holds."""
-        given: Any = [columns] if self.parties is None else self.parties
-        if isinstance(given, Mapping):
-            place = {name: number for number, name in enumerate(getattr(self, "feature_names_in_", ()))}
+        parties = [columns] if self.parties is None else self.parties
+        names: list[Column]
+        if isinstance(parties, Mapping):
+            place: dict[Column, int] = {name: j for j, name in enumerate(getattr(self, "feature_names_in_", ()))}
             place |= {number: number for number in range(columns)}
-            for name, share in given.items():
+            for name, share in parties.items():
                 self._must_name_columns(name, share, place)
-            names, shares = list(given), [[place[column] for column in share] for share in given.values()]
+            names, shares = list[Column](parties), [[place[column] for column in share] for share in parties.values()]
         else:
-            counts = isinstance(given, list | tuple) and all(map(check.is_whole, given))
+            counts = isinstance(parties, list | tuple) and all(map(check.is_whole, parties))
             rule = "parties must be {name: columns} or whole numbers >= 1, how many columns each has"
             check.require(counts, self._name, rule)
-            check.require(sum(given) == columns, self._name, f"parties must add up to the {columns} columns of X")
-            ends = np.cumsum([0, *given]).tolist()
-            names, shares = list(range(len(given))), [list(range(a, b)) for a, b in itertools.pairwise(ends)]
+            check.require(sum(parties) == columns, self._name, f"parties must add up to the {columns} columns of X")
+            ends = np.cumsum([0, *parties]).tolist()
+            names, shares = list[Column](range(len(parties))), [list(range(a, b)) for a, b in itertools.pairwise(ends)]
         self._one_holder_each(columns, dict(zip(names, shares, strict=True)))
         return names, shares
 
-    def _must_name_columns(self, name: object, share: object, place: Mapping[Any, int]) -> None:
+    def _must_name_columns(self, name: object, share: object, place: Mapping[Column, int]) -> None:
         """Refuse what is no column of X. It is named by its place: it may be an entry, given by mistake."""
         listed = isinstance(share, list | tuple | range | np.ndarray) and np.ndim(share) == 1
         check.require(listed, self._name, f"parties[{name!r}] must be a list of names or numbers of columns", share)
@@ -231,7 +238,8 @@ class VerticalClassifier(VerticalLinear, LinearClassifier):
         return loss, coded
 
     def __sklearn_tags__(self) -> Tags:
-        tags: Any = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()
+        assert tags.classifier_tags is not None
         tags.classifier_tags.multi_class = False
         with suppress(SottovoceError):  # parameters are checked when they are used
             tags.classifier_tags.multi_class = isinstance(self._algorithm(), MaskedMoments)

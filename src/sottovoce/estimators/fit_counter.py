@@ -1,7 +1,7 @@
 """How often an estimator and its copies were fitted: every private fit costs, and its seed must not be used again."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self, cast
 
 from sklearn.base import BaseEstimator
 
@@ -32,7 +32,7 @@ class Counted(BaseEstimator):
 
     def __sklearn_clone__(self) -> Self:
         """Copy the parameters and share the count. Cross-validation fits such a copy for every fold."""
-        clone: Any = super().__sklearn_clone__()
+        clone = cast(Self, super().__sklearn_clone__())
         clone._fits = self.fits
         return clone
 

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from sottovoce.core import check
 from sottovoce.core.contract import Method
 from sottovoce.core.participation import Everyone, Participation
+from sottovoce.core.plain import Json
 from sottovoce.estimators.base import PrivateEstimator
 from sottovoce.estimators.preparation import Steps
 from sottovoce.estimators.scalers import Preparation, seed_of
@@ -46,14 +47,14 @@ class FederatedLinear(PrivateEstimator):
     _modes: ClassVar = ("proven", "published", "none")
     _example: ClassVar = "for rows of many owners, such as Proven(epsilon=1.0, delta=1e-5, clip=1.0)"
 
-    def fit(self, X: Table, y: ArrayLike | None = None, groups: ArrayLike | None = None, **others: Any) -> Self:
+    def fit(self, X: Table, y: ArrayLike | None = None, groups: ArrayLike | None = None, **others: object) -> Self:
         """Train. `groups` holds the owner of each row, as in grouped cross-validation; None: one owner has all rows."""
         self._refuse(others)
         self._fit(X, y, groups)
         return self
 
     def _read(
-        self, X: Any, y: ArrayLike | None, groups: ArrayLike | None, numeric: bool
+        self, X: Table, y: ArrayLike | None, groups: ArrayLike | None, numeric: bool
     ) -> tuple[np.ndarray, np.ndarray, ArrayLike | None]:
         schema = self._schema
         if schema is None:
@@ -77,7 +78,7 @@ class FederatedLinear(PrivateEstimator):
             check.require(False, self._name, "groups must hold the owner of each row, got text", hint=hint)
         federation = Federation.from_arrays(table, y, np.zeros(len(table)) if groups is None else groups)
         columns, objective = table.shape[1], self._objective(loss)
-        steps: Any = self.prepare if self._schema is None else None
+        steps = None if isinstance(self.prepare, Schema) else self.prepare
         self._steps = Steps.of(self._name, steps, columns, getattr(self, "feature_names_in_", None))
         task = self._task(federation, objective)
         self._warn_of_sizes(task.privacy)
@@ -104,14 +105,14 @@ class FederatedLinear(PrivateEstimator):
     def _named_mode(self, name: str) -> PrivacyMode:
         if name == "none":
             return NoPrivacy()
-        given: Any = (self.epsilon, self.delta, self.clip)
-        return Proven(*given) if name == "proven" else Published(*given)
+        kind = Proven if name == "proven" else Published
+        return kind(self.epsilon, self.delta, cast(float, self.clip))  # None: settled when the rows are known
 
     def _task(self, federation: Federation, objective: Objective) -> Task:
         """What to train: as given, or as a rule chooses it, from sizes and the budget alone and so at no cost."""
         mode, participation = self._mode(), Everyone() if self.participation is None else self.participation
         held = evaluation(getattr(self, "evaluate", None))
-        more: dict[str, Any] = {"participation": participation, "engine": self.engine, "evaluate": held}
+        more: Json = {"participation": participation, "engine": self.engine, "evaluate": held}
         columns = federation.X.shape[1]
         bound, name = self._bound(columns), self.algorithm
         by_rule = isinstance(name, str) and (name == AUTO or (self.rounds is None and name in METHODS))
@@ -172,6 +173,6 @@ class FederatedLinear(PrivateEstimator):
         if self._schema is not None:  # as a saved run computes them, to the last bit
             scores = margins(self._schema.transform(X), self._flat_model, self._outputs)
             return scores[:, 1] - scores[:, 0] if self._outputs == 2 else scores
-        rows = dense(self._name, validated_rows(self, X, sparse=True))
+        rows: np.ndarray = dense(self._name, validated_rows(self, X, sparse=True))
         scores = self._steps.apply(rows) @ self.coef_.T + self.intercept_
         return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores

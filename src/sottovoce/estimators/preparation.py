@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,8 +27,8 @@ class Steps:
         cls, who: str, prepare: Preparation | Sequence[Preparation] | None, columns: int, names: ArrayLike | None
     ) -> "Steps":
         """Copy the steps of the estimator called `who`, and settle what needs no data."""
-        given = prepare if isinstance(prepare, list | tuple) else [prepare]
-        steps: list[Any] = [clone(step, safe=False) for step in given if step is not None]
+        listed = prepare if isinstance(prepare, list | tuple) else [prepare]
+        steps = [cast(Preparation, clone(step, safe=False)) for step in listed if step is not None]
         for step in steps:
             known = isinstance(step, PublicScaler | PrivateScaler | RowClipper)
             rule = "prepare takes PublicScaler, PrivateScaler and RowClipper, or a Schema by itself"

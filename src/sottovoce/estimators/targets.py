@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -68,7 +68,8 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         self._train(table, coded, loss, left_out, groups)
 
     def __sklearn_tags__(self) -> Tags:
-        tags: Any = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()
+        assert tags.classifier_tags is not None
         tags.classifier_tags.poor_score = self._noisy
         return tags
 
@@ -145,7 +146,8 @@ class LinearRegressor(RegressorMixin, PrivateEstimator):
         return self._measured(r2_score, "y must hold finite numbers", X, y, sample_weight)
 
     def __sklearn_tags__(self) -> Tags:
-        tags: Any = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()
+        assert tags.regressor_tags is not None
         tags.regressor_tags.poor_score = self._noisy
         return tags
 

@@ -6,7 +6,7 @@ output of worker processes), and whoever may see the row can look it up.
 
 import datetime
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,13 +14,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from sottovoce.core import check
+from sottovoce.core.arrays import Matrix
+from sottovoce.core.arrays import MatrixLike as Table
 from sottovoce.problems.federation import one_kind, rows_without
-from sottovoce.problems.vertical import Matrix
 
-if TYPE_CHECKING:
-    from scipy.sparse import sparray, spmatrix
-
-Table: TypeAlias = "ArrayLike | sparray | spmatrix"  # arrays, data frames and sparse matrices
 _TEXT = (str, bytes)
 _TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 _PUBLIC = (  # beginnings of scikit-learn's messages that contain names of columns, types and sizes, but no entry
@@ -54,6 +51,10 @@ def validated(estimator: BaseEstimator, X: Table, y: ArrayLike | None, y_numeric
     return _validate(estimator, X, y=y, y_numeric=y_numeric, accept_sparse="csr")
 
 
+@overload
+def validated_rows(estimator: BaseEstimator, X: Table, *, reset: bool = False) -> np.ndarray: ...
+@overload
+def validated_rows(estimator: BaseEstimator, X: Table, *, sparse: bool) -> Matrix: ...
 def validated_rows(estimator: BaseEstimator, X: Table, *, reset: bool = False, sparse: bool = False) -> Matrix:
     """The rows as finite float64 numbers; `reset`: remember their columns, otherwise they must be the known ones."""
     _refuse_text_and_dates(type(estimator).__name__, X)
@@ -151,7 +152,7 @@ def _rows_of(column: np.ndarray, kinds: tuple[type, ...]) -> list[int]:
 def _places(X: Table, is_wrong: Callable[[np.ndarray], np.ndarray]) -> tuple[list[int], object]:
     """The rows with a wrong entry in the first column that has any, and the name or number of that column."""
     names = _names(X)
-    table: Any = check_array(X, dtype="float64", accept_sparse=True, ensure_all_finite=False)
+    table = check_array(X, dtype="float64", accept_sparse=True, ensure_all_finite=False)
     if hasattr(table, "tocoo"):
         stored = table.tocoo()
         wrong = is_wrong(stored.data)

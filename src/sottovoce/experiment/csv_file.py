@@ -1,6 +1,6 @@
 """Rows from a user's own CSV file, and its labels as a loss wants them.
 
-What is wrong is said by its place, never by what stands there: see `tables.py`.
+An error names the place of a wrong entry and never the entry itself: see `core/check.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.public_ranges import scaled_to_ranges, stated_ranges
 from sottovoce.problems.schema.frames import csv_rows, must_be_there
@@ -24,13 +25,13 @@ def read_csv(
     With `ranges` of all features these are brought to [-1, 1].
     """
     header, rows, lines = csv_rows(path)
-    named = [column for column in (label, owner) if column]
-    for column in named:
+    apart = [column for column in (label, owner) if column]
+    for column in apart:
         must_be_there(path.name, column, header)
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-    for column in named:
+    for column in apart:
         _all_given(columns[column], path, column, lines)
-    features = [name for name in header if name not in named]
+    features = [name for name in header if name not in apart]
     check.require(bool(features), path.name, "needs at least one column besides label and owner")
     X = np.column_stack([_numbers(columns[name], path, name, lines) for name in features])
     if ranges:
@@ -41,7 +42,7 @@ def read_csv(
 
 
 def _all_given(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> None:
-    """A gap is not a class or an owner of its own."""
+    """Refuse empty entries: a gap is neither a class nor an owner."""
     gaps = [place for place, text in enumerate(column) if text.lower().lstrip("+-") in ("", "nan")]
     if gaps:
         where = f"{path.name}, line {lines[gaps[0]]}, column {name!r}"
@@ -101,12 +102,23 @@ def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) ->
         len(classes),
         f"Use loss = 'softmax' with classes = {len(classes)}",
     )
-    code = {name: 2.0 * place - 1.0 if two else float(place) for place, name in enumerate(classes)}
-    return np.array([code[name] for name in names]), tuple(classes)
+    return class_codes(names, classes, loss), tuple(classes)
+
+
+def class_codes(labels: Sequence[str], classes: Sequence[str], loss: Loss) -> np.ndarray:
+    """-1 and +1 for the two classes of a loss of one score; else 0, 1, ..."""
+    code = {name: 2.0 * place - 1.0 if loss.outputs == 1 else float(place) for place, name in enumerate(classes)}
+    return np.array([code[label] for label in labels])
 
 
 def _first(rows: Sequence[int]) -> str:
     return f"row {rows[0] + 1} below the header ({len(rows)} such rows)"
+
+
+def with_label_texts(table: Json) -> Json:
+    """A table of a file whose labels, if it lists any, are text."""
+    labels = table.get("labels")
+    return table | ({"labels": [label_text(label) for label in labels]} if isinstance(labels, list) else {})
 
 
 def label_text(label: object) -> str:

@@ -1,4 +1,4 @@
-"""How far noise moved the parameters of a model: the noise's law is public, so to say it costs no privacy."""
+"""Standard errors of a model's parameters, from the law of its noise, which is public: no privacy is spent on them."""
 
 from collections.abc import Sequence
 from typing import cast

@@ -1,9 +1,7 @@
 """A model's quality on records that their owners held out, from noisy counts (`core/histogram.py`)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +9,7 @@ from sottovoce.core import check
 from sottovoce.core.arrays import Floats
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.histogram import Evaluation, sensitivity
+from sottovoce.core.plain import Json
 from sottovoce.experiment import intervals
 from sottovoce.experiment.intervals import Estimate
 from sottovoce.experiment.task import Task
@@ -73,20 +72,21 @@ class PrivateEvaluation:
     def estimates(self) -> dict[str, Estimate]:
         """Accuracy, the larger class, balanced accuracy, AUC (of two classes) and calibration."""
         noise = self.deviation
-        found = {
+        estimates = {
             "accuracy": intervals.accuracy(self.table, noise, self.records),
             "larger_class": intervals.larger_class(self.table, noise, self.records),
             "balanced_accuracy": intervals.balanced_accuracy(self.table, noise),
         }
         if self.classes == 2:  # by the score of the second class: the surest of the first come first
             by_score = np.concatenate([self.bins[:, 0, ::-1], self.bins[:, 1]], axis=-1)
-            found["auc"] = intervals.auc(by_score[1], by_score[0], noise)
+            estimates["auc"] = intervals.auc(by_score[1], by_score[0], noise)
         if self.calibrated:
-            least, most = self._said()
-            found["calibration_gap"] = intervals.gap(self.counts[self.classes**2 :], least, most, noise, self.records)
-        return found
+            bounds = self._calibration_bounds()
+            counts = self.counts[self.classes**2 :]
+            estimates["calibration_gap"] = intervals.gap(counts, *bounds, noise, self.records)
+        return estimates
 
-    def _said(self) -> tuple[Floats, Floats]:
+    def _calibration_bounds(self) -> tuple[Floats, Floats]:
         """What a record of each bin adds to (mean predicted − observed), at least and at most.
 
         Of two classes: the probability of the second, less 1 for its records. Of more: the winning probability, less 1
@@ -126,7 +126,7 @@ class PrivateEvaluation:
         lines = [f"  {what} {value} ({limits})" for what, value, limits in self.lines()]
         return "\n".join([f"{self.about}:", *lines, *hint])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values, for JSON."""
         kept = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
@@ -135,13 +135,13 @@ class PrivateEvaluation:
         }
 
     @classmethod
-    def from_dict(cls, said: Mapping[str, Any], where: str) -> "PrivateEvaluation":
+    def from_dict(cls, table: Json, where: str) -> "PrivateEvaluation":
         """What `to_dict` gave; the estimates are made again."""
         try:
-            counts, edges = (np.array(said[name], dtype=np.float64) for name in ("counts", "edges"))
-            numbers = float(said["deviation"]), int(said["owners"])
-            records = None if said["records"] is None else int(said["records"])
-            made = cls(counts, *numbers, records, edges, bool(said["calibrated"]))
+            counts, edges = (np.array(table[name], dtype=np.float64) for name in ("counts", "edges"))
+            numbers = float(table["deviation"]), int(table["owners"])
+            records = None if table["records"] is None else int(table["records"])
+            made = cls(counts, *numbers, records, edges, bool(table["calibrated"]))
             fits = edges.ndim == 2 and counts.shape == (len(edges) ** 2 * edges.shape[1],) and len(edges) > 1
         except (KeyError, TypeError, ValueError, OverflowError):
             raise InvalidInput(f"{where}: must hold counts, deviation, owners, records, edges and calibrated") from None
@@ -172,14 +172,14 @@ def evaluations_of(
     )
     return tuple(
         PrivateEvaluation(
-            counts=own[here].sum(axis=0),
+            counts=of_clients[here].sum(axis=0),
             deviation=deviation_of(events, public) * float(np.sqrt(here.sum())),
             owners=int(here.sum()),
             records=int(held[here].sum()) if public else None,
             edges=evaluation.edges(classes, task.calibration * longest(loss, w, row_bound)),
             calibrated=has_probabilities(loss),
         )
-        for w, own, here in tables
+        for w, of_clients, here in tables
     )
 
 

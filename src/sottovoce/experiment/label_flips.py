@@ -53,9 +53,9 @@ class LabelFlips:
             return self._drawn(y, epsilon, key)
 
     def _drawn(self, y: np.ndarray, epsilon: float, key: NoiseKey | None) -> tuple[np.ndarray, list[Entry]]:
-        named = f"{epsilon!r} {self.of}"
+        identity = f"{epsilon!r} {self.of}"
         kept = whole_files.read_arrays(self.file) if self.file.exists() else None
-        if kept is not None and kept["of"].item() != named:
+        if kept is not None and kept["of"].item() != identity:
             raise OtherFlips(
                 f"{self.owner}: the labels were randomised before, for other rows or with another label_epsilon than "
                 f"{epsilon:g}. Ask with that one: flips drawn anew would give away more"
@@ -69,7 +69,7 @@ class LabelFlips:
                     f"more, and both draws together give away twice label_epsilon = {epsilon:g}"
                 )
             if kept is None:
-                kept = {"flips": y * randomised_labels(y, epsilon, key), "of": np.asarray(named)}
+                kept = {"flips": y * randomised_labels(y, epsilon, key), "of": np.asarray(identity)}
                 whole_files.replace_arrays(self.file, kept)
             if not charged:
                 purpose = "labels, randomised once for life"

@@ -1,17 +1,18 @@
 """The clients that live in this process: all of them in a simulation, one on a node."""
 
 import hashlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
 from sottovoce.core import check, codec
-from sottovoce.core.contract import Algorithm, LabelOracle, Layout, Site
-from sottovoce.core.plain import Json
+from sottovoce.core.contract import Algorithm, ColumnOracle, LabelOracle, Layout, Oracle, Site
+from sottovoce.core.plain import Columns, Json
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, Outcome, State
 from sottovoce.experiment import held_out, sums
@@ -19,6 +20,7 @@ from sottovoce.experiment.errors import standard_errors
 from sottovoce.experiment.evaluation import PrivateEvaluation, evaluations_of
 from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.result import Result, VerticalResult
+from sottovoce.experiment.source import TestRows
 from sottovoce.experiment.task import Task, warn_about_delta
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.memory import MemoryLedger
@@ -28,11 +30,16 @@ from sottovoce.privacy.doors.releases import Sealed, Visit, quietly
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Statement, state_guarantee
 from sottovoce.privacy.noise_key import rows_digests, stable_text
-from sottovoce.problems.federation import Federation
+from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.metrics import metrics
 from sottovoce.problems.objective import Objective
 
+if TYPE_CHECKING:
+    from sottovoce.experiment.parties import Apart
+
 Ledgers = MemoryLedger | OwnerLedgers
+Events = tuple[Event, ...]  # what an answer to each kind of question is
+Test = tuple[TestRows, np.ndarray]  # public rows to measure on, and their labels
 RESULTS: dict[Layout, type[Result]] = {"rows": Result, "columns": VerticalResult}
 
 
@@ -49,7 +56,7 @@ class LocalClients:
     exact, door
         Exact answers about the data, and the only way to them.
     streams
-        The clients' own coins.
+        Random numbers of the clients, noise apart.
     ledger
         What their answers are charged to; None where nothing is counted.
     test
@@ -63,12 +70,12 @@ class LocalClients:
     """
 
     task: Task
-    federation: Any
-    exact: Any
-    door: Any
+    federation: FederatedData
+    exact: Any  # `Rows`, or `Columns`
+    door: Any  # the `Door` that keeps the promise of the task
     streams: Streams
     ledger: Ledgers | None
-    test: Any = None
+    test: Test | None = None
     measure_training: bool = True
     labels: LabelOracle | None = None
     split: Split | None = None
@@ -80,70 +87,94 @@ class LocalClients:
         self.n, self.dim = self.federation.n, self.exact.dim
         self._everyone = np.arange(self.n)
         self._states: State = None
-        self._algorithm: Any = self.task.algorithm
+        self._algorithm = self.task.algorithm
         self._k = 0  # the last round
 
     @classmethod
     def of(
         cls,
         task: Task,
-        federation: Federation,
+        federation: FederatedData,
         ledger: Ledgers | None,
         streams: Streams,
-        events: tuple[Event, ...],
+        events: Events,
         clients: np.ndarray | None = None,
         noise: Streams | None = None,
-        **more: Any,
+        test: Test | None = None,
+        measure_training: bool = True,
+        split: Split | None = None,
+        apart: "Apart | None" = None,
     ) -> "LocalClients":
         """Clients behind their door.
 
-        `clients`: their numbers, if not 0, 1, ...; `noise`: if not drawn like coins; `split`, among `more`: what
-        decides which records are held out, if not the seed.
+        `clients`: their numbers, if not 0, 1, ...; `noise`: if not drawn like coins; `split`: what decides which
+        records are held out, if not the seed; `apart`: for parties alone.
         """
         who = np.arange(federation.n) if clients is None else clients
-        whole, held = federation, None
         if task.evaluate is not None:
-            split = more.setdefault("split", Split.simulated(None, streams, who.tolist()))
-            federation, held = held_out.set_aside(task, whole, split)
-        y, bound = task.objective.loss.check_labels(federation.y), federation.row_bound
-        exact = task.objective.oracle(federation.X, y, federation.offsets, task.engine)
+            split = split or Split.simulated(None, streams, who.tolist())
+        federation, exact, more = cls._exact(task, federation, noise or streams, events, split, apart)
+        door = open_door(task.privacy, events, ledger, exact, task.asks(), clients=who, **more)
+        labels = cls.labels_of(federation, task.objective)
+        return cls(task, federation, exact, door, streams, ledger, test, measure_training, labels, split)
+
+    @classmethod
+    def _exact(
+        cls, task: Task, federation: FederatedData, noise: Streams, events: Events, split: Split | None,
+        apart: "Apart | None",
+    ) -> tuple[FederatedData, object, Json]:  # fmt: skip
+        """The data that are trained on, exact answers about them, and what else their door needs."""
+        whole, held = federation.as_rows("train", "is for rows here, and columns are split"), None
+        rows = whole
+        if split is not None:
+            rows, held = held_out.set_aside(task, whole, split)
+        y = task.objective.loss.check_labels(rows.y)
+        exact = task.objective.oracle(rows.X, y, rows.offsets, task.engine)
         digests = rows_digests(exact.X, exact.y, exact.offsets)
         if held is not None:
             digests = rows_digests(whole.X, task.objective.loss.check_labels(whole.y), whole.offsets)
-        key = task.key(noise or streams, digests, events, exact.arithmetic, federation.row_bound)
-        more_of_door: Any = {"key": key, "clients": who, "row_bound": bound, "held": held}
-        door = open_door(task.privacy, events, ledger, exact, task.asks(), **more_of_door)
-        return cls(task, federation, exact, door, streams, ledger, **more)
+        key = task.key(noise, digests, events, exact.arithmetic, rows.row_bound)
+        return rows, exact, {"key": key, "row_bound": rows.row_bound, "held": held}
 
     @classmethod
     def simulated(
-        cls, task: Task, federation: Any, ledger: Ledgers | None, streams: Streams, test: Any, ledgers: Path | None,
-        kept_split: str = "",
+        cls, task: Task, federation: FederatedData, ledger: Ledgers | None, streams: Streams, test: object,
+        ledgers: Path | None, kept_split: str = "",
     ) -> "LocalClients":  # fmt: skip
         """All clients of a federation. `ledgers`: the folder of its ledgers, if there is one; `kept_split`: what a
         checkpoint kept of which records are held out."""
         task.objective.loss.check_both_classes(task.objective.loss.check_labels(federation.y))
         warn_about_delta(task.privacy, federation)
-        spent = {} if ledger is None or ledgers is not None else ledger.spent_here(0)
-        events = task.plan(federation.sizes, max(federation.widths), spent, federation.row_bound)
-        more: dict[str, Any] = {"test": cls.test_set(task, federation, test)}
+        events, split = cls._planned(task, federation, ledger, ledgers is not None), None
         if task.evaluate is not None:
-            more["split"] = Split.simulated(ledger, streams, range(federation.n), kept_split)
-        return cls.of(task, federation, ledger, streams, events, **more)
+            split = Split.simulated(ledger, streams, range(federation.n), kept_split)
+        test_set = cls.test_set(task, federation, test)
+        made = cls.of(task, federation, ledger, streams, events, test=test_set, split=split)
+        made._randomise_labels(ledgers)
+        return made
+
+    @classmethod
+    def _planned(cls, task: Task, federation: FederatedData, ledger: Ledgers | None, lasting: bool) -> Events:
+        """What each answer is; noise makes up for what open ledgers, not `lasting` ones, were charged before."""
+        spent = {} if ledger is None or lasting else ledger.spent_here(0)
+        return task.plan(federation.sizes, max(federation.widths), spent, federation.row_bound)
+
+    def _randomise_labels(self, ledgers: Path | None) -> None:
+        """Flip labels before training, where columns are split and the promise says so."""
 
     @staticmethod
-    def labels_of(federation: Any, objective: Objective) -> LabelOracle | None:
+    def labels_of(federation: FederatedData, objective: Objective) -> LabelOracle | None:
         """What the server may ask of the labels, where columns are split."""
         return None
 
     @staticmethod
-    def test_set(task: Task, federation: Any, test: Any) -> Any:
+    def test_set(task: Task, federation: FederatedData, test: object) -> Test | None:
         """The public test rows, checked."""
         if test is None:
             return None
-        pair = isinstance(test, tuple) and len(test) == 2
-        rule = "test must be a pair (X, y); where columns are split X is a list with the rows of each party"
-        check.require(pair, "train", rule, type(test).__name__)
+        if not isinstance(test, tuple) or len(test) != 2:
+            rule = "test must be a pair (X, y); where columns are split X is a list with the rows of each party"
+            raise check.InvalidInput(f"train: {rule}, got {check.shown(type(test).__name__)}")
         X, labels = federation.rows_like_these("test", test[0]), task.objective.loss.check_labels(test[1])
         rows = X[0].shape[0] if isinstance(X, list) else len(X)
         check.require(len(labels) == rows, "test", f"y must have one entry per row of X ({rows})", len(labels))
@@ -194,9 +225,9 @@ class LocalClients:
         if len(asked) == 0:
             return None
         oracle, _ = self.door.open(asked, active[..., asked], k)
-        given = oracle.histogram(model)
-        counts = np.zeros((*self._shape(self.n), given.shape[-1]))
-        counts[..., asked, :] = given
+        of_asked = oracle.histogram(model)
+        counts = np.zeros((*self._shape(self.n), of_asked.shape[-1]))
+        counts[..., asked, :] = of_asked
         return counts, active
 
     def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
@@ -216,6 +247,7 @@ class LocalClients:
 
     def tested(self, scores: np.ndarray) -> dict[str, np.ndarray]:
         """Loss and accuracy of scores of the public test rows."""
+        assert self.test is not None
         loss, y = self.task.objective.loss, self.test[1]
         numbers = {"test_loss": loss.value(scores, y).mean(axis=-1)}
         if loss.classification:
@@ -252,16 +284,16 @@ class LocalClients:
 
     def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
         """The finished run. Held-out records are counted, and charged, here."""
-        found: tuple[PrivateEvaluation, ...] = ()
+        evaluations: tuple[PrivateEvaluation, ...] = ()
         if self.task.evaluate is not None and outcome.rounds > 0:
-            said, events = self.evaluate(outcome.model), getattr(self.door, "events", ())
-            if said is not None:
+            counted, events = self.evaluate(outcome.model), getattr(self.door, "events", ())
+            if counted is not None:
                 held, bound = self.door.held.sizes, self.federation.row_bound
-                found = evaluations_of(self.task, outcome.model[..., 0, :], *said, held, events, bound)
+                evaluations = evaluations_of(self.task, outcome.model[..., 0, :], *counted, held, events, bound)
         result = self.finished_run(outcome, config, lasting, outcome.model[..., 0, :])
-        return replace(result, evaluations=found)
+        return replace(result, evaluations=evaluations)
 
-    def finished_run(self, outcome: Outcome, config: Json, lasting: bool, model: np.ndarray, **facts: Any) -> Result:
+    def finished_run(self, outcome: Outcome, config: Json, lasting: bool, model: np.ndarray, **facts: object) -> Result:
         """The result with its guarantee, from what the ledgers say."""
         task, charges = self.task, self.charges(outcome.rounds)
         known = self._statement(charges, lasting, forgotten="seed" not in config["run"])
@@ -274,18 +306,19 @@ class LocalClients:
         where = self.federation.sizes, self.door.events, outcome.server, outcome.rounds, self.federation.row_bound
         return replace(result, standard_errors=standard_errors(task, *where))
 
-    def metrics(self, model: np.ndarray) -> dict[str, list[Any]]:
+    def metrics(self, model: np.ndarray) -> Columns:
         """How good the finished model is on the public test rows, one entry for each run."""
         if self.test is None or model.shape[-1] == 0:
             return {}
         scores = self.task.calibration * self.test_scores(model)
-        found = metrics(self.task.objective.loss, scores, self.test[1])
+        measured = metrics(self.task.objective.loss, scores, self.test[1])
         return {f"test_{name}": list(values.reshape(-1, *values.shape[model.ndim - 1 :]).tolist())
-                for name, values in found.items() if name != "accuracy"}  # fmt: skip
+                for name, values in measured.items() if name != "accuracy"}  # fmt: skip
 
     def test_scores(self, model: np.ndarray) -> np.ndarray:
         """Scores of the public test rows."""
-        return self.task.objective.loss.scores(self.test[0], model)
+        assert self.test is not None
+        return self.task.objective.loss.scores(cast(np.ndarray, self.test[0]), model)
 
     def _statement(self, charges: Charges | None, lasting: bool, forgotten: bool) -> Statement | None:
         """What is known of a finished run with a budget."""
@@ -364,7 +397,9 @@ class LocalClients:
             ),
         )
 
-    def _site(self, local: np.ndarray, k: int, oracle: Any, release: Any) -> Site:
+    def _site(
+        self, local: np.ndarray, k: int, oracle: Oracle | ColumnOracle, release: Callable[..., np.ndarray]
+    ) -> Site:
         who = self.door.clients[local]
         return Site(
             f=oracle,

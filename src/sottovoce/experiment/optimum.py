@@ -1,10 +1,12 @@
 """The model that one owner of all rows would find without privacy: what private methods can be compared with."""
 
 import time
+from typing import cast
 
 import numpy as np
 
 from sottovoce.core.plain import Json
+from sottovoce.experiment.source import TestRows
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.metrics import metrics
 from sottovoce.problems.objective import Objective
@@ -12,7 +14,7 @@ from sottovoce.problems.objective import Objective
 NAME = "optimum"
 
 
-def optimum(data: FederatedData, objective: Objective, test: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, Json]:
+def optimum(data: FederatedData, objective: Objective, test: tuple[TestRows, np.ndarray]) -> tuple[np.ndarray, Json]:
     """The minimiser over all clients' rows, by L-BFGS; and a summary of it like that of a run (`store.summary`)."""
     from scipy.optimize import minimize
     from scipy.sparse import csr_array
@@ -32,7 +34,8 @@ def optimum(data: FederatedData, objective: Objective, test: tuple[np.ndarray, n
     solution = minimize(
         value_and_gradient, np.zeros(federation.X.shape[1]), jac=True, method="L-BFGS-B", options=options
     )
-    test_X, test_y = test[0] if federation is rows else rows.with_ones(test[0]), test[1]
+    test_X, test_y = cast(np.ndarray, test[0]), test[1]
+    test_X = test_X if federation is rows else rows.with_ones(test_X)
     margin = test_X @ solution.x
     return solution.x, {
         "method": NAME,

@@ -3,26 +3,32 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 import numpy as np
 
+from sottovoce.algorithms import MaskedMoments
 from sottovoce.core import check, products
-from sottovoce.core.contract import LabelOracle, Layout
+from sottovoce.core.contract import Kept as KeptModel
+from sottovoce.core.contract import LabelOracle, Layout, VerticalAlgorithm
+from sottovoce.core.plain import Columns as PlainColumns
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Outcome
-from sottovoce.experiment.local import Ledgers, LocalClients
-from sottovoce.experiment.result import Result, summed_scores
+from sottovoce.experiment import refit
+from sottovoce.experiment.held_out import Split
+from sottovoce.experiment.local import Events, Ledgers, LocalClients
+from sottovoce.experiment.result import Result, VerticalResult, summed_scores
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.ledger.histories import Counted, History, Kept
-from sottovoce.privacy.doors import open_door
 from sottovoce.privacy.doors.party import bounded
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.labels import label_event, label_key, label_oracle, randomised_labels
 from sottovoce.privacy.noise_key import NoiseKey, parts_digests
 from sottovoce.problems.columns import Columns
+from sottovoce.problems.federation import FederatedData
+from sottovoce.problems.losses import Loss
 from sottovoce.problems.metrics import ALONE, metrics
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import Matrix, VerticalFederation
@@ -51,7 +57,7 @@ class LocalParties(LocalClients):
     Parameters
     ----------
     label_epsilon, label_charges
-        What was spent on labels, where ledgers count it over runs, and what was charged for them.
+        The epsilon of the labels, where ledgers count it over several runs; and what was charged for them.
     """
 
     label_epsilon: float | None = None
@@ -59,69 +65,54 @@ class LocalParties(LocalClients):
     layout: ClassVar[Layout] = "columns"
 
     @classmethod
-    def of(
-        cls,
-        task: Task,
-        federation: Any,
-        ledger: Ledgers | None,
-        streams: Streams,
-        events: tuple[Event, ...],
-        clients: np.ndarray | None = None,
-        noise: Streams | None = None,
-        apart: "Apart | None" = None,
-        **more: Any,
-    ) -> "LocalParties":
+    def _exact(
+        cls, task: Task, federation: FederatedData, noise: Streams, events: Events, split: Split | None,
+        apart: Apart | None,
+    ) -> tuple[FederatedData, object, Json]:  # fmt: skip
         """`apart`: where products are asked for and the other owners are on other machines."""
-        split = task.split
+        parties, columns = cast(VerticalFederation, federation), task.split
         shares = labels = None
         if apart is not None:
             shares, labels = apart
-        elif split is not None:
+        elif columns is not None:
             rule = "all owners must be in one place, or say how they compute with each other"
-            check.require(split.owners == federation.n, "masked-moments", rule, federation.n)
-            shares = lambda: products.halves(split, whole_tables(task, federation))  # noqa: E731 (read once)
-            labels = (federation.holder, federation.y)  # products are about labels too
-        exact = Columns(bounded(federation.parts, task.privacy), task.objective.penalty, shares)
-        key = column_key(task, federation.parts, noise or streams, events, labels)
-        who = np.arange(federation.n) if clients is None else clients
-        door = open_door(task.privacy, events, ledger, exact, task.asks(), key=key, clients=who, split=split)
-        made = cls(task, federation, exact, door, streams, ledger, **more)
-        made.labels = made.labels or cls.labels_of(federation, task.objective)
-        return made
+            check.require(columns.owners == parties.n, "masked-moments", rule, parties.n)
+            shares = lambda: products.halves(columns, whole_tables(task, parties))  # noqa: E731 (read once)
+            labels = (parties.holder, parties.y)  # products are about labels too
+        exact = Columns(bounded(parties.parts, task.privacy), task.objective.penalty, shares)
+        return parties, exact, {"key": column_key(task, parties.parts, noise, events, labels), "split": columns}
 
     @classmethod
-    def simulated(
-        cls, task: Task, federation: Any, ledger: Ledgers | None, streams: Streams, test: Any, ledgers: Path | None,
-        kept_split: str = "",
-    ) -> "LocalParties":  # fmt: skip
-        loss = task.objective.loss
-        y = loss.check_labels(federation.y)
-        loss.check_both_classes(y)
+    def _planned(cls, task: Task, federation: FederatedData, ledger: Ledgers | None, lasting: bool) -> Events:
         events = task.plan(federation.sizes, max(federation.widths))
-        if ledger is not None and ledgers is not None:
+        if ledger is not None and lasting:
             _must_hold_one_kind(ledger, federation.n, task)
-        made = cls.of(task, federation, ledger, streams, events, test=cls.test_set(task, federation, test))
-        epsilon = getattr(task.privacy, "label_epsilon", None)
-        if epsilon is not None:
-            made.randomise_labels(y, epsilon, ledgers)
-        return made
+        return events
 
-    def randomise_labels(self, y: np.ndarray, epsilon: float, ledgers: Path | None) -> None:
+    def _randomise_labels(self, ledgers: Path | None) -> None:
         """Flip labels before training: once for this run, or, with a folder of ledgers, once for life."""
+        objective, epsilon = self.task.objective, getattr(self.task.privacy, "label_epsilon", None)
+        if epsilon is None:
+            return
+        y = objective.loss.check_labels(self.federation.y)
         key = None if self.task.privacy.secret_noise else label_key(self.door.key, y)
         if ledgers is None:
             y, self.label_charges = randomised_labels(y, epsilon, key), Counted.of({label_event(epsilon): 1})
         else:
-            flipped, rows = _flips(ledgers, self.federation).drawn(y, epsilon, key)
+            flipped, rows = _flips(ledgers, self.parties).drawn(y, epsilon, key)
             y, self.label_charges, self.label_epsilon = y * flipped, Kept.of(rows), epsilon
-        objective = self.task.objective
-        self.labels = label_oracle(objective.loss, y, label_weight(objective, self.federation.samples))
+        self.labels = label_oracle(objective.loss, y, label_weight(objective, len(y)))
+
+    @property
+    def parties(self) -> VerticalFederation:
+        """Their columns."""
+        return cast(VerticalFederation, self.federation)
 
     @staticmethod
-    def labels_of(federation: Any, objective: Objective) -> LabelOracle:
+    def labels_of(federation: FederatedData, objective: Objective) -> LabelOracle:
         """What the server may ask of the labels as they are."""
         y = objective.loss.check_labels(federation.y)
-        return label_oracle(objective.loss, y, label_weight(objective, federation.samples))
+        return label_oracle(objective.loss, y, label_weight(objective, len(y)))
 
     def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
         """Objective of the parties' exact models (a simulation may look), test loss of what a release would hold."""
@@ -142,24 +133,30 @@ class LocalParties(LocalClients):
 
     def _looked_at(self, model: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The parties' exact models end to end, and the training samples' scores by them."""
-        kept, outputs = self._algorithm.kept(self._states), self.task.objective.loss.outputs
+        kept, outputs = self._kept(), self.task.objective.loss.outputs
         if kept is None:  # the server has the model
-            return model[..., 0, :], summed_scores(
-                self.federation.parts, model[..., 0, :], self.federation.widths, outputs
-            )
+            model = model[..., 0, :]
+            return model, summed_scores(self.parties.parts, model, self.parties.widths, outputs)
         x = self.door.looked_at(kept, self._everyone)
         return self.flat(x), self.exact.predict(x, self._everyone).sum(axis=-2)
 
+    def _kept(self) -> KeptModel | None:
+        """What the parties keep of their models; None if the server has them."""
+        return cast(VerticalAlgorithm, self._algorithm).kept(self._states)
+
     def _would_be(self, model: np.ndarray) -> np.ndarray | None:
         """The models that would be released now, end to end."""
-        kept = self._algorithm.kept(self._states)
+        kept = self._kept()
         if kept is None:
             return model[..., 0, :]
         x = self.door.would_be(kept, self._everyone, self._k)
         return None if x is None else self.flat(x)
 
     def test_scores(self, model: np.ndarray) -> np.ndarray:
-        return summed_scores(self.test[0], model, self.federation.widths, self.task.objective.loss.outputs)
+        assert self.test is not None
+        return summed_scores(
+            cast(list[Matrix], self.test[0]), model, self.parties.widths, self.task.objective.loss.outputs
+        )
 
     def flat(self, x: np.ndarray) -> np.ndarray:
         """The parties' models end to end, without padding: (runs?, columns of all)."""
@@ -173,7 +170,7 @@ class LocalParties(LocalClients):
         nothing = self.flat(np.zeros((*self._shape(self.n), self.exact.widest)))[..., :0]
         if k == 0 or not self.door.affords_models(self._everyone):
             return nothing
-        kept = self._algorithm.kept(self._states)
+        kept = self._kept()
         if kept is None:
             return nothing if model is None else model[..., 0, :]
         x = self.door.models(kept, self._everyone, k)
@@ -191,29 +188,28 @@ class LocalParties(LocalClients):
             together = max(accounting.epsilon(spent, self.delta or 0.0) for spent in charges.of_all_owners())
         facts = {"together": together, "predicts": model.shape[-1] > 0, "on_labels": self.label_epsilon}
         if one_release:
-            facts = {"names": self.federation.names, "holder": self.federation.holder}
-            named = config["data"] | {"names": list(self.federation.names)}  # for whoever verifies the guarantee
-            config = config | {"data": named}
-        result: Any = self.finished_run(outcome, config, lasting, model, **facts)
+            facts = {"names": self.parties.names, "holder": self.parties.holder}
+            data = config["data"] | {"names": list(self.parties.names)}  # for whoever verifies the guarantee
+            config = config | {"data": data}
+        result = cast(VerticalResult, self.finished_run(outcome, config, lasting, model, **facts))
         if not one_release:
             return result
         if outcome.rounds == 0:
             return replace(result, stopped=_NOT_ASKED) if lasting else result
-        server: Any = outcome.server
-        result = replace(result, sums=products.from_limbs(server.sums)[..., 0, :])
+        result = replace(result, sums=refit.opened_sums(outcome))
         return replace(result, metrics=result.metrics | self._metrics_alone(result))
 
-    def _metrics_alone(self, result: Any) -> dict[str, list[Any]]:
+    def _metrics_alone(self, result: VerticalResult) -> PlainColumns:
         """How good each party's columns alone would be, from the same sums and at no cost."""
-        found: dict[str, list[Any]] = {}
+        measured: PlainColumns = {}
         loss = self.task.objective.loss
         if self.test is None or self.n == 1:
-            return found
+            return measured
         what = "accuracy" if loss.classification else "r2"
-        for m, name in enumerate(self.federation.names):
+        for m, name in enumerate(self.parties.names):
             scores = self.test_scores(result.alone(m).model)
-            found[f"test_{what}_{name}{ALONE}"] = np.ravel(metrics(loss, scores, self.test[1])[what]).tolist()
-        return found
+            measured[f"test_{what}_{name}{ALONE}"] = np.ravel(metrics(loss, scores, self.test[1])[what]).tolist()
+        return measured
 
 
 def _must_hold_one_kind(ledger: Ledgers, parties: int, task: Task) -> None:
@@ -242,22 +238,19 @@ def label_weight(objective: Objective, samples: int) -> float:
 
 def whole_tables(task: Task, federation: VerticalFederation) -> list[np.ndarray]:
     """Each party's own table of whole numbers, the labels' slopes at their holder: what products are made of."""
-    algorithm: Any = task.algorithm
-    holder, loss = federation.holder, task.objective.loss
+    method, holder, loss = task.masked_moments, federation.holder, task.objective.loss
     y = loss.check_labels(federation.y)
-    return [
-        whole_table(algorithm, loss, m, part, y if m == holder else None) for m, part in enumerate(federation.parts)
-    ]
+    return [whole_table(method, loss, m, part, y if m == holder else None) for m, part in enumerate(federation.parts)]
 
 
-def whole_table(algorithm: Any, loss: Any, m: int, part: Matrix, y: np.ndarray | None) -> np.ndarray:
+def whole_table(method: MaskedMoments, loss: Loss, m: int, part: Matrix, y: np.ndarray | None) -> np.ndarray:
     """The table of party m; `y`: the labels, if it has them."""
-    rows = products.whole_rows(part, algorithm.split.longest(m), algorithm.row_bounds[m])
+    rows = products.whole_rows(part, method.split.longest(m), method.row_bounds[m])
     if y is None:
         return rows
     outputs = loss.outputs
     slopes = -loss.slope(np.zeros((len(y), outputs) if outputs > 1 else len(y)), y).reshape(len(y), outputs)
-    return np.hstack([rows, products.whole_slopes(slopes, algorithm.bound)])
+    return np.hstack([rows, products.whole_slopes(slopes, method.bound)])
 
 
 def column_key(

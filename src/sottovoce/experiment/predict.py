@@ -39,7 +39,7 @@ def of_scores(result: "Result", scores: np.ndarray, threshold: float | None = No
 
 def coefficients(result: "Result") -> Columns:
     """The model by column and level, as columns of a table: see `Result.effects`."""
-    listed = [(name, *effect) for name, own in result.effects().items() for effect in own]
+    listed = [(name, *effect) for name, effects in result.effects().items() for effect in effects]
     headings = ("score of", "column", "for", "change before a row is divided by its length")
     return {heading: list(column) for heading, column in zip(headings, zip(*listed, strict=True), strict=True)}
 

@@ -5,7 +5,7 @@ some of the columns, needs nobody's answer.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -14,11 +14,17 @@ from sottovoce.algorithms.masked_moments import Server
 from sottovoce.core import check, products
 from sottovoce.core.contract import KnownNoise
 from sottovoce.core.plain import Json
+from sottovoce.core.round import Outcome
 from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.penalties import Penalty
 
 if TYPE_CHECKING:
     from sottovoce.experiment.result import Result, VerticalResult
+
+
+def opened_sums(outcome: Outcome) -> np.ndarray:
+    """The products of columns that a finished run opened."""
+    return products.from_limbs(cast(Server, outcome.server).sums)[..., 0, :]
 
 
 def with_penalty(result: "VerticalResult", penalty: Penalty) -> "VerticalResult":
@@ -68,6 +74,6 @@ def _with_penalty(result: "VerticalResult", penalty: Penalty) -> Json:
     from sottovoce.experiment.tables import describe_objective
 
     table = result.config["objective"]
-    said = describe_objective(replace(result.objective, penalty=penalty))
+    objective = describe_objective(replace(result.objective, penalty=penalty))
     kept = {name: table[name] for name in ("fit_intercept", "penalise_intercept") if name in table}
-    return result.config | {"objective": said | kept}
+    return result.config | {"objective": objective | kept}

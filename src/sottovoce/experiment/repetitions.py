@@ -68,7 +68,9 @@ class Repetitions:
     def keys(self) -> tuple[tuple[object, int], ...]:
         """(seed, run) of every repetition; a seed that was not kept is like no other."""
         seeds = [result.config["run"].get("seed", object()) for result in self.results]
-        return tuple((seed, run) for seed, result in zip(seeds, self.results, strict=True) for run in _runs(result))
+        return tuple(
+            (seed, run) for seed, result in zip(seeds, self.results, strict=True) for run in range(result.runs)
+        )
 
     @cached_property
     def rounds(self) -> np.ndarray:
@@ -87,7 +89,7 @@ class Repetitions:
         parts = []
         for result in self.results:
             history = result.history
-            table = history[column].reshape(-1, len(_runs(result)))
+            table = history[column].reshape(-1, result.runs)
             parts.append(table[np.isin(np.unique(history["round"]), self.rounds)])
         return np.concatenate(parts, axis=1)
 
@@ -96,7 +98,7 @@ class Repetitions:
         return np.concatenate(
             [
                 np.array(result.metrics[column]) if column in result.metrics
-                else result.history[column][-len(_runs(result)) :]
+                else result.history[column][-result.runs :]
                 for result in self.results
             ]
         )  # fmt: skip
@@ -125,10 +127,6 @@ def pool(folders: Sequence[Path], results: Sequence[Result]) -> list[Repetitions
         Repetitions(name, tuple(results[i] for i in members), tuple(folders[i] for i in members))
         for name, members in zip(names, groups.values(), strict=True)
     ]
-
-
-def _runs(result: Result) -> range:
-    return range(1 + int(max(result.history.columns.get("run", [0]))))
 
 
 def _must_be_independent(folders: Sequence[Path], results: Sequence[Result]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
+from sottovoce.core.arrays import MatrixLike
 from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Columns, Json
 from sottovoce.core.round import History
@@ -90,6 +91,11 @@ class Result:
         """What a rule that chose the method has to say: why, and whether noise exceeds signal."""
         choice = self.config.get("choice")
         return [] if choice is None else Chosen(**choice).sentences
+
+    @property
+    def runs(self) -> int:
+        """How many runs were trained at once."""
+        return 1 + int(max(self.history.columns.get("run", [0])))
 
     @cached_property
     def schema(self) -> Schema | None:
@@ -194,8 +200,8 @@ class Result:
         classes = [str(name) for name in schema.label.classes] if schema.label else []
         names = classes if outputs > 1 else [classes[1] if classes else "value"]
         return {
-            name: self._effects_of(schema, own)
-            for name, own in zip(names, self.model.reshape(outputs, -1), strict=True)
+            name: self._effects_of(schema, weights)
+            for name, weights in zip(names, self.model.reshape(outputs, -1), strict=True)
         }
 
     def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
@@ -258,7 +264,7 @@ class VerticalResult(Result):
         if self.schema is not None:
             part = self.schema.part(list(self.schema.parties)[m]).transform(X)
         else:
-            (part,) = matrices(f"party {m + 1}", [X], [self.widths[m] - self._ones(m)])
+            (part,) = matrices(f"party {m + 1}", [cast(MatrixLike, X)], [self.widths[m] - self._ones(m)])
             part = with_ones(part) if self._ones(m) else part
         return summed_scores([part], self.party_model(m), [self.widths[m]], self.objective.loss.outputs)
 
@@ -271,7 +277,7 @@ class VerticalResult(Result):
             parts, _ = self.schema.encode_parts(X, labels=False)
         else:
             ones = [self._ones(m) for m in range(len(self.widths))]
-            parts = matrices("predict", cast(Sequence[object], X), np.subtract(self.widths, ones).tolist())
+            parts = matrices("predict", cast(Sequence[MatrixLike], X), np.subtract(self.widths, ones).tolist())
             parts = [with_ones(part) if one else part for part, one in zip(parts, ones, strict=True)]
         return summed_scores(parts, self._released(), self.widths, self.objective.loss.outputs)
 
@@ -287,8 +293,8 @@ class VerticalResult(Result):
         """Those of each party's columns, before it scales its own part of a row."""
         self._released()
         parts = enumerate(schema.parties)
-        own = [super(VerticalResult, self)._effects_of(schema.part(name), self.party_model(m)) for m, name in parts]
-        return [each for of_party in own for each in of_party]
+        effects = [super(VerticalResult, self)._effects_of(schema.part(name), self.party_model(m)) for m, name in parts]
+        return [each for of_party in effects for each in of_party]
 
     def _released(self) -> np.ndarray:
         if self.model.shape[-1] == 0 and self.rounds == 0:
@@ -305,7 +311,7 @@ def summed_scores(parts: Sequence[Matrix], model: np.ndarray, widths: Sequence[i
     """Σ_m X_m x_m: (runs?, rows); of a loss with several margins (runs?, rows, outputs)."""
     if outputs > 1:
         by_output = np.moveaxis(model.reshape(*model.shape[:-1], outputs, -1), -2, 0)
-        return np.stack([summed_scores(parts, own, widths) for own in by_output], axis=-1)
+        return np.stack([summed_scores(parts, weights, widths) for weights in by_output], axis=-1)
     ends = list(itertools.accumulate(widths, initial=0))
     pieces = [model[..., a:b] for a, b in itertools.pairwise(ends)]
     return np.sum([(part @ piece.T).T for part, piece in zip(parts, pieces, strict=True)], axis=0)

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Literal, cast
 
 from sottovoce.algorithms import ALGORITHMS, MaskedMoments
 from sottovoce.core import check
@@ -55,6 +55,7 @@ MODES: dict[Layout, dict[str, type[PrivacyMode]]] = {
     "rows": {mode.mode: mode for mode in (Proven, Published, NoPrivacy)},
     "columns": {mode.mode: mode for mode in (ProvenColumns, Published, NoPrivacy)},
 }
+Scale = float | Literal["mean", "sum", "records"]  # of an objective, which checks it
 TABLES = (
     "data",
     "clients",
@@ -143,10 +144,10 @@ class Experiment:
         run = toml.plain_fields(self.settings)
         federation = self.data().federation
         task = replace(self.task.settled(self.task.objective.on(federation)), objective=self.task.objective)
-        told = toml.describe(task, federation, run["engine"]) | {"data": data, **prepared, "run": run}
+        tables = toml.describe(task, federation, run["engine"]) | {"data": data, **prepared, "run": run}
         if schema is not None:  # what is usual differs with a schema
-            told["objective"] = {"fit_intercept": False} | told["objective"]
-        return told
+            tables["objective"] = {"fit_intercept": False} | tables["objective"]
+        return tables
 
     def train(
         self, after_round: Callable[[Checkpoint], None] = lambda checkpoint: None, resume: Checkpoint | None = None
@@ -178,12 +179,17 @@ class Experiment:
         return self.source.labels_found or (bool(self.data().labels) and not self.source.labels)
 
 
-def load(path: str | Path, **run: Any) -> Experiment:
+def load(path: str | Path, **run: object) -> Experiment:
     """The run that a TOML file describes; `run` overrides keys of its [run] table."""
     path = Path(path)
+    tables = tables_of(path)
+    return build(tables | {"run": tables["run"] | run}, path.name, path.parent)
+
+
+def tables_of(path: Path) -> Tables:
+    """The tables of a run file; the run has the file's name unless it says another."""
     tables = toml.read_tables(path, TABLES)
-    tables["run"] = {"name": folder_name(path.stem)} | tables.get("run", {}) | run
-    return build(tables, path.name, path.parent)
+    return tables | {"run": {"name": folder_name(path.stem)} | tables.get("run", {})}
 
 
 def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
@@ -221,8 +227,8 @@ def build_task(tables: Tables, file: str, bias: bool = False, data_layout: Layou
     algorithm = toml.named(ALGORITHMS, "algorithm", table, where) if rule is None else None
     layout: Layout = "rows" if algorithm is None else algorithm.layout
     privacy = toml.named(MODES[layout], "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
-    given = tables.get("participation", {"name": Everyone.name})
-    participation = toml.named(PARTICIPATION, "participation", given, f"{file}, [participation]")
+    who = tables.get("participation", {"name": Everyone.name})
+    participation = toml.named(PARTICIPATION, "participation", who, f"{file}, [participation]")
     settings = toml.from_table(Settings, run, f"{file}, [run]")
     if isinstance(algorithm, MaskedMoments) and "rounds" not in run:
         settings = replace(settings, rounds=1)
@@ -234,15 +240,14 @@ def build_task(tables: Tables, file: str, bias: bool = False, data_layout: Layou
     evaluate = toml.from_table(Evaluation, tables["evaluate"], f"{file}, [evaluate]") if "evaluate" in tables else None
     if algorithm is None:
         assert rule is not None
-        options: Json = {"participation": participation, "engine": settings.engine, "evaluate": evaluate}
-        return Task.by_rule(rule, objective, privacy, **options), settings
+        return Task.by_rule(rule, objective, privacy, participation, settings.engine, evaluate), settings
     rule = f"needs rounds, as the constants of {algorithm.name} are given"
     check.require(settings.rounds > 0, f"{file}, [run]", rule)
     asks_someone = participation.most(settings.rounds) > 0
     check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
     chosen = toml.from_table(Chosen, tables["choice"], f"{file}, [choice]") if "choice" in tables else None
-    more: Json = {"chosen": chosen, "evaluate": evaluate}
-    return Task(algorithm, objective, privacy, participation, settings.rounds, settings.engine, **more), settings
+    asked = algorithm, objective, privacy, participation, settings.rounds, settings.engine, evaluate
+    return Task(*asked, chosen=chosen), settings
 
 
 def _rule(table: Json, run: Json, where: str) -> Rule | None:
@@ -270,10 +275,10 @@ def build_objective(table: Json, where: str) -> Objective:
     toml.known_keys(table, ["loss", "penalty", "scale", *intercept, *own_fields], where)
 
     def part(kind: type[Built], name: str) -> Built:
-        own = toml.field_names(kind)
-        return toml.from_table(kind, {key: value for key, value in table.items() if key in own}, where, name)
+        names = toml.field_names(kind)
+        return toml.from_table(kind, {key: value for key, value in table.items() if key in names}, where, name)
 
-    scale = toml.fit_value(where, "scale", table.get("scale", "records"), str | float)
+    scale = cast(Scale, toml.fit_value(where, "scale", table.get("scale", "records"), str | float))
     made = part(loss, loss.name), part(penalty, penalty.name)
     with toml.placed_at(where):
         flags = {name: toml.fit_value(where, name, table[name], bool) for name in intercept if name in table}
@@ -281,9 +286,9 @@ def build_objective(table: Json, where: str) -> Objective:
 
 
 def _must_suit(participation: Participation, n: int, rounds: int) -> None:
-    """Have the rule check itself against the number of clients, before the first round and not in a later one."""
-    told = rounds if isinstance(participation, Schedule) else 1  # what is drawn, is drawn alike in every round
-    for _ in itertools.islice(participation.masks(n, Streams(0)), told):
+    """Find out before the first round whether the rule suits this number of clients."""
+    looked_at = rounds if isinstance(participation, Schedule) else 1  # a drawn round says as much as all
+    for _ in itertools.islice(participation.masks(n, Streams(0)), looked_at):
         pass
 
 

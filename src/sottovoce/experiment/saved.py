@@ -110,12 +110,12 @@ def folder_format(path: Path) -> int:
 
 def load_charges(path: Path) -> tuple[Charges | None, Json]:
     """What a finished run's ledgers were charged (None: it had none), and the seal beside it."""
-    said = read_json(path / store.CHARGES)
-    fits = said.keys() == {"charges", "seal"} and isinstance(said["seal"], dict)
-    check.require(fits, str(path / store.CHARGES), "must hold charges and their seal", sorted(said))
-    charges, where = said["charges"], str(path / store.CHARGES)
+    file = read_json(path / store.CHARGES)
+    fits = file.keys() == {"charges", "seal"} and isinstance(file["seal"], dict)
+    check.require(fits, str(path / store.CHARGES), "must hold charges and their seal", sorted(file))
+    charges, where = file["charges"], str(path / store.CHARGES)
     check.require(charges is None or isinstance(charges, dict), where, "charges must be an object or null")
-    return None if charges is None else Charges.from_dict(charges), said["seal"]
+    return None if charges is None else Charges.from_dict(charges), file["seal"]
 
 
 def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, config: Tables) -> Checkpoint:
@@ -141,18 +141,21 @@ def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, con
     )
 
 
-def must_be_finished(path: Path) -> None:
-    """Refuse a folder that holds no run, or one that is not finished."""
+def must_be_there(path: Path) -> None:
     if not path.is_dir():
         raise check.MissingData(f"{path}: there is no such run folder")
+
+
+def must_be_finished(path: Path) -> None:
+    """Refuse a folder that holds no run, or one that is not finished."""
+    must_be_there(path)
     if (path / store.CHECKPOINT).exists():
         raise check.InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
 
 
 def must_be_unfinished(path: Path) -> None:
     """Refuse a folder from which no run can go on."""
-    if not path.is_dir():
-        raise check.MissingData(f"{path}: there is no such run folder")
+    must_be_there(path)
     if not (path / store.CHECKPOINT).exists():
         check.require(not (path / store.MODEL).exists(), str(path), "this run is finished, there is nothing to resume")
         raise check.MissingData(f"{path}: holds no {store.CHECKPOINT}, so there is nothing to resume")
@@ -160,11 +163,11 @@ def must_be_unfinished(path: Path) -> None:
 
 def _read_metrics(path: Path) -> Columns:
     """What was measured on test rows; a number that did not exist was written as null."""
-    said = read_json(path)
-    fits = all(isinstance(values, list) and values for values in said.values())
-    check.require(fits, str(path), "must hold a list of numbers for each metric", sorted(said))
+    columns = read_json(path)
+    fits = all(isinstance(values, list) and values for values in columns.values())
+    check.require(fits, str(path), "must hold a list of numbers for each metric", sorted(columns))
     try:
-        tables = {name: np.array(values, dtype=np.float64).tolist() for name, values in said.items()}
+        tables = {name: np.array(values, dtype=np.float64).tolist() for name, values in columns.items()}
     except (TypeError, ValueError):
         raise check.InvalidInput(f"{path}: must hold numbers") from None
     return tables

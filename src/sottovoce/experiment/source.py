@@ -4,23 +4,23 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.clipping import shorten_rows
 from sottovoce.core.plain import Json
-from sottovoce.experiment.csv_file import coded, label_text, read_csv
+from sottovoce.experiment.csv_file import coded, label_text, read_csv, with_label_texts
 from sottovoce.experiment.tables import choice, field_names, fit_value, from_table, known_keys, parameters
 from sottovoce.problems import data as datasets
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.partition import PARTITIONS, make
 from sottovoce.problems.schema import Label, Schema
-from sottovoce.problems.vertical import VerticalFederation, cut
+from sottovoce.problems.vertical import Matrix, VerticalFederation, cut
 
 OWNER = "owner"  # the partition that follows the rows' own owners
+TestRows = np.ndarray | list[Matrix]  # where columns are split, a part for each party
 _NOT_DENSE = "dense"  # an option of some loaders; a run needs dense rows
 
 
@@ -85,7 +85,7 @@ class Data:
     """
 
     federation: Federation | VerticalFederation
-    test: tuple[Any, np.ndarray] | None
+    test: tuple[TestRows, np.ndarray] | None
     labels: tuple[str, ...] = ()
     schema: Schema | None = None
 
@@ -113,33 +113,42 @@ def read_source(table: Json, where: str, folder: Path, schema: Schema | None = N
     if "partition" in table:
         kind = choice([*PARTITIONS, OWNER], "partition", table, where, "partition")
         sharing = parameters(PARTITIONS[kind], leave_out=("y", "clients", "seed")) if kind != OWNER else {}
-    own = field_names(Source)
-    known_keys(table, [*own, *loader, *sharing], where)
+    names = field_names(Source)
+    known_keys(table, [*names, *loader, *sharing], where)
     split = [
         {key: fit_value(where, key, table[key], hint) for key, hint in options.items() if key in table}
         for options in (loader, sharing)
     ]
-    given = {key: value for key, value in table.items() if key in own}
-    if isinstance(given.get("labels"), list):
-        given["labels"] = [label_text(label) for label in given["labels"]]
-    if isinstance(given.get("csv"), str) and given["csv"]:
-        given["csv"] = str((folder / Path(given["csv"]).expanduser()).resolve())
-    if schema is not None and "name" not in given:
-        given |= _stated_by(schema, given, where)
-    return from_table(Source, given, where), split[0], split[1]
+    data = {key: value for key, value in table.items() if key in names}
+    data = with_whole_path(with_label_texts(data), "csv", folder)
+    if schema is not None and "name" not in data:
+        data |= _stated_by(schema, data, where)
+    return from_table(Source, data, where), split[0], split[1]
 
 
-def _stated_by(schema: Schema, given: Json, where: str) -> Json:
+def with_whole_path(table: Json, key: str, folder: Path) -> Json:
+    """A table of a file in which a path, if it names one, starts from `folder`."""
+    path = table.get(key)
+    whole = str((folder / Path(path).expanduser()).resolve()) if isinstance(path, str) and path else None
+    return table | ({} if whole is None else {key: whole})
+
+
+def must_agree(table: Json, stated: Json, where: str) -> None:
+    """Refuse a table that says something else than its schema states."""
+    for key, value in stated.items():
+        same = key not in table or table[key] == value
+        check.require(same, where, f"{key} is stated by the [schema]; leave it out here", table.get(key))
+
+
+def _stated_by(schema: Schema, data: Json, where: str) -> Json:
     """What a schema says of [data]. Nothing else may be said there: a run that was saved says the same again."""
-    check.require("csv" in given, where, "a [schema] goes with csv = a file")
+    check.require("csv" in data, where, "a [schema] goes with csv = a file")
     rule = "the [schema] must say which column is the label"
     label = check.given(schema.label, where, rule, hint="[schema.label]")
     stated: Json = {"label": label.column, "owner": schema.owner, "labels": list(class_texts(label))}
     for key in ("ranges", "row_bound", "shorten", "split"):
-        check.require(not given.get(key), where, f"{key} does not go with a [schema], which prepares the rows")
-    for key, value in stated.items():
-        same = key not in given or given[key] == value
-        check.require(same, where, f"{key} is stated by the [schema]; leave it out here", check.shown(given.get(key)))
+        check.require(not data.get(key), where, f"{key} does not go with a [schema], which prepares the rows")
+    must_agree(data, stated, where)
     return stated
 
 
@@ -214,7 +223,7 @@ def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
     (y, labels), test = coded_labels(schema, codes, loss), None
     if source.test is not None:
         train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
-        test = [part[test_rows] for part in parts], y[test_rows]
+        test = list[Matrix](part[test_rows] for part in parts), y[test_rows]
         parts, y = [part[train_rows] for part in parts], y[train_rows]
     return Data(VerticalFederation.of_schema(schema, parts, y), test, labels, schema)
 

@@ -17,6 +17,7 @@ import platform
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,8 +113,7 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def summary(result: "Result") -> Json:
     """A finished run in a few plain numbers: means over its runs, with standard deviations if there are several."""
-    history = result.history
-    runs = 1 + int(max(history.columns.get("run", [0])))
+    history, runs = result.history, result.runs
     numbers: Json = {
         "method": result.config["algorithm"]["name"],
         "rounds": result.rounds,
@@ -140,11 +140,18 @@ def summary(result: "Result") -> Json:
 
 def versions() -> dict[str, str]:
     """What ran: enough to set the same thing up again, and nothing about whose machine it was."""
-    installed = {"python": platform.python_version(), "sottovoce": metadata.version("sottovoce")}
+    ran = {"python": platform.python_version(), **_installed()}
+    return ran | {"system": platform.system(), "machine": platform.machine()}
+
+
+@cache
+def _installed() -> dict[str, str]:
+    """The versions of our own package and of those below it; each is looked up in the files of a distribution."""
+    installed = {"sottovoce": metadata.version("sottovoce")}
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             installed[package] = metadata.version(package)
-    return installed | {"system": platform.system(), "machine": platform.machine()}
+    return installed
 
 
 # --------------------------------------------------------------------------------------------------------- checkpoints

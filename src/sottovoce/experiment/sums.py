@@ -5,7 +5,7 @@ A simulation and a deployment share all of this. In a simulation the terms of al
 sum to `opened`. With seeded noise both add the same whole numbers, so the models are the same to the last bit.
 """
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def opened(clients: "LocalClients", down: State, k: int, total: np.ndarray, answ
     Parameters
     ----------
     clients
-        Any clients of the same task, such as a stand-in without data: nothing is asked of them.
+        Whichever clients of the same task, such as a stand-in without data: nothing is asked of them.
     down
         The broadcast of the round.
     total
@@ -83,6 +83,6 @@ def _least(clients: "LocalClients") -> int:
 
 def _readings(clients: "LocalClients", down: State, k: int) -> dict[str, Reading]:
     """How the fields of an upload of round k are read: what is public about it."""
-    everyone: Any = np.arange(clients.n)
+    everyone = np.arange(clients.n)
     nobody = np.ones(clients.door.shape(clients.n), dtype=bool)
     return clients.door.readings(clients.visit(clients.task.algorithm, None, down, everyone, nobody, k))

@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints, overload
 
 import numpy as np
 
@@ -26,8 +26,12 @@ from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.objective import Objective
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
 Built = TypeVar("Built")
+Value = TypeVar("Value")
 Tables = dict[str, Json]
 
 
@@ -59,14 +63,14 @@ def describe_objective(objective: Objective) -> Json:
     return {**parts, "scale": objective.scale, **intercept}
 
 
-def plain_fields(thing: Any) -> Json:
+def plain_fields(thing: object) -> Json:
     """The fields of a dataclass as TOML values; None and empty values are left out: TOML cannot express them."""
-    given = {field.name: getattr(thing, field.name) for field in fields(thing)}
-    plain = {name: _plain(value) for name, value in given.items() if value is not None}
+    values = {name: getattr(thing, name) for name in field_names(thing)}
+    plain = {name: _plain(value) for name, value in values.items() if value is not None}
     return {name: value for name, value in plain.items() if value not in ("", [], {})}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
@@ -105,7 +109,7 @@ def choice(registry: Collection[str], what: str, table: Json, where: str, key: s
 
 def from_table(kind: type[Built], table: Json, where: str, name: str = "", also: Sequence[str] = ()) -> Built:
     """`kind` from its fields, with the types it declares; errors name the place that the values came from."""
-    hints, declared = _hints(kind), fields(kind)  # type: ignore[arg-type]
+    hints, declared = _hints(kind), fields(cast("type[DataclassInstance]", kind))
     known_keys(table, [*also, *(each.name for each in declared)], where)
     for each in declared:
         needed = each.default is MISSING and each.default_factory is MISSING
@@ -118,7 +122,7 @@ def from_table(kind: type[Built], table: Json, where: str, name: str = "", also:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: type) -> dict[str, object]:
     return get_type_hints(kind)
 
 
@@ -133,8 +137,9 @@ def placed_at(where: str) -> Iterator[None]:
         raise type(error)(f"{where}: {message}") from None
 
 
-def field_names(kind: Any) -> list[str]:
-    return [each.name for each in fields(kind)]
+def field_names(kind: object) -> list[str]:
+    """The fields of a dataclass, or of one of its objects."""
+    return [each.name for each in fields(cast("DataclassInstance", kind))]
 
 
 def known_keys(table: Json, known: Collection[str], where: str) -> None:
@@ -142,10 +147,14 @@ def known_keys(table: Json, known: Collection[str], where: str) -> None:
         check.one_of(where, "key", key, dict.fromkeys(known))  # each once, in the order given
 
 
-_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+_WORDS: dict[type, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
-def fit_value(where: str, name: str, value: Any, hint: Any) -> Any:
+@overload
+def fit_value(where: str, name: str, value: object, hint: type[Value]) -> Value: ...
+@overload
+def fit_value(where: str, name: str, value: object, hint: object) -> object: ...
+def fit_value(where: str, name: str, value: object, hint: object) -> object:
     """`value` as the type `hint` (whole numbers serve as numbers, lists as tuples), or an error that says which."""
     try:
         return _as(value, hint)
@@ -153,7 +162,7 @@ def fit_value(where: str, name: str, value: Any, hint: Any) -> Any:
         raise check.InvalidInput(f"{where}: {name} must be {error}, got {value!r}") from None
 
 
-def _as(value: Any, hint: Any) -> Any:
+def _as(value: object, hint: object) -> object:
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         kinds = [kind for kind in get_args(hint) if kind is not NoneType]
@@ -176,13 +185,15 @@ def _as(value: Any, hint: Any) -> Any:
         if not isinstance(value, dict):
             raise TypeError("a table")
         return {key: _as(each, get_args(hint)[1]) for key, each in value.items()}
-    fits = isinstance(value, (int, float) if hint is float else hint) and (hint is bool or not isinstance(value, bool))
-    if not fits:
+    assert isinstance(hint, type)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
         raise TypeError(_WORDS.get(hint, hint.__name__))
-    return float(value) if hint is float else value
+    return value
 
 
-def parameters(function: Callable[..., Any], leave_out: Collection[str]) -> Json:
+def parameters(function: Callable[..., object], leave_out: Collection[str]) -> Json:
     """Names and types of a function's options."""
     parameters = inspect.signature(function).parameters.values()
     return {parameter.name: parameter.annotation for parameter in parameters if parameter.name not in leave_out}

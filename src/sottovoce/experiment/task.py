@@ -3,7 +3,8 @@
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from types import UnionType
+from typing import Literal, cast
 
 import numpy as np
 
@@ -22,9 +23,11 @@ from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, Published, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems.federation import FederatedData
+from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.metrics import has_probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.rows.held_out import number_of_classes
+from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.rules import AUTO, Chosen, PublicNumbers, Rule
 
 USUAL_ROUNDS = 50  # of a method that is named without constants, where no rule knows better
@@ -35,7 +38,7 @@ _OTHER_LAYOUT = {  # of the data: what an algorithm for the other layout is told
     "the columns of each party, or [schema.parties])",
     "columns": "is for rows; columns are split here: use MaskedMoments(), ADMMSharing() or FDML()",
 }
-_MODES: dict[Layout, tuple[Any, str]] = {
+_MODES: dict[Layout, tuple[UnionType, str]] = {
     "rows": (Privacy, "Proven(epsilon=1.0, delta=1e-5, clip=1.0)"),
     "columns": (
         VerticalPrivacy,
@@ -94,6 +97,11 @@ class Task:
         algorithm = self.algorithm
         return algorithm.split if isinstance(algorithm, MaskedMoments) else None
 
+    @property
+    def masked_moments(self) -> MaskedMoments:
+        """The method, where it asks for products of columns: `split` is then not None."""
+        return cast(MaskedMoments, self.algorithm)
+
     def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
         """How many of each client's records are trained on: public."""
         return sizes if self.evaluate is None else self.evaluate.training_sizes(sizes)
@@ -118,17 +126,18 @@ class Task:
         return cls.by_rule(Rule(name, most=rounds or 0), objective, privacy)
 
     @classmethod
-    def by_rule(cls, rule: Rule, objective: Objective, privacy: PrivacyMode, **more: Any) -> "Task":
+    def by_rule(
+        cls, rule: Rule, objective: Objective, privacy: PrivacyMode, participation: Participation = Everyone(),  # noqa: B008
+        engine: Engine = "auto", evaluate: Evaluation | None = None,
+    ) -> "Task":  # fmt: skip
         """A task whose method, rounds and clip norm are settled by rule; until then a stand-in has their place."""
         noisy = rule.base_rate is None or privacy.mode == "proven"
         check.require(noisy, "rules", "a base_rate is leant on where noise is proven", privacy.mode, "Leave it out")
         stand_in = NoisyGD() if rule.name == AUTO else ALGORITHMS[rule.name]()
-        rounds = rule.most or USUAL_ROUNDS
-        if privacy.mode == "published":
-            return cls(DPADMM() if rule.name == AUTO else stand_in, objective, privacy, rounds=rounds, **more)
-        if privacy.mode == "none" and rule.name != AUTO:
-            return cls(stand_in, objective, privacy, rounds=rounds, **more)
-        return cls(stand_in, objective, privacy, rule=rule, **more)
+        settled_later = privacy.mode == "proven" or (privacy.mode == "none" and rule.name == AUTO)
+        method = DPADMM() if privacy.mode == "published" and rule.name == AUTO else stand_in
+        rounds, later = (1, rule) if settled_later else (rule.most or USUAL_ROUNDS, None)
+        return cls(method, objective, privacy, participation, rounds, engine, evaluate, later)
 
     def __post_init__(self) -> None:
         check.whole("train", rounds=self.rounds)
@@ -145,7 +154,7 @@ class Task:
     def settled(self, federation: FederatedData) -> "Task":
         """The same task with what follows from public numbers written out: method, weights of records, clip norm."""
         if federation.layout == "columns":
-            return self._settled_columns(federation)
+            return self._settled_columns(cast(VerticalFederation, federation))
         if self.rule is not None:
             width = federation.widths[0]
             return self.among(federation.n).ruled(federation.sizes, width, federation.row_bound).settled(federation)
@@ -156,8 +165,8 @@ class Task:
         privacy = self.privacy.among(federation.n).clipping(objective.loss.slope_at_zero, federation.row_bound)
         return replace(self, objective=objective, privacy=privacy)
 
-    def _settled_columns(self, federation: Any) -> "Task":
-        """The same where columns are split: `federation` is a `VerticalFederation`."""
+    def _settled_columns(self, federation: VerticalFederation) -> "Task":
+        """The same where columns are split."""
         objective = self.objective.weighing(federation.record_weight)
         if not isinstance(self.algorithm, MaskedMoments):
             return replace(self, objective=objective, rule=None)
@@ -236,8 +245,8 @@ class Task:
         weighted = bool({"moments", "products"}.intersection(asks)) and hasattr(self.objective.loss, "class_weight")
         rule = "makes a quadratic of a loss that bends alike for all classes: no class_weight"
         check.require(not weighted, self.algorithm.name, rule, hint="Use a method that asks for gradients")
-        penalty: Any = self.objective.penalty
-        counted = self.algorithm.layout == "rows" or not self.objective.intercept or penalty.penalised
+        penalty = self.objective.penalty
+        counted = self.algorithm.layout == "rows" or not isinstance(penalty, WithIntercept) or penalty.penalised
         rule = "where columns are split the penalty counts the intercept too: the sensitivity of a fit rests on it"
         check.require(counted, "train", rule, hint="Give penalise_intercept=True")
         why_not = self.algorithm.why_not_sums(self.privacy.promise) if self.privacy.sums else ""
@@ -303,11 +312,11 @@ class Task:
         dim = dim if split is None else split.size
         return AnswerShape(dim, columns, loss.slope_at_zero)
 
-    def key(self, streams: Streams, digests: np.ndarray, events: tuple[Event, ...], *more: Any) -> NoiseKey:
+    def key(self, streams: Streams, digests: np.ndarray, events: tuple[Event, ...], *more: object) -> NoiseKey:
         """What noise is bound to: the task, and the digests of each client's own data."""
-        told: tuple[Any, ...] = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
-        told += () if self.evaluate is None else (self.evaluate,)
-        return NoiseKey.of_task(streams, digests, *told, *(events or (None,)), *more)
+        settings: tuple[object, ...] = (self.algorithm, self.objective, self.privacy, self.participation, self.rounds)
+        settings += () if self.evaluate is None else (self.evaluate,)
+        return NoiseKey.of_task(streams, digests, *settings, *(events or (None,)), *more)
 
     def claim_terms(self, sizes: np.ndarray, row_bound: float | None, rounds: int) -> Json:
         """The terms of a paper's claim, with what this run is known to do that the claim does not cover."""

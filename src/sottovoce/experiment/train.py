@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -32,7 +31,7 @@ def local_clients(
     task: Task,
     federation: FederatedData,
     streams: Streams,
-    test: Any = None,
+    test: object = None,
     ledgers: Path | Ledgers | None = None,
     run: str = "",
     kept_split: str = "",
@@ -92,7 +91,7 @@ def train(
     participation: Participation = Everyone(),  # noqa: B008 (frozen)
     seed: int | None = None,
     runs: int | None = None,
-    test: tuple[Any, ArrayLike] | None = None,
+    test: tuple[object, ArrayLike] | None = None,
     engine: Engine = "auto",
     record_every: int = 1,
     measure_training: bool = True,
@@ -176,7 +175,7 @@ def run_task(
     federation: FederatedData,
     seed: int | None = None,
     runs: int | None = None,
-    test: tuple[Any, ArrayLike] | None = None,
+    test: tuple[object, ArrayLike] | None = None,
     record_every: int = 0,
     measure_training: bool = True,
     ledgers: "str | Path | MemoryLedger | OwnerLedgers | None" = None,
@@ -214,12 +213,12 @@ def run_task(
         clients.close()
 
 
-def evaluation(given: Evaluation | bool | None) -> Evaluation | None:
+def evaluation(wanted: Evaluation | bool | None) -> Evaluation | None:
     """How held-out records are counted; None if they are not."""
-    if given is None or isinstance(given, bool):
-        return Evaluation() if given else None
-    check.of_kind("train", "evaluate", given, Evaluation, "Evaluation(share=0.05), or True")
-    return given
+    if wanted is None or isinstance(wanted, bool):
+        return Evaluation() if wanted else None
+    check.of_kind("train", "evaluate", wanted, Evaluation, "Evaluation(share=0.05), or True")
+    return wanted
 
 
 def _seed_to_resume(resume: Checkpoint, seed: int | None, privacy: PrivacyMode, ledgers: bool) -> int | None:

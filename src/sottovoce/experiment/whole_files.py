@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import math
 import os
 import secrets
 import shutil
@@ -10,7 +11,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 
@@ -129,8 +130,9 @@ def replace_content(path: Path, content: bytes, sync: bool = True) -> None:
         raise
 
 
-def write_content(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
+def write_content(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """A new file, on disk when it returns; `mode` says who may read it, from its first byte on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -168,7 +170,7 @@ def json_bytes(value: Json) -> bytes:
     return (json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def finite(value: Any) -> Any:
+def finite(value: object) -> object:
     """Infinite and undefined numbers as null: JSON cannot express them."""
     if isinstance(value, Mapping):
         return {name: finite(each) for name, each in value.items()}
@@ -206,28 +208,30 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
             rule = f"must hold at most {_LARGEST} bytes, not compressed"
             check.require(stored and total <= _LARGEST, str(path), rule)
+            arrays = {}
             for member in members:
                 with archive.open(member) as file:
-                    _check_header(file, member.file_size, f"{path}, {member.filename}")
-        with np.load(path, allow_pickle=False) as loaded:
-            return {name: loaded[name] for name in loaded.files}
+                    where = f"{path}, {member.filename}"
+                    arrays[member.filename.removesuffix(".npy")] = _read_array(file, member.file_size, where)
+            return arrays
     except FileNotFoundError:
         raise check.MissingData(f"{path}: there is no such file") from None
     except check.InvalidInput:
         raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, TypeError, OverflowError, EOFError, zipfile.BadZipFile):
         pass  # what they say may quote the file's content, and would stay in the context of an error raised here
     raise check.InvalidInput(f"{path}: must be a whole .npz file of plain arrays")
 
 
-def _check_header(file: Any, size: int, where: str) -> None:
-    """An array's header must not promise more than the file holds: memory is reserved by what it says."""
+def _read_array(file: IO[bytes], size: int, where: str) -> np.ndarray:
+    """An array whose header promises as much as the file holds: memory is reserved by what it says."""
     version = np.lib.format.read_magic(file)
     check.require(version in ((1, 0), (2, 0)), where, "must be an array of format 1.0 or 2.0", version)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    count = 1
-    for length in shape:
-        count *= length
+    shape, by_columns, dtype = read(file)
     check.require(not dtype.hasobject, where, "must be plain numbers or text", str(dtype))
-    check.require(file.tell() + count * dtype.itemsize == size, where, f"must fill its {size} bytes exactly", shape)
+    check.require(
+        file.tell() + math.prod(shape) * dtype.itemsize == size, where, f"must fill its {size} bytes exactly", shape
+    )
+    content = file.read()  # to its end, where its checksum is compared
+    return np.ndarray(shape, dtype, content, order="F" if by_columns else "C").copy(order="K")

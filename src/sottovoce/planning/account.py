@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 from sottovoce.privacy import accounting
 from sottovoce.privacy.discrete_noise import GRID_BOUND
 from sottovoce.privacy.events import Event, Relation, make_event
@@ -50,7 +51,7 @@ def account(
     check.whole("account", rounds=rounds, answers_per_round=answers_per_round)
     check.one_of("account", "mechanism", mechanism, MECHANISMS)
     check.one_of("account", "relation", relation, get_args(Relation))
-    kind: dict[str, Any] = {"mechanism": mechanism, "relation": relation}
+    kind: Json = {"mechanism": mechanism, "relation": relation}
     if coordinates is not None:
         rule = "coordinates are for mechanism 'discrete-gaussian'"
         check.require(mechanism == "discrete-gaussian", "account", rule, mechanism)

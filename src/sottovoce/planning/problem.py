@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Literal, cast
+from functools import cached_property, partial
+from typing import Literal, cast
 
 import numpy as np
 
@@ -149,9 +149,9 @@ class Problem:
         return task.ruled(np.array(self.sizes), self.columns, self.longest)
 
     def _promise(self) -> Proven:
-        seen: Any = {"observer": self.observer, "least": self.least, "colluders": self.colluders}
+        promise = partial(Proven, observer=self.observer, least=self.least, colluders=self.colluders)
         noise = "secure" if self.secure else "seeded"
-        return Proven(self.epsilon, self.delta, unit=self.unit, noise=noise, **seen).among(len(self.sizes))
+        return promise(self.epsilon, self.delta, unit=self.unit, noise=noise).among(len(self.sizes))
 
     def events(self, task: Task) -> tuple[Event, ...]:
         """One noisy answer of the real clients to each kind of question."""

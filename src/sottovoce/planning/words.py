@@ -1,9 +1,8 @@
 """What `sottovoce plan` says: why a setting was chosen, what cannot be known, and all of it as plain values."""
 
-from typing import Any
-
 import numpy as np
 
+from sottovoce.core.plain import Json
 from sottovoce.experiment.tables import plain_fields
 from sottovoce.experiment.task import Task
 from sottovoce.planning.forecast import REPEATS
@@ -31,9 +30,9 @@ def reasons(plan: Plan) -> list[str]:
 
 def _choice(plan: Plan) -> list[str]:
     task, others, chosen = plan.task, plan.trials[1:], plan.chosen
-    said = f"{method(task)}, clip {plan.privacy.clip:.3g}, {task.rounds} rounds"
+    setting = f"{method(task)}, clip {plan.privacy.clip:.3g}, {task.rounds} rounds"
     why = f"{chosen.why[:1].upper()}{chosen.why[1:]}"
-    sentences = [f"Chosen by rule, from sizes and the budget: {said}. {why}."]
+    sentences = [f"Chosen by rule, from sizes and the budget: {setting}. {why}."]
     if chosen.warning:
         sentences.append(chosen.warning)
     if others:
@@ -115,7 +114,7 @@ def _limits(plan: Plan) -> list[str]:
     return [*sentences, *(f"Left out {each}" for each in plan.left_out)]
 
 
-def to_dict(plan: Plan) -> dict[str, Any]:
+def to_dict(plan: Plan) -> Json:
     """Plain values, for JSON."""
     problem, target, independent = plan.problem, plan.problem.target, plan.independent
     keys = ("expected", "without_privacy")

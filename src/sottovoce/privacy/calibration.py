@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -122,7 +122,7 @@ def bound_in_force(privacy: "Proven", part: Part, row_bound: float | None) -> fl
     return float(row_bound) if rests and row_bound is not None else 0.0
 
 
-def is_of_kind(event: Event, kind: Mapping[str, Any], *names: str) -> bool:
+def is_of_kind(event: Event, kind: Mapping[str, object], *names: str) -> bool:
     """Whether the event has these fields of a kind of answer, and the shares of noise that this one counts on."""
     # Who believed that others add noise to the same sum would add less itself, and charge for all of it.
     alone = contributors_of(event) == kind.get("contributors", 1)

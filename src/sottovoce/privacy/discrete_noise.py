@@ -19,13 +19,16 @@ bounded, division by the step and truncation move it by less than two steps in e
 import os
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.random.bits import Bits, SystemBits, must_be_secret
 from sottovoce.privacy.discrete_gaussian import LARGEST_SCALE, REACH, draw, draw_rows
+
+if TYPE_CHECKING:
+    from opendp.mod import Measurement
 
 GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
 GRID_BOUND = GRID_STEPS + 1  # on the norm of grid integers: one step more, so that a check in floating point is enough
@@ -116,18 +119,18 @@ def noised(
         bits = SystemBits()
         must_be_secret(bits)
         return numbers + draw(scale, numbers.shape, bits)
-    said = _measurement(kind, float(scale))(numbers.reshape(-1).tolist())
-    return np.array(said, dtype=np.int64).reshape(numbers.shape)
+    noisy = _measurement(kind, float(scale))(numbers.reshape(-1).tolist())
+    return np.array(noisy, dtype=np.int64).reshape(numbers.shape)
 
 
 def sampler() -> Sampler:
     """Who draws Gaussian noise of the operating system: the environment variable SOTTOVOCE_SAMPLER, or "own"."""
-    chosen: Any = check.one_of(VARIABLE, "sampler", os.environ.get(VARIABLE, "own"), get_args(Sampler))
-    return chosen
+    chosen = check.one_of(VARIABLE, "sampler", os.environ.get(VARIABLE, "own"), get_args(Sampler))
+    return cast(Sampler, chosen)
 
 
 @lru_cache(maxsize=64)
-def _measurement(kind: Literal["gaussian", "laplace"], scale: float) -> Any:
+def _measurement(kind: Literal["gaussian", "laplace"], scale: float) -> "Measurement":
     from opendp.domains import atom_domain, vector_domain  # pyright: ignore[reportUnknownVariableType]
     from opendp.measurements import make_gaussian, make_laplace  # pyright: ignore[reportUnknownVariableType]
     from opendp.metrics import l1_distance, l2_distance  # pyright: ignore[reportUnknownVariableType]

@@ -8,11 +8,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 
 Mechanism = Literal["gaussian", "discrete-gaussian", "gaussian-chain", "laplace", "randomized-response"]
 Sampling = Literal["full", "poisson", "fixed-size"]
@@ -127,23 +128,23 @@ def pack_event(event: Event) -> dict[str, object]:
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in asdict(event).items()}
 
 
-def unpack_event(packed: Mapping[str, Any]) -> Event:
+def unpack_event(packed: Mapping[str, object]) -> Event:
     """The event of these numbers. The first format did not keep `row_bound`: then it is not known."""
     return make_event(**{"row_bound": None, **packed})
 
 
-def make_event(**fields: Any) -> Event:
+def make_event(**fields: object) -> Event:
     """The event with these fields: a `GridEvent` if they have the numbers of a grid."""
     try:
         return _known_event(tuple(fields), *fields.values())
     except TypeError:  # of a value that cannot be compared, which the class refuses
-        return event_class(fields)(**fields)
+        return _known_event.__wrapped__(tuple(fields), *fields.values())
 
 
 @lru_cache(maxsize=256, typed=True)
-def _known_event(names: tuple[str, ...], *values: Any) -> Event:
+def _known_event(names: tuple[str, ...], *values: object) -> Event:
     """Checked once: a ledger holds the same few events many times."""
-    fields = dict(zip(names, values, strict=True))
+    fields: Json = dict(zip(names, values, strict=True))
     return event_class(fields)(**fields)
 
 

@@ -15,7 +15,7 @@ from sottovoce.core.plain import Json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.events import Event, Mechanism
 from sottovoce.privacy.guarantee_words import COLUMN_UNITS, NOISE, OBSERVER, UNITS, observer_of, of_sums, short_unit
-from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns
+from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns, Published
 from sottovoce.privacy.statement_of_products import of_products
 from sottovoce.privacy.theorems import (
     CODE,
@@ -165,10 +165,10 @@ class Guarantee:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> "Guarantee":
+    def from_dict(cls, packed: Mapping[str, object]) -> "Guarantee":
         """What `to_dict` gave, as it was: a text that does not follow from the fields stays what it is."""
         values: Json = {
-            name: tuple(cast(list[Any], value)) if isinstance(value, list) else value for name, value in said.items()
+            name: tuple(cast(list[object], one)) if isinstance(one, list) else one for name, one in packed.items()
         }
         values["assumptions"] = tuple(Assumption(**one) for one in values.get("assumptions", ()))
         unknown = sorted(values.keys() - {each.name for each in fields(cls)})
@@ -177,63 +177,63 @@ class Guarantee:
         return cls(**values)
 
 
-def words(said: Guarantee) -> str:
+def words(guarantee: Guarantee) -> str:
     """A guarantee in full, from its fields alone."""
-    assert said.epsilon is not None
-    assert said.delta is not None
-    least = min(said.epsilon_of_client, default=said.epsilon)
+    assert guarantee.epsilon is not None
+    assert guarantee.delta is not None
+    least = min(guarantee.epsilon_of_client, default=guarantee.epsilon)
     shares = ""
-    if not said.split and said.epsilon - least >= 1e-12:
+    if not guarantee.split and guarantee.epsilon - least >= 1e-12:
         shares = f" (the least asked client: {least:.4g})"
-    of_what, scores = (" of features", " (no model was released)") if said.split else ("", "")
-    if said.split and said.predicts:
+    of_what, scores = (" of features", " (no model was released)") if guarantee.split else ("", "")
+    if guarantee.split and guarantee.predicts:
         scores = " (scores of new rows by the noisy models are covered)"
-    masked = said.of_sums or said.constants.get("owners", 1) > 1
+    masked = guarantee.of_sums or guarantee.constants.get("owners", 1) > 1
     negligible = " + negligible" if masked else ""  # what breaking masks would need
-    rests = [f"{one.what} ({one.answers})" for one in said.assumptions if one.answers != CODE]
+    rests = [f"{one.what} ({one.answers})" for one in guarantee.assumptions if one.answers != CODE]
     sentences = [
-        f"({said.epsilon:.6g}, {said.delta:g}{negligible})-differential privacy{of_what}{shares} for {said.unit}, over "
-        f"{said.span}{scores}, against {said.observer}.",
-        *_several_models(said),
-        *_split_columns(said),
-        *([f"Theorem: {said.theorem}."] if said.theorem else []),
-        f"Accountant: {said.accountant}.",
-        f"Noise: {said.noise}.",
+        f"({guarantee.epsilon:.6g}, {guarantee.delta:g}{negligible})-differential privacy{of_what}{shares} for "
+        f"{guarantee.unit}, over {guarantee.span}{scores}, against {guarantee.observer}.",
+        *_several_models(guarantee),
+        *_split_columns(guarantee),
+        *([f"Theorem: {guarantee.theorem}."] if guarantee.theorem else []),
+        f"Accountant: {guarantee.accountant}.",
+        f"Noise: {guarantee.noise}.",
         *([f"It rests on: {'; '.join(rests)}."] if rests else []),
-        f"Not covered: {'; '.join(said.not_covered)}.",
+        f"Not covered: {'; '.join(guarantee.not_covered)}.",
     ]
     return " ".join(sentences)
 
 
-def _several_models(said: Guarantee) -> list[str]:
-    if said.models == 1:
+def _several_models(guarantee: Guarantee) -> list[str]:
+    if guarantee.models == 1:
         return []
     together = "is not known"
-    if said.epsilon_of_all is not None:
-        together = f"is ({said.epsilon_of_all:.6g}, {said.delta:g})-differential privacy"
+    if guarantee.epsilon_of_all is not None:
+        together = f"is ({guarantee.epsilon_of_all:.6g}, {guarantee.delta:g})-differential privacy"
     return [
-        f"This is for ONE of the {said.models} models that the result holds, and only one may be released: what all "
-        f"{said.models} of them cost together {together}."
+        f"This is for ONE of the {guarantee.models} models that the result holds, and only one may be released: what "
+        f"all {guarantee.models} of them cost together {together}."
     ]
 
 
-def _split_columns(said: Guarantee) -> list[str]:
-    if not said.split:
+def _split_columns(guarantee: Guarantee) -> list[str]:
+    if not guarantee.split:
         return []
     sentences: list[str] = []
-    if short_unit(said.unit) == "record" and said.split > 1:
+    if short_unit(guarantee.unit) == "record" and guarantee.split > 1:
         number = "no number is known, a party did not say what it spent"
-        if said.together is not None:
-            number = f"({said.together:.6g}, {said.delta:g})"
-        sentences.append(f"For a record that changes at all {said.split} parties: {number}.")
-    if said.label_epsilon is None:
+        if guarantee.together is not None:
+            number = f"({guarantee.together:.6g}, {guarantee.delta:g})"
+        sentences.append(f"For a record that changes at all {guarantee.split} parties: {number}.")
+    if guarantee.label_epsilon is None:
         sentences.append(
             "Labels are NOT protected, and the broadcast gives them away: the sign of -y_i, the dual variable of "
             "sample i, is its label."
         )
     else:
         sentences.append(
-            f"Labels: ({said.label_epsilon:.6g}, 0) for one label, by randomised response before training; for a "
+            f"Labels: ({guarantee.label_epsilon:.6g}, 0) for one label, by randomised response before training; for a "
             "record with its label the epsilons add up."
         )
     return sentences
@@ -284,12 +284,14 @@ class Statement:
         """What an answer of this part of the plan is; without charges, any with this noise."""
         return Event(mechanism, 1.0) if self.charges is None else self.charges.planned[part]
 
-    def _kind_of_noise(self, privacy: Any) -> str:
+    def _kind_of_noise(self, privacy: Proven | ProvenColumns) -> str:
         if not self.forgotten or privacy.secret_noise:
             return privacy.noise
         return "forgotten discrete" if privacy.on_grid else "forgotten"
 
-    def said(self, privacy: Any, unit: str, grounds: Grounds, owners: str, not_covered: tuple[str, ...]) -> Guarantee:
+    def stated(
+        self, privacy: Proven | ProvenColumns, unit: str, grounds: Grounds, owners: str, not_covered: tuple[str, ...]
+    ) -> Guarantee:
         """All that rows and columns have in common."""
         models = 1 if self.charges is None else self.charges.repetitions
         return Guarantee(
@@ -315,7 +317,7 @@ def state_guarantee(
     method: str,
     rounds: int,
     known: Statement | None = None,
-    claim_terms: Mapping[str, Any] | None = None,
+    claim_terms: Json | None = None,
     **facts: Any,
 ) -> Guarantee:
     """The statement for a finished run.
@@ -328,7 +330,7 @@ def state_guarantee(
     if privacy.mode == "published":
         from sottovoce.privacy import claims
 
-        promised: Any = privacy
+        promised = cast(Published, privacy)
         return Guarantee(
             "published", claims.describe(method, promised.epsilon, promised.delta, rounds, **(claim_terms or {}))
         )
@@ -346,7 +348,7 @@ def _of_rows(privacy: Proven, known: Statement) -> Guarantee:
     if bound is not None:
         unit += f", no row longer than {bound:g}"
     grounds = _merged([grounds_of_rows(privacy, kind, known) for kind in known.kinds])
-    return replace(known.said(privacy, unit, grounds, "clients", NOT_COVERED), text="")
+    return replace(known.stated(privacy, unit, grounds, "clients", NOT_COVERED), text="")
 
 
 def _of_columns(
@@ -370,7 +372,7 @@ def _of_columns(
     not_covered = _NOT_COVERED_COLUMNS if on_labels is not None else (*_NOT_COVERED_COLUMNS, "labels")
     finite = together is not None and np.isfinite(together) and privacy.unit == "record"
     return replace(
-        known.said(privacy, unit, grounds, "parties", not_covered),
+        known.stated(privacy, unit, grounds, "parties", not_covered),
         text="",
         observer=f"{OBSERVER}, the other parties included",
         split=len(known.epsilons),

@@ -1,7 +1,7 @@
 """Labels where columns are split: what the server may ask of them, and labels that are randomised before training."""
 
 import secrets
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -10,6 +10,17 @@ from sottovoce.core.contract import LabelOracle
 from sottovoce.core.random.streams import SERVER, Purpose
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.noise_key import NoiseKey, parts_digests
+
+
+class LossOfScores(Protocol):
+    """What is used of a loss (`problems/losses`) where columns are split."""
+
+    @property
+    def curvature(self) -> float: ...
+    @property
+    def strong(self) -> float: ...
+    def prox(self, v: np.ndarray, y: np.ndarray, rho: np.ndarray, /) -> np.ndarray: ...
+    def slope(self, margin: np.ndarray, y: np.ndarray, /) -> np.ndarray: ...
 
 
 def label_event(epsilon: float) -> Event:
@@ -22,7 +33,7 @@ def label_key(key: NoiseKey, y: np.ndarray) -> NoiseKey:
     return NoiseKey(key.streams, parts_digests([y]))
 
 
-def label_oracle(loss: Any, y: np.ndarray, weight: float) -> LabelOracle:
+def label_oracle(loss: LossOfScores, y: np.ndarray, weight: float) -> LabelOracle:
     """What the server may ask of the labels: functions, which hold them. l(z) = weight Σ_i loss(z_i, y_i).
 
     `y` is (samples,), or (runs, 1, samples) where each run has drawn its own.
@@ -38,8 +49,8 @@ def label_oracle(loss: Any, y: np.ndarray, weight: float) -> LabelOracle:
             return loss.prox(v, y, rho / weight)
         # One run after the other: an iterative prox goes on until all of its numbers are there, and no run's last bit
         # may depend on the others.
-        own = [y] * len(v) if y.ndim == 1 else y
-        return np.stack([loss.prox(a, b, c / weight) for a, b, c in zip(v, own, rho, strict=True)])
+        of_run = [y] * len(v) if y.ndim == 1 else y
+        return np.stack([loss.prox(a, b, c / weight) for a, b, c in zip(v, of_run, rho, strict=True)])
 
     def slope(scores: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         return weight * loss.slope(scores, labels_at(rows))

@@ -52,13 +52,17 @@ import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Words
 from sottovoce.core.random.bits import key_stream
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 _LIMB, _LIMBS = 22, 3  # bits of a limb, and limbs of 64 bits
 _ROWS = 512  # sums of so many products of two limbs are below 2^53: exact in floating point
@@ -192,7 +196,7 @@ class PairKey:
     attempt: Attempt
 
     @classmethod
-    def agreed(cls, private: Any, pinned: Any, attempt: Attempt) -> "PairKey":
+    def agreed(cls, private: "X25519PrivateKey", pinned: "X25519PublicKey", attempt: Attempt) -> "PairKey":
         """From the owner's own X25519 key, and that of the other owner, which no server may choose."""
         return cls(private.exchange(pinned), attempt)
 
@@ -215,7 +219,7 @@ class PairKey:
             pass
         raise Refused("masked products: a masked table was not sealed by the owner whose key is pinned")
 
-    def _box(self, sender: Role) -> Any:
+    def _box(self, sender: Role) -> "ChaCha20Poly1305":
         from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
         return ChaCha20Poly1305(derived_key(self.secret, self.attempt, f"box of {sender}"))

@@ -27,10 +27,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import lru_cache, partial, reduce
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
+from sottovoce.core.arrays import Matrix, is_sparse
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.compiling import THREADS, compiled_pays
 from sottovoce.core.random.bits import SeededBits
@@ -56,7 +57,7 @@ class NoiseKey:
     rows: np.ndarray
 
     @classmethod
-    def of_task(cls, streams: Streams, rows: np.ndarray, *task: Any) -> "NoiseKey":
+    def of_task(cls, streams: Streams, rows: np.ndarray, *task: object) -> "NoiseKey":
         """The key for a seed's streams, the digests of the rows, and all settings that an answer depends on."""
         return cls(streams.derived(stable_text(task)), rows)
 
@@ -173,13 +174,13 @@ def rows_digests(X: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> np.ndarra
     return words.astype(np.uint64)
 
 
-def parts_digests(parts: Sequence[Any]) -> np.ndarray:
+def parts_digests(parts: Sequence[Matrix]) -> np.ndarray:
     """The same for each party's columns, dense or sparse: (parties, 2)."""
     return np.stack([_part_digest(part) for part in parts])
 
 
-def _part_digest(part: Any) -> np.ndarray:
-    arrays = (part.data, part.indices, part.indptr) if hasattr(part, "tocsr") else (part,)
+def _part_digest(part: Matrix) -> np.ndarray:
+    arrays = (part.data, part.indices, part.indptr) if is_sparse(part) else (part,)
     digest = hashlib.sha256(f"{part.shape}".encode())
     for array in arrays:
         array = np.ascontiguousarray(array)
@@ -188,25 +189,25 @@ def _part_digest(part: Any) -> np.ndarray:
     return np.frombuffer(digest.digest()[:8], dtype=np.uint32).astype(np.uint64)
 
 
-def _left_out(each: "Field[Any]", value: Any) -> bool:
+def _left_out(each: "Field[object]", value: object) -> bool:
     """A field that came later is not told at its default, so that noise stays what it was before there was one."""
     return bool(each.metadata.get("later")) and value == each.default
 
 
-def stable_text(value: Any) -> str:
+def stable_text(value: object) -> str:
     """A text that is the same for equal settings, in every process, and for no others."""
     if isinstance(value, np.ndarray):
         array: np.ndarray = np.ascontiguousarray(cast(np.ndarray, value))
         return f"array({array.dtype}, {array.shape}, {hashlib.sha256(array.tobytes()).hexdigest()})"
     if isinstance(value, list | tuple):
-        return f"({', '.join(map(stable_text, cast(Sequence[Any], value)))})"
+        return f"({', '.join(map(stable_text, cast(Sequence[object], value)))})"
     if is_dataclass(value) and not isinstance(value, type):
-        told = [each for each in fields(value) if not _left_out(each, getattr(value, each.name))]
-        parts = ", ".join(f"{each.name}={stable_text(getattr(value, each.name))}" for each in told)
+        counted = [each for each in fields(value) if not _left_out(each, getattr(value, each.name))]
+        parts = ", ".join(f"{each.name}={stable_text(getattr(value, each.name))}" for each in counted)
         # A class of ours is the same wherever it is kept in this library; one of somebody else's is named in full.
         home = type(value).__module__.removeprefix("sottovoce.")
-        own = home != type(value).__module__
-        return f"{'sottovoce' if own else home}.{type(value).__qualname__}({parts})"
+        ours = home != type(value).__module__
+        return f"{'sottovoce' if ours else home}.{type(value).__qualname__}({parts})"
     if type(value).__repr__ is object.__repr__:
         raise InvalidInput(
             f"train: {type(value).__name__} has no text of its own, so a run with it could not be repeated; make it a "

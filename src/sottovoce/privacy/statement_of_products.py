@@ -62,7 +62,7 @@ def of_products(
     privacy = privacy if privacy.on_grid else replace(privacy, noise="discrete")  # there is no other on products
     left_out = tuple(text for text in not_covered if not text.startswith(("which samples", "losses and accuracies of")))
     return replace(
-        known.said(privacy, UNIT, grounds, "owners", (*left_out, *NOT_COVERED)),
+        known.stated(privacy, UNIT, grounds, "owners", (*left_out, *NOT_COVERED)),
         text="",
         observer=observer_of(names, dealers),
         label_epsilon=None,

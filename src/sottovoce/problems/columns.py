@@ -10,14 +10,14 @@ A party's answer never depends on who else is asked, not even in the last bit: p
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
+from importlib import import_module
 from typing import ClassVar
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Matrix
+from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Matrix, is_sparse
 from sottovoce.core.contract import Layout
-from sottovoce.core.lazy import untyped
 from sottovoce.problems.penalties import Penalty
 
 MOST = 12_000  # samples or columns of a party, whichever is smaller: the factorised matrix has the square of it
@@ -120,7 +120,6 @@ class Party:
     def __init__(self, D: Matrix, penalty: Penalty) -> None:
         self.D, self.penalty = D, penalty
         self.samples, self.width = (int(length) for length in D.shape)
-        self.sparse = hasattr(D, "tocsr")
         self.tall = self.width <= self.samples
         self._solver = lru_cache(maxsize=2)(self._factorised)  # of the last two mu, since rho may change
         self._last: tuple[tuple[float, bytes, bool], Floats] | None = None
@@ -160,7 +159,7 @@ class Party:
         """The inverse of `gram` + mu as a function."""
         if mu > 0:
             shifted = np.array(self.gram, order="F")
-            factorise, solve = untyped("scipy.linalg").get_lapack_funcs(("potrf", "potrs"), (shifted,))
+            factorise, solve = import_module("scipy.linalg").get_lapack_funcs(("potrf", "potrs"), (shifted,))
             shifted[np.diag_indices_from(shifted)] += mu
             factor, failed = factorise(shifted, lower=1, overwrite_a=1)
             if not failed:
@@ -180,13 +179,12 @@ class Party:
     def gram(self) -> Floats:
         """D'D, or DD' if that is smaller."""
         self.check_size()
-        product = self.D.T @ self.D if self.tall else self.D @ self.D.T
-        return product.toarray() if self.sparse else product
+        return _gram(self.D if self.tall else self.D.T)
 
     @cached_property
     def _spectrum(self) -> tuple[Floats, Floats]:
         """Eigenvalues and vectors of `gram`, without those that are zero up to rounding."""
-        values, vectors = untyped("scipy.linalg").eigh(self.gram)
+        values, vectors = import_module("scipy.linalg").eigh(self.gram)
         keep = values > len(values) * np.finfo(np.float64).eps * max(values[-1], 0.0)
         return values[keep], np.ascontiguousarray(vectors[:, keep])
 
@@ -247,12 +245,15 @@ class Party:
         return best, error
 
     def _free_gram(self, free: Booleans) -> Floats:
-        columns = self.D[:, free]
-        product = columns.T @ columns
-        return product.toarray() if self.sparse else product
+        return _gram(self.D[:, free])
 
     @cached_property
     def steepest(self) -> float:
         """Largest eigenvalue of D'D, rounded up."""
         last = len(self.gram) - 1
-        return float(untyped("scipy.linalg").eigvalsh(self.gram, subset_by_index=(last, last))[0]) * (1 + 1e-10)
+        return float(import_module("scipy.linalg").eigvalsh(self.gram, subset_by_index=(last, last))[0]) * (1 + 1e-10)
+
+
+def _gram(D: Matrix) -> Floats:
+    """D'D, dense."""
+    return (D.T @ D).toarray() if is_sparse(D) else D.T @ D

@@ -4,19 +4,20 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, cast
+from importlib import import_module
+from typing import Any, ClassVar, Literal, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Floats, Integers
+from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix, Sparse, SparseLike, is_sparse
 from sottovoce.core.check import InvalidInput, Positive
 from sottovoce.core.contract import Layout
-from sottovoce.core.lazy import untyped
 from sottovoce.core.plain import Json
 from sottovoce.problems.losses import Loss
 
+Dense = TypeVar("Dense")
 _AT_ONCE = 1 << 16  # rows that are rounded together
 MOST_DENSE = 2**28  # entries of sparse rows that become dense: 2 GiB
 LARGEST = 1e100  # beyond, squares and products overflow, and bounds that hold on paper do not hold in floating point
@@ -234,12 +235,12 @@ class Federation(FederatedData):
     def message_size(self, loss: Loss) -> int:
         return loss.model_size(int(self.X.shape[1]))
 
-    def rows_like_these(self, who: str, X: Any) -> AnyArray:
+    def rows_like_these(self, who: str, X: ArrayLike) -> AnyArray:
         rows, columns = check.finite_array(who, "X", X, ndim=2), int(self.X.shape[1])
         check.require(rows.shape[1] == columns, who, f"X must have the federation's {columns} columns", rows.shape[1])
         return rows
 
-    def with_ones(self, X: Any) -> AnyArray:
+    def with_ones(self, X: AnyArray) -> AnyArray:
         return with_ones(X)
 
     def with_bias(self, blanks: bool = False) -> "Federation":
@@ -261,8 +262,8 @@ class Federation(FederatedData):
         check.require(small, "Federation", f"entries must be at most {most:.3g} to fit in float32", hint=hint)
         X = exact.astype(np.float32)
         for low in range(0, len(X), _AT_ONCE):
-            rounded, given = X[low : low + _AT_ONCE], exact[low : low + _AT_ONCE]
-            outwards = np.abs(rounded) > np.abs(given)
+            rounded, unrounded = X[low : low + _AT_ONCE], exact[low : low + _AT_ONCE]
+            outwards = np.abs(rounded) > np.abs(unrounded)
             rounded[outwards] = np.nextafter(rounded[outwards], np.float32(0.0))
         return replace(self, X=X)
 
@@ -333,22 +334,27 @@ def check_names(who: str, names: Sequence[str]) -> None:
     check.require(not wrong, who, rule)
 
 
-def dense(who: str, X: Any) -> Any:
+def dense(who: str, X: Dense | SparseLike) -> Dense | Floats:
     """A sparse matrix as a dense array, within a limit; anything else as it is. Gradients need dense rows."""
-    if not hasattr(X, "tocsr"):
+    if not isinstance(X, SparseLike):
         return X
-    rows, columns = X.shape
+    sparse = cast(Sparse, X)
+    rows, columns = sparse.shape
     hint = "Take fewer rows or columns. Where columns are split (VerticalFederation) sparse parts stay sparse"
     rule = f"sparse rows are trained on as dense ones, of at most {MOST_DENSE:,} entries in all"
     check.require(rows * columns <= MOST_DENSE, who, rule, rows * columns, hint)
-    return X.toarray()
+    return sparse.toarray()
 
 
-def with_ones(X: AnyArray) -> AnyArray:
+@overload
+def with_ones(X: AnyArray) -> AnyArray: ...
+@overload
+def with_ones(X: Matrix) -> Matrix: ...
+def with_ones(X: AnyArray | Sparse) -> AnyArray | Sparse:
     """Rows with one more column, of ones: dense, or sparse as they were."""
-    if not hasattr(X, "tocsr"):
+    if not is_sparse(X):
         return np.column_stack([X, np.ones(len(X), dtype=X.dtype)])
-    sparse = untyped("scipy.sparse")
+    sparse = import_module("scipy.sparse")
     return sparse.hstack([X, sparse.csr_array(np.ones((X.shape[0], 1)))], format="csr")
 
 

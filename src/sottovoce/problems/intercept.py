@@ -78,10 +78,10 @@ class WithIntercept(Penalty):
         return self.penalty.subgradient_bound(dim - free) if dim > free else 0.0
 
     def curvatures(self, columns: int) -> Floats | None:
-        found = self.penalty.curvatures(columns)
-        if found is not None and not self.penalised:
-            found[-1] = 0.0
-        return found
+        curvatures = self.penalty.curvatures(columns)
+        if curvatures is not None and not self.penalised:
+            curvatures[-1] = 0.0
+        return curvatures
 
     def _paying(self, w: Floats) -> Booleans:
         """Which coordinates of a model are penalised."""

@@ -111,12 +111,12 @@ def calibration_error(chances: Floats, labels: Integers) -> Floats:
     Of two classes: of the second one's probability. Of more: of the winning probability.
     """
     if chances.shape[-1] == 2:
-        said, right = chances[..., 1], np.broadcast_to(labels == 1, chances.shape[:-1])
+        chance, right = chances[..., 1], np.broadcast_to(labels == 1, chances.shape[:-1])
     else:
-        said, right = chances.max(axis=-1), chances.argmax(axis=-1) == labels
-    bins = np.minimum((said * BINS).astype(np.intp), BINS - 1)
-    gaps = [np.where(bins == b, said - right, 0.0).sum(axis=-1) for b in range(BINS)]
-    return np.abs(gaps).sum(axis=0) / said.shape[-1] if said.shape[-1] else np.full(said.shape[:-1], np.nan)
+        chance, right = chances.max(axis=-1), chances.argmax(axis=-1) == labels
+    bins = np.minimum((chance * BINS).astype(np.intp), BINS - 1)
+    gaps = [np.where(bins == b, chance - right, 0.0).sum(axis=-1) for b in range(BINS)]
+    return np.abs(gaps).sum(axis=0) / chance.shape[-1] if chance.shape[-1] else np.full(chance.shape[:-1], np.nan)
 
 
 def _auc(scores: Floats, labels: Integers, classes: int) -> Floats:

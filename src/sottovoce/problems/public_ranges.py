@@ -1,7 +1,7 @@
 """Features scaled to [-1, 1] by ranges that are known without looking at the data: nothing is read, nothing leaks."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from sottovoce.core.plain import Json
 _FORMS = "Give (low, high), a list with one such pair per column, or {column name: pair}"
 
 
-def stated_ranges(who: str, ranges: Any, columns: int, names: Sequence[str] | None = None) -> Floats:
+def stated_ranges(who: str, ranges: object, columns: int, names: Sequence[str] | None = None) -> Floats:
     """The ranges as an array (columns, 2), from one pair (low, high), a list of pairs, or a mapping from names.
 
     Examples

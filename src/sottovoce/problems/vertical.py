@@ -9,16 +9,16 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from importlib import import_module
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
+from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix, MatrixLike, Sparse, SparseLike, is_sparse
 from sottovoce.core.check import InvalidInput, Positive, WholeOrZero
 from sottovoce.core.contract import Layout
-from sottovoce.core.lazy import untyped
 from sottovoce.core.plain import Json
 from sottovoce.problems.federation import FederatedData, Federation, check_names, refuse_huge, with_ones
 from sottovoce.problems.losses import Loss
@@ -104,7 +104,7 @@ class VerticalFederation(FederatedData):
     @classmethod
     def from_arrays(
         cls,
-        parts: Sequence[Any],
+        parts: Sequence[MatrixLike],
         y: ArrayLike,
         *,
         ids: Sequence[ArrayLike] | None = None,
@@ -163,13 +163,19 @@ class VerticalFederation(FederatedData):
 
     @classmethod
     def from_columns(
-        cls, X: Any, y: ArrayLike, split: Sequence[int], *, names: Sequence[object] | None = None, holder: int = 0
+        cls,
+        X: MatrixLike,
+        y: ArrayLike,
+        split: Sequence[int],
+        *,
+        names: Sequence[object] | None = None,
+        holder: int = 0,
     ) -> "VerticalFederation":
         """Cut one array into parties: the first split[0] columns, the next split[1], ..."""
         return cls.from_arrays(cut(_matrix("X", X), split), y, names=names, holder=holder)
 
     @classmethod
-    def of_schema(cls, schema: Schema, parts: Sequence[Any], y: ArrayLike) -> "VerticalFederation":
+    def of_schema(cls, schema: Schema, parts: Sequence[MatrixLike], y: ArrayLike) -> "VerticalFederation":
         """Parts that a schema with parties encoded, `Schema.encode_parts`. The first party has the labels."""
         made = cls.from_arrays(parts, y, names=list(schema.parties))
         counts = [len(columns) for columns in schema.parties.values()]
@@ -203,10 +209,10 @@ class VerticalFederation(FederatedData):
     def message_size(self, loss: Loss) -> int:
         return self.samples
 
-    def rows_like_these(self, who: str, X: Any) -> list[Matrix]:
+    def rows_like_these(self, who: str, X: Sequence[MatrixLike]) -> list[Matrix]:
         return matrices(who, X, self.widths)
 
-    def with_ones(self, X: Any) -> list[Any]:
+    def with_ones(self, X: Sequence[Matrix]) -> list[Matrix]:
         return [with_ones(part) if m == self.holder else part for m, part in enumerate(X)]
 
     def with_bias(self, blanks: bool = False) -> "VerticalFederation":
@@ -281,12 +287,12 @@ def _is_list(value: object) -> bool:
 
 def joined(parts: Sequence[Matrix]) -> Matrix:
     """Parts side by side: sparse if all are."""
-    if all(hasattr(part, "tocsr") for part in parts):
-        return untyped("scipy.sparse").hstack(parts, format="csr")
+    if all(map(is_sparse, parts)):
+        return import_module("scipy.sparse").hstack(parts, format="csr")
     return np.hstack([_dense(part) for part in parts])
 
 
-def matrices(who: str, parts: Sequence[Any], widths: Sequence[int]) -> list[Matrix]:
+def matrices(who: str, parts: Sequence[MatrixLike], widths: Sequence[int]) -> list[Matrix]:
     """One array per party, with rows of the same columns as before: checked."""
     listed = _is_list(parts) and len(parts) == len(widths)
     got = len(parts) if _is_list(parts) else type(parts).__name__
@@ -298,19 +304,19 @@ def matrices(who: str, parts: Sequence[Any], widths: Sequence[int]) -> list[Matr
     return checked
 
 
-def _matrix(name: str, X: Any) -> Matrix:
+def _matrix(name: str, X: MatrixLike) -> Matrix:
     """Finite float64 numbers, dense or CSR."""
-    dense: Any
-    if not hasattr(X, "tocsr"):
-        entries = dense = np.ascontiguousarray(check.finite_array(name, "X", X, ndim=2))
+    if isinstance(X, SparseLike):
+        shape = cast(Sparse, X).shape
+        check.require(len(shape) == 2, name, "X must have 2 axes", shape)
+        matrix = import_module("scipy.sparse").csr_array(X, dtype=np.float64)
+        matrix.sum_duplicates()
+        entries = check.finite_array(name, "X", matrix.data, ndim=1)
     else:
-        check.require(X.ndim == 2, name, "X must have 2 axes", X.shape)
-        dense = untyped("scipy.sparse").csr_array(X, dtype=np.float64)
-        dense.sum_duplicates()
-        entries = check.finite_array(name, "X", dense.data, ndim=1)
-    check.require(dense.shape[1] > 0, name, "X must have at least one column", dense.shape)
+        entries = matrix = np.ascontiguousarray(check.finite_array(name, "X", X, ndim=2))
+    check.require(matrix.shape[1] > 0, name, "X must have at least one column", matrix.shape)
     refuse_huge(name, entries)
-    return dense
+    return matrix
 
 
 def hashed(name: str, ids: ArrayLike, rows: int, salt: str) -> dict[bytes, int]:
@@ -337,11 +343,11 @@ def _as_many(name: str, what: str, got: int, rows: int) -> None:
 
 
 def _dense(part: Matrix) -> Floats:
-    return part.toarray() if hasattr(part, "tocsr") else part
+    return part.toarray() if is_sparse(part) else part
 
 
 def _plain(part: Matrix) -> AnyArray:
     """All that a matrix consists of, in one array."""
-    if not hasattr(part, "tocsr"):
+    if not is_sparse(part):
         return part
     return np.concatenate([part.data, part.indices.astype(np.float64), part.indptr.astype(np.float64)])

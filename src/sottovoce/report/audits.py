@@ -68,11 +68,11 @@ def figure(rows: Sequence["Row"]) -> bytes:
     with style.new_figure(9.0, 1.2 + 0.27 * len(rows)) as drawn:
         axes = drawn.add_subplot()
         for place, row in enumerate(reversed(rows)):
-            found = max(min(row.found, wall), 0.02)
+            epsilon = max(min(row.found, wall), 0.02)
             colour = refuted if row.refuted else fine
-            axes.plot([row.claimed, found], [place, place], color=colour, linewidth=1.4, zorder=1)
+            axes.plot([row.claimed, epsilon], [place, place], color=colour, linewidth=1.4, zorder=1)
             axes.plot(row.claimed, place, "|", color="black", markersize=11, markeredgewidth=2, zorder=3)
-            axes.plot(found, place, "o" if math.isfinite(row.found) else ">", color=colour, markersize=6, zorder=2)
+            axes.plot(epsilon, place, "o" if math.isfinite(row.found) else ">", color=colour, markersize=6, zorder=2)
         axes.set_yticks(range(len(rows)), [f"{row.method}: {row.claim}" for row in reversed(rows)], fontsize=7)
         axes.set(xscale="log", xlabel="ε   ( | claimed;  ● found: at least, or exactly;  ▶ infinite )")
         axes.set_title("Refuted claims in orange, others in blue", loc="left", fontsize=9)

@@ -62,9 +62,9 @@ def compared(groups: Sequence[Repetitions]) -> Json:
                 "values": values.tolist(),
                 "difference": difference.plain() if difference is not None else None,
             }
-        found = {each.column: summary[each.column] for each in METRICS if each.column in summary}
+        metrics = {each.column: summary[each.column] for each in METRICS if each.column in summary}
         kept = {key: summary.get(key) for key in _SUMMARY}
-        runs.append({"name": group.name} | kept | {"measures": measures, "metrics": found})
+        runs.append({"name": group.name} | kept | {"measures": measures, "metrics": metrics})
     return {
         "seeds": len(first.keys),
         "seed": first.first.config["run"]["seed"],

@@ -47,13 +47,13 @@ def to_json(result: Result) -> str:
     """The model, its coefficients by column and level, and its guarantee."""
     model = plain_model(result)
     names = result.schema.get_feature_names_out().tolist() if result.schema and not result.schema.parties else []
-    said = {
+    exported = {
         "model": model | ({"features": names} if names else {}),
-        "coefficients": {name: [each._asdict() for each in own] for name, own in result.effects().items()},
+        "coefficients": {name: [each._asdict() for each in listed] for name, listed in result.effects().items()},
         "coefficients_are": "per unit of the table and before a row is divided by its length; as noisy as the model",
         "guarantee": result.guarantee.to_dict(),
     }
-    return json.dumps(finite(said), indent=2, allow_nan=False) + "\n"
+    return json.dumps(finite(exported), indent=2, allow_nan=False) + "\n"
 
 
 def to_python(result: Result) -> str:

@@ -13,8 +13,8 @@ class Markup(str):
 
 def element(name: str, /, *children: str | Iterable[str], **attributes: str) -> Markup:
     """<name attributes>children</name>; `class_` is class, `aria_label` is aria-label."""
-    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for key, value in attributes.items())
-    return Markup(f"<{name}{given}>{joined(*children)}</{name}>")
+    pairs = "".join(f' {key.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for key, value in attributes.items())
+    return Markup(f"<{name}{pairs}>{joined(*children)}</{name}>")
 
 
 def joined(*children: str | Iterable[str]) -> Markup:

@@ -18,7 +18,7 @@ def model_card(result: Result, title: str = "", purpose: str = "") -> str:
     return packaged_text("report", "model_card.md").format(
         title=title or result.config.get("run", {}).get("name") or "A model",
         purpose=purpose or _NOT_STATED,
-        **{name: "\n\n".join(paragraphs(result)) for name, paragraphs in sections.items()},
+        **{name: "\n\n".join(texts(result)) for name, texts in sections.items()},
     )
 
 
@@ -26,13 +26,13 @@ def _data(result: Result) -> list[str]:
     data, schema = result.config.get("data", {}), result.schema
     owners = len(result.guarantee.epsilon_of_client)
     source = f"The data set {data['name']!r}." if data.get("name") else "Rows of their owners, which stay with them."
-    said = [source + (f" {owners} owners took part." if owners else "")]
+    texts = [source + (f" {owners} owners took part." if owners else "")]
     if schema is None:
-        return [*said, "Rows were prepared before training; this run does not say how."]
+        return [*texts, "Rows were prepared before training; this run does not say how."]
     dropped = f" Left out: {', '.join(schema.drop)}." if schema.drop else ""
-    said.append(f"A public schema, stated and not read off the rows, says what they hold.{dropped}")
+    texts.append(f"A public schema, stated and not read off the rows, says what they hold.{dropped}")
     rows = [[f"`{name}`", *_stated(column.to_table())] for name, column in schema.columns.items()]
-    return [*said, markdown_table(["column", "kind", "stated"], rows).strip(), *_label(schema)]
+    return [*texts, markdown_table(["column", "kind", "stated"], rows).strip(), *_label(schema)]
 
 
 def _stated(table: Json) -> tuple[str, str]:
@@ -55,25 +55,25 @@ def _label(schema: Schema) -> list[str]:
 
 def _model(result: Result) -> list[str]:
     method, loss = result.config.get("algorithm", {}).get("name", "a method"), result.objective.loss.name
-    said = [f"Linear, {loss} loss, trained with {method} in {result.rounds} rounds."]
+    texts = [f"Linear, {loss} loss, trained with {method} in {result.rounds} rounds."]
     if result.schema is None or result.model.ndim > 1 or not result.model.size:
-        return said
-    said.append(words.EFFECTS)
-    for name, own in result.effects().items():
-        rows = [[f"`{each.column}`", each.what, f"{each.change:+.4g}"] for each in own]
-        said.append(f"Score of `{name}`:")
-        said.append(markdown_table(["column", "for", "change"], rows).strip())
-    return said
+        return texts
+    texts.append(words.EFFECTS)
+    for name, effects in result.effects().items():
+        rows = [[f"`{each.column}`", each.what, f"{each.change:+.4g}"] for each in effects]
+        texts.append(f"Score of `{name}`:")
+        texts.append(markdown_table(["column", "for", "change"], rows).strip())
+    return texts
 
 
 def _privacy(result: Result) -> list[str]:
     guarantee = result.guarantee
-    said = [f"**{words.headline(guarantee)}.**", *words.meaning(guarantee)]
+    texts = [f"**{words.headline(guarantee)}.**", *words.meaning(guarantee)]
     if guarantee.noise.startswith("simulation"):
-        said.append("A simulation: whoever has the seed of the run can compute its noise and take it off again.")
+        texts.append("A simulation: whoever has the seed of the run can compute its noise and take it off again.")
     if guarantee.not_covered:
-        said.append("Not covered:\n\n" + "\n".join(f"- {each}" for each in guarantee.not_covered))
-    return said
+        texts.append("Not covered:\n\n" + "\n".join(f"- {each}" for each in guarantee.not_covered))
+    return texts
 
 
 def _quality(result: Result) -> list[str]:
@@ -84,8 +84,8 @@ def _quality(result: Result) -> list[str]:
         for each in (*MEASURES, *METRICS, *of_parties_alone(ends))
         if each.column in ends
     ]
-    said = ["Measured on public test rows:", markdown_table(["measure", "value"], shown).strip()] if shown else []
+    texts = ["Measured on public test rows:", markdown_table(["measure", "value"], shown).strip()] if shown else []
     for evaluation in result.evaluations[:1]:
         rows = [list(line) for line in evaluation.lines()]
-        said += [f"{evaluation.about}.", markdown_table(["measure", "estimate", "95 % interval"], rows).strip()]
-    return said or ["Nothing that may be published was measured: there were no public test rows, and no [evaluate]."]
+        texts += [f"{evaluation.about}.", markdown_table(["measure", "estimate", "95 % interval"], rows).strip()]
+    return texts or ["Nothing that may be published was measured: there were no public test rows, and no [evaluate]."]

@@ -214,9 +214,9 @@ def _quality(groups: Sequence[Repetitions]) -> Markup:
         if len(group.keys) == 1 and group.has("test_confusion"):
             counts = group.first.metrics["test_confusion"][0]
             names = [f"class {number + 1}" for number in range(len(counts))]
-            own = [[name, *(str(int(each)) for each in row)] for name, row in zip(names, counts, strict=True)]
+            cells = [[name, *(str(int(each)) for each in row)] for name, row in zip(names, counts, strict=True)]
             headings = ["label", *(f"predicted {name}" for name in names)]
-            parts.append(table(headings, own, f"{group.name}: test rows by label and prediction"))
+            parts.append(table(headings, cells, f"{group.name}: test rows by label and prediction"))
     return joined(private, parts)
 
 
@@ -224,10 +224,10 @@ def _private_estimates(group: Repetitions) -> Markup:
     """What noisy counts of held-out records say of the first model: within the budget, so it may be shown."""
     if not group.first.evaluations:
         return Markup("")
-    found = group.first.evaluations[0]
+    evaluation = group.first.evaluations[0]
     caption = f"{group.name}: on held-out records, by noisy counts"
-    rows = table(["measure", "estimate", "95 % interval"], [list(line) for line in found.lines()], caption)
-    return joined(rows, element("p", f"{found.about}.", class_="quiet"))
+    rows = table(["measure", "estimate", "95 % interval"], [list(line) for line in evaluation.lines()], caption)
+    return joined(rows, element("p", f"{evaluation.about}.", class_="quiet"))
 
 
 # -------------------------------------------------------------------------------------------------------------- privacy
@@ -330,9 +330,9 @@ def _models(groups: Sequence[Repetitions]) -> Markup:
     """By how much each column and level changes a score, of runs that keep a schema."""
     known = [group for group in groups if group.first.schema is not None and group.first.model.ndim == 1]
     tables = [
-        table(["column", "for", "change"], [[each.column, each.what, f"{each.change:+.4g}"] for each in own],
+        table(["column", "for", "change"], [[each.column, each.what, f"{each.change:+.4g}"] for each in effects],
               f"{group.name}: score of {name}")
-        for group in known if group.first.model.size for name, own in group.first.effects().items()
+        for group in known if group.first.model.size for name, effects in group.first.effects().items()
     ]  # fmt: skip
     return joined(element("p", words.EFFECTS), tables) if tables else joined()
 

@@ -16,8 +16,7 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
     """Run folders among and directly inside `folders`."""
     run_paths: list[Path] = []
     for folder in folders:
-        if not folder.is_dir():
-            raise check.MissingData(f"{folder}: there is no such run folder")
+        saved.must_be_there(folder)
         inside = [folder] if (folder / store.CONFIG).exists() else sorted(folder.glob(f"*/{store.CONFIG}"))
         check.require(bool(inside), str(folder), f"is no run folder and holds none: there is no {store.CONFIG}")
         run_paths += [each if each == folder else each.parent for each in inside]
@@ -28,8 +27,8 @@ def read(folder: Path) -> Result:
     """A finished run whose files hold all that a report needs, in the form that it needs."""
     result = saved.load_result(folder)
     config, guarantee = result.config, result.guarantee
-    named = isinstance(config.get("algorithm", {}).get("name"), str) and {"privacy", "run"} <= set(config)
-    check.require(named, str(folder / store.CONFIG), "must have tables [algorithm] with a name, [privacy] and [run]")
+    complete = isinstance(config.get("algorithm", {}).get("name"), str) and {"privacy", "run"} <= set(config)
+    check.require(complete, str(folder / store.CONFIG), "must have tables [algorithm] with a name, [privacy] and [run]")
     stated = guarantee.delta is not None and any(unit in guarantee.unit for unit in _UNITS)
     whole = guarantee.epsilon is None or stated
     check.require(whole, str(folder / store.GUARANTEE), "an epsilon needs a delta and a known unit", guarantee.unit)

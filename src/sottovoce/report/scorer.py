@@ -43,8 +43,8 @@ def encode(name: str, column: dict[str, Any], rows: Rows) -> np.ndarray:
     marks = ALWAYS_MISSING | set(MODEL["missing_values"])
     marks |= set() if isinstance(missing, bool) else {canonical(mark) for mark in missing}
     if "one_hot" in column:
-        found = [np.nan_to_num(np.clip(numbers(rows[source], marks), 0.0, 1.0)) for source in column["one_hot"]]
-        return chosen_block(np.column_stack(found))
+        choices = [np.nan_to_num(np.clip(numbers(rows[source], marks), 0.0, 1.0)) for source in column["one_hot"]]
+        return chosen_block(np.column_stack(choices))
     if "levels" in column:
         code = {level: place for place, level in enumerate(column["levels"])}
         gap = len(code) if missing else -1
@@ -85,23 +85,23 @@ def scores(rows: Rows) -> np.ndarray:
     return np.asarray(total)
 
 
-def predict(rows: Rows) -> dict[str, list[Any]]:
+def predict(rows: Rows) -> dict[str, list[object]]:
     """The label of each row and, where the loss has them, the probabilities of the classes."""
-    found, classes = MODEL["calibration"] * scores(rows), MODEL["classes"]  # calibrated for the noise in the weights
+    margins, classes = MODEL["calibration"] * scores(rows), MODEL["classes"]  # calibrated for the noise in the weights
     if not classes:
         low, high = MODEL["range"]
-        return {"prediction": (low + (found[:, 0] + 1.0) * ((high - low) / 2.0)).tolist()}
-    if found.shape[1] == 1:
-        place = (found[:, 0] >= MODEL["cut"]).astype(int)
-        sure = 1.0 / (1.0 + np.exp(-np.abs(found[:, 0])))
-        second = np.where(found[:, 0] >= 0, sure, np.exp(-np.abs(found[:, 0])) * sure)
-        first = np.where(found[:, 0] >= 0, np.exp(-np.abs(found[:, 0])) * sure, sure)
+        return {"prediction": (low + (margins[:, 0] + 1.0) * ((high - low) / 2.0)).tolist()}
+    if margins.shape[1] == 1:
+        place = (margins[:, 0] >= MODEL["cut"]).astype(int)
+        sure = 1.0 / (1.0 + np.exp(-np.abs(margins[:, 0])))
+        second = np.where(margins[:, 0] >= 0, sure, np.exp(-np.abs(margins[:, 0])) * sure)
+        first = np.where(margins[:, 0] >= 0, np.exp(-np.abs(margins[:, 0])) * sure, sure)
         chances = np.column_stack([first, second])
     else:
-        place = found.argmax(axis=1)
-        powers = np.exp(found - found.max(axis=1, keepdims=True))
+        place = margins.argmax(axis=1)
+        powers = np.exp(margins - margins.max(axis=1, keepdims=True))
         chances = powers / powers.sum(axis=1, keepdims=True)
-    columns: dict[str, list[Any]] = {"prediction": [classes[each] for each in place]}
+    columns: dict[str, list[object]] = {"prediction": [classes[each] for each in place]}
     if MODEL["probabilities"]:
         columns |= {f"probability of {name}": chances[:, k].tolist() for k, name in enumerate(classes)}
     return columns

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sottovoce.core.plain import Json
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.typing import RcKeyType
 
 ON_WHITE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 ON_BLACK = ("#56B4E9", "#F0894A", "#2FC496", "#E29BC4", "#F0B93A", "#9AD0F5", "#FFFFFF")
@@ -32,7 +33,7 @@ _METHODS = (
 _OTHER_NAMES = {"noisy GD": "dp-sgd", "noisy gradient descent": "dp-sgd", "SGD": "fdml"}  # in figures of papers
 
 REFERENCE: Json = {"color": "0.35", "linewidth": 1.2, "linestyle": ":"}  # a level to compare lines with
-PARAMETERS: dict[Any, Any] = {  # of matplotlib
+PARAMETERS: "dict[RcKeyType, object]" = {  # of matplotlib
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,

@@ -50,8 +50,12 @@ class Tracker:
         """Send a finished run that is saved in `folder`; returns the number MLflow gave it."""
         public = released(result)
         with _mlflow_errors(f"The run itself is saved in {folder}"):
-            client, said = self._client, public.guarantee
-            tags = {"sottovoce": sottovoce.__version__, "privacy": said.short, "mlflow.note.content": said.text[:5000]}
+            client, promise = self._client, public.guarantee
+            tags = {
+                "sottovoce": sottovoce.__version__,
+                "privacy": promise.short,
+                "mlflow.note.content": promise.text[:5000],
+            }
             run = client.create_run(self._experiment, run_name=folder.resolve().name, tags=tags).info.run_id
             try:
                 self._send(run, public)
@@ -85,9 +89,8 @@ def numbers(result: Result) -> Iterator[tuple[str, float, int]]:
 
     Of the epsilon spent the largest is sent: no guarantee is about a mean over runs.
     """
-    history = result.history
-    runs = 1 + int(max(history["run"]))
-    rounds = history["round"][::runs].tolist()
+    history, runs = result.history, result.runs
+    rounds = history.columns.get("round", [])[::runs]
     for name in history.columns:
         if name in ("run", "round"):
             continue
@@ -103,7 +106,7 @@ def numbers(result: Result) -> Iterator[tuple[str, float, int]]:
     ends = {name: float(np.mean(values)) for name, values in result.metrics.items() if name != "test_confusion"}
     for evaluation in result.evaluations[:1]:
         ends |= {f"private_{name}": float(each.value) for name, each in evaluation.estimates.items()}
-    yield from ((name, value, int(rounds[-1])) for name, value in ends.items() if np.isfinite(value))
+    yield from ((name, value, result.rounds) for name, value in ends.items() if np.isfinite(value))
 
 
 @contextmanager

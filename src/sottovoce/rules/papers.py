@@ -39,10 +39,10 @@ def by_step(public: PublicNumbers, method: str) -> Recipe:
     kind = ALGORITHMS[method]
     names = {each.name for each in fields(kind)}
     rule = _without_momentum(public)
-    given: dict[str, float] = {"step": rule.step} if "step" in names else {}
+    constants: dict[str, float] = {"step": rule.step} if "step" in names else {}
     if "local_steps" in names:
-        given["local_steps"] = 1
-    return kind(**given), rule.rounds, rule
+        constants["local_steps"] = 1
+    return kind(**constants), rule.rounds, rule
 
 
 def _without_momentum(public: PublicNumbers) -> Descent:

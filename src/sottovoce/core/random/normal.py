@@ -1,9 +1,10 @@
 """Standard normal numbers from random bits. `compiled.py` makes the same numbers in one pass."""
 
+from importlib import import_module
+
 import numpy as np
 
 from sottovoce.core.arrays import Floats, Words
-from sottovoce.core.lazy import untyped
 from sottovoce.core.random.quantiles import middle_quantile, tail_quantile, to_unit
 
 FAR = 6.6  # SciPy computes numbers beyond ±6.6, which is one in 2e10
@@ -17,5 +18,5 @@ def normal(bits: Words) -> Floats:
     numbers[tails] = tail_quantile(q[tails])
     far = np.abs(numbers) > FAR
     if far.any():
-        numbers[far] = untyped("scipy.special").ndtri(to_unit(bits[far]))
+        numbers[far] = import_module("scipy.special").ndtri(to_unit(bits[far]))
     return numbers

@@ -12,7 +12,7 @@ disk is assumed here beyond a small `Store`: messages are bytes that somebody ca
 | b_i^k, p_i^k | secrets of client i for round k: of its own mask, and of its X25519 pair X_i^k | `client.py` |
 | e_i, E_i | the X25519 pair by which client i is sent its shares | `client.py` |
 | u_i, y_i | the noisy integers of client i, and what it uploads | `upload` |
-| U | the clients whose sum is opened | `named` |
+| U | the clients whose sum is opened | `members` |
 
 Set-up, for up to 100 rounds: S1 `announce`, S2 `share`, S3 `receive`. A round: R1 `upload`, R2 `stand_for`, and
 where somebody is missing R3 `reveal`; the server then can `open` the sum. What a client checks is in `rules.py`, a

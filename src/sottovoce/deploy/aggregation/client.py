@@ -21,16 +21,7 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.aggregation import masks, messages, rules, shamir
 from sottovoce.deploy.aggregation.messages import NONCE, Announcement
 from sottovoce.deploy.aggregation.plan import KEY, Plan
-from sottovoce.deploy.aggregation.state import (
-    ANNOUNCED,
-    OF_STAGE,
-    READY,
-    SHARED,
-    State,
-    secrets_of,
-    shares_of,
-    sweep,
-)
+from sottovoce.deploy.aggregation.state import ANNOUNCED, OF_STAGE, READY, SHARED, State, secrets_of, shares_of, sweep
 from sottovoce.deploy.aggregation.store import Store
 from sottovoce.deploy.limits import Refused
 
@@ -52,9 +43,9 @@ class Client:
 
     def __init__(self, plan: Plan, key: Ed25519PrivateKey, store: Store) -> None:
         self.plan, self._key, self._store = plan, key, store
-        own = key.public_key().public_bytes_raw()
-        check.require(own in plan.roster, "sums", "this client's key must be on the roster")
-        self.i = plan.roster.index(own)
+        public = key.public_key().public_bytes_raw()
+        check.require(public in plan.roster, "sums", "this client's key must be on the roster")
+        self.i = plan.roster.index(public)
 
     # --------------------------------------------------------------------------------------------------------- set-up
 
@@ -72,10 +63,10 @@ class Client:
         secrets = [(shamir.draw(), shamir.draw()) for _ in range(plan.rounds)]  # S1: b_i^k, p_i^k
         public = [_public(masks.pair_key(plan, k, i, p)) for k, (_, p) in enumerate(secrets, plan.first)]  # S1: X_i^k
         sealed = [masks.commitment(plan, k, i, b) for k, (b, _) in enumerate(secrets, plan.first)]
-        own = Announcement(i, nonce, _public(_box(box)), tuple(public), tuple(sealed)).signed(plan, self._key)
-        self._store.write(OF_STAGE[ANNOUNCED], box + own + b"".join(messages.pack_shares(pair) for pair in secrets))
+        signed = Announcement(i, nonce, _public(_box(box)), tuple(public), tuple(sealed)).signed(plan, self._key)
+        self._store.write(OF_STAGE[ANNOUNCED], box + signed + b"".join(messages.pack_shares(pair) for pair in secrets))
         self._settle(State(ANNOUNCED, plan.digest, attempt))
-        return own  # S1 →
+        return signed  # S1 →
 
     def share(self, announcements: bytes) -> bytes:
         """For each peer one ciphertext with its shares of b_i^k and p_i^k, for all rounds."""
@@ -83,9 +74,9 @@ class Client:
         if state is not None and state.stage == SHARED and state.run == run:
             return self._shared()[3]
         state = rules.must_be_at(state, ANNOUNCED)
-        box, own, secrets = self._announced()
-        parts = messages.pieces("S2 question", announcements, plan.n, len(own))
-        rules.must_be_its_own(own, parts[self.i])
+        box, signed, secrets = self._announced()
+        parts = messages.pieces("S2 question", announcements, plan.n, len(signed))
+        rules.must_be_its_own(signed, parts[self.i])
         peers = [rules.must_be_announced(plan, j, part) for j, part in enumerate(parts)]  # S2: pinned keys
         pairs = messages.pieces(OF_STAGE[ANNOUNCED], secrets, plan.rounds, messages.SHARES)
         held = self._split(pairs)
@@ -105,12 +96,12 @@ class Client:
             return
         state = rules.must_be_at(state, SHARED)
         rules.must_be_this_run(state, run)
-        box, keys, own, _ = self._shared()
+        box, keys, own_shares, _ = self._shared()
         parts = messages.pieces("S3 question", boxes, plan.n - 1, messages.box_length(plan))
         parts.insert(self.i, b"")
         held: list[list[bytes]] = []
         for j, peer in enumerate(messages.pieces(OF_STAGE[SHARED], keys, plan.n, KEY)):
-            shares = own if j == self.i else self._unseal(run, j, box, peer, parts[j])
+            shares = own_shares if j == self.i else self._unseal(run, j, box, peer, parts[j])
             held.append(messages.pieces("box", shares, plan.rounds, messages.SHARES))
         rounds = range(plan.rounds)
         self._store.write_all({shares_of(plan.first + k): b"".join(shares[k] for shares in held) for k in rounds})
@@ -146,44 +137,44 @@ class Client:
         self._settle(fresh)  # R1: on disk; p_i^k, b_i^k, earlier shares are deleted
         return masked  # R1 →
 
-    def stand_for(self, run: bytes, k: int, named: frozenset[int]) -> bytes:
+    def stand_for(self, run: bytes, k: int, members: frozenset[int]) -> bytes:
         """The server names U. It is the whole roster: shares of b_j^k for all j. Else: a signature of (run, k, U)."""
-        state = self._may_open(run, k, named)  # R2: checks
-        if named == self.plan.everyone:
-            return self._give(state, named)  # R2 → shares
-        self._settle(replace(state, signed=named))  # R2: U is written down
-        return self._key.sign(messages.about_set(self.plan, run, k, named))  # R2 → signature
+        state = self._may_open(run, k, members)  # R2: checks
+        if members == self.plan.everyone:
+            return self._give(state, members)  # R2 → shares
+        self._settle(replace(state, signed=members))  # R2: U is written down
+        return self._key.sign(messages.about_set(self.plan, run, k, members))  # R2 → signature
 
-    def reveal(self, run: bytes, k: int, named: frozenset[int], signatures: dict[int, bytes]) -> bytes:
+    def reveal(self, run: bytes, k: int, members: frozenset[int], signatures: dict[int, bytes]) -> bytes:
         """A quorum signed U: shares of b_j^k for j in U, of p_j^k for j not in U."""
-        state = self._may_open(run, k, named)  # R3: the same checks
-        rules.must_have_a_quorum(self.plan, state, named, signatures)  # R3: Q signatures
-        return self._give(state, named)  # R3 →
+        state = self._may_open(run, k, members)  # R3: the same checks
+        rules.must_have_a_quorum(self.plan, state, members, signatures)  # R3: Q signatures
+        return self._give(state, members)  # R3 →
 
     # ------------------------------------------------------------------------------------------------------ their parts
 
-    def _may_open(self, run: bytes, k: int, named: frozenset[int]) -> State:
+    def _may_open(self, run: bytes, k: int, members: frozenset[int]) -> State:
         """The checks of R2 and R3."""
         state = self._ready(run)
         rules.must_be_open(state, k)
-        rules.must_be_large(self.plan, named)
-        rules.must_be_the_set_it_signed(state, named)
+        rules.must_be_large(self.plan, members)
+        rules.must_be_the_set_it_signed(state, members)
         return state
 
-    def _give(self, state: State, named: frozenset[int]) -> bytes:
+    def _give(self, state: State, members: frozenset[int]) -> bytes:
         """One share of each client, of b or of p and never of both, once. The round's shares are deleted first."""
         if rules.is_given(state):
             return state.reply
         held = messages.pieces("shares", self._read(shares_of(state.k)), 2 * self.plan.n, shamir.BYTES)
-        answer = b"".join(held[2 * j if j in named else 2 * j + 1] for j in range(self.plan.n))
-        self._settle(replace(state, signed=named, given=True, reply=answer))
+        answer = b"".join(held[2 * j if j in members else 2 * j + 1] for j in range(self.plan.n))
+        self._settle(replace(state, signed=members, given=True, reply=answer))
         return answer
 
     def _mask(self, run: bytes, k: int, width: int) -> Words:
         """All that covers the upload of round k."""
         plan, i = self.plan, self.i
-        own, keys = messages.cut("secrets", self._read(secrets_of(k)), messages.SHARES, plan.n * KEY)
-        b, p = messages.read_shares("secrets", own, 2)
+        secrets, keys = messages.cut("secrets", self._read(secrets_of(k)), messages.SHARES, plan.n * KEY)
+        b, p = messages.read_shares("secrets", secrets, 2)
         pair = masks.pair_key(plan, k, i, p)
         mask = masks.own_mask(run, k, i, b, width)
         for j, key in enumerate(messages.pieces("secrets", keys, plan.n, KEY)):

@@ -57,17 +57,17 @@ def own_mask(run: bytes, k: int, i: int, b: int, width: int) -> Words:
     return key_stream(derived(shamir.to_bytes(b), "own mask", run, number(k), number(i)), width)
 
 
-def pair_mask(run: bytes, k: int, i: int, j: int, own: X25519PrivateKey, other: bytes, width: int) -> Words:
+def pair_mask(run: bytes, k: int, i: int, j: int, private: X25519PrivateKey, other: bytes, width: int) -> Words:
     """± PRG(HKDF(X25519(p_i^k, X_j^k), run, k, {i, j})): what client i adds, client j subtracts.
 
     Raises ValueError where `other` is a point of small order, with which no key can be agreed on.
     """
-    shared = own.exchange(X25519PublicKey.from_public_bytes(other))
+    shared = private.exchange(X25519PublicKey.from_public_bytes(other))
     mask = key_stream(derived(shared, "pair mask", run, number(k), number(min(i, j)), number(max(i, j))), width)
     return mask if i < j else np.negative(mask)  # modulo 2^64
 
 
-def box_key(run: bytes, sender: int, receiver: int, own: X25519PrivateKey, other: bytes) -> bytes:
+def box_key(run: bytes, sender: int, receiver: int, private: X25519PrivateKey, other: bytes) -> bytes:
     """HKDF(X25519(e_i, E_j), run, i→j): the key of one ciphertext."""
-    shared = own.exchange(X25519PublicKey.from_public_bytes(other))
+    shared = private.exchange(X25519PublicKey.from_public_bytes(other))
     return derived(shared, "box", run, number(sender), number(receiver))

@@ -118,14 +118,14 @@ def read_set(plan: Plan, content: bytes) -> frozenset[int]:
     return frozenset(i for i in range(plan.n) if bits >> i & 1)
 
 
-def about_set(plan: Plan, run: bytes, k: int, named: Iterable[int]) -> bytes:
+def about_set(plan: Plan, run: bytes, k: int, members: Iterable[int]) -> bytes:
     """What a client signs in R2: (run, k, U)."""
-    return label("R2", run, number(k), pack_set(plan, named))
+    return label("R2", run, number(k), pack_set(plan, members))
 
 
-def pack_signatures(plan: Plan, named: Iterable[int], signatures: Mapping[int, bytes]) -> bytes:
+def pack_signatures(plan: Plan, members: Iterable[int], signatures: Mapping[int, bytes]) -> bytes:
     signers = sorted(signatures)
-    return pack_set(plan, named) + pack_set(plan, signers) + b"".join(signatures[i] for i in signers)
+    return pack_set(plan, members) + pack_set(plan, signers) + b"".join(signatures[i] for i in signers)
 
 
 def read_signatures(plan: Plan, content: bytes) -> tuple[frozenset[int], dict[int, bytes]]:
@@ -133,9 +133,9 @@ def read_signatures(plan: Plan, content: bytes) -> tuple[frozenset[int], dict[in
     length, what = set_length(plan), "R3 question"
     most = 2 * length + plan.n * SIGNATURE
     check.require(2 * length <= len(content) <= most, what, f"must have {2 * length} to {most} bytes", len(content))
-    named, signers = (read_set(plan, content[start : start + length]) for start in (0, length))
+    members, signers = (read_set(plan, content[start : start + length]) for start in (0, length))
     signatures = pieces(what, content[2 * length :], len(signers), SIGNATURE)
-    return named, dict(zip(sorted(signers), signatures, strict=True))
+    return members, dict(zip(sorted(signers), signatures, strict=True))
 
 
 def pack_shares(shares: Sequence[int]) -> bytes:
@@ -144,6 +144,6 @@ def pack_shares(shares: Sequence[int]) -> bytes:
 
 def read_shares(what: str, content: bytes, count: int) -> list[int]:
     shares = [shamir.from_bytes(part) for part in pieces(what, content, count, shamir.BYTES)]
-    found = [share for share in shares if share is not None]
-    check.require(len(found) == count, what, "must hold numbers of the field only")
-    return found
+    numbers = [share for share in shares if share is not None]
+    check.require(len(numbers) == count, what, "must hold numbers of the field only")
+    return numbers

@@ -20,9 +20,9 @@ def must_be_at(state: State | None, stage: int) -> State:
     return state
 
 
-def must_be_its_own(own: bytes, shown: bytes) -> None:
+def must_be_its_own(announcement: bytes, shown: bytes) -> None:
     """Its own announcement must be among those of all, so that its nonce is in `run`."""
-    if own != shown:
+    if announcement != shown:
         raise Refused(wire.SET_UP, "sums: its own announcement is not among those of all; set up again")
 
 
@@ -73,21 +73,21 @@ def is_given(state: State) -> bool:
     return state.given
 
 
-def must_be_large(plan: Plan, named: frozenset[int]) -> None:
+def must_be_large(plan: Plan, members: frozenset[int]) -> None:
     """A sum of fewer than `least` clients is not opened."""
-    if len(named) < plan.least:
-        raise Refused(wire.LIMITS, f"sums: {len(named)} clients are named, and at least {plan.least} must be")
+    if len(members) < plan.least:
+        raise Refused(wire.LIMITS, f"sums: {len(members)} clients are named, and at least {plan.least} must be")
 
 
-def must_be_the_set_it_signed(state: State, named: frozenset[int]) -> None:
+def must_be_the_set_it_signed(state: State, members: frozenset[int]) -> None:
     """One set in a round; also the whole roster is refused to a server that had a smaller set signed."""
-    if state.signed is not None and state.signed != named:
+    if state.signed is not None and state.signed != members:
         raise Refused(wire.ANSWERED, f"sums: it stands for another set of clients in round {state.k}")
 
 
-def must_have_a_quorum(plan: Plan, state: State, named: frozenset[int], signatures: Mapping[int, bytes]) -> None:
+def must_have_a_quorum(plan: Plan, state: State, members: frozenset[int], signatures: Mapping[int, bytes]) -> None:
     """Q clients signed this set in this round of this run. All of the signatures must hold."""
-    content = about_set(plan, state.run, state.k, named)
+    content = about_set(plan, state.run, state.k, members)
     if len(signatures) < plan.quorum:
         raise Refused(wire.BAD_ASK, f"sums: {len(signatures)} signatures are there, and {plan.quorum} must be")
     if not all(is_signed(plan.roster[i], signature, content) for i, signature in signatures.items()):

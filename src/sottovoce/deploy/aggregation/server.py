@@ -60,15 +60,15 @@ class Server:
             raise Unopened(f"{len(uploads)} clients uploaded, and at least {self.plan.least} must; nothing is opened")
         return frozenset(uploads)
 
-    def signatures(self, k: int, named: frozenset[int], answers: Mapping[int, bytes]) -> dict[int, bytes]:
+    def signatures(self, k: int, members: frozenset[int], answers: Mapping[int, bytes]) -> dict[int, bytes]:
         """Q signatures of (run, k, U), from the answers to R2."""
-        content = messages.about_set(self.plan, self.run, k, named)
+        content = messages.about_set(self.plan, self.run, k, members)
         good = {i: each for i, each in answers.items() if messages.is_signed(self.plan.roster[i], each, content)}
         self._enough("signatures", len(good))
         return {i: good[i] for i in sorted(good)[: self.plan.quorum]}
 
     def open(
-        self, k: int, named: frozenset[int], uploads: Mapping[int, Words], shares: Mapping[int, Sequence[int]]
+        self, k: int, members: frozenset[int], uploads: Mapping[int, Words], shares: Mapping[int, Sequence[int]]
     ) -> Words:
         """Σ u_i over U modulo 2^64, from the shares that Q clients gave in R2 (U = whole roster) or R3.
 
@@ -76,18 +76,18 @@ class Server:
         named for certain. Several who agree on their numbers can make it look as if it were another; the sum is right
         all the same, because every secret is compared with what S1 said.
         """
-        plan, secrets = self.plan, self._secrets(k, named, shares)
+        plan, secrets = self.plan, self._secrets(k, members, shares)
         place, width = k - plan.first, len(next(iter(uploads.values())))
         total = np.zeros(width, dtype=np.uint64)
-        for i in named:
+        for i in members:
             total += uploads[i] - masks.own_mask(self.run, k, i, secrets[i], width)
-        for j in plan.everyone - named:  # what those in U added for j, j would have subtracted
+        for j in plan.everyone - members:  # what those in U added for j, j would have subtracted
             pair = masks.pair_key(plan, k, j, secrets[j])
-            for i in named:
+            for i in members:
                 total += masks.pair_mask(self.run, k, j, i, pair, self.peers[i].keys[place], width)
         return total
 
-    def _secrets(self, k: int, named: frozenset[int], shares: Mapping[int, Sequence[int]]) -> list[int]:
+    def _secrets(self, k: int, members: frozenset[int], shares: Mapping[int, Sequence[int]]) -> list[int]:
         """The secrets of all clients that S1 committed them to, from the first Q clients whose shares fit."""
         givers, quorum = sorted(shares), self.plan.quorum
         self._enough("answers", len(givers))
@@ -98,14 +98,14 @@ class Server:
         )
         for used in itertools.islice(ways, MOST_WAYS):
             secrets = self._joined(used, shares)
-            if all(self._fits(k, i, secrets[i], i in named) for i in self.plan.everyone):
+            if all(self._fits(k, i, secrets[i], i in members) for i in self.plan.everyone):
                 others = (i for i in givers if i not in used)
                 self.liars |= {i for i in others if self._joined([*used[1:], i], shares) != secrets}
                 return secrets
         unfit = [
             i
             for i, secret in enumerate(self._joined(givers[:quorum], shares))
-            if not self._fits(k, i, secret, i in named)
+            if not self._fits(k, i, secret, i in members)
         ]
         raise Unopened(
             f"shares of the secrets of {unfit} do not fit what these clients announced: they dealt false shares, or "

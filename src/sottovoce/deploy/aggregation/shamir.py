@@ -30,15 +30,15 @@ def split(secret: int, threshold: int, n: int) -> list[int]:
 
 def weights(points: Sequence[int]) -> list[int]:
     """Lagrange: λ_x with f(0) = Σ λ_x f(x) for every polynomial of degree below the number of points."""
-    found: list[int] = []
+    factors: list[int] = []
     for x in points:
         above, below = 1, 1
         for other in points:
             if other != x:
                 above = above * other % PRIME
                 below = below * (other - x) % PRIME
-        found.append(above * pow(below, -1, PRIME) % PRIME)
-    return found
+        factors.append(above * pow(below, -1, PRIME) % PRIME)
+    return factors
 
 
 def join(shares: Mapping[int, int]) -> int:

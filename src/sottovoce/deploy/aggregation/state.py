@@ -63,10 +63,10 @@ class State:
             return None
         head = 8 + 4 * DIGEST + set_length(plan)
         parts = cut("state of sums", content[:head], 4, 4, *[DIGEST] * 4, set_length(plan))
-        version, stage, given, signed = parts[0]
+        version, stage, gave_shares, signed = parts[0]
         check.require(version == _VERSION, "state of sums", f"must be of version {_VERSION}", version)
-        named, k = read_set(plan, parts[6]) if signed else None, int.from_bytes(parts[1], "big")
-        return cls(stage, parts[2], parts[3], parts[4], k, parts[5], named, bool(given), content[head:])
+        members, k = read_set(plan, parts[6]) if signed else None, int.from_bytes(parts[1], "big")
+        return cls(stage, parts[2], parts[3], parts[4], k, parts[5], members, bool(gave_shares), content[head:])
 
 
 def secrets_of(k: int) -> str:

@@ -11,7 +11,6 @@ import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -59,14 +58,15 @@ def server_app(run_file: str | Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        _speak()
-        _quicken()
+        _log_to_stdout()
+        _fetch_replies_sooner()
         path, config = Path(run_file), context.run_config
         deployment = Deployment.build(tables.read_tables(path, TABLES), path.name)
-        name, folder, told = str(config["experiment"]), Path(str(config["folder"])), str(config.get("progress", ""))
+        name, folder = str(config["experiment"]), Path(str(config["folder"]))
+        file = str(config.get("progress", ""))
         names, rounds = deployment.clients.names, deployment.settings.rounds
         post = FlowerPost(grid, names, deployment.clients.deadline)
-        progress = Progress(Path(told) if told else None, post, names, rounds, folder)
+        progress = Progress(Path(file) if file else None, post, names, rounds, folder)
 
         def after_round(done: Checkpoint) -> None:
             log.info("round %d of %d done (%.1f s in all)", done.k, rounds, done.seconds)
@@ -94,17 +94,17 @@ def server_app(run_file: str | Path) -> ServerApp:
     return app
 
 
-def _quicken() -> None:
+def _fetch_replies_sooner() -> None:
     """A reply is announced before all of it is there. Flower's server looks again after a second; ours, sooner.
 
     The rest of it may never come: its node was killed. Replies of others wait behind it, so it is given up after a
     while; it is asked for again, and the pieces that came are not sent a second time.
     """
-    http_grid: Any = import_module("flwr.superlink.grid.http_grid")
-    http_grid.pull_objects = partial(inflatable_utils.pull_objects, initial_backoff=0.05, max_time=_HALF_A_REPLY)
+    quick = partial(inflatable_utils.pull_objects, initial_backoff=0.05, max_time=_HALF_A_REPLY)
+    vars(import_module("flwr.superlink.grid.http_grid"))["pull_objects"] = quick
 
 
-def _speak() -> None:
+def _log_to_stdout() -> None:
     """Print this library's log where Flower collects a server's output; what it refuses comes without a traceback."""
 
     def without_traceback(record: logging.LogRecord) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sottovoce.core.check import MissingData
 from sottovoce.core.plain import Json
+from sottovoce.deploy.services import NO_FLOWER
 from sottovoce.experiment import store, whole_files
 from sottovoce.experiment.tables import to_toml
 
@@ -61,7 +62,7 @@ def write(
     try:
         needs = [f"{package}=={metadata.version(package)}" for package in ("sottovoce", "flwr")]
     except metadata.PackageNotFoundError as error:
-        raise MissingData("app: Flower is not installed. Install it with: pip install 'sottovoce[flower]'") from error
+        raise MissingData(f"app: {NO_FLOWER}") from error
     tables = {
         "build-system": {"requires": ["hatchling"], "build-backend": "hatchling.build"},
         "project": {

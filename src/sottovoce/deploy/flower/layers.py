@@ -6,14 +6,18 @@ What nodes and the server's half of a run ask is answered in one piece. For them
 same order, and that is all.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
-from sottovoce.core.plain import Json
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.middleware.base import BaseHTTPMiddleware
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-Receive = Callable[[], Awaitable[Json]]
-Send = Callable[[Json], Awaitable[None]]
-Application = Callable[[Json, Receive, Send], Coroutine[None, None, None]]
+Options = ParamSpec("Options")
+if TYPE_CHECKING:
+    Layer = Callable[Concatenate[ASGIApp, Options], BaseHTTPMiddleware]
 FLEET = frozenset(
     f"/v1/fleet/{name}"
     for name in (
@@ -31,40 +35,40 @@ _RUN = frozenset(  # what the server's half of a run asks in a round, and what l
 WHOLE = FLEET | _RUN
 
 
-def lighten(app: Any) -> None:
+def lighten(app: "FastAPI") -> None:
     """Make the layers of this FastAPI application light, before its first request."""
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware
 
     app.user_middleware = [
-        Middleware(_Light, layer, *given, **named) if issubclass(layer, BaseHTTPMiddleware) else found
-        for found in app.user_middleware
-        for layer, given, named in [found]
+        Middleware(_Light, layer, *args, **options) if issubclass(layer, BaseHTTPMiddleware) else middleware
+        for middleware in app.user_middleware
+        for layer, args, options in [middleware]
     ]
 
 
 class _Light:
     """An ASGI application with one layer around it."""
 
-    def __init__(self, app: Any, layer: Callable[..., Any], *given: Any, **named: Any) -> None:
-        self._app, self._layer = app, layer(app, *given, **named)
+    def __init__(self, app: "ASGIApp", layer: "Layer[Options]", *args: Options.args, **options: Options.kwargs) -> None:
+        self._app, self._layer = app, layer(app, *args, **options)
 
-    async def __call__(self, scope: Json, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] != "http" or scope["path"] not in WHOLE:
             await self._layer(scope, receive, send)
             return
         from starlette.requests import Request
         from starlette.responses import Response
 
-        async def call_next(request: Any) -> Response:
-            said: list[Json] = []
+        async def call_next(request: "Request") -> Response:
+            sent: list[Message] = []
 
-            async def keep(message: Json) -> None:
-                said.append(message)
+            async def keep(message: "Message") -> None:
+                sent.append(message)
 
             await self._app(scope, receive, keep)
-            response = Response(b"".join(part.get("body", b"") for part in said[1:]), said[0]["status"])
-            response.raw_headers = said[0]["headers"]
+            response = Response(b"".join(part.get("body", b"") for part in sent[1:]), sent[0]["status"])
+            response.raw_headers = sent[0]["headers"]
             return response
 
         response = await self._layer.dispatch_func(Request(scope, receive), call_next)

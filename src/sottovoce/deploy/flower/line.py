@@ -14,14 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supercore.interceptors.http.utils import add_headers
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -34,6 +36,7 @@ from sottovoce.deploy.flower.superlink import KEY_IN_USE, UNKNOWN_KEY
 LARGEST, SECONDS = 2**23, 60.0  # bytes of a response, and the time it has
 _CLOCK = 8.0  # seconds that clocks may differ: Flower refuses what is signed 10 s in its future
 _BUSY = (500, 502, 503, 504)  # what a server says that may say otherwise in a moment
+Request = ParamSpec("Request")
 Got = TypeVar("Got")
 
 
@@ -52,7 +55,7 @@ class Line:
         self.address, key = connection.address, _key(connection)
         self.public_key = public_key_to_bytes(key.public_key())
         version = RuntimeVersionMetadata.from_local_component("SuperNode")
-        self.fleet: Any = FleetHttpClient.from_server_address(
+        self.fleet = FleetHttpClient.from_server_address(
             connection.address,
             insecure=False,
             root_certificates=None,
@@ -70,7 +73,7 @@ class Line:
     def close(self) -> None:
         self.fleet.close()
 
-    def leave(self, request: Any) -> None:
+    def leave(self, request: DeactivateNodeRequest) -> None:
         """Tell the server that this client goes, if it can be told in a few seconds."""
         before, self.fleet._client.timeout = self.fleet._client.timeout, 5.0
         try:
@@ -80,10 +83,10 @@ class Line:
         finally:
             self.fleet._client.timeout = before
 
-    def call(self, work: Callable[..., Got], *request: Any) -> Got:
+    def call(self, work: Callable[Request, Got], *request: Request.args, **options: Request.kwargs) -> Got:
         """What a request of `fleet` returns; or `Trouble`, in words."""
         try:
-            return work(*request)
+            return work(*request, **options)
         except httpx.HTTPStatusError as error:
             raise _refused(error.response) from None
         except httpx.TransportError as error:
@@ -99,7 +102,7 @@ class _Versions:
     def __init__(self, headers: dict[str, str]) -> None:
         self._headers = headers
 
-    def intercept(self, context: Any, call_next: Callable[[Any], httpx.Response]) -> httpx.Response:
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
         add_headers(context.request, self._headers)
         return call_next(context)
 
@@ -107,7 +110,7 @@ class _Versions:
 class _Bounded(httpx.SyncByteStream):
     """A body that is refused once it is too long or takes too long."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: httpx.SyncByteStream) -> None:
         self._stream = stream
 
     def __iter__(self) -> Iterator[bytes]:
@@ -128,8 +131,9 @@ def _bounded(response: httpx.Response) -> None:
         raise Trouble("the server sends this client elsewhere (a redirect), and that is never followed")
     length = response.headers.get("content-length", "")
     if "content-encoding" in response.headers or not length.isdigit() or int(length) > LARGEST:
-        told = wire.printable(length, 20) or "unknown"
-        raise Trouble(f"the server announces a response of {told} bytes, or a coded one; at most {LARGEST} are read")
+        size = wire.printable(length, 20) or "unknown"
+        raise Trouble(f"the server announces a response of {size} bytes, or a coded one; at most {LARGEST} are read")
+    assert isinstance(response.stream, httpx.SyncByteStream)  # of a client that waits
     response.stream = _Bounded(response.stream)
 
 
@@ -157,21 +161,21 @@ def _trusting(connection: Connection) -> ssl.SSLContext:
 
 
 def _refused(response: httpx.Response) -> Trouble:
-    status, told = response.status_code, FlowerError.from_json(response.text[: 2**16])
+    status, error = response.status_code, FlowerError.from_json(response.text[: 2**16])
     if status == 401:
         clock = wrong_clock(response.headers.get("date", ""), datetime.now(UTC))
         return Trouble(clock or "the server does not accept this client's key (401): is it registered there? "
                        "On the server: sottovoce server add DIR LINE, with this client's line")  # fmt: skip
-    extra = None if told is None else told.public_details
+    extra = None if error is None else error.public_details
     if extra == UNKNOWN_KEY:
         return Trouble("the server does not know this client's key. On the server: "
                        "sottovoce server add DIR LINE, with this client's line")  # fmt: skip
     if extra == KEY_IN_USE:
         return Trouble("another node is connected by this client's key, or this one was killed less than a minute ago")
-    if told is not None and told.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
+    if error is not None and error.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
         return Trouble("the server does not let this client in: its key is not registered there, or another node is "
                        "connected by it, or this one was killed less than a minute ago")  # fmt: skip
-    words = f": {wire.printable(told.message, 200)}" if told is not None else ""
+    words = f": {wire.printable(error.message, 200)}" if error is not None else ""
     return Trouble(f"the server refuses (HTTP {status}{words})", passing=status in _BUSY)
 
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
@@ -26,6 +26,7 @@ from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import Message as Head
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node as NodeId
 from flwr.supercore.inflatable.inflatable_object import (
@@ -63,6 +64,8 @@ _FETCH = 300.0  # seconds for all pieces of a question
 _PIECES = 600  # of a question, at most
 _HELD = 2**22  # bytes of questions after which memory is tidied up
 _BESIDE = 2 * wire.LONGEST_TEXT  # bytes of a question beside its arrays
+Request = ParamSpec("Request")
+Got = TypeVar("Got")
 
 
 class Answering(Protocol):
@@ -88,15 +91,15 @@ class Stop(threading.Event):
 def run(line: Line, client: Answering, say: Callable[[str], None], stop: Stop) -> None:
     """Answer until `stop` is set. `say` is told what is waited for, and when it is over."""
     _return_memory()
-    told = _Told(say, stop)
+    reporter = _Reporter(say, stop)
     while not stop.is_set():
         try:
-            with _admitted(line, told) as session:
-                told.well(f"connected to {line.address}; waiting for questions")
-                session.serve(client, told)
+            with _admitted(line, reporter) as session:
+                reporter.well(f"connected to {line.address}; waiting for questions")
+                session.serve(client, reporter)
         except Trouble as trouble:
-            told.trouble(trouble)
-            told.pause()
+            reporter.trouble(trouble)
+            reporter.pause()
 
 
 def _return_memory() -> None:
@@ -105,7 +108,7 @@ def _return_memory() -> None:
         ctypes.CDLL(None).mallopt(-3, 2**20)  # M_MMAP_THRESHOLD, bytes
 
 
-class _Told:
+class _Reporter:
     """What was said last, and how long to wait before the next try."""
 
     def __init__(self, say: Callable[[str], None], stop: Stop) -> None:
@@ -131,10 +134,10 @@ class _Told:
 
 
 @contextmanager
-def _admitted(line: Line, told: _Told) -> Iterator["_Session"]:
+def _admitted(line: Line, reporter: _Reporter) -> Iterator["_Session"]:
     """Be let in by the server, and stay so; on leaving tell it, so that this client may come back at once."""
     request = ActivateNodeRequest(public_key=line.public_key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
-    session = _Session(line, NodeId(node_id=line.call(line.fleet.ActivateNode, request).node_id), told.stop)
+    session = _Session(line, NodeId(node_id=line.call(line.fleet.ActivateNode, request).node_id), reporter.stop)
     beats = threading.Thread(target=session.beat, daemon=True)
     beats.start()
     try:
@@ -164,31 +167,31 @@ class _Session:
             except Exception as error:
                 self._lost = f"heartbeats ended ({type(error).__name__})"
 
-    def serve(self, client: Answering, told: _Told) -> None:
+    def serve(self, client: Answering, reporter: _Reporter) -> None:
         """Answer questions until there is trouble that another try of the same request would not mend."""
         last, pauses, answered = time.monotonic(), (0.0, 0.0), False
         while not self._stop.is_set():
             if self._lost:
                 raise Trouble(self._lost)
             try:
-                found = self._line.call(self._line.fleet.PullMessages, PullMessagesRequest(node=self.node))
-                told.well(f"connected to {self._line.address}; waiting for questions")
-                answered = bool(found.messages_list)
+                pulled = self._line.call(self._line.fleet.PullMessages, PullMessagesRequest(node=self.node))
+                reporter.well(f"connected to {self._line.address}; waiting for questions")
+                answered = bool(pulled.messages_list)
                 if answered:
                     now = time.monotonic()
                     last, pauses = now, (pauses[1], now - last)
-                    self._answer(client, found.messages_list[0], found.message_object_trees[0])
+                    self._answer(client, pulled.messages_list[0], pulled.message_object_trees[0])
             except Trouble as trouble:
                 if not trouble.passing:
                     raise
-                told.trouble(trouble)
-                told.pause()
+                reporter.trouble(trouble)
+                reporter.pause()
                 continue
             (short, long), (part, longest), since = _POLL, _FIRST, time.monotonic() - last
             wait = min(longest, part * min(pauses)) - since if answered else min(long, _PART * since)
             self._stop.wait(max(short, wait))
 
-    def _answer(self, client: Answering, head: Any, tree: ObjectTree) -> None:
+    def _answer(self, client: Answering, head: Head, tree: ObjectTree) -> None:
         begun = time.monotonic()
         run_id = message_from_proto(head).metadata.run_id
         try:
@@ -253,14 +256,14 @@ class _Session:
             except ObjectPushError:
                 raise Trouble("the server could not store an answer, and will ask for it again", passing=True) from None
 
-    def _patiently(self, request: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _patiently(self, request: Callable[Request, Got]) -> Callable[Request, Got]:
         """The request, tried again for a while where it may go through."""
 
-        def tried(*given: Any) -> Any:
+        def tried(*args: Request.args, **options: Request.kwargs) -> Got:
             until, pause = time.monotonic() + 60.0, 0.2
             while True:
                 try:
-                    return self._line.call(request, *given)
+                    return self._line.call(request, *args, **options)
                 except Trouble as trouble:
                     if not trouble.passing or time.monotonic() > until or self._stop.wait(pause):
                         raise

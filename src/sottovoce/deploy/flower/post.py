@@ -42,8 +42,8 @@ class FlowerPost:
         questions = {self._node_of[i]: ask for i, ask in asks.items() if i not in replies}
         client_of = {node: client for client, node in self._node_of.items()}
         for node, reply in self._exchange(questions, until).items():
-            told = reply if isinstance(reply, Reply) else Reply(wire.BAD_ANSWER, "it answered something else")
-            replies[client_of[node]] = told
+            answer = reply if isinstance(reply, Reply) else Reply(wire.BAD_ANSWER, "it answered something else")
+            replies[client_of[node]] = answer
         return replies
 
     def statuses(self, wait: float) -> dict[int, Status]:
@@ -71,7 +71,7 @@ class FlowerPost:
         self._refused |= {node for node, times in self._silent.items() if times >= _TRIES}  # it shall not delay others
         for node, status in replies.items():
             if isinstance(status, Reply):  # it may say who it is another time, unless it is no client of ours
-                log.warning("a node was left out: %s", status.told())
+                log.warning("a node was left out: %s", status.reason())
                 self._silent[node] += _TRIES if status.code == wire.BAD_ANSWER else 1
                 continue
             try:

@@ -41,8 +41,8 @@ def probe(connection: Connection) -> Probed:
         if not answers:
             raise
         clock = wrong_clock(answers[0].headers.get("date", ""), datetime.now(UTC))
-        told = FlowerError.from_json(answers[0].text[: 2**16])
-        code = None if told is None else told.code
+        refusal = FlowerError.from_json(answers[0].text[: 2**16])
+        code = None if refusal is None else refusal.code
         if code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL:
             return Probed(True, clock)
         if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED or clock:

@@ -38,15 +38,15 @@ def to_records(message: Hello | Ask | Reply | Status) -> RecordDict:
     return RecordDict({_SAID: ConfigRecord(values), **more})
 
 
-def from_records(records: RecordDict, *kinds: type[wire.Message]) -> wire.Message:
+def from_records(records: RecordDict, *kinds: type[wire.Kind]) -> wire.Kind:
     """The message of one of these kinds that was put into records; anything else is refused."""
-    said = records.get(_SAID)
-    check.require(isinstance(said, ConfigRecord), "message", f"needs a record {_SAID!r} of values")
-    values = {str(name): value for name, value in dict(said).items()}  # type: ignore[arg-type]
+    values_record = records.get(_SAID)
+    check.require(isinstance(values_record, ConfigRecord), "message", f"needs a record {_SAID!r} of values")
+    values = {str(name): value for name, value in dict(values_record).items()}  # type: ignore[arg-type]
     check.require(len(records) <= 1 + _MOST_PARTS, "message", f"must have at most {_MOST_PARTS} parts", len(records))
     more = [records.get(f"{_BYTES}{number}") for number in range(len(records) - 1)]
-    found = [part.get(_BYTES) if isinstance(part, ConfigRecord) else None for part in more]
-    parts = [part for part in (values.pop(_BYTES, b""), *found) if isinstance(part, bytes)]
+    arrays = [part.get(_BYTES) if isinstance(part, ConfigRecord) else None for part in more]
+    parts = [part for part in (values.pop(_BYTES, b""), *arrays) if isinstance(part, bytes)]
     check.require(len(parts) == 1 + len(more), "message", "must have the bytes of its arrays in its records")
     return wire.put_together(values, b"".join(parts), *kinds)
 

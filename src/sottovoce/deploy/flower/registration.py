@@ -9,24 +9,33 @@ import logging
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from flwr.server.superlink.linkstate import LinkState
 
 log = logging.getLogger("sottovoce")
 _EVERY = 2.0  # seconds
 
 
-def keep_up(factory: Any, folder: Path) -> None:
-    """Register the keys in `folder` now, and go on looking; `factory` is the SuperLink's own access to its state."""
+class States(Protocol):
+    """A SuperLink's own access to its state: Flower's `LinkStateFactory`."""
+
+    def state(self) -> "LinkState": ...
+
+
+def keep_up(factory: States, folder: Path) -> None:
+    """Register the keys in `folder` now, and go on looking."""
     refused: set[bytes] = set()  # contents of files that cannot be let in, each told once
-    told: list[str] = []
+    last_error: list[str] = []
 
     def look() -> None:
         try:
             _match(factory.state(), folder, refused)
-            told.clear()
+            last_error.clear()
         except Exception as error:  # of Flower's database too; who may join stays as it was
-            if str(error) not in told:
-                told[:] = [str(error)]
+            if str(error) not in last_error:
+                last_error[:] = [str(error)]
                 log.error("%s: who may join stays as it was (%s: %s)", folder, type(error).__name__, error)
 
     def go_on() -> None:
@@ -38,7 +47,7 @@ def keep_up(factory: Any, folder: Path) -> None:
     threading.Thread(target=go_on, daemon=True, name="who may join").start()
 
 
-def _match(state: Any, folder: Path, refused: set[bytes]) -> None:
+def _match(state: "LinkState", folder: Path, refused: set[bytes]) -> None:
     """Make the SuperLink's list of nodes that of the folder."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
     from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID

@@ -16,12 +16,19 @@ import socket
 import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sottovoce.core import check
-from sottovoce.core.plain import Json
 from sottovoce.deploy.flower import registration
-from sottovoce.deploy.flower.layers import FLEET, Application, Receive, Send, lighten
+from sottovoce.deploy.flower.layers import FLEET, lighten
+from sottovoce.deploy.lines import host_and_port
+from sottovoce.deploy.services import NO_FLOWER
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest, ActivateNodeResponse
+    from flwr.server.superlink.linkstate import LinkState
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger("sottovoce")
 _PIECE, LARGEST_PIECE = "/v1/fleet/push-object", 2**23  # bytes; Flower cuts arrays into pieces of 5 MiB
@@ -34,11 +41,11 @@ CONNECTIONS = 1000  # beyond it requests get a 503; a service may usually have 1
 UNKNOWN_KEY, KEY_IN_USE = "unknown-key", "key-in-use"  # why a node is not let in: told to who signs with that key
 
 
-def fleet_only(app: Application, port: int) -> Application:
+def fleet_only(app: "ASGIApp", port: int) -> "ASGIApp":
     """The ASGI application `app`; what comes in by `port` reaches the nodes' part of it alone, whole and not large."""
     places, held = asyncio.Semaphore(PIECES), 0
 
-    async def guarded(scope: Json, receive: Receive, send: Send) -> None:
+    async def guarded(scope: "Scope", receive: "Receive", send: "Send") -> None:
         nonlocal held
         if scope["type"] == "lifespan" or scope["server"][1] != port:
             await app(scope, receive, send)
@@ -65,7 +72,7 @@ def fleet_only(app: Application, port: int) -> Application:
     return guarded
 
 
-def _refusal(scope: Json) -> int:
+def _refusal(scope: "Scope") -> int:
     """The HTTP status to refuse a request with that no node makes; 0 for the others."""
     if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in FLEET:
         return 404
@@ -76,7 +83,7 @@ def _refusal(scope: Json) -> int:
     return 413 if int(lengths[0]) > (LARGEST_PIECE if scope["path"] == _PIECE else LARGEST) else 0
 
 
-async def _whole(receive: Receive) -> bytes | None:
+async def _whole(receive: "Receive") -> bytes | None:
     """The body of a request; None if it does not come in time, or its sender hangs up."""
     parts = []
     with suppress(TimeoutError):
@@ -88,11 +95,11 @@ async def _whole(receive: Receive) -> bytes | None:
     return None
 
 
-def _read_before(body: bytes, receive: Receive) -> Receive:
+def _read_before(body: bytes, receive: "Receive") -> "Receive":
     """What an application receives of a request whose body is here already."""
-    first = [{"type": "http.request", "body": body, "more_body": False}]
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def again() -> Json:
+    async def again() -> "Message":
         return first.pop() if first else await receive()
 
     return again
@@ -105,13 +112,13 @@ def start(arguments: list[str]) -> None:
     fleet, nodes, rest = _own_options(arguments)
     commands = entry_points(group="console_scripts", name="flower-superlink")
     if not commands:
-        raise check.MissingData("flower-superlink is not installed. Install it with: pip install 'sottovoce[flower]'")
+        raise check.MissingData(NO_FLOWER)
     import uvicorn
 
     log.setLevel(logging.INFO)
     log.addHandler(logging.StreamHandler())
 
-    def run(app: Any, host: str, port: int, **settings: Any) -> None:
+    def run(app: "FastAPI", host: str, port: int, **settings: Any) -> None:
         check.require(
             _is_loopback(host),
             "flower superlink",
@@ -119,7 +126,8 @@ def start(arguments: list[str]) -> None:
             host,
             "Leave --host out, and let nodes in by --fleet 0.0.0.0:PORT",
         )
-        inner, sockets = app, [_listening(host, port)]
+        entrance: ASGIApp = app
+        sockets = [_listening(host, port)]
         lighten(app)
         if fleet is not None:
             known, apart = app.state.enable_supernode_auth, fleet[1] != port
@@ -127,14 +135,14 @@ def start(arguments: list[str]) -> None:
             check.require(apart, "flower superlink", "--fleet must have another port than --port", port)
             sockets.append(_listening(*fleet))
             log.info("nodes come in at %s, port %d", *fleet)
-            app = fleet_only(app, fleet[1])
+            entrance = fleet_only(app, fleet[1])
         log.info("the operator's commands come in at %s, port %d, from this machine alone", host, port)
         if nodes is not None:
-            registration.keep_up(inner.state.linkstate_factory, nodes)
+            registration.keep_up(app.state.linkstate_factory, nodes)
         # One parser of requests, which refuses a body of two lengths; and no other protocol beside it.
         settings |= {"http": "httptools", "ws": "none", "limit_concurrency": CONNECTIONS}
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(uvicorn.Config(app, host=host, port=port, **settings)).run(sockets)
+            uvicorn.Server(uvicorn.Config(entrance, host=host, port=port, **settings)).run(sockets)
 
     uvicorn.run = run  # which is how Flower 1.41 starts to serve
     _say_why_not_activated()
@@ -149,7 +157,7 @@ def _say_why_not_activated() -> None:
 
     activate = fleet_handlers.activate_node
 
-    def told(request: Any, state: Any) -> Any:
+    def activate_or_say_why(request: "ActivateNodeRequest", state: "LinkState") -> "ActivateNodeResponse":
         try:
             return activate(request=request, state=state)
         except FlowerError as error:
@@ -157,7 +165,7 @@ def _say_why_not_activated() -> None:
             error.public_details = KEY_IN_USE if known else UNKNOWN_KEY
             raise
 
-    fleet_handlers.activate_node = told
+    fleet_handlers.activate_node = activate_or_say_why
 
 
 def _own_options(arguments: list[str]) -> tuple[tuple[str, int] | None, Path | None, list[str]]:
@@ -170,10 +178,8 @@ def _own_options(arguments: list[str]) -> tuple[tuple[str, int] | None, Path | N
     known, rest = parser.parse_known_args(arguments)
     if known.fleet is None:
         return None, known.nodes, rest
-    host, _, port = known.fleet.rpartition(":")
-    good = host != "" and port.isdigit() and 0 < int(port) < 2**16
-    check.require(good, "flower superlink", "--fleet must be HOST:PORT, such as 0.0.0.0:8700", known.fleet)
-    return (host.strip("[]"), int(port)), known.nodes, rest
+    rule = "--fleet must be HOST:PORT, such as 0.0.0.0:8700"
+    return host_and_port(known.fleet, "flower superlink", rule), known.nodes, rest
 
 
 def _is_loopback(host: str) -> bool:

@@ -8,13 +8,13 @@ attribute of its `Site` leads to a row.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import ArgMin, Asks, Descent, Noise, Oracle, Part, ProxSteps
+from sottovoce.core.contract import ArgMin, Array, Asks, Descent, Noise, Oracle, Part, ProxSteps
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import local_steps as local_runs
@@ -23,11 +23,29 @@ from sottovoce.privacy.doors.releases import Question, Releases, Sealed, Visit
 from sottovoce.privacy.modes import Published
 from sottovoce.privacy.noise_key import NoiseKey
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Numbers = np.ndarray | float
 ARGMIN_TOL = 1e-9
 LARGEST_SLOPE = 1e100  # stands for no bound on slopes
 MOST_STEPS = 4096  # of one run of local steps
 _NOTHING = Part(answers=0)
+
+
+class BoundedLoss(Protocol):
+    """The constants of a loss that noise and steps are made for."""
+
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def convex(self) -> bool: ...
+    @property
+    def lipschitz(self) -> float: ...
+    @property
+    def curvature(self) -> float: ...
+    @property
+    def slope_at_zero(self) -> float: ...
 
 
 class ExactOracle(Protocol):
@@ -36,19 +54,27 @@ class ExactOracle(Protocol):
     `problems/rows/oracle.py` has them, and says what each takes.
     """
 
-    loss: Any
     dim: int
     sizes: np.ndarray
     weights: np.ndarray
 
     @property
+    def loss(self) -> BoundedLoss: ...
+    @property
     def roundings(self) -> np.ndarray: ...
-    def gradient(self, *given: Any, **named: Any) -> np.ndarray: ...
-    def clipped_examples(self, *given: Any, **named: Any) -> np.ndarray: ...
-    def truncated_sums(self, *given: Any, **named: Any) -> np.ndarray | None: ...  # None where they are not compiled
-    def argmin(self, *given: Any, **named: Any) -> np.ndarray: ...
-    def moments(self, *given: Any, **named: Any) -> np.ndarray: ...
-    def whole_moments(self, *given: Any, **named: Any) -> np.ndarray: ...
+    def gradient(
+        self, w: Array, clients: Array, clip: float | None, norm: int, keep: Array | None, quick: bool, /
+    ) -> Array: ...
+    def clipped_examples(self, w: Array, client: int, clip: float, norm: int, some: Array | None, /) -> Array: ...
+    def truncated_sums(  # None where they are not compiled
+        self, points: Array, clients: Array, clip: float, norm: int, factors: Array, most: float, keep: Array | None, /
+    ) -> Array | None: ...
+    def argmin(
+        self, centre: Array, rho: Numbers, linear: Numbers, ridge: float, clients: Array, start: Array | None,
+        tol: Numbers, row_cap: float | None, last_steps: int | None = None, /,
+    ) -> Array: ...  # fmt: skip
+    def moments(self, clients: Array, kappa: float, row_bound: float, slope_bound: float, /) -> Array: ...
+    def whole_moments(self, clients: Array, row_bound: float, slope_bound: float, /) -> Array: ...
     def smoothness(self, clients: np.ndarray) -> np.ndarray: ...
     def strong_convexity(self, clients: np.ndarray) -> np.ndarray: ...
     def longest_row(self, clients: np.ndarray) -> np.ndarray: ...
@@ -183,8 +209,10 @@ class Door:
             check.require(self.held is not None, "Oracle", "no records were held out, so none can be counted")
             return self.histogram(w, next_question("histogram", w))
 
-        def argmin(*terms: Any, **named: Any) -> np.ndarray:
-            asked = ArgMin(*terms, **named)
+        def argmin(
+            centre: Array, rho: Numbers, linear: Numbers = 0.0, ridge: float = 0.0, start: Array | None = None
+        ) -> Array:
+            asked = ArgMin(centre, rho, linear, ridge, start)
             return self.argmin(asked, next_question("argmin", *asked.numbers))
 
         oracle = Oracle(
@@ -201,7 +229,7 @@ class Door:
         )
         return oracle, Releases(self, local, active, k, public)
 
-    def take_part(self, visit: Visit) -> tuple[Any, Any]:
+    def take_part(self, visit: Visit) -> "tuple[DataclassInstance, DataclassInstance]":
         """One round of the algorithm's client half: the new states, and an upload made of what was released."""
         after, up = visit.play(visit.before, visit.oracle, visit.releases)
         return after, visit.releases.sealed(up)
@@ -232,7 +260,7 @@ class Door:
         part, enforced = self.part_at(k), self.counted or k == 0
         count = 0
 
-        def next_question(kind: str, *asked: Any) -> Question:
+        def next_question(kind: str, *asked: Numbers) -> Question:
             nonlocal count
             if enforced and kind != part.kind:
                 raise InvalidInput(f"Oracle: this algorithm declared {part.kind!r} and asked for {kind!r}")

@@ -1,7 +1,7 @@
 """The proven door for whole clients: exact answers stay with the client, and every upload is noisy."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question, Rehearsal, Visit, quietly
 from sottovoce.privacy.modes import Proven
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(kw_only=True)
@@ -51,7 +54,7 @@ class ClientDoor(ProvenDoor):
         """What is uploaded: the public centre with a noisy movement."""
         return centre + moved
 
-    def take_part(self, visit: Visit) -> tuple[Any, Any]:
+    def take_part(self, visit: Visit) -> "tuple[DataclassInstance, DataclassInstance]":
         """One round whose outcome has one form, whatever the data: the declared releases, and finite states.
 
         The algorithm works with exact numbers here, and what it does with them could fail, or leave a state that fails
@@ -87,14 +90,17 @@ class ClientDoor(ProvenDoor):
     def _of_ledger(self, error: Exception) -> bool:
         return error is self._ledger_error
 
-    def _one_by_one(self, visit: Visit) -> tuple[Any, Any]:
+    def _one_by_one(self, visit: Visit) -> "tuple[DataclassInstance, DataclassInstance]":
         """The round of each client by itself; what was released of it before, stays released."""
-        rounds: list[tuple[Any, Any]] = []
+        states: list[DataclassInstance] = []
+        uploads: list[DataclassInstance] = []
         for place in range(visit.clients):
             alone = visit.alone(place)
             alone.releases.before = visit.releases.of_client(place)
-            rounds.append(self.take_part(alone))
-        return codec.stacked([after for after, _ in rounds]), codec.stacked([up for _, up in rounds])
+            state, upload = self.take_part(alone)
+            states.append(state)
+            uploads.append(upload)
+        return codec.stacked(states), codec.stacked(uploads)
 
 
 def public_answers(oracle: Oracle, zeros: np.ndarray, moments_width: int) -> Oracle:
@@ -112,7 +118,7 @@ def public_answers(oracle: Oracle, zeros: np.ndarray, moments_width: int) -> Ora
     return replace(oracle, grad=flat, argmin=beside, prox_steps=beside, descent=beside, moments=nothing)
 
 
-def _finite(states: Any, instead: Any) -> Any:
+def _finite(states: codec.Message, instead: codec.Message) -> codec.Message:
     """The states, those of a client with a number that is not finite replaced whole."""
     arrays, others = codec.to_arrays(states), codec.to_arrays(instead)
     alike = all(array.shape == others[name].shape for name, array in arrays.items())

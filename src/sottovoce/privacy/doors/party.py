@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from sottovoce.core.arrays import Matrix
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.clipping import clip_matrix, clip_rows, into_ball
 from sottovoce.core.contract import ColumnOracle, Kept
@@ -154,17 +155,17 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def _noisy_scores(self, scores: np.ndarray, u: np.ndarray, rho: np.ndarray, question: Question) -> np.ndarray:
         if self.privacy.variant == "clip":
-            return self._clipped(scores, _given(self.privacy.bound), Purpose.NOISE, question)
+            return self._clipped(scores, _stated(self.privacy.bound), Purpose.NOISE, question)
         scores = into_ball(scores, u / 2, sensitivity.norm(u) / 2)
         mu, error, bound = self._mu(rho), self._error(rho, question.local), self.privacy.score_bound
         match self.privacy.unit:
             case "party":
                 change = sensitivity.party_scores(u)
             case "column":
-                change = sensitivity.column_scores(u, mu, _given(self.privacy.column_bound), error)
+                change = sensitivity.column_scores(u, mu, _stated(self.privacy.column_bound), error)
             case _:
-                scores = np.clip(scores, -_given(bound), _given(bound))
-                change = sensitivity.record_scores(u, mu, _given(self.privacy.row_bound), _given(bound), error)
+                scores = np.clip(scores, -_stated(bound), _stated(bound))
+                change = sensitivity.record_scores(u, mu, _stated(self.privacy.row_bound), _stated(bound), error)
         return self.noisy_within(change, scores, Purpose.NOISE, question)
 
     def products(self, kappa: float, question: Question) -> np.ndarray:
@@ -210,7 +211,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         if self.privacy.column_bound is not None:
             squares = width * self.privacy.column_bound**2
         else:
-            squares = samples * _given(self.privacy.row_bound) ** 2 if self.privacy.row_bound is not None else np.inf
+            squares = samples * _stated(self.privacy.row_bound) ** 2 if self.privacy.row_bound is not None else np.inf
         return sensitivity.solve_error(self._mu(rho), squares, samples, width)
 
     def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
@@ -237,14 +238,14 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         target, rho = kept.fitted
         question = self._of_everyone(local, k, self.asks.parts[0].answers, (target, rho))
         if self.privacy.variant == "clip":
-            return self._clipped(x, _given(self.privacy.model_bound), Purpose.RELEASE, question)
+            return self._clipped(x, _stated(self.privacy.model_bound), Purpose.RELEASE, question)
         u = self._projected(target)
         radius = np.broadcast_to(sensitivity.model_radius(u, self._mu(rho)), (*x.shape[:-1], 1))
         for place, width in enumerate(self.exact.widths[local]):  # alone, a party would not be padded
             x[..., place, :width] = clip_rows(x[..., place, :width], radius[..., place, :])
         if self.privacy.unit == "record":
             error = self._error(rho, local)
-            change = sensitivity.record_model(u, self._mu(rho), _given(self.privacy.row_bound), error)
+            change = sensitivity.record_model(u, self._mu(rho), _stated(self.privacy.row_bound), error)
         else:
             change = sensitivity.party_model(u, self._mu(rho))
         return self.noisy_within(change, x, Purpose.RELEASE, question)
@@ -282,7 +283,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def _projected(self, target: np.ndarray) -> np.ndarray:
         """On |u| <= U: noise comes back in the target, and without a bound would feed on itself."""
-        return clip_rows(target, _given(self.privacy.bound)) if self.privacy.variant == "ridge" else target
+        return clip_rows(target, _stated(self.privacy.bound)) if self.privacy.variant == "ridge" else target
 
     def _clipped(self, value: np.ndarray, bound: float, purpose: Purpose, question: Question) -> np.ndarray:
         return self.noisy_in_ball(clip_rows(value, bound), bound, purpose, question)
@@ -293,12 +294,12 @@ def _in_range(what: str, value: Numbers) -> None:
         raise OutOfRange(f"fit: {what} must be from {SMALLEST:g} to {LARGEST:g}")
 
 
-def _given(bound: float | None) -> float:
+def _stated(bound: float | None) -> float:
     assert bound is not None  # ProvenColumns has checked it
     return bound
 
 
-def bounded(parts: Sequence[Any], privacy: PrivacyMode) -> list[Any]:
+def bounded(parts: Sequence[Matrix], privacy: PrivacyMode) -> list[Matrix]:
     """The parts that are trained on: columns or rows longer than a proof allows are scaled down, each by itself."""
     column_bound, row_bound = getattr(privacy, "column_bound", None), getattr(privacy, "row_bound", None)
     if column_bound is not None:

@@ -8,7 +8,7 @@ the first exact number on there is one way on: nothing that depends on data rais
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -28,10 +28,10 @@ from sottovoce.privacy.modes import Proven, ProvenColumns
 class Ledger(Protocol):
     """What a proven door asks before it answers (`ledger/memory.py`, `ledger/owner_ledgers.py`)."""
 
-    def charge(self, event: Event, clients: Any, active: Any, round: int, question: int) -> None: ...
-    def afford(self, event: Event, answers: int, clients: Any, round: int | None) -> np.ndarray: ...
-    def kept(self, round: int, question: int, clients: Any, active: Any) -> np.ndarray | None: ...
-    def keep(self, round: int, question: int, clients: Any, active: Any, answer: np.ndarray) -> None: ...
+    def charge(self, event: Event, clients: np.ndarray, active: np.ndarray, round: int, question: int) -> None: ...
+    def afford(self, event: Event, answers: int, clients: np.ndarray, round: int | None) -> np.ndarray: ...
+    def kept(self, round: int, question: int, clients: np.ndarray, active: np.ndarray) -> np.ndarray | None: ...
+    def keep(self, round: int, question: int, clients: np.ndarray, active: np.ndarray, answer: np.ndarray) -> None: ...
 
 
 @dataclass(kw_only=True)
@@ -108,7 +108,8 @@ class ProvenDoor(Door):
         if not self.privacy.secret_noise:
             arrays = (exact.astype(np.float64), np.full((1, 1), scale), *question.asked)
             streams = self.seeded_bits(purpose, question, arrays)
-        kind: Any = "laplace" if self.event_of(question.part).mechanism == "laplace" else "gaussian"
+        laplace = self.event_of(question.part).mechanism == "laplace"
+        kind: Literal["gaussian", "laplace"] = "laplace" if laplace else "gaussian"
         noisy = discrete_noise.noised(kind, scale, exact, streams)
         return self.leaving(noisy, exact, step, scale, kind)
 

@@ -4,13 +4,16 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Noise, Part
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,14 @@ def quietly() -> Generator[None]:
 class Visit:
     """One round of some clients: what an algorithm's client half is called with, once or, to be safe, twice."""
 
-    before: Any  # the clients' states
+    before: "DataclassInstance"  # the clients' states
     clients: int
-    start: Callable[[], Any]  # makes the states that they begin with: they are public
+    start: "Callable[[], DataclassInstance]"  # makes the states that they begin with: they are public
     oracle: Any
     releases: "Releases"
     zeros: np.ndarray  # (runs?, clients, dim)
-    play: Callable[[Any, Any, Any], tuple[Any, Any]]  # play(states, oracle, release) -> (new states, upload)
+    # play(states, oracle, release) -> (new states, upload)
+    play: "Callable[[Any, Any, Callable[..., np.ndarray]], tuple[DataclassInstance, DataclassInstance]]"
     alone: Callable[[int], "Visit"]  # the same round of the client at this place alone
 
 
@@ -129,11 +133,11 @@ class Releases:
         """What was released so far of one client."""
         return [kept.again()[..., place : place + 1, :] for kept in self._kept]
 
-    def sealed(self, upload: Any) -> Any:
+    def sealed(self, upload: codec.Message) -> codec.Message:
         """The upload, made of the kept bytes; refuses a field that did not come out of `release`."""
         return self.message(upload.__class__, places_of(upload, [handed.given for handed in self._handed]))
 
-    def message(self, kind: type[Any], places: Mapping[str, int | None]) -> Any:
+    def message(self, kind: type[codec.Message], places: Mapping[str, int | None]) -> codec.Message:
         """A message whose fields are what these calls of `release` gave, whatever its class does when it is made."""
         if self.door.summed:
             taken = [place for place in places.values() if place is not None]
@@ -169,22 +173,19 @@ class Rehearsal:
         self._given.append(Sealed(u).given)
         return self._given[-1]
 
-    def places(self, upload: Any) -> dict[str, int | None]:
+    def places(self, upload: "DataclassInstance") -> dict[str, int | None]:
         return places_of(upload, self._given)
 
 
-def places_of(upload: Any, released: Sequence[np.ndarray]) -> dict[str, int | None]:
+def places_of(upload: "DataclassInstance", released: Sequence[np.ndarray]) -> dict[str, int | None]:
     """Which of the released arrays each field of an upload is; refuses a field that is none of them.
 
     A field without coordinates says nothing, and needs no release: its place is None.
     """
-    found: dict[str, int | None] = {}
+    places: dict[str, int | None] = {}
     for name, array in codec.to_arrays(upload).items():
-        if array.shape[-1] == 0:
-            found[name] = None
-            continue
-        place = next((j for j, given in enumerate(released) if given is array), None)
-        if place is None:
+        is_empty = array.shape[-1] == 0
+        places[name] = None if is_empty else next((j for j, one in enumerate(released) if one is array), None)
+        if places[name] is None and not is_empty:
             raise InvalidInput(f"upload: field {name!r} did not pass through site.release; nothing was sent")
-        found[name] = place
-    return found
+    return places

@@ -54,11 +54,11 @@ proved here.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sottovoce.core import check, moments
+from sottovoce.core import check, codec, moments
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.contract import Noise, Oracle, Part, ProxSteps
 from sottovoce.core.random.streams import Purpose
@@ -71,6 +71,9 @@ from sottovoce.privacy.doors.record import RecordDoor
 from sottovoce.privacy.doors.releases import Question, Rehearsal, Releases, Sealed, Visit
 from sottovoce.privacy.events import GridEvent
 from sottovoce.privacy.modes import Proven
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 SUMMED = ("gradient", "moments", "prox-steps")  # questions whose answers may be summed, for unit "record"
 FARTHEST = 40  # deviations of noise that are left room for; more have a probability of less than 2^-1000
@@ -108,7 +111,7 @@ class Reading:
         return centre + moved
 
 
-def end_to_end(upload: Any) -> np.ndarray:
+def end_to_end(upload: "DataclassInstance") -> np.ndarray:
     """The whole numbers (uint64) of all fields of an upload, one after the other: (runs?, clients, all widths)."""
     arrays = [getattr(upload, each.name) for each in fields(upload)]
     return np.concatenate([array for array in arrays if array.shape[-1]], axis=-1, dtype=np.uint64)
@@ -119,7 +122,9 @@ def added(terms: np.ndarray, answered: np.ndarray) -> np.ndarray:
     return np.where(answered[..., None], terms, np.uint64(0)).sum(axis=-2, keepdims=True, dtype=np.uint64)
 
 
-def read(kind: type[Any], readings: Mapping[str, Reading], total: np.ndarray, answered: np.ndarray) -> Any:
+def read(
+    kind: type[codec.Message], readings: Mapping[str, Reading], total: np.ndarray, answered: np.ndarray
+) -> codec.Message:
     """An upload of one row, which holds the means that a sum of all fields (runs?, 1, all widths) stands for."""
     whole = sum(reading.width for reading in readings.values())
     fits = total.dtype == np.uint64 and total.shape[-1] == whole
@@ -142,11 +147,11 @@ class SumsDoor(ProvenDoor):
         """How sums of a round are read: the round is played on public answers, so anybody without data can do it."""
         rehearsal = Rehearsal()
         _, up = visit.play(visit.start(), self.rehearsing(visit), rehearsal)
-        found: dict[str, Reading] = {}
+        readings: dict[str, Reading] = {}
         for name, place in rehearsal.places(up).items():
             released = None if place is None else rehearsal.released[place]
-            found[name] = Reading(0, 0.0) if released is None else self.reading(*released)
-        return found
+            readings[name] = Reading(0, 0.0) if released is None else self.reading(*released)
+        return readings
 
     def rehearsing(self, visit: Visit) -> Oracle:
         """An oracle that answers without a look at data."""

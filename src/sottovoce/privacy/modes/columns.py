@@ -110,11 +110,11 @@ class ProvenColumns(PrivacyMode):
             "score_bound": self.variant == "ridge" and self.unit == "record",
             "model_bound": self.variant == "clip" and self.model,
         }
-        given = f"unit {self.unit!r}, variant {self.variant!r}"
+        kind = f"unit {self.unit!r}, variant {self.variant!r}"
         for name, needed in needs.items():
             value = getattr(self, name)
-            check.require(not needed or value is not None, who, f"{given} needs {name}, {_BOUNDS[name]}")
-            rule = f"{given} has no {name}, got {check.shown(value)}"
+            check.require(not needed or value is not None, who, f"{kind} needs {name}, {_BOUNDS[name]}")
+            rule = f"{kind} has no {name}, got {check.shown(value)}"
             check.require(needed or value is None, who, rule, hint="Leave it out")
 
     @property

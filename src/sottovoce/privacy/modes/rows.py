@@ -1,7 +1,7 @@
 """`Proven`: a promise to the records or the clients of a federation whose rows are split."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class Proven(PrivacyMode):
 
     epsilon: check.Positive
     delta: float
-    clip: float = cast(Any, None)  # settled by `clipping`
+    clip: float = cast(float, None)  # settled by `clipping`
     unit: Literal["record", "client"] = "record"
     relation: Literal["replace-one", "add-remove"] = "replace-one"
     mechanism: Literal["gaussian", "laplace"] = "gaussian"
@@ -109,8 +109,9 @@ class Proven(PrivacyMode):
     def _check_sums(self) -> None:
         """What Theorem 1 of `doors/sums.py` needs of the numbers of clients."""
         if not self.sums:
-            given = [name for name in ("least", "colluders", "roster") if getattr(self, name) is not None]
-            check.require(not given, "Proven", "least, colluders and roster go with observer='sums'", ", ".join(given))
+            stated = [name for name in ("least", "colluders", "roster") if getattr(self, name) is not None]
+            rule = "least, colluders and roster go with observer='sums'"
+            check.require(not stated, "Proven", rule, ", ".join(stated))
             return
         rule = "observer 'sums' needs Gaussian noise: Laplace noise of several clients does not add up to such noise"
         check.require(self.mechanism == "gaussian", "Proven", rule, self.mechanism)

@@ -7,7 +7,6 @@ truncated or altered copy is refused and not trained on.
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from sottovoce.core import check
 from sottovoce.problems.data import libsvm_a9a, uci_adult, uci_arcene, uci_heart, uci_madelon
@@ -42,7 +41,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
 }  # fmt: skip
 
 
-def load(name: str, **options: Any) -> Dataset:
+def load(name: str, **options: object) -> Dataset:
     """The data set called `name`; options are those of the function of that name in this package.
 
     Sets that come with a public schema are encoded by it, unless `encoding` asks for another preparation.
@@ -59,7 +58,7 @@ def load(name: str, **options: Any) -> Dataset:
     return loader(**options)
 
 
-def has_schema(name: str, options: Mapping[str, Any]) -> bool:
+def has_schema(name: str, options: Mapping[str, object]) -> bool:
     """Whether `load` encodes this data set by a public schema, if it is given these options."""
     return name in BUNDLED and options.get("encoding", "schema") == "schema"
 

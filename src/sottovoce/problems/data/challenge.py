@@ -28,7 +28,7 @@ def _read_numbers(folder: Path, file: str, features: int) -> Floats:
         fields = line.split()
         where = f"{file}, line {number}"
         check.require(len(fields) == features, where, f"must have {features} fields separated by spaces", len(fields))
-        rows.append(np.array(_numbers(where, fields)))
+        rows.append(_numbers(where, fields))
     return np.array(rows).reshape(-1, features)
 
 
@@ -36,13 +36,19 @@ def _read_labels(folder: Path, file: str) -> Floats:
     return np.array([sign(f"{file}, line {number}", line) for number, line in lines(folder, file)])
 
 
-def _numbers(where: str, fields: list[str]) -> list[float]:
+def _numbers(where: str, fields: list[str]) -> Floats:
     """The error names the field, not what it holds: the folder may contain other data than it should."""
-    numbers: list[float] = []
-    for place, text in enumerate(fields, start=1):
-        try:
-            numbers.append(float(text))
-        except ValueError:
-            numbers.append(math.nan)
-        check.require(math.isfinite(numbers[-1]), where, f"must hold finite numbers, and field {place} is none")
+    try:
+        numbers = np.array([float(text) for text in fields])
+    except ValueError:
+        numbers = np.array([_number(text) for text in fields])
+    for place in np.flatnonzero(~np.isfinite(numbers)) + 1:
+        check.require(False, where, f"must hold finite numbers, and field {place} is none")
     return numbers
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

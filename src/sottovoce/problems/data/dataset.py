@@ -1,13 +1,15 @@
 """What a data set is, how a public schema encodes one, and how rows are set aside for a test."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix
+from sottovoce.core.arrays import AnyArray, Floats, Integers, Sparse
 from sottovoce.problems.schema import Schema
+
+Rows = TypeVar("Rows", AnyArray, Sparse)
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,12 +23,12 @@ class Dataset:
     """
 
     name: str
-    X: Matrix = field(repr=False)
+    X: Any = field(repr=False)  # an array, or a CSR array if that was asked for
     y: AnyArray = field(repr=False)
     feature_names: tuple[str, ...] = field(repr=False)
     source: str
     notes: str
-    test: tuple[Matrix, AnyArray] | None = field(default=None, repr=False)
+    test: tuple[Any, AnyArray] | None = field(default=None, repr=False)
     groups: AnyArray | None = field(default=None, repr=False)
     row_bound: float | None = None
     schema: Schema | None = field(default=None, repr=False)
@@ -46,7 +48,7 @@ class DatasetInfo:
     how_to_get: str
 
 
-def split(X: Matrix, y: AnyArray, test: int | float, seed: int) -> tuple[Matrix, AnyArray, Matrix, AnyArray]:
+def split(X: Rows, y: AnyArray, test: int | float, seed: int) -> tuple[Rows, AnyArray, Rows, AnyArray]:
     """X_train, y_train, X_test, y_test: `test` rows (a whole number, or a fraction of all) set aside at random.
 
     Examples
@@ -76,7 +78,8 @@ def split_rows(rows: int, test: int | float, seed: int) -> tuple[Integers, Integ
     return np.sort(order[aside:]), np.sort(order[:aside])
 
 
-def encoded(name: str, table: Any) -> tuple[Floats, tuple[str, ...], Schema]:
+def encoded(name: str, table: object) -> tuple[Floats, tuple[str, ...], Schema]:
     """The rows of a table, each of length 1, the names of their columns, and the schema that encoded them."""
     schema = Schema.bundled(name)
-    return schema.transform(table), tuple(schema.get_feature_names_out().tolist()), schema
+    rows = schema.encode(table, owners=False, labels=False).X
+    return rows, tuple(schema.get_feature_names_out().tolist()), schema

@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats
-from sottovoce.core.lazy import untyped
 from sottovoce.problems.data.dataset import Dataset, encoded
 from sottovoce.problems.data.sources import Rows, Source, lines, parts_of, sign, with_test_part
 
@@ -34,7 +34,7 @@ def a9a(dense: bool = True, download: bool = True, encoding: str = "schema") -> 
         _, names, schema = encoded("a9a", np.zeros((1, SOURCE.features)))
         return replace(with_test_part(SOURCE, parts, encoding, row_bound=1.0), feature_names=names, schema=schema)
     if not dense:
-        parts = [(untyped("scipy.sparse").csr_array(X), y) for X, y in parts]
+        parts = [(import_module("scipy.sparse").csr_array(X), y) for X, y in parts]
     return with_test_part(SOURCE, parts, encoding, row_bound=math.sqrt(_MOST_ONES))
 
 

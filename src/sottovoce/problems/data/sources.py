@@ -6,18 +6,16 @@ import os
 import socket
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from importlib import resources
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module, resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Matrix
-from sottovoce.core.lazy import untyped
 from sottovoce.core.toml import packaged_toml
 from sottovoce.problems.data.dataset import Dataset, DatasetInfo
 
@@ -25,7 +23,7 @@ FOLDER_VARIABLE = "SOTTOVOCE_DATA"
 _LARGEST_FILE = 64 * 2**20  # bytes after decompression; the largest known file has 4 MB
 _NETWORK_PATIENCE = 30.0  # seconds without an answer
 
-Rows = tuple[Matrix, Floats]  # X, y
+Rows = tuple[Floats, Floats]  # X, y
 
 
 @dataclass(frozen=True)
@@ -61,9 +59,10 @@ class Source:
         parts, files = (Part(*part) for part in table.pop("parts")), table.pop("files", table.get("sha256", ()))
         return cls(name, files=tuple(files), parts=tuple(parts), **table)
 
-    def dataset(self, X: Matrix, y: AnyArray, feature_names: tuple[str, ...], encoding: str, **more: Any) -> Dataset:
+    def dataset(self, X: Matrix, y: AnyArray, feature_names: tuple[str, ...], encoding: str, **more: object) -> Dataset:
         """The data set that was read from it, encoded in this way."""
-        return Dataset(self.name, X, y, feature_names, self.citation, self.notes[encoding], **more)
+        read = Dataset(self.name, X, y, feature_names, self.citation, self.notes[encoding])
+        return replace(read, **more)
 
     @property
     def bundled(self) -> bool:
@@ -93,7 +92,9 @@ def parts_of(source: Source, read: Callable[[Path], list[Rows]], download: bool)
     return parts
 
 
-def with_test_part(source: Source, parts: list[Rows], encoding: str, row_bound: float | None = None) -> Dataset:
+def with_test_part(
+    source: Source, parts: Sequence[tuple[Matrix, Floats]], encoding: str, row_bound: float | None = None
+) -> Dataset:
     (X, y), test = parts
     names = tuple(f"f{k}" for k in range(1, X.shape[1] + 1))
     return source.dataset(X, y, names, encoding, test=test, row_bound=row_bound)
@@ -119,7 +120,7 @@ def _from_openml(source: Source) -> list[Rows]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about retries; our own error reports a failure
-            table, target = untyped("sklearn.datasets").fetch_openml(
+            table, target = import_module("sklearn.datasets").fetch_openml(
                 source.name, version=1, as_frame=False, return_X_y=True, parser="liac-arff", n_retries=1, delay=0.5
             )
     finally:

@@ -1,6 +1,7 @@
 """The softmax loss, for more than two classes."""
 
 import math
+from importlib import import_module
 from typing import Annotated
 
 import numpy as np
@@ -8,7 +9,6 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core.arrays import Booleans, Floats, Numbers
 from sottovoce.core.check import Interval, InvalidInput
-from sottovoce.core.lazy import untyped
 from sottovoce.core.vouched import derived, vouch
 from sottovoce.problems.losses.base import EPS, Loss
 
@@ -93,7 +93,7 @@ def _softmax_prox(v: Floats, label: Booleans, rho: Floats) -> Floats:
     largest p is 1. This is safe from any v but cancels when 1/rho is large; Newton's method in z then restores the
     digits.
     """
-    wrightomega = untyped("scipy.special").wrightomega
+    wrightomega = import_module("scipy.special").wrightomega
     v, label, rho = np.broadcast_arrays(np.asarray(v, dtype=np.float64), label, rho)
     pull = v + label / rho
     level = np.max(pull - 1.0 / rho, axis=-1, keepdims=True)

@@ -4,14 +4,14 @@ import itertools
 import threading
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Matrix
+from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers
 from sottovoce.core.check import require
-from sottovoce.core.lazy import untyped
 
 if TYPE_CHECKING:
     from sottovoce.problems.kernels import Plan
@@ -30,11 +30,11 @@ class Block:
     bounds: Integers  # client low+j owns rows bounds[j]:bounds[j+1] of the block
 
     @cached_property
-    def _owners(self) -> Matrix:
+    def _owners(self) -> Any:
         """The sparse (clients, rows) matrix that says which client owns which row."""
         rows = np.arange(int(self.bounds[-1]))
         shape = (self.high - self.low, len(rows))
-        return untyped("scipy.sparse").csr_array((np.ones(len(rows)), rows, self.bounds), shape=shape)
+        return import_module("scipy.sparse").csr_array((np.ones(len(rows)), rows, self.bounds), shape=shape)
 
     def sum(self, slope: Floats, X: Floats) -> Floats:
         """Each client's sum of slope x row. A sparse product adds row after row, so other clients change nothing."""

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 
 import numpy as np
 
 from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers
 from sottovoce.core.histogram import Evaluation
-from sottovoce.core.lazy import untyped
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.metrics import class_numbers, decided, probabilities
 
@@ -98,7 +98,7 @@ def sorted_into(
     scores = calibration * scores
     chances = probabilities(loss, scores)
     if chances is None:  # a loss without probabilities: margins in the same order take their place
-        expit = untyped("scipy.special").expit
+        expit = import_module("scipy.special").expit
         chances = np.stack([expit(-scores), expit(scores)], axis=-1)
     sure = chances[np.arange(len(predicted)), predicted]
     inner = evaluation.edges(chances.shape[-1], most)[predicted, 1:-1]

@@ -2,12 +2,12 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import cast
 
 import numpy as np
 
 from sottovoce.core.arrays import Floats
-from sottovoce.core.lazy import untyped
 from sottovoce.problems.losses.base import Loss, margins
 
 NEWTON_SOON_UP_TO = 512  # parameters: up to here a Hessian is cheaper than the last iterations of L-BFGS
@@ -54,7 +54,7 @@ def minimise(problem: Subproblem, start: Floats, tol: float) -> tuple[Floats, fl
     enough = max(tol, 0.01 * size) if w.size <= NEWTON_SOON_UP_TO else tol
     if size > tol and problem.loss.strong < problem.loss.curvature:
         limits = {"gtol": enough / np.sqrt(w.size), "ftol": 0.0, "maxcor": 20, "maxiter": 2000, "maxfun": 5000}
-        descend = untyped("scipy.optimize").minimize
+        descend = import_module("scipy.optimize").minimize
         w: Floats = descend(problem.value_and_gradient, start, jac=True, method="L-BFGS-B", options=limits).x
         size = float(np.linalg.norm(problem.gradient(w)))
     return (w, size) if size <= tol or w.size > NEWTON_UP_TO else _newton(problem, w, tol)
@@ -63,7 +63,7 @@ def minimise(problem: Subproblem, start: Floats, tol: float) -> tuple[Floats, fl
 def _newton(problem: Subproblem, w: Floats, tol: float, steps: int = 50) -> tuple[Floats, float]:
     """Newton's method with backtracking on the value; the answer is the point with the smallest gradient, because the
     last digits of the value are noise."""
-    linalg = untyped("scipy.linalg")
+    linalg = import_module("scipy.linalg")
     value, gradient = problem.value_and_gradient(w)
     best, size = w, float(np.linalg.norm(gradient))
     for _ in range(steps):

@@ -1,7 +1,5 @@
 """Checks of ranges, waves and knots, which several kinds of columns have."""
 
-from typing import Any
-
 import numpy as np
 
 from sottovoce.core import check
@@ -9,19 +7,20 @@ from sottovoce.core import check
 MOST_SHAPES = 1000
 
 
-def check_range(who: str, low: Any, high: Any) -> None:
-    """`low` and `high` must be the ends of a range."""
+def check_range(who: str, low: object, high: object) -> tuple[float, float]:
+    """`low` and `high`, which must be the ends of a range."""
     got = f"got {check.shown(low)}, {check.shown(high)}"
-    numbers = all(isinstance(end, int | float | np.number) and not isinstance(end, bool) for end in (low, high))
-    check.require(numbers, who, f"needs a range (low, high) of two numbers, {got}")
+    if not (check.is_number(low) and check.is_number(high)):
+        raise check.InvalidInput(f"{who}: needs a range (low, high) of two numbers, {got}")
     try:
         width = float(high) - float(low)
     except OverflowError:
         width, got = np.inf, "got a number beyond 1e308"
     check.require(0 < width < np.inf, who, f"low must be < high, both finite, {got}")
+    return float(low), float(high)
 
 
-def check_shapes(who: str, waves: Any, knots: Any) -> None:
+def check_shapes(who: str, waves: int, knots: int) -> None:
     """`waves` must be a number of cosines, `knots` one of hat functions."""
     fits = check.is_whole(waves, 0) and waves <= MOST_SHAPES
     rule = f"waves must be a whole number from 0 (none) to {MOST_SHAPES}"

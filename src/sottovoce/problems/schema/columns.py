@@ -27,7 +27,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -76,42 +76,62 @@ class Column(ABC):
         """The values that stand for a missing one in this column alone."""
         return () if isinstance(self.missing, bool) else tuple(map(canonical, self.missing))
 
-    def _options(self, **options: Any) -> Json:
+    def _options(self, **options: object) -> Json:
         """The options that are not at their defaults, as TOML values."""
         listed = {"missing": self.missing if isinstance(self.missing, bool) else list(self.missing)} | options
         return {name: value for name, value in listed.items() if value}
 
 
-def as_missing(who: str, missing: Any) -> Missing:
+def as_missing(who: str, missing: object) -> Missing:
     """`missing` checked: True, False, or the values that stand for a missing one."""
     if isinstance(missing, bool):
         return missing
-    listed = isinstance(missing, list | tuple) and all(isinstance(mark, str | int | float) for mark in missing)
+    marks = list(missing) if isinstance(missing, list | tuple) else []
+    listed = bool(marks) and all(isinstance(mark, str | int | float) for mark in marks)
     rule = "missing must be true, false, or a list of the values that stand for a missing one"
-    check.require(listed and len(missing) > 0, who, f"{rule}, got {check.shown(missing)}")
-    return tuple(dict.fromkeys(canonical(mark) for mark in missing))
+    check.require(listed, who, f"{rule}, got {check.shown(missing)}")
+    return tuple(dict.fromkeys(map(canonical, marks)))
 
 
-def as_levels(who: str, levels: Iterable[Any], what: str = "levels", at_least: int = 2) -> tuple[str, ...]:
+def as_levels(who: str, levels: Iterable[object]) -> tuple[str, ...]:
     """`levels` checked, in their canonical spelling."""
-    given = list(levels)
-    simple = all(isinstance(level, str | int | float | np.generic) for level in given)
-    check.require(simple, who, f"{what} must be texts or numbers, listed one by one")
-    spelt = tuple(canonical(level) for level in given)
-    check.require(len(spelt) >= at_least, who, f"needs at least {at_least} {what}", len(spelt))
-    check.require(len(spelt) <= MOST_LEVELS, who, f"takes at most {MOST_LEVELS} {what}", len(spelt))
-    check.require("" not in spelt, who, f"{what} must not be empty. Say missing=True if values are missing")
+    listed = list(levels)
+    simple = all(isinstance(level, str | int | float | np.generic) for level in listed)
+    check.require(simple, who, "levels must be texts or numbers, listed one by one")
+    spelt = tuple(map(canonical, listed))
+    check.require(len(spelt) >= 2, who, "needs at least 2 levels", len(spelt))
+    check.require(len(spelt) <= MOST_LEVELS, who, f"takes at most {MOST_LEVELS} levels", len(spelt))
+    check.require("" not in spelt, who, "levels must not be empty. Say missing=True if values are missing")
     twice = sorted({level for level in spelt if spelt.count(level) > 1}) if len(set(spelt)) < len(spelt) else []
-    check.require(not twice, who, f"{what} must be distinct, and {', '.join(map(repr, twice))} is named twice")
+    check.require(not twice, who, f"levels must be distinct, and {', '.join(map(repr, twice))} is named twice")
     return spelt
 
 
-def _wave_names(waves: int) -> list[str]:
-    return [f"wave {halves}" for halves in range(2, waves + 2)]
+class Ranged(Column):
+    """A column of numbers on a range, with waves and knots on it."""
+
+    waves: int
+    knots: int
+
+    def feature_names(self, name: str) -> list[str]:
+        bends = [*(f"wave {halves}" for halves in range(2, self.waves + 2)), *self._near(self.knots)]
+        return [name, *(f"{name} {bend}" for bend in bends), *([f"{name} missing"] if self.missing else [])]
+
+    def places(self) -> list[str]:
+        """Names of as many places on the range as there are waves or knots, from end to end."""
+        return self._near(max(self.waves, self.knots))
+
+    @abstractmethod
+    def ends(self) -> tuple[float, float]:
+        """The range as it is scaled: after log1p if that is asked, or in days."""
+
+    @abstractmethod
+    def _near(self, count: int) -> list[str]:
+        """Names of `count` places on the range, from end to end."""
 
 
 @dataclass(frozen=True)
-class Number(Column):
+class Number(Ranged):
     """A number that is known to lie between `low` and `high`; others are clipped to that range.
 
     Parameters
@@ -166,14 +186,6 @@ class Number(Column):
         clipped = np.log1p(clipped) if self.log else clipped
         return encoding.scaled_block(clipped, low, high, self.waves, self.knots, bool(self.missing))
 
-    def feature_names(self, name: str) -> list[str]:
-        bends = [*_wave_names(self.waves), *self._near(self.knots)]
-        return [name, *(f"{name} {bend}" for bend in bends), *([f"{name} missing"] if self.missing else [])]
-
-    def places(self) -> list[str]:
-        """Names of as many places on the range as there are waves or knots, from end to end."""
-        return self._near(max(self.waves, self.knots))
-
     def _near(self, count: int) -> list[str]:
         places = np.linspace(*self.ends(), count)
         return [f"near {place:.4g}" for place in (np.expm1(places) if self.log else places)]
@@ -188,7 +200,6 @@ class Number(Column):
         return "per unit of log(1 + value)" if self.log else "per unit"
 
     def ends(self) -> tuple[float, float]:
-        """The range, after log1p if that is asked."""
         return (float(np.log1p(self.low)), float(np.log1p(self.high))) if self.log else (self.low, self.high)
 
 
@@ -218,7 +229,7 @@ class Category(Column):
     missing: Missing
     key: ClassVar[str] = "levels"
 
-    def __init__(self, *levels: Any, missing: Any = False) -> None:
+    def __init__(self, *levels: object, missing: object = False) -> None:
         object.__setattr__(self, "levels", as_levels("Category", levels))
         object.__setattr__(self, "missing", as_missing("Category", missing))
         both = sorted(set(self.levels) & set(self.marks()))
@@ -241,7 +252,7 @@ class Category(Column):
 
 
 @dataclass(frozen=True)
-class Date(Column):
+class Date(Ranged):
     """A date between `first` and `last`, as a number of days; earlier and later ones are clipped.
 
     Parameters
@@ -276,10 +287,10 @@ class Date(Column):
 
     def __post_init__(self) -> None:
         for name in ("first", "last"):
-            given = getattr(self, name)
-            text = given.isoformat()[:10] if isinstance(given, datetime.date) else given
+            date = getattr(self, name)
+            text = date.isoformat()[:10] if isinstance(date, datetime.date) else date
             fits = isinstance(text, str) and len(text) == 10 and np.isfinite(day_of(text))
-            rule = f"{name} must be a date such as '2024-12-31', got {check.shown(given)}"
+            rule = f"{name} must be a date such as '2024-12-31', got {check.shown(date)}"
             check.require(fits, "Date", rule)
             object.__setattr__(self, name, text)
         low, high = self.ends()
@@ -298,18 +309,13 @@ class Date(Column):
         return values.days(who, arrays[0], self.form, marks)
 
     def encode(self, entries: np.ndarray) -> np.ndarray:
-        own = self.waves, self.knots, bool(self.missing), self.weekday, self.month
-        return encoding.date_block(entries, *self.ends(), *own)
+        options = self.waves, self.knots, bool(self.missing), self.weekday, self.month
+        return encoding.date_block(entries, *self.ends(), *options)
 
     def feature_names(self, name: str) -> list[str]:
-        bends = [*_wave_names(self.waves), *self._near(self.knots)]
-        names = [name, *(f"{name} {bend}" for bend in bends), *([f"{name} missing"] if self.missing else [])]
+        names = super().feature_names(name)
         names += [f"{name} weekday={day}" for day in _WEEKDAYS] if self.weekday else []
         return names + ([f"{name} month={month}" for month in _MONTHS] if self.month else [])
-
-    def places(self) -> list[str]:
-        """As for `Number`."""
-        return self._near(max(self.waves, self.knots))
 
     def _near(self, count: int) -> list[str]:
         days = np.linspace(*self.ends(), count).round().astype(np.int64)
@@ -322,7 +328,6 @@ class Date(Column):
         return {"dates": [self.first, self.last], **options}
 
     def ends(self) -> tuple[float, float]:
-        """The range in days."""
         return day_of(str(self.first)), day_of(str(self.last))
 
 
@@ -344,7 +349,7 @@ class OneHot(Column):
     missing: Missing
     key: ClassVar[str] = "one_hot"
 
-    def __init__(self, *columns: Any) -> None:
+    def __init__(self, *columns: object) -> None:
         texts = all(isinstance(column, str) for column in columns)
         check.require(texts, "OneHot", "columns must be names, listed one by one")
         distinct = len(columns) >= 2 and len(set(columns)) == len(columns)
@@ -369,7 +374,7 @@ class OneHot(Column):
         return self.columns
 
 
-def from_table(table: Mapping[str, Any]) -> Column:
+def from_table(table: Mapping[str, object]) -> Column:
     """The column that a TOML table describes: its first key says of which kind it is."""
     kinds = {kind.key: kind for kind in (Number, Category, Date, OneHot)}
     keys = [key for key in kinds if key in table]
@@ -382,8 +387,9 @@ def from_table(table: Mapping[str, Any]) -> Column:
     known = [each.name for each in declared if each.default is not each.empty]
     for name in options:
         check.one_of(f"a column with {key}", "key", name, [key, *known])
-    given = table[key]
-    check.require(isinstance(given, list), "a column", f"{key} must be a list, got {check.shown(given)}")
+    values = table[key]
+    if not isinstance(values, list):
+        raise check.InvalidInput(f"a column: {key} must be a list, got {check.shown(values)}")
     if key in ("range", "dates"):
-        check.require(len(given) == 2, "a column", f"{key} must hold two values", len(given))
-    return kinds[key](*given, **options)
+        check.require(len(values) == 2, "a column", f"{key} must hold two values", len(values))
+    return kinds[key](*values, **options)

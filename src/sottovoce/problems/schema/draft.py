@@ -7,7 +7,6 @@ rows, if the user says that the rows are public. Ranges and levels that are read
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ def draft(source: str | Path, label: str = "", owner: str = "", drop: Sequence[s
 
 
 def draft_of_public_rows(
-    data: Any, label: str, owner: str = "", drop: Sequence[str] = (), *, rows_are_public: bool = False
+    data: object, label: str, owner: str = "", drop: Sequence[str] = (), *, rows_are_public: bool = False
 ) -> Schema:
     """A schema read off rows that everybody may see: levels as they occur, ranges in round numbers."""
     rule = "reads ranges and levels off the rows, so the rows must be public"
@@ -60,14 +59,13 @@ def draft_of_public_rows(
     guesses = {name: _guess(table, name) for name in features}
     useless = [name for name, column in guesses.items() if column is None]
     columns = {name: column for name, column in guesses.items() if column is not None}
-    found = _guess(table, label)
-    if isinstance(found, Category):
-        target = Label(label, _own_labels(table, label))
+    guess, classes = _guess(table, label), _distinct(table, label)
+    if not isinstance(guess, Category | Number):
+        raise check.InvalidInput(f"{table.who}: no classes and no range can be read off column {label!r}")
+    if isinstance(guess, Number) and len(classes) > 10:
+        target = Label(label, range=(guess.low, guess.high))
     else:
-        check.require(isinstance(found, Number), table.who, f"no classes and no range can be read off column {label!r}")
-        assert isinstance(found, Number)
-        few = _own_labels(table, label)
-        target = Label(label, few) if len(few) <= 10 else Label(label, range=(found.low, found.high))
+        target = Label(label, classes)
     return Schema(columns, label=target, owner=owner, drop=[*drop, *useless])
 
 
@@ -90,7 +88,7 @@ def _guess(table: Table, name: str) -> Column | None:
     return Category(*levels, missing=gaps) if len(levels) <= _MOST_LEVELS else None
 
 
-def _own_labels(table: Table, name: str) -> list[Any]:
+def _distinct(table: Table, name: str) -> list[str | int | float]:
     labels = dict.fromkeys(entry for entry in table.column(name).to_pylist() if entry is not None and entry != "")
     return sorted(labels, key=lambda label: (isinstance(label, str), label))
 

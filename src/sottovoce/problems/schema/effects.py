@@ -31,8 +31,8 @@ def effects(schema: Schema, weights: np.ndarray) -> list[Effect]:
     listed, start = [], 0
     for name, column in schema.columns.items():
         names = column.feature_names(name)
-        own = weights[start : start + len(names)]
-        listed += [Effect(name, what, float(change)) for what, change in _of_column(column, own, names, name)]
+        of_column = weights[start : start + len(names)]
+        listed += [Effect(name, what, float(change)) for what, change in _of_column(column, of_column, names, name)]
         start += len(names)
     return [*listed, *([Effect(BIAS, "every row", float(weights[-1]))] if schema.bias else [])]
 

@@ -3,13 +3,14 @@
 import csv
 import difflib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.arrays import Sparse, SparseLike
 from sottovoce.core.files import read_bytes
 from sottovoce.problems.schema import values
 
@@ -20,10 +21,25 @@ _NO_FILE = "there is no such file; paths start from the folder of the file that 
 KINDS = "a pandas or polars frame, an Arrow table, a dict of columns, a list of dicts, a 2-D array or a CSV file's path"
 
 
+@runtime_checkable
+class _LazyFrame(Protocol):
+    """A lazy frame of polars."""
+
+    def collect(self) -> object: ...
+    def collect_schema(self) -> object: ...
+
+
+@runtime_checkable
+class _PandasFrame(Protocol):
+    columns: Iterable[object]
+    shape: tuple[int, int]
+    iloc: Any  # indexed by row and column
+
+
 class Table:
     """Named columns. `who` names the table in errors."""
 
-    def __init__(self, who: str, names: Sequence[str], columns: Sequence[Any]) -> None:
+    def __init__(self, who: str, names: Sequence[str], columns: Sequence[Collection[object]]) -> None:
         self.who, self.names = who, list(names)
         check.require(len(set(self.names)) == len(self.names), who, "column names must be distinct")
         self._columns = dict(zip(self.names, columns, strict=True))
@@ -36,7 +52,7 @@ class Table:
         return values.to_arrow(self._columns[name])
 
 
-def read_table(who: str, data: Any, features: Sequence[str]) -> Table:
+def read_table(who: str, data: object, features: Sequence[str]) -> Table:
     """`data` as a table. An array without names must hold the columns `features`, in this order."""
     if isinstance(data, Table):
         return data
@@ -47,9 +63,9 @@ def read_table(who: str, data: Any, features: Sequence[str]) -> Table:
         whole = all(hasattr(column, "__len__") and not isinstance(column, str | Mapping) for column in data.values())
         check.require(whole, who, "a dict must hold columns: lists or arrays, all equally long")
         return Table(who, list(map(str, data)), list(data.values()))
-    if hasattr(data, "collect_schema") and hasattr(data, "collect"):  # a lazy polars frame
+    if isinstance(data, _LazyFrame):
         data = data.collect()
-    if hasattr(data, "columns") and hasattr(data, "iloc"):  # pandas: one column at a time, for columns of mixed types
+    if isinstance(data, _PandasFrame):  # one column at a time, for columns of mixed types
         return Table(who, [str(name) for name in data.columns], [data.iloc[:, k] for k in range(data.shape[1])])
     if hasattr(data, "__arrow_c_stream__"):
         import pyarrow as pa
@@ -62,12 +78,12 @@ def read_table(who: str, data: Any, features: Sequence[str]) -> Table:
     return _from_array(who, data, features)
 
 
-def _from_array(who: str, data: Any, features: Sequence[str]) -> Table:
-    data = data.toarray() if hasattr(data, "toarray") else data
+def _from_array(who: str, data: object, features: Sequence[str]) -> Table:
+    data = cast(Sparse, data).toarray() if isinstance(data, SparseLike) else data
     usable = isinstance(data, np.ndarray | list | tuple) or hasattr(data, "__array__")
     check.require(usable, who, f"rows must be {KINDS}, got {check.shown(data)}")
     try:
-        array: Any = np.array(data, dtype=object) if isinstance(data, list | tuple) else np.asarray(data)
+        array: np.ndarray = np.array(data, dtype=object) if isinstance(data, list | tuple) else np.asarray(data)
     except ValueError:
         array = np.zeros(0)
     check.require(array.ndim == 2, who, f"rows must be {KINDS}, got {check.shown(data)}")

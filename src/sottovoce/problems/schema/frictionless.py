@@ -8,7 +8,6 @@ is, and nothing else. The format has no word for a label or an owner, so these a
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
@@ -19,7 +18,7 @@ from sottovoce.problems.schema.toml import file_text, placed
 _NUMBERS, _DATES = ("number", "integer", "year"), ("date", "datetime")
 
 
-def parts(source: Any, label: str, owner: str, drop: Sequence[str]) -> tuple[dict[str, Column], Json]:
+def parts(source: object, label: str, owner: str, drop: Sequence[str]) -> tuple[dict[str, Column], Json]:
     """The columns and the other arguments of `Schema`."""
     where, content = _content(source)
     fields = content.get("fields")
@@ -44,7 +43,7 @@ def parts(source: Any, label: str, owner: str, drop: Sequence[str]) -> tuple[dic
     }
 
 
-def _content(source: Any) -> tuple[str, Mapping[str, Any]]:
+def _content(source: object) -> tuple[str, Json]:
     """The Table Schema, and its name for errors. A data package is taken apart if it has one table."""
     where, content = "Table Schema", source
     if isinstance(source, str | Path):
@@ -58,12 +57,12 @@ def _content(source: Any) -> tuple[str, Mapping[str, Any]]:
         check.require(len(resources) == 1, where, "a data package must describe one table here", len(resources))
         content = resources[0].get("schema") if isinstance(resources[0], dict) else None
     rule = f"must be a Table Schema, got {check.shown(content)}"
-    check.require(isinstance(content, Mapping), where, rule)
-    assert isinstance(content, Mapping)
-    return where, content
+    if not isinstance(content, Mapping):
+        raise check.InvalidInput(f"{where}: {rule}")
+    return where, dict(content)
 
 
-def _column(field: Mapping[str, Any]) -> Column:
+def _column(field: Json) -> Column:
     kind, limits = field.get("type", "string"), _limits(field)
     gaps = not limits.get("required", False)
     levels = _levels(field)
@@ -79,7 +78,7 @@ def _column(field: Mapping[str, Any]) -> Column:
     return Date(str(low)[:10], str(high)[:10], form="" if form in ("default", "any") else form, missing=gaps)
 
 
-def _label(field: Mapping[str, Any]) -> Label:
+def _label(field: Json) -> Label:
     limits, levels = _limits(field), _levels(field)
     if levels is not None:
         return Label(field["name"], levels)
@@ -88,13 +87,13 @@ def _label(field: Mapping[str, Any]) -> Label:
     return Label(field["name"], range=(limits["minimum"], limits["maximum"]))
 
 
-def _limits(field: Mapping[str, Any]) -> Mapping[str, Any]:
+def _limits(field: Json) -> Json:
     limits = field.get("constraints", {})
     check.require(isinstance(limits, Mapping), "it", "constraints must be an object")
     return limits
 
 
-def _levels(field: Mapping[str, Any]) -> list[Any] | None:
+def _levels(field: Json) -> list[object] | None:
     levels = _limits(field).get("enum", field.get("categories"))
     if levels is None and field.get("type") == "boolean":
         values = (field.get("falseValues", ["false"]), field.get("trueValues", ["true"]))

@@ -1,8 +1,8 @@
 """The label of a table: its classes, or the range of a number."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from sottovoce.problems.schema.columns import MOST_LEVELS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Name = str | int | float  # of a class
 
 
 @dataclass(frozen=True, init=False)
@@ -40,11 +42,11 @@ class Label:
     """
 
     column: str
-    classes: tuple[Any, ...]  # as the user wrote them
-    spellings: tuple[tuple[Any, ...], ...]  # of each class
+    classes: tuple[Name, ...]  # as the user wrote them
+    spellings: tuple[tuple[Name, ...], ...]  # of each class
     range: tuple[float, float] | None
 
-    def __init__(self, column: str, classes: Any = (), range: Any = None) -> None:
+    def __init__(self, column: str, classes: Collection[object] = (), range: object = None) -> None:
         named = isinstance(column, str) and bool(column)
         check.require(named, "Label", f"column must be the name of a column, got {check.shown(column)}")
         listed = isinstance(classes, list | tuple | Mapping)
@@ -84,14 +86,13 @@ class Label:
         return {"column": self.column, "classes": grouped}
 
 
-def _ends(given: Any) -> tuple[float, float]:
-    pair = isinstance(given, list | tuple) and len(given) == 2
-    check.require(pair, "Label", f"range must be (low, high), got {check.shown(given)}")
-    check_range("Label", *given)
-    return float(given[0]), float(given[1])
+def _ends(range: object) -> tuple[float, float]:
+    if not (isinstance(range, list | tuple) and len(range) == 2):
+        raise check.InvalidInput(f"Label: range must be (low, high), got {check.shown(range)}")
+    return check_range("Label", *range)
 
 
-def _classes(classes: Any) -> tuple[tuple[Any, ...], tuple[tuple[Any, ...], ...]]:
+def _classes(classes: Collection[object]) -> tuple[tuple[Name, ...], tuple[tuple[Name, ...], ...]]:
     """The classes and the spellings of each, checked."""
     names = tuple(_simple(name) for name in classes)
     spellings = tuple((name,) for name in names)
@@ -110,11 +111,11 @@ def _classes(classes: Any) -> tuple[tuple[Any, ...], tuple[tuple[Any, ...], ...]
     return names, spellings
 
 
-def _simple(value: Any) -> Any:
+def _simple(value: object) -> Name:
     value = value.item() if isinstance(value, np.generic) else value
-    simple = isinstance(value, str | int | float) and value == value
-    check.require(simple, "Label", f"a class must be text or a number, got {check.shown(value)}")
-    return value
+    if isinstance(value, str | int | float) and value == value:
+        return value
+    raise check.InvalidInput(f"Label: a class must be text or a number, got {check.shown(value)}")
 
 
 def _all_there(who: str, bad: np.ndarray, rule: str) -> None:

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from sottovoce.problems.schema.encoding import ALWAYS_MISSING, canonical
 from sottovoce.problems.schema.frames import Table, must_be_there, read_table
 from sottovoce.problems.schema.label import Label
 from sottovoce.problems.schema.values import to_arrow
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 BIAS = "(bias)"
 BUNDLED = ("adult", "heart", "a9a")
@@ -90,16 +93,16 @@ class Schema:
         label: Label | None = None,
         owner: str = "",
         drop: Iterable[str] = (),
-        missing_values: Iterable[Any] = (),
+        missing_values: Iterable[object] = (),
         parties: Mapping[str, Iterable[str]] | None = None,
         bias: bool = True,
         **more: Column,
     ) -> None:
-        given = {} if columns is None else columns
-        check.require(isinstance(given, Mapping), "Schema", f"columns must be a dict, got {check.shown(given)}")
-        twice = [name for name in given if name in more]
+        columns = {} if columns is None else columns
+        check.require(isinstance(columns, Mapping), "Schema", f"columns must be a dict, got {check.shown(columns)}")
+        twice = [name for name in columns if name in more]
         check.require(not twice, "Schema", f"column {twice[0] if twice else ''!r} is given twice")
-        self.columns: dict[str, Column] = {**given, **more}
+        self.columns: dict[str, Column] = {**columns, **more}
         self.label, self.owner = label, owner
         self.drop = _texts("drop", drop)
         self.missing_values = tuple(dict.fromkeys(map(canonical, _listed("missing_values", missing_values))))
@@ -148,7 +151,7 @@ class Schema:
         """The columns of the user's table that are encoded, in order."""
         return tuple(source for name, column in self.columns.items() for source in column.sources(name))
 
-    def encode(self, data: Any, *, owners: bool = True, labels: bool = True) -> Encoded:
+    def encode(self, data: object, *, owners: bool = True, labels: bool = True) -> Encoded:
         """A table as numbers: rows, labels and owners (None where the schema names none).
 
         `owners`, `labels`: whether they are read; if not, their columns may be left out.
@@ -158,18 +161,18 @@ class Schema:
         names = y = None
         if asked_owner:
             names = np.array([canonical(name) for name in table.column(asked_owner).to_pylist()])
-            given = not {"None", *self.missing_values, *ALWAYS_MISSING}.intersection(names.tolist())
-            check.require(given, table.who, f"column {asked_owner!r}: must name an owner in every row")
+            named = not {"None", *self.missing_values, *ALWAYS_MISSING}.intersection(names.tolist())
+            check.require(named, table.who, f"column {asked_owner!r}: must name an owner in every row")
         if label is not None:
             y = self.code_labels(table.column(label.column), f"{table.who}, column {label.column!r}")
         return Encoded(self._rows(table), y, names)
 
-    def code_labels(self, y: Any, who: str = "y") -> np.ndarray:
+    def code_labels(self, y: object, who: str = "y") -> np.ndarray:
         """The labels of rows, given as a column: the number of each class, 0, 1, ...; or a number in [-1, 1]."""
         label = check.given(self.label, who, "the schema says nothing about the label")
         return label.read(who, to_arrow(y), frozenset(self.missing_values) | ALWAYS_MISSING)
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: object) -> Any:
         """The rows as numbers, (rows, width), each of length 1. Label, owner and dropped columns may be left out."""
         encoded = self._rows(self._fitting(X, []))
         if self._output == "default":
@@ -182,7 +185,7 @@ class Schema:
             return frame(encoded, columns=names, index=getattr(X, "index", None))
         return frame(encoded, schema=names)
 
-    def _fitting(self, data: Any, needed: list[str]) -> Table:
+    def _fitting(self, data: object, needed: list[str]) -> Table:
         """The table, if it has the columns that the schema expects: the features and those `needed`."""
         table = read_table("Schema", data, self.features)
         for name in [*self.features, *needed]:
@@ -206,11 +209,10 @@ class Schema:
         for start in range(0, table.rows, _CHUNK):
             part = slice(start, start + _CHUNK)
             block = np.ones_like(encoded[part])  # the last column stays 1, if it is the bias
-            for column, own, (a, b) in zip(self.columns.values(), entries, itertools.pairwise(ends), strict=True):
-                block[:, a:b] = column.encode(own[part])
-            encoded[part] = clip_rows(
-                block, self.row_bound
-            )  # with a bias each is at least 1 long: divided by its length
+            for column, values, (a, b) in zip(self.columns.values(), entries, itertools.pairwise(ends), strict=True):
+                block[:, a:b] = column.encode(values[part])
+            # With a bias each row is at least 1 long, so it is divided by its length.
+            encoded[part] = clip_rows(block, self.row_bound)
         return encoded
 
     # ------------------------------------------------------------------------------------------------- split columns
@@ -223,7 +225,7 @@ class Schema:
         label = self.label if first else None
         return Schema(columns, label=label, drop=self.drop, missing_values=self.missing_values, bias=first)
 
-    def encode_parts(self, data: Any, labels: bool = True) -> tuple[list[np.ndarray], np.ndarray | None]:
+    def encode_parts(self, data: object, labels: bool = True) -> tuple[list[np.ndarray], np.ndarray | None]:
         """A table that holds the columns of all parties: each party's part of the rows, and the labels."""
         check.require(bool(self.parties), "Schema", "does not say which party has which columns", hint="Give parties")
         label = self.label if labels else None
@@ -252,7 +254,7 @@ class Schema:
         return to_toml({"schema": self.to_tables()})
 
     @classmethod
-    def from_tables(cls, tables: Mapping[str, Any], where: str = "[schema]") -> "Schema":
+    def from_tables(cls, tables: Json, where: str = "[schema]") -> "Schema":
         """The schema that the contents of [schema] describe; `where` is named in errors."""
         columns, options = toml.parts(tables, where)
         return cls(columns, **options)
@@ -264,7 +266,7 @@ class Schema:
         return cls.from_tables(tables, where)
 
     @classmethod
-    def from_frictionless(cls, source: Any, *, label: str, owner: str = "", drop: Iterable[str] = ()) -> "Schema":
+    def from_frictionless(cls, source: object, *, label: str, owner: str = "", drop: Iterable[str] = ()) -> "Schema":
         """Read a Frictionless Table Schema: a JSON file, or its contents as a dict. See `schema.frictionless`."""
         from sottovoce.problems.schema import frictionless
 
@@ -294,11 +296,11 @@ class Schema:
 
     # ------------------------------------------------------------------------------------ as a scikit-learn transformer
 
-    def fit(self, X: Any = None, y: object = None) -> "Schema":
+    def fit(self, X: object = None, y: object = None) -> "Schema":
         """Nothing is learnt."""
         return self
 
-    def fit_transform(self, X: Any, y: object = None) -> Any:
+    def fit_transform(self, X: object, y: object = None) -> Any:
         """As `transform`."""
         return self.transform(X)
 
@@ -317,7 +319,7 @@ class Schema:
         """None: a schema is stated as a whole, and there is nothing to search over."""
         return {}
 
-    def set_params(self, **params: Any) -> "Schema":
+    def set_params(self, **params: object) -> "Schema":
         """Nothing can be set."""
         check.require(not params, "Schema", "has no parameters to set. Make another schema")
         return self
@@ -328,7 +330,7 @@ class Schema:
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> "Tags":
         from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
 
         inputs = InputTags(string=True, categorical=True, allow_nan=True)
@@ -341,7 +343,9 @@ class Schema:
         )
 
 
-def as_parties(parties: Any, columns: Mapping[str, Column], owner: str) -> dict[str, tuple[str, ...]]:
+def as_parties(
+    parties: Mapping[str, Iterable[str]], columns: Mapping[str, Column], owner: str
+) -> dict[str, tuple[str, ...]]:
     """{party: its columns}, checked: every column belongs to one party."""
     check.require(isinstance(parties, Mapping), "Schema", "parties must be {party: its columns}")
     if not parties:
@@ -362,14 +366,13 @@ def as_parties(parties: Any, columns: Mapping[str, Column], owner: str) -> dict[
     return {party: tuple(names) for party, names in parties.items()}
 
 
-def _listed(name: str, given: Any) -> list[Any]:
-    simple = isinstance(given, list | tuple) and all(isinstance(each, str | int | float) for each in given)
-    check.require(simple, "Schema", f"{name} must be a list of texts, got {check.shown(given)}")
-    return list(given)
+def _listed(name: str, values: Iterable[object]) -> list[object]:
+    if isinstance(values, list | tuple) and all(isinstance(each, str | int | float) for each in values):
+        return list(values)
+    raise check.InvalidInput(f"Schema: {name} must be a list of texts, got {check.shown(values)}")
 
 
-def _texts(name: str, given: Any) -> tuple[str, ...]:
-    texts = _listed(name, given)
-    named = all(isinstance(each, str) and bool(each) for each in texts)
-    check.require(named, "Schema", f"{name} must be a list of column names")
+def _texts(name: str, values: Iterable[str]) -> tuple[str, ...]:
+    texts = [each for each in _listed(name, values) if isinstance(each, str) and each]
+    check.require(len(texts) == len(list(values)), "Schema", f"{name} must be a list of column names")
     return tuple(dict.fromkeys(texts))

@@ -20,9 +20,9 @@ sex = {levels = ["Female", "Male"]}
 admitted = {dates = ["2015-01-01", "2025-12-31"], weekday = true}
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from sottovoce.core import check
 from sottovoce.core.files import read_bytes
@@ -32,6 +32,8 @@ from sottovoce.problems.schema.columns import Column, from_table
 from sottovoce.problems.schema.label import Label
 
 _LARGEST_FILE = 4 * 2**20  # bytes
+Table = TypeVar("Table")
+Built = TypeVar("Built")
 _KEYS = ("owner", "drop", "missing_values", "bias", "parties", "label", "columns")
 
 
@@ -49,7 +51,7 @@ def read(source: str | Path) -> tuple[Json, str]:
     return tables["schema"], f"{where}, [schema]"
 
 
-def parts(tables: Mapping[str, Any], where: str) -> tuple[dict[str, Column], Json]:
+def parts(tables: Json, where: str) -> tuple[dict[str, Column], Json]:
     """The columns and the other arguments of `Schema` from the contents of [schema]."""
     place = where.removesuffix("]")
     for name in tables:
@@ -65,19 +67,20 @@ def parts(tables: Mapping[str, Any], where: str) -> tuple[dict[str, Column], Jso
     return columns, arguments
 
 
-def _column(table: Any) -> Column:
-    check.require(isinstance(table, Mapping), "a column", f"must be a table, got {check.shown(table)}")
+def _column(table: object) -> Column:
+    if not isinstance(table, Mapping):
+        raise check.InvalidInput(f"a column: must be a table, got {check.shown(table)}")
     return from_table(table)
 
 
-def _label(table: Mapping[str, Any]) -> Label:
+def _label(table: Json) -> Label:
     for name in table:
         check.one_of("label", "key", name, ("column", "classes", "range"))
     check.require("column" in table, "label", "needs column = the name of a column")
     return Label(table["column"], table.get("classes", ()), table.get("range"))
 
 
-def placed(where: str, build: Any, table: Any) -> Any:
+def placed(where: str, build: Callable[[Table], Built], table: Table) -> Built:
     try:
         return build(table)
     except check.InvalidInput as error:

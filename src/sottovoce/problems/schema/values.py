@@ -6,7 +6,7 @@ an entry of a private table would tell something about it. An error here names a
 
 import datetime
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +45,7 @@ def to_arrow(column: Any) -> "pa.Array":
     return column.dictionary_decode()
 
 
-def _guessed(column: Any) -> "pa.Array | None":
+def _guessed(column: Iterable[object]) -> "pa.Array | None":
     import pyarrow as pa
 
     try:
@@ -55,7 +55,7 @@ def _guessed(column: Any) -> "pa.Array | None":
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
-def _keeps_truth_values(guessed: "pa.Array", column: Any) -> bool:
+def _keeps_truth_values(guessed: "pa.Array", column: Iterable[object]) -> bool:
     """Among other numbers Arrow takes True for 1, which is another level than "true"."""
     import pyarrow as pa
 
