@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         "other-task-resumed",
         "A checkpoint of one task is taken up by another.",
-        "experiment/local.py",
+        "experiment/rounds.py",
         'same = str(arrays.get("task", self.digest)) == self.digest',
         "same = True",
         near(_ASKED, "its_own_task_only"),

@@ -21,6 +21,7 @@ from sottovoce.auditing.second_accountant import second_epsilon
 from sottovoce.auditing.tape import Answer, Recorder
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
+from sottovoce.experiment.finished import epsilons_spent
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven
 from sottovoce.problems.objective import Objective
@@ -251,7 +252,7 @@ def _cost(
         event = promise.event(min(multipliers, default=math.inf), float(rates.max()), size)
         spent[event] = spent.get(event, 0) + int(answered[number].max())
     budget, epsilon = world.promises[0].epsilon, second_epsilon(spent, world.promises[0].delta)
-    epsilons, _ = player.place.spent()
+    epsilons, _ = epsilons_spent(player.place)
     printed, least = 0.0 if epsilons is None else float(np.max(epsilons)), epsilon * (1 - ACCOUNTANTS)
     within = epsilon <= budget * (1 + ACCOUNTANTS)
     return [

@@ -28,7 +28,7 @@ class Exchange:
 
 
 class Transport(Protocol):
-    """How messages reach the clients: all in one call (`experiment/local.py`), or over a network."""
+    """How messages reach the clients: all in one call (`experiment/rounds.py`), or over a network."""
 
     n: int
     dim: int

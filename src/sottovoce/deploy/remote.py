@@ -139,7 +139,7 @@ class Remote:
 
     def metrics(self, model: np.ndarray) -> Columns:
         """How good the finished model is on the public test set."""
-        return self._blank.metrics(model)
+        return {} if self._blank.test is None else self._blank.test.metrics(model)
 
     def evaluate(self, model: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Noisy counts of held-out records at a model (1, dim), and who answered; None if nobody did."""

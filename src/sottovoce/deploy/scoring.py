@@ -43,9 +43,9 @@ from sottovoce.deploy.summing import settings_of
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.csv_file import label_text
-from sottovoce.experiment.result import summed_scores
 from sottovoce.privacy.masked_products import MOST_SCORED, fresh_secret, masked_scores
 from sottovoce.problems.schema import Schema
+from sottovoce.problems.vertical import summed_scores
 
 MOST_IDS, LONGEST_ID = 1 << 14, 200  # of one question, and characters of each
 DAY = 86400.0

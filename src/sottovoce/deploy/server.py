@@ -23,8 +23,7 @@ from sottovoce.deploy.summed_remote import SummedRemote
 from sottovoce.deploy.wire import Status
 from sottovoce.experiment import refit, saved, store
 from sottovoce.experiment.evaluation import evaluations_of
-from sottovoce.experiment.local import RESULTS
-from sottovoce.experiment.result import Result
+from sottovoce.experiment.result import RESULTS, Result
 from sottovoce.experiment.tables import Tables
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee, state_guarantee

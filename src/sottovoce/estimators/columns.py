@@ -22,12 +22,12 @@ from sottovoce.estimators.base import PrivateEstimator
 from sottovoce.estimators.scalers import seed_of
 from sottovoce.estimators.targets import LinearClassifier, LinearRegressor
 from sottovoce.estimators.validation import Table, validated, validated_rows
-from sottovoce.experiment.result import VerticalResult, summed_scores
+from sottovoce.experiment.result import VerticalResult
 from sottovoce.experiment.task import Task, usual_for_columns
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, ProvenColumns
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.schema import Schema
-from sottovoce.problems.vertical import VerticalFederation
+from sottovoce.problems.vertical import VerticalFederation, summed_scores
 from sottovoce.rules import AUTO
 
 _LISTED = 10  # names in an error

@@ -16,12 +16,13 @@ from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Outcome
 from sottovoce.experiment import refit
+from sottovoce.experiment.finished import charges_of, finished_run
 from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.local import Events, Ledgers, LocalClients
-from sottovoce.experiment.result import Result, VerticalResult, summed_scores
+from sottovoce.experiment.result import Result, VerticalResult
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.fingerprint import fingerprint
-from sottovoce.ledger.histories import Counted, History, Kept
+from sottovoce.ledger.histories import Counted, Kept
 from sottovoce.privacy.doors.party import bounded
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.labels import label_event, label_key, label_oracle, randomised_labels
@@ -29,9 +30,9 @@ from sottovoce.privacy.noise_key import NoiseKey, parts_digests
 from sottovoce.problems.columns import Columns
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.losses import Loss
-from sottovoce.problems.metrics import ALONE, metrics
+from sottovoce.problems.metrics import ALONE
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.vertical import Matrix, VerticalFederation
+from sottovoce.problems.vertical import Matrix, VerticalFederation, summed_scores
 
 if TYPE_CHECKING:
     from sottovoce.experiment.label_flips import LabelFlips
@@ -50,18 +51,17 @@ class Apart(NamedTuple):
     labels: tuple[int, np.ndarray] | None  # (0, labels) at their holder: what its noise is bound to
 
 
-@dataclass
+@dataclass(kw_only=True)
 class LocalParties(LocalClients):
     """The parties that live in this process, and the labels.
 
     Parameters
     ----------
-    label_epsilon, label_charges
-        The epsilon of the labels, where ledgers count it over several runs; and what was charged for them.
+    label_epsilon
+        The epsilon of the labels, where ledgers count it over several runs.
     """
 
     label_epsilon: float | None = None
-    label_charges: History | None = None
     layout: ClassVar[Layout] = "columns"
 
     @classmethod
@@ -126,7 +126,7 @@ class LocalParties(LocalClients):
         if self.test is not None and (self.measure_training or self.task.privacy.budget is None):
             x = self._would_be(model)
             if x is not None:
-                numbers |= self.tested(self.test_scores(x))
+                numbers |= self.test.measured(x)
         if self.ledger is not None:
             numbers["epsilon"] = self.ledger.epsilons(roughly=True).max(axis=-1)
         return numbers
@@ -152,12 +152,6 @@ class LocalParties(LocalClients):
         x = self.door.would_be(kept, self._everyone, self._k)
         return None if x is None else self.flat(x)
 
-    def test_scores(self, model: np.ndarray) -> np.ndarray:
-        assert self.test is not None
-        return summed_scores(
-            cast(list[Matrix], self.test[0]), model, self.parties.widths, self.task.objective.loss.outputs
-        )
-
     def flat(self, x: np.ndarray) -> np.ndarray:
         """The parties' models end to end, without padding: (runs?, columns of all)."""
         return np.concatenate([x[..., m, :width] for m, width in enumerate(self.federation.widths)], axis=-1)
@@ -181,7 +175,7 @@ class LocalParties(LocalClients):
         from sottovoce.privacy import accounting
 
         model, together = self.models(outcome.rounds, outcome.model), None
-        charges = self.charges(outcome.rounds)
+        charges = charges_of(self, outcome.rounds)
         one_release = self.task.split is not None  # of all parties: a record that changes at every one costs it once
         if charges is not None and self.door.privacy.unit == "record" and not one_release:
             # of all parties' answers, in the worst run
@@ -191,7 +185,7 @@ class LocalParties(LocalClients):
             facts = {"names": self.parties.names, "holder": self.parties.holder}
             data = config["data"] | {"names": list(self.parties.names)}  # for whoever verifies the guarantee
             config = config | {"data": data}
-        result = cast(VerticalResult, self.finished_run(outcome, config, lasting, model, **facts))
+        result = cast(VerticalResult, finished_run(self, outcome, config, lasting, model, **facts))
         if not one_release:
             return result
         if outcome.rounds == 0:
@@ -201,15 +195,13 @@ class LocalParties(LocalClients):
 
     def _metrics_alone(self, result: VerticalResult) -> PlainColumns:
         """How good each party's columns alone would be, from the same sums and at no cost."""
-        measured: PlainColumns = {}
-        loss = self.task.objective.loss
         if self.test is None or self.n == 1:
-            return measured
-        what = "accuracy" if loss.classification else "r2"
-        for m, name in enumerate(self.parties.names):
-            scores = self.test_scores(result.alone(m).model)
-            measured[f"test_{what}_{name}{ALONE}"] = np.ravel(metrics(loss, scores, self.test[1])[what]).tolist()
-        return measured
+            return {}
+        what = "accuracy" if self.task.objective.loss.classification else "r2"
+        return {
+            f"test_{what}_{name}{ALONE}": self.test.metric(what, result.alone(m).model)
+            for m, name in enumerate(self.parties.names)
+        }
 
 
 def _must_hold_one_kind(ledger: Ledgers, parties: int, task: Task) -> None:

@@ -22,7 +22,7 @@ from sottovoce.problems.metrics import ALONE, decided, has_probabilities, probab
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import Penalty
 from sottovoce.problems.schema import Label, Schema
-from sottovoce.problems.vertical import Matrix, matrices
+from sottovoce.problems.vertical import matrices, summed_scores
 from sottovoce.rules import Chosen
 
 if TYPE_CHECKING:
@@ -307,11 +307,4 @@ class VerticalResult(Result):
         return self.model
 
 
-def summed_scores(parts: Sequence[Matrix], model: np.ndarray, widths: Sequence[int], outputs: int = 1) -> np.ndarray:
-    """Σ_m X_m x_m: (runs?, rows); of a loss with several margins (runs?, rows, outputs)."""
-    if outputs > 1:
-        by_output = np.moveaxis(model.reshape(*model.shape[:-1], outputs, -1), -2, 0)
-        return np.stack([summed_scores(parts, weights, widths) for weights in by_output], axis=-1)
-    ends = list(itertools.accumulate(widths, initial=0))
-    pieces = [model[..., a:b] for a, b in itertools.pairwise(ends)]
-    return np.sum([(part @ piece.T).T for part, piece in zip(parts, pieces, strict=True)], axis=0)
+RESULTS: dict[Layout, type[Result]] = {"rows": Result, "columns": VerticalResult}

@@ -15,10 +15,10 @@ from sottovoce.privacy.doors.sums import Reading, added, end_to_end, read
 from sottovoce.privacy.modes import Proven
 
 if TYPE_CHECKING:
-    from sottovoce.experiment.local import LocalClients
+    from sottovoce.experiment.rounds import ClientRounds
 
 
-def own_term(clients: "LocalClients", down: State, k: int) -> np.ndarray:
+def own_term(clients: "ClientRounds", down: State, k: int) -> np.ndarray:
     """The term of this machine's one client in the sum of round k: whole numbers mod 2^64, uint64, one-dimensional.
 
     It is charged, computed and noised as any answer, once; `clients` keeps the new state. It carries a share of the
@@ -39,12 +39,12 @@ def own_term(clients: "LocalClients", down: State, k: int) -> np.ndarray:
     return end_to_end(sent.up)[0]
 
 
-def length(clients: "LocalClients", down: State, k: int) -> int:
+def length(clients: "ClientRounds", down: State, k: int) -> int:
     """How many whole numbers a term of round k has. No data are looked at, so a stand-in without data knows it too."""
     return sum(reading.width for reading in _readings(clients, down, k).values())
 
 
-def opened(clients: "LocalClients", down: State, k: int, total: np.ndarray, answered: np.ndarray) -> Exchange:
+def opened(clients: "ClientRounds", down: State, k: int, total: np.ndarray, answered: np.ndarray) -> Exchange:
     """What a server makes of the opened sum of round k: the upload that the algorithm's server half gets.
 
     Parameters
@@ -65,7 +65,7 @@ def opened(clients: "LocalClients", down: State, k: int, total: np.ndarray, answ
     return Exchange(upload, answered)
 
 
-def only_the_sum(clients: "LocalClients", down: State, k: int, sent: Exchange) -> Exchange:
+def only_the_sum(clients: "ClientRounds", down: State, k: int, sent: Exchange) -> Exchange:
     """The round of a simulation: the sum of what the clients sent. Of fewer than `least`, nothing is opened."""
     enough = sent.answered.sum(axis=-1, keepdims=True) >= _least(clients)
     answered = sent.answered & enough
@@ -75,13 +75,13 @@ def only_the_sum(clients: "LocalClients", down: State, k: int, sent: Exchange) -
     return Exchange(read(clients.task.algorithm.up, _readings(clients, down, k), total, answered), answered)
 
 
-def _least(clients: "LocalClients") -> int:
+def _least(clients: "ClientRounds") -> int:
     privacy = cast(Proven, clients.task.privacy)  # no other mode has sums
     assert privacy.least is not None  # settled by `among`
     return privacy.least
 
 
-def _readings(clients: "LocalClients", down: State, k: int) -> dict[str, Reading]:
+def _readings(clients: "ClientRounds", down: State, k: int) -> dict[str, Reading]:
     """How the fields of an upload of round k are read: what is public about it."""
     everyone = np.arange(clients.n)
     nobody = np.ones(clients.door.shape(clients.n), dtype=bool)

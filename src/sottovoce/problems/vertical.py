@@ -304,6 +304,16 @@ def matrices(who: str, parts: Sequence[MatrixLike], widths: Sequence[int]) -> li
     return checked
 
 
+def summed_scores(parts: Sequence[Matrix], model: np.ndarray, widths: Sequence[int], outputs: int = 1) -> np.ndarray:
+    """Σ_m X_m x_m: (runs?, rows); of a loss with several margins (runs?, rows, outputs)."""
+    if outputs > 1:
+        by_output = np.moveaxis(model.reshape(*model.shape[:-1], outputs, -1), -2, 0)
+        return np.stack([summed_scores(parts, weights, widths) for weights in by_output], axis=-1)
+    ends = list(itertools.accumulate(widths, initial=0))
+    pieces = [model[..., a:b] for a, b in itertools.pairwise(ends)]
+    return np.sum([(part @ piece.T).T for part, piece in zip(parts, pieces, strict=True)], axis=0)
+
+
 def _matrix(name: str, X: MatrixLike) -> Matrix:
     """Finite float64 numbers, dense or CSR."""
     if isinstance(X, SparseLike):
