@@ -75,9 +75,6 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
         w = v.mean(axis=-2, keepdims=True)  # line 6
         return Server(w if self.at_client(hub.penalty) else hub.penalty.prox(w, 1 / self.rho), v)
 
-    def model(self, server: Server) -> Array:
-        return server.w
-
     def at_client(self, penalty: Penalty) -> bool:
         """Whether the regulariser is part of the clients' arg-min (6)."""
         return penalty.ridge

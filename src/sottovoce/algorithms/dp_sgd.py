@@ -61,6 +61,3 @@ class DPSGD(Algorithm[Server, Nothing, Down, Up]):
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         w = hub.penalty.prox(server.w - self.step * hub.mean(up.g), self.step)
         return Server(hub.if_any(w, server.w))
-
-    def model(self, server: Server) -> Array:
-        return server.w

@@ -50,8 +50,8 @@ LOCAL_STEPS = 10
 
 
 class Server(Arrays):
-    z: Array  # the last message of every agent
     y: Array
+    z: Array  # the last message of every agent
 
 
 class Client(Arrays):
@@ -157,12 +157,9 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         return self.averaged(hub.fresh(up.z, server.z), hub)
 
-    def model(self, server: Server) -> Array:
-        return server.y
-
     def averaged(self, z: Array, hub: Hub) -> Server:
         h = self.split(hub.penalty)[1]
-        return Server(z, h.prox(z.mean(axis=-2, keepdims=True), self.rho))  # line 2
+        return Server(h.prox(z.mean(axis=-2, keepdims=True), self.rho), z)  # line 2
 
     def train(self, x: Array, v: Array, site: Site) -> Array:
         """Approximately argmin d(w) = f_i(w) + |w − v|²/(2ρ) (9), from x."""

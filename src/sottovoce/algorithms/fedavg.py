@@ -98,9 +98,6 @@ class FedAvg(Algorithm[Server, Nothing, Down, Up]):
         w = hub.if_any(self.mean(up.w, hub), server.w)
         return Server(w, hub.fresh(up.w, server.z) if self.over == "drawn" else server.z)
 
-    def model(self, server: Server) -> Array:
-        return server.w
-
     def slope(self, w: Array, centre: Array, site: Site) -> Array:
         """Gradient of f_i + r (if smooth) + pull/2 |w − centre|²."""
         return site.f.grad(w) + site.penalty.by_gradient.subgradient(w) + self.pull * (w - centre)

@@ -53,8 +53,8 @@ from sottovoce.problems.penalties import L1, NoPenalty, shrink
 
 
 class Server(Arrays):
-    z: Array  # the last message of every client
     w: Array
+    z: Array  # the last message of every client
     past: Array  # the three models before w
 
 
@@ -139,7 +139,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
 
     def init_server(self, hub: Hub) -> Server:
         everyone, three = np.repeat(hub.zeros, hub.n, axis=-2), np.repeat(hub.zeros, 3, axis=-2)
-        return Server(everyone, hub.zeros.copy(), three)
+        return Server(hub.zeros.copy(), everyone, three)
 
     def init_client(self, site: Site) -> Client:
         needs_paper_variant("FedEPM", self.variant, "G", site)
@@ -174,10 +174,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         penalty = None if hub.penalty.smooth else hub.penalty
         w = elastic_mean(z, self.threshold, self.eta, penalty, among)  # (19)
         w = hub.if_any(w, server.w)
-        return Server(z, w, np.concatenate([server.past[..., 1:, :], server.w], axis=-2))
-
-    def model(self, server: Server) -> Array:
-        return server.w
+        return Server(w, z, np.concatenate([server.past[..., 1:, :], server.w], axis=-2))
 
     def stop(self, server: Server) -> str:
         moved = np.linalg.norm(server.w - server.past, axis=-1).max(axis=-1)

@@ -114,8 +114,5 @@ class FedLin(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
             return Server(server.x, hub.fresh(up.answer, server.g))
         return Server(hub.if_any(hub.mean(up.answer), server.x), server.g)  # (4)
 
-    def model(self, server: Server) -> Array:
-        return server.x
-
     def phase(self, k: int) -> float:
         return ASK_GRADIENT if k % 2 else ASK_STEPS

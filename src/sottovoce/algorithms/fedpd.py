@@ -108,6 +108,3 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
         v = hub.fresh(up.v, server.v)
         c = v.mean(axis=-2, keepdims=True)  # (4)
         return Server(c if hub.penalty.smooth else hub.penalty.prox(c, self.eta), v)
-
-    def model(self, server: Server) -> Array:
-        return server.c

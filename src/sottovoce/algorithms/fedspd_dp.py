@@ -160,9 +160,6 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         x = y.mean(axis=-2, keepdims=True)
         return Server(x if hub.penalty.finite else hub.penalty.prox(x, 1.0), y)
 
-    def model(self, server: Server) -> Array:
-        return server.x
-
     def inverse_step(self, site: Site) -> Array | float:
         """γ_i^t: `gamma`, or (26)."""
         if self.gamma is not None:

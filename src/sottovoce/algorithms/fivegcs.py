@@ -121,6 +121,3 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
         x = server.x - gamma * hub.n / np.maximum(a, 1) * (v - before)  # (5)
         x_hat = hub.penalty.prox(x - gamma * v, gamma)  # (1)
         return Server(hub.if_any(x_hat, server.x), u)
-
-    def model(self, server: Server) -> Array:
-        return server.x

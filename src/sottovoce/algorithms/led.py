@@ -114,6 +114,3 @@ class LED(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         x = hub.if_any(hub.mean(up.phi), server.x)  # (2)
         return Server(x, hub.fresh(np.broadcast_to(x, up.phi.shape), server.met))
-
-    def model(self, server: Server) -> Array:
-        return server.x

@@ -284,9 +284,6 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
         owner = np.repeat(np.arange(len(self.widths)), self.widths)
         return np.where(owner == self.holder, 1, 2) * (self.noise / self.samples) ** 2
 
-    def model(self, server: Server) -> Array:
-        return server.w
-
     def kept(self, state: Nothing) -> None:
         return None
 

@@ -124,9 +124,6 @@ class Moments(Algorithm[Server, Nothing, Down, Up]):
         variance = (of_first + of_gram * lengths) * squares + of_gram * np.square(w @ inverse)
         return np.sqrt(variance).reshape(server.w.shape)
 
-    def model(self, server: Server) -> Array:
-        return server.w
-
     def stop(self, server: Server) -> str:
         return "one round is all that this method has" if (server.done > 0).all() else ""
 

@@ -95,6 +95,3 @@ class SCAFFOLD(Algorithm[Server, Nothing, Down, Up]):
         c = drift + (server.x - up.y) / (self.local_steps * self.step)  # (3)
         x = server.x + self.global_step * (hub.mean(up.y) - server.x)  # (4)
         return Server(hub.if_any(x, server.x), hub.fresh(c, server.c))  # (5)
-
-    def model(self, server: Server) -> Array:
-        return server.x

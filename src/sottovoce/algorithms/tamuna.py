@@ -116,6 +116,3 @@ class TAMUNA(CorrectedSteps, Algorithm[Server, Nothing, Down, Up]):
         eta = self.chi * n * (c - 1) / (c * max(n - 1, 1)) / reach(self.solver, self.local_steps)  # pχ
         x = hub.if_any(hub.mean(up.w), server.x)  # (3)
         return Server(x, hub.fresh(server.h + eta / self.step * (x - up.w), server.h))  # (4)
-
-    def model(self, server: Server) -> Array:
-        return server.x

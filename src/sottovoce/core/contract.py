@@ -1,6 +1,6 @@
 """The contract between an algorithm and the rest of the library.
 
-An algorithm is a frozen dataclass of hyper-parameters with six pure methods; those that make starting states have
+An algorithm is a frozen dataclass of hyper-parameters with six pure methods. All but `client` and `server` have
 defaults. Its client half and its server half stand in one file; what passes between them is a message. It never sees
 data: it asks the oracle `site.f`, and every value it uploads passes through `site.release`.
 
@@ -340,9 +340,9 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     def server(self, server: ServerState, up: Up, hub: Hub) -> ServerState:
         """One round at the server. Rows of `up` whose client did not answer hold nothing: use `hub`'s helpers."""
 
-    @abstractmethod
     def model(self, server: ServerState) -> Array:
-        """The model as it stands: (runs?, 1, dim)."""
+        """The model as it stands, (runs?, 1, dim): the first array of the state, unless a method says otherwise."""
+        return getattr(server, fields(self.server_state)[0].name)
 
     def standard_errors(self, server: ServerState, noise: KnownNoise) -> Array | None:
         """Deviation of each parameter of the model that noise causes, (runs?, 1, dim); None: not known.
