@@ -12,10 +12,9 @@ hand. To add a solver, write a subclass with one method, `advance`, or a frozen 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.contract import Array
@@ -25,6 +24,7 @@ from sottovoce.core.random.streams import Draw
 LocalSteps = Literal["gradient", "accelerated"]  # what most methods with local steps offer
 Real = float | Sequence[float] | Array
 Whole = int | Sequence[int] | Array
+Steps = Annotated[Whole, check.Interval(1, whole=True, each=True)]
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,13 @@ class Local:
 class Solver(ABC):
     """`steps` gradients a round, each over about `batch` records (a share of them if < 1; 0: all)."""
 
-    steps: Whole = 10
-    batch: float = field(default=0, kw_only=True)
+    steps: Steps = 10
+    batch: check.NonNegative = field(default=0, kw_only=True)
 
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        whole, rule = all(map(check.is_whole, _each(self.steps))), "steps must be a whole number >= 1"
-        check.require(whole, type(self).__name__, f"{rule}, got {check.shown(self.steps)}")
-        check.non_negative(type(self).__name__, batch=self.batch)
+        check.fields(self)
 
     @property
     def answers(self) -> int:
@@ -105,15 +103,9 @@ class Solver(ABC):
 class Gradient(Solver):
     """Gradient descent. `step`: one number or one per client; None: 2/(strong + smooth), the fastest."""
 
-    step: Real | None = None
+    step: Annotated[Real, check.Interval(0, each=True)] | None = None
 
     name: ClassVar[str] = "gradient"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.step is not None:
-            positive, rule = all(map(check.is_positive, _each(self.step))), "step must be > 0"
-            check.require(positive, type(self).__name__, f"{rule}, got {check.shown(self.step)}")
 
     def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:
         return w - self.length(local) * g, memory
@@ -129,11 +121,9 @@ class Gradient(Solver):
 class Stochastic(Gradient):
     """Gradient descent on random batches: `batch` must be given."""
 
-    name: ClassVar[str] = "stochastic"
+    batch: check.Positive = field(default=0, kw_only=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check.positive("Stochastic", batch=self.batch)
+    name: ClassVar[str] = "stochastic"
 
 
 @dataclass(frozen=True)
@@ -144,14 +134,9 @@ class Noisy(Gradient):
     already, and this noise is added to theirs.
     """
 
-    noise_std: Real = 0.0
+    noise_std: Annotated[Real, check.Interval(0, closed=("low",), each=True)] = 0.0
 
     name: ClassVar[str] = "noisy"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for noise_std in _each(self.noise_std):
-            check.non_negative("Noisy", noise_std=noise_std)
 
     def advance(self, w: Array, memory: Array, g: Array, local: Local) -> tuple[Array, Array]:
         if local.rng is None:
@@ -215,13 +200,8 @@ def make(solver: str | Solver, steps: Whole, **options: object) -> Solver:
         return solver
     kind = SOLVERS[check.one_of("Solver", "solver", solver, SOLVERS)]
     stated: Json = {name: value for name, value in options.items() if value is not None}
-    for name in stated:
-        check.one_of(f"Solver {solver!r}", "option", name, [each.name for each in fields(kind)])
+    check.all_of(f"Solver {solver!r}", "option", stated, [each.name for each in fields(kind)])
     return kind(steps, **stated)
-
-
-def _each(value: ArrayLike) -> list[float]:
-    return np.ravel(value).tolist()
 
 
 def _finite(smooth: Array | float, solver: Solver, instead: str) -> Array | float:

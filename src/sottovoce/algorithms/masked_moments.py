@@ -55,7 +55,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -131,7 +131,7 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
     slope_bound: Positive | Literal["auto"] = "auto"
     widths: Sequence[int] = ()
     shares: Sequence[int] = ()
-    row_bounds: Sequence[float] = ()
+    row_bounds: Annotated[Sequence[float], check.Interval(0, each=True)] = ()
     holder: WholeOrZero = 0
     bias: bool = False
     samples: WholeOrZero = 0
@@ -150,8 +150,6 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
         for name in ("widths", "shares", "row_bounds"):
             listed = isinstance(getattr(self, name), list | tuple) and len(getattr(self, name)) == len(self.widths)
             check.require(listed, "MaskedMoments", f"{name} must be a list with one number for each owner")
-        for bound in self.row_bounds:
-            check.positive("MaskedMoments", row_bounds=bound)
         if self.widths:
             _ = self.split  # checks who has which columns
 

@@ -145,13 +145,13 @@ class MomentsThenGradients(Moments):
         alpha = NoisyGD(1.0, average_from=self.average_from).weights(bend, noise.rounds)
         of_first, of_gradient = (noise.deviation * noise.row_bound) ** 2, noise.later**2
         of_gram = (self.curvature * noise.deviation * noise.row_bound**2 / self.kappa) ** 2 / 2
-        own = of_first * np.square(alpha[0]) + of_gradient * np.square(alpha[1:]).sum(axis=0)
+        along = of_first * np.square(alpha[0]) + of_gradient * np.square(alpha[1:]).sum(axis=0)
         start, answer = server.start.reshape(blocks), self.model(server).reshape(blocks)
         early, late = alpha[0][..., None, :, None], alpha[1:].mean(axis=0)[..., None, :, None]
         met = early * start[..., None, :] + late * (answer - start)[..., None, :]  # by δG, along each eigenvector
         across = np.einsum("...ci,...ojc->...oij", U, met)
         moved = (U * p[..., None, :])[..., None, :, :]
-        lengths = own[..., None, :] + of_gram * np.square(met).sum(axis=-1)
+        lengths = along[..., None, :] + of_gram * np.square(met).sum(axis=-1)
         variance = (np.square(moved) @ lengths[..., None])[..., 0]
         variance += of_gram * ((moved @ (across * np.swapaxes(across, -1, -2))) * moved).sum(axis=-1)
         return np.sqrt(variance).reshape(server.w.shape)

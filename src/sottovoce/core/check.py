@@ -128,20 +128,25 @@ def of_kind(who: str, name: str, value: object, kind: type | UnionType, example:
 class Interval:
     """A rule for one number: `low` < value < `high`, or <= where an end is in `closed` ("low", "high" or both).
 
-    Infinity and NaN are in no interval. `whole`: a whole number >= `low`.
+    Infinity and NaN are in no interval. `whole`: a whole number >= `low`. `each`: one number, or several of which each
+    must be in the interval.
     """
 
     low: float
     high: float = math.inf
     closed: tuple[Literal["low", "high"], ...] = ()
     whole: bool = False
+    each: bool = False
 
     def check(self, who: str, name: str, value: object) -> None:
         """Raise an error that names the rule and the value unless the number is in the interval."""
         if not self.holds(value):
-            raise InvalidInput(f"{who}: {name} must {self._rule(is_number(value))}, got {shown(value)}")
+            raise InvalidInput(f"{who}: {name} must {self._rule(self.each or is_number(value))}, got {shown(value)}")
 
     def holds(self, value: object) -> bool:
+        if self.each:
+            alone = dataclasses.replace(self, each=False)
+            return all(map(alone.holds, np.ravel(cast(ArrayLike, value)).tolist()))
         if self.whole:
             return is_whole(value, int(self.low))
         if not is_number(value):
@@ -189,10 +194,6 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def is_positive(value: object) -> bool:
-    return _POSITIVE.holds(value)
-
-
 def is_whole(value: object, at_least: int = 1) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= at_least)
 
@@ -206,6 +207,13 @@ def one_of(who: str, what: str, value: Choice, known: Iterable[Choice]) -> Choic
     near = difflib.get_close_matches(value, map(str, names), n=1, cutoff=0.5) if isinstance(value, str) else []
     hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(map(str, names))}"
     raise InvalidInput(f"{who}: unknown {what} {shown(value)}. {hint}")
+
+
+def all_of(who: str, what: str, values: Iterable[Choice], known: Iterable[Choice]) -> None:
+    """Each of `values` must be one of `known`."""
+    names = dict.fromkeys(known)  # each once, in its order
+    for value in values:
+        one_of(who, what, value, names)
 
 
 # -------------------------------------------------------------------------------------------------- fields of a class
@@ -315,6 +323,14 @@ def utf8(who: str, content: bytes, what: str) -> str:
     except UnicodeDecodeError as error:
         bad = error.start
     raise InvalidInput(f"{who}: must be {what} in UTF-8, and byte {bad} is not")
+
+
+def number_or_nan(text: str) -> float:
+    """The number that a text stands for; NaN if it stands for none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def any_array(who: str, name: str, value: ArrayLike | None) -> AnyArray:

@@ -45,8 +45,8 @@ def from_arrays(kind: type[Message], arrays: dict[str, AnyArray], like: Message 
     """
     who = kind.__name__
     wanted = list(_names(kind))
-    given = ", ".join(sorted(arrays))
-    check.require(sorted(arrays) == sorted(wanted), who, f"needs exactly the fields {wanted}", given)
+    names = ", ".join(sorted(arrays))
+    check.require(sorted(arrays) == sorted(wanted), who, f"needs exactly the fields {wanted}", names)
     for name, array in arrays.items():
         check.require(array.dtype == np.float64, who, f"{name} must be float64", str(array.dtype))
         check.require(bool(np.isfinite(array).all()), who, f"{name} must be finite")

@@ -315,8 +315,7 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
         >>> DPSGD(batch=32).set_params(step=0.5)
         DPSGD(step=0.5, batch=32)
         """
-        for name in params:
-            check.one_of(type(self).__name__, "hyper-parameter", name, self.get_params())
+        check.all_of(type(self).__name__, "hyper-parameter", params, self.get_params())
         return replace(self, **params)
 
     def init_server(self, hub: Hub) -> ServerState:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -120,12 +120,8 @@ class Bernoulli(Participation):
     array([ True,  True])
     """
 
-    p: float | Sequence[float]
+    p: Annotated[float | Sequence[float], check.Interval(0, 1, closed=("high",), each=True)]
     name: ClassVar[str] = "bernoulli"
-
-    def __post_init__(self) -> None:
-        for p in np.atleast_1d(self.p):
-            check.require(0 < p <= 1, "Bernoulli", "p must lie in (0, 1]", float(p))
 
     def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:
         p = np.atleast_1d(np.asarray(self.p, dtype=np.float64))

@@ -278,9 +278,9 @@ def own_part(split: Split, m: int, table: AnyArray) -> Integers:
     """What owner m computes alone, (size,) of int64: the products of its own columns, and zeros elsewhere."""
     rows, columns = split.places
     first, second = split.owners_of
-    own = (first == m) & (second == m)
+    alone = (first == m) & (second == m)
     numbers = np.zeros(split.size, dtype=np.int64)
-    numbers[own] = gram([table])[rows[own] - split.starts[m], columns[own] - split.starts[m]]
+    numbers[alone] = gram([table])[rows[alone] - split.starts[m], columns[alone] - split.starts[m]]
     return numbers
 
 

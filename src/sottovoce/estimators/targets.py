@@ -19,7 +19,7 @@ from sottovoce.estimators.validation import Table, public_range
 from sottovoce.experiment.evaluation import PrivateEvaluation
 from sottovoce.privacy.guarantee import LABELS_FOUND
 from sottovoce.problems.losses import Logistic, Loss, Softmax
-from sottovoce.problems.metrics import class_numbers, decided, probabilities
+from sottovoce.problems.metrics import class_labels, class_numbers, decided, probabilities
 from sottovoce.problems.schema import Label
 
 
@@ -54,7 +54,7 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         loss = self._loss(count)
         fits = loss.outputs == count or (loss.outputs == 1 and count == 2)
         check.require(fits, self._name, f"loss must fit {count} classes", loss, "Use loss='logistic'")
-        return loss, numbers.astype(np.float64) if loss.outputs > 1 else 2.0 * numbers - 1.0
+        return loss, class_labels(loss, numbers)
 
     def _fit(self, X: Table, y: ArrayLike | None, groups: ArrayLike | None = None) -> None:
         """Train on labels that are coded as the loss wants them."""

@@ -11,6 +11,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.problems.losses import Loss
+from sottovoce.problems.metrics import class_labels
 from sottovoce.problems.public_ranges import scaled_to_ranges, stated_ranges
 from sottovoce.problems.schema.frames import csv_rows, must_be_there
 
@@ -35,8 +36,7 @@ def read_csv(
     check.require(bool(features), path.name, "needs at least one column besides label and owner")
     X = np.column_stack([_numbers(columns[name], path, name, lines) for name in features])
     if ranges:
-        for name in ranges:
-            check.one_of(path.name, "column with a range", name, features)
+        check.all_of(path.name, "column with a range", ranges, features)
         X = scaled_to_ranges(X, stated_ranges(path.name, ranges, len(features), features))
     return np.ascontiguousarray(X), list(columns[label]) if label else [], np.array(columns[owner]) if owner else None
 
@@ -52,10 +52,7 @@ def _all_given(column: Sequence[str], path: Path, name: str, lines: Sequence[int
 
 
 def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> np.ndarray:
-    try:
-        numbers = np.array(column, dtype=np.float64)
-    except ValueError:
-        numbers = np.array([_float(text) for text in column])
+    numbers = np.array([check.number_or_nan(text) for text in column])
     good = np.isfinite(numbers)
     if not good.all():
         first = int(np.flatnonzero(~good)[0])
@@ -66,16 +63,9 @@ def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int])
     return numbers
 
 
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
-
-
 def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels as the loss wants them, and which text stands for -1, +1 (or 0, 1, ...); () where nothing was mapped."""
-    numbers = np.array([_float(text) for text in texts])
+    numbers = np.array([check.number_or_nan(text) for text in texts])
     numeric = bool(np.isfinite(numbers).all())
     if not loss.classification:
         if not numeric:
@@ -106,9 +96,9 @@ def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) ->
 
 
 def class_codes(labels: Sequence[str], classes: Sequence[str], loss: Loss) -> np.ndarray:
-    """-1 and +1 for the two classes of a loss of one score; else 0, 1, ..."""
-    code = {name: 2.0 * place - 1.0 if loss.outputs == 1 else float(place) for place, name in enumerate(classes)}
-    return np.array([code[label] for label in labels])
+    """Labels of these classes as the loss has them."""
+    number = {name: place for place, name in enumerate(classes)}
+    return class_labels(loss, np.array([number[label] for label in labels]))
 
 
 def _first(rows: Sequence[int]) -> str:
@@ -123,7 +113,7 @@ def with_label_texts(table: Json) -> Json:
 
 def label_text(label: object) -> str:
     """One spelling for equal numbers: 1, 1.0 and "1.0" are the label "1"."""
-    number = _float(str(label))
+    number = check.number_or_nan(str(label))
     if not np.isfinite(number) or isinstance(label, bool):
         return str(label)
     return str(int(number)) if number == int(number) else repr(number)

@@ -15,10 +15,10 @@ from sottovoce.experiment import held_out
 from sottovoce.experiment.evaluation import PrivateEvaluation, evaluations_of
 from sottovoce.experiment.finished import finished_run
 from sottovoce.experiment.held_out import Split
-from sottovoce.experiment.public_test import Pair, PublicTest, checked
+from sottovoce.experiment.public_test import Pair, PublicTest
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.rounds import ClientRounds, Ledgers
-from sottovoce.experiment.task import Task, warn_about_delta
+from sottovoce.experiment.task import Task
 from sottovoce.ledger.histories import History
 from sottovoce.privacy.doors import open_door
 from sottovoce.privacy.doors.releases import quietly
@@ -105,28 +105,12 @@ class LocalClients(ClientRounds):
         return rows, exact, {"key": key, "row_bound": rows.row_bound, "held": held}
 
     @classmethod
-    def simulated(
-        cls, task: Task, federation: FederatedData, ledger: Ledgers | None, streams: Streams, test: object,
-        ledgers: Path | None, kept_split: str = "",
-    ) -> "LocalClients":  # fmt: skip
-        """All clients of a federation. `ledgers`: the folder of its ledgers, if there is one; `kept_split`: what a
-        checkpoint kept of which records are held out."""
-        task.objective.loss.check_both_classes(task.objective.loss.check_labels(federation.y))
-        warn_about_delta(task.privacy, federation)
-        events, split = cls._planned(task, federation, ledger, ledgers is not None), None
-        if task.evaluate is not None:
-            split = Split.simulated(ledger, streams, range(federation.n), kept_split)
-        made = cls.of(task, federation, ledger, streams, events, test=checked(task, federation, test), split=split)
-        made._randomise_labels(ledgers)
-        return made
-
-    @classmethod
-    def _planned(cls, task: Task, federation: FederatedData, ledger: Ledgers | None, lasting: bool) -> Events:
+    def planned(cls, task: Task, federation: FederatedData, ledger: Ledgers | None, lasting: bool) -> Events:
         """What each answer is; noise makes up for what open ledgers, not `lasting` ones, were charged before."""
         spent = {} if ledger is None or lasting else ledger.spent_here(0)
         return task.plan(federation.sizes, max(federation.widths), spent, federation.row_bound)
 
-    def _randomise_labels(self, ledgers: Path | None) -> None:
+    def randomise_labels(self, ledgers: Path | None) -> None:
         """Flip labels before training, where columns are split and the promise says so."""
 
     @staticmethod

@@ -18,8 +18,9 @@ from sottovoce.core.round import Outcome
 from sottovoce.experiment import refit
 from sottovoce.experiment.finished import charges_of, finished_run
 from sottovoce.experiment.held_out import Split
-from sottovoce.experiment.local import Events, Ledgers, LocalClients
+from sottovoce.experiment.local import Events, LocalClients
 from sottovoce.experiment.result import Result, VerticalResult
+from sottovoce.experiment.rounds import Ledgers
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.ledger.histories import Counted, Kept
@@ -83,13 +84,13 @@ class LocalParties(LocalClients):
         return parties, exact, {"key": column_key(task, parties.parts, noise, events, labels), "split": columns}
 
     @classmethod
-    def _planned(cls, task: Task, federation: FederatedData, ledger: Ledgers | None, lasting: bool) -> Events:
+    def planned(cls, task: Task, federation: FederatedData, ledger: Ledgers | None, lasting: bool) -> Events:
         events = task.plan(federation.sizes, max(federation.widths))
         if ledger is not None and lasting:
             _must_hold_one_kind(ledger, federation.n, task)
         return events
 
-    def _randomise_labels(self, ledgers: Path | None) -> None:
+    def randomise_labels(self, ledgers: Path | None) -> None:
         """Flip labels before training: once for this run, or, with a folder of ledgers, once for life."""
         objective, epsilon = self.task.objective, getattr(self.task.privacy, "label_epsilon", None)
         if epsilon is None:

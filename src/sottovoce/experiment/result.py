@@ -18,10 +18,10 @@ from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.federation import with_ones
-from sottovoce.problems.metrics import ALONE, decided, has_probabilities, probabilities
+from sottovoce.problems.metrics import ALONE, class_numbers, decided, has_probabilities, probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import Penalty
-from sottovoce.problems.schema import Label, Schema
+from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import matrices, summed_scores
 from sottovoce.rules import Chosen
 
@@ -147,7 +147,11 @@ class Result:
         """Labels (or values) of rows with these scores, as the user writes them."""
         coded = self.decided(scores, threshold)
         label = None if self.schema is None else self.schema.label
-        return coded if label is None else _own_labels(label, coded, self.objective.loss.outputs)
+        if label is None:
+            return coded
+        if label.range is not None:
+            return label.from_unit(coded)
+        return np.array(label.classes)[class_numbers(self.objective.loss, coded)]
 
     def decided(self, scores: np.ndarray, threshold: float | None = None) -> np.ndarray:
         """Labels (or values) as the loss has them.
@@ -214,13 +218,6 @@ class Result:
         from sottovoce.experiment import store
 
         return store.save(self, Path(path))
-
-
-def _own_labels(label: Label, coded: np.ndarray, outputs: int) -> np.ndarray:
-    """Labels as the user writes them, from those of a loss."""
-    if label.range is not None:
-        return label.from_unit(coded)
-    return np.array(label.classes)[(coded > 0).astype(np.intp) if outputs == 1 else coded.astype(np.intp)]
 
 
 @dataclass(frozen=True, repr=False)

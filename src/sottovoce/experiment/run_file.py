@@ -254,7 +254,7 @@ def _rule(table: Json, run: Json, where: str) -> Rule | None:
     """The rule that is to choose constants: for "auto", or where a method for rows is named without any, nor rounds."""
     name = toml.choice((AUTO, *ALGORITHMS), "algorithm", table, where)
     if name == AUTO:
-        toml.known_keys(table, ["name", "base_rate"], where)
+        check.all_of(where, "key", table, ["name", "base_rate"])
         most = toml.fit_value(where, "rounds", run.get("rounds", 0), int)
         return toml.from_table(Rule, dict(table) | {"most": max(0, most)}, where)
     alone = table.keys() == {"name"} and "rounds" not in run and name in METHODS
@@ -271,8 +271,8 @@ def build_objective(table: Json, where: str) -> Objective:
     loss = LOSSES[toml.choice(LOSSES, "loss", table, where, "loss")]
     penalty = PENALTIES[toml.choice(PENALTIES, "penalty", {"penalty": "none"} | dict(table), where, "penalty")]
     intercept = ("fit_intercept", "penalise_intercept")
-    own_fields = toml.field_names(loss) + toml.field_names(penalty)
-    toml.known_keys(table, ["loss", "penalty", "scale", *intercept, *own_fields], where)
+    options = toml.field_names(loss) + toml.field_names(penalty)
+    check.all_of(where, "key", table, ["loss", "penalty", "scale", *intercept, *options])
 
     def part(kind: type[Built], name: str) -> Built:
         names = toml.field_names(kind)

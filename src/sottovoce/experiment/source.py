@@ -11,10 +11,11 @@ from sottovoce.core import check
 from sottovoce.core.clipping import shorten_rows
 from sottovoce.core.plain import Json
 from sottovoce.experiment.csv_file import coded, label_text, read_csv, with_label_texts
-from sottovoce.experiment.tables import choice, field_names, fit_value, from_table, known_keys, parameters
+from sottovoce.experiment.tables import choice, field_names, fit_value, from_table, parameters
 from sottovoce.problems import data as datasets
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
+from sottovoce.problems.metrics import class_labels
 from sottovoce.problems.partition import PARTITIONS, make
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, VerticalFederation, cut
@@ -114,7 +115,7 @@ def read_source(table: Json, where: str, folder: Path, schema: Schema | None = N
         kind = choice([*PARTITIONS, OWNER], "partition", table, where, "partition")
         sharing = parameters(PARTITIONS[kind], leave_out=("y", "clients", "seed")) if kind != OWNER else {}
     names = field_names(Source)
-    known_keys(table, [*names, *loader, *sharing], where)
+    check.all_of(where, "key", table, [*names, *loader, *sharing])
     split = [
         {key: fit_value(where, key, table[key], hint) for key, hint in options.items() if key in table}
         for options in (loader, sharing)
@@ -265,7 +266,7 @@ def for_loss(label: Label, y: np.ndarray, loss: Loss) -> np.ndarray:
     needed = "two" if two else str(loss.outputs)
     hint = f"Use loss = 'softmax' with classes = {count}"
     check.require(fits, "schema.label", f"must have {needed} classes for the {loss.name} loss", count, hint)
-    return 2.0 * y - 1.0 if two else y.astype(np.float64)
+    return class_labels(loss, y)
 
 
 def _warn_of_sizes(source: Source, file: str) -> None:
@@ -297,8 +298,8 @@ def _groups(source: Source, partition_options: Json, y: np.ndarray, owners: np.n
     if _by_owner(source):
         if owners is None:
             what = f"{source.name or Path(source.csv).name}: rows have no owner of their own"
-            way_out = "owner = the column that names them" if source.csv else "clients = how many share the rows"
-            raise check.InvalidInput(f"{what}; give [data] {way_out}")
+            how_to_fix = "owner = the column that names them" if source.csv else "clients = how many share the rows"
+            raise check.InvalidInput(f"{what}; give [data] {how_to_fix}")
         return owners
     kind = source.partition or "iid"
     clients = source.clients

@@ -110,7 +110,7 @@ def choice(registry: Collection[str], what: str, table: Json, where: str, key: s
 def from_table(kind: type[Built], table: Json, where: str, name: str = "", also: Sequence[str] = ()) -> Built:
     """`kind` from its fields, with the types it declares; errors name the place that the values came from."""
     hints, declared = _hints(kind), fields(cast("type[DataclassInstance]", kind))
-    known_keys(table, [*also, *(each.name for each in declared)], where)
+    check.all_of(where, "key", table, [*also, *(each.name for each in declared)])
     for each in declared:
         needed = each.default is MISSING and each.default_factory is MISSING
         check.require(each.name in table or not needed, where, f"{name or 'this table'} needs {each.name} = ...")
@@ -140,11 +140,6 @@ def placed_at(where: str) -> Iterator[None]:
 def field_names(kind: object) -> list[str]:
     """The fields of a dataclass, or of one of its objects."""
     return [each.name for each in fields(cast("DataclassInstance", kind))]
-
-
-def known_keys(table: Json, known: Collection[str], where: str) -> None:
-    for key in table:
-        check.one_of(where, "key", key, dict.fromkeys(known))  # each once, in the order given
 
 
 _WORDS: dict[type, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}

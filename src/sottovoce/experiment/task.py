@@ -344,5 +344,5 @@ def warn_about_delta(privacy: PrivacyMode, federation: FederatedData) -> None:
             f"Proven: delta = {privacy.budget[1]:g} is not below 1/size for client {federation.names[largest]!r} with "
             f"{size} records: such a delta would allow giving one record away; use a smaller one",
             check.PrivacyWarning,
-            stacklevel=5,
+            stacklevel=4,
         )

@@ -12,11 +12,14 @@ from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.experiment.local import Ledgers, LocalClients
+from sottovoce.experiment.held_out import Split
+from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.parties import LocalParties
+from sottovoce.experiment.public_test import checked
 from sottovoce.experiment.result import Result
+from sottovoce.experiment.rounds import Ledgers
 from sottovoce.experiment.tables import describe
-from sottovoce.experiment.task import Engine, Task
+from sottovoce.experiment.task import Engine, Task, warn_about_delta
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers, new_run, same_run
@@ -36,7 +39,10 @@ def local_clients(
     run: str = "",
     kept_split: str = "",
 ) -> LocalClients:
-    """All clients of a federation in this process: parts checked, ledgers opened, noise calibrated."""
+    """All clients of a federation in this process: parts checked, ledgers opened, noise calibrated.
+
+    `ledgers`: a folder, or open ones; `kept_split`: what a checkpoint kept of which records are held out.
+    """
     check.of_kind("train", "federation", federation, FederatedData,
                   "Federation.from_arrays(X, y, groups)")  # fmt: skip
     task = task.for_layout(federation.layout)
@@ -47,8 +53,16 @@ def local_clients(
     task = task.settled(data)
     folder = ledgers if isinstance(ledgers, Path) else None
     ledger = open_ledgers("train", task.privacy, federation, ledgers, streams.runs, run)
+    kind, split = CLIENTS[federation.layout], None
     try:
-        return CLIENTS[federation.layout].simulated(task, data, ledger, streams, test, folder, kept_split)
+        task.objective.loss.check_both_classes(task.objective.loss.check_labels(data.y))
+        warn_about_delta(task.privacy, data)
+        events = kind.planned(task, data, ledger, folder is not None)
+        if task.evaluate is not None:
+            split = Split.simulated(ledger, streams, range(data.n), kept_split)
+        clients = kind.of(task, data, ledger, streams, events, test=checked(task, data, test), split=split)
+        clients.randomise_labels(folder)
+        return clients
     except Exception:
         if ledger is not None:
             ledger.close()

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Matrix, is_sparse
+from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix, is_sparse
 from sottovoce.core.contract import Layout
 from sottovoce.problems.penalties import Penalty
 
@@ -233,7 +233,7 @@ class Party:
         best, error = x, self._error(x, correlation, rho)
         free = self.penalty.smooth_at(x)
         if 0 < free.sum() <= min(self.samples, MOST):
-            part = self.gram[np.ix_(free, free)] if self.tall else self._free_gram(free)
+            part = self.gram[np.ix_(free, free)] if self.tall else _gram(self.D[:, free])
             part = part + self.penalty.strong / rho * np.eye(len(part))
             slope = self._slope(x, correlation) + self.penalty.subgradient(x) / rho
             moved = x.copy()
@@ -243,9 +243,6 @@ class Party:
             if other < error:
                 best, error = moved, other
         return best, error
-
-    def _free_gram(self, free: Booleans) -> Floats:
-        return _gram(self.D[:, free])
 
     @cached_property
     def steepest(self) -> float:

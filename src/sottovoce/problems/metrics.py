@@ -71,6 +71,12 @@ def class_numbers(loss: Loss, y: Floats) -> Integers:
     return (y > 0).astype(np.intp) if loss.outputs == 1 else y.astype(np.intp)
 
 
+def class_labels(loss: Loss, numbers: Integers) -> Floats:
+    """Numbers of classes from 0 as the loss has labels: -1 and +1 of two classes with one score, else the numbers."""
+    labels = numbers.astype(np.float64)
+    return 2.0 * labels - 1.0 if loss.outputs == 1 else labels
+
+
 def decided(loss: Loss, scores: Floats, threshold: float = 0.5, calibration: float = 1.0) -> Floats:
     """Labels as the loss has them, by its own rule: a score of 0 is the second of two classes, and of equal scores of
     several classes the first wins.

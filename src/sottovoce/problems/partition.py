@@ -101,8 +101,8 @@ def make(kind: str, y: ArrayLike, clients: int, seed: int, **options: float) -> 
     known = [name for name in parameters if name not in ("y", "clients", "seed")]
     check.options(kind, options, known)
     for name in known:
-        given = name in options or parameters[name].default is not inspect.Parameter.empty
-        check.require(given, kind, f"needs the option {name!r}")
+        stated = name in options or parameters[name].default is not inspect.Parameter.empty
+        check.require(stated, kind, f"needs the option {name!r}")
     return PARTITIONS[kind](_labels(kind, y), clients=clients, seed=seed, **options)
 
 

@@ -117,8 +117,8 @@ class ElasticNet(Penalty):
 
     def __post_init__(self) -> None:
         alone = "Use L2 alone" if self.l1 == 0 else "Use L1 alone"
-        given = f"got ({shown(self.l1)}, {shown(self.l2)})"
-        require(self.l1 != 0 and self.l2 != 0, "ElasticNet", f"l1 and l2 must be > 0, {given}", hint=alone)
+        weights = f"got ({shown(self.l1)}, {shown(self.l2)})"
+        require(self.l1 != 0 and self.l2 != 0, "ElasticNet", f"l1 and l2 must be > 0, {weights}", hint=alone)
         super().__post_init__()
 
     strong = derived(lambda self: float(self.l2))

@@ -241,11 +241,11 @@ class Descent:
 
     def words(self) -> str:
         """The rule in words."""
-        said = (
+        sentence = (
             f"noise on one mean gradient has deviation s = {self.noise:.3g}, so the steps add up to {self.walked:.3g}: "
             f"{self.rounds} {'round' if self.rounds == 1 else 'rounds'} of step {self.step:.3g}"
         )
-        return f"{said} with momentum {self.momentum:.2g}" if self.momentum else said
+        return f"{sentence} with momentum {self.momentum:.2g}" if self.momentum else sentence
 
 
 def descent(public: PublicNumbers, most: int = MOST_ROUNDS) -> Descent:

@@ -1,6 +1,5 @@
 """How the sets of the feature selection challenge (NIPS 2003) are written: numbers and labels in separate files."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -38,17 +37,7 @@ def _read_labels(folder: Path, file: str) -> Floats:
 
 def _numbers(where: str, fields: list[str]) -> Floats:
     """The error names the field, not what it holds: the folder may contain other data than it should."""
-    try:
-        numbers = np.array([float(text) for text in fields])
-    except ValueError:
-        numbers = np.array([_number(text) for text in fields])
-    for place in np.flatnonzero(~np.isfinite(numbers)) + 1:
-        check.require(False, where, f"must hold finite numbers, and field {place} is none")
+    numbers = np.array([check.number_or_nan(text) for text in fields])
+    wrong = np.flatnonzero(~np.isfinite(numbers)).tolist()
+    check.require(not wrong, where, f"must hold finite numbers, and field {1 + min(wrong, default=0)} is none")
     return numbers
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

@@ -76,10 +76,11 @@ class Column(ABC):
         """The values that stand for a missing one in this column alone."""
         return () if isinstance(self.missing, bool) else tuple(map(canonical, self.missing))
 
-    def _options(self, **options: object) -> Json:
-        """The options that are not at their defaults, as TOML values."""
-        listed = {"missing": self.missing if isinstance(self.missing, bool) else list(self.missing)} | options
-        return {name: value for name, value in listed.items() if value}
+    def _options(self, *names: str) -> Json:
+        """`missing` and the options of these names, as TOML values, where they are not at their defaults."""
+        missing = self.missing if isinstance(self.missing, bool) else list(self.missing)
+        options = {"missing": missing} | {name: getattr(self, name) for name in names}
+        return {name: value for name, value in options.items() if value}
 
 
 def as_missing(who: str, missing: object) -> Missing:
@@ -191,8 +192,7 @@ class Number(Ranged):
         return [f"near {place:.4g}" for place in (np.expm1(places) if self.log else places)]
 
     def to_table(self) -> Json:
-        options = self._options(log=self.log, waves=self.waves, knots=self.knots)
-        return {"range": [short(self.low), short(self.high)], **options}
+        return {"range": [short(self.low), short(self.high)], **self._options("log", "waves", "knots")}
 
     @property
     def unit(self) -> str:
@@ -322,10 +322,7 @@ class Date(Ranged):
         return [f"near {datetime.date.fromordinal(int(day) + EPOCH)}" for day in days]
 
     def to_table(self) -> Json:
-        options = self._options(
-            weekday=self.weekday, month=self.month, form=self.form, waves=self.waves, knots=self.knots
-        )
-        return {"dates": [self.first, self.last], **options}
+        return {"dates": [self.first, self.last], **self._options("weekday", "month", "form", "waves", "knots")}
 
     def ends(self) -> tuple[float, float]:
         return day_of(str(self.first)), day_of(str(self.last))
@@ -385,8 +382,7 @@ def from_table(table: Mapping[str, object]) -> Column:
     options = {name: value for name, value in table.items() if name != key}
     declared = inspect.signature(kinds[key]).parameters.values()
     known = [each.name for each in declared if each.default is not each.empty]
-    for name in options:
-        check.one_of(f"a column with {key}", "key", name, [key, *known])
+    check.all_of(f"a column with {key}", "key", options, [key, *known])
     values = table[key]
     if not isinstance(values, list):
         raise check.InvalidInput(f"a column: {key} must be a list, got {check.shown(values)}")

@@ -53,8 +53,7 @@ def draft_of_public_rows(
     hint = "Say rows_are_public=True if they are; else complete the draft of the header by hand"
     check.require(rows_are_public is True, "draft", rule, hint=hint)
     table = read_table("draft", data, ())
-    for name in (label, *([owner] if owner else []), *drop):
-        check.one_of(table.who, "column", name, table.names)
+    check.all_of(table.who, "column", (label, *([owner] if owner else []), *drop), table.names)
     features = [name for name in table.names if name not in (label, owner, *drop)]
     guesses = {name: _guess(table, name) for name in features}
     useless = [name for name, column in guesses.items() if column is None]

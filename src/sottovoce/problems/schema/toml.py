@@ -46,16 +46,14 @@ def read(source: str | Path) -> tuple[Json, str]:
     tables = parse_toml(text, where)
     rule = "must hold the table [schema], with [schema.columns] below it"
     check.require(isinstance(tables.get("schema"), dict), where, rule)
-    for name in tables:
-        check.one_of(where, "table", name, ["schema"])
+    check.all_of(where, "table", tables, ["schema"])
     return tables["schema"], f"{where}, [schema]"
 
 
 def parts(tables: Json, where: str) -> tuple[dict[str, Column], Json]:
     """The columns and the other arguments of `Schema` from the contents of [schema]."""
     place = where.removesuffix("]")
-    for name in tables:
-        check.one_of(where, "key", name, _KEYS)
+    check.all_of(where, "key", tables, _KEYS)
     for name in ("label", "columns", "parties"):
         rule = f"{name} must be a table, {place[place.rfind('[') :]}.{name}]"
         check.require(isinstance(tables.get(name, {}), Mapping), where, rule)
@@ -74,8 +72,7 @@ def _column(table: object) -> Column:
 
 
 def _label(table: Json) -> Label:
-    for name in table:
-        check.one_of("label", "key", name, ("column", "classes", "range"))
+    check.all_of("label", "key", table, ("column", "classes", "range"))
     check.require("column" in table, "label", "needs column = the name of a column")
     return Label(table["column"], table.get("classes", ()), table.get("range"))
 
