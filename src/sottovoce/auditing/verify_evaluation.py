@@ -11,7 +11,6 @@ from sottovoce.experiment import run_file, store, tables, whole_files
 from sottovoce.experiment.evaluation import PrivateEvaluation, deviation_of
 from sottovoce.experiment.result import Result
 from sottovoce.ledger.histories import Counted, History, Kept
-from sottovoce.problems.metrics import has_probabilities
 from sottovoce.problems.rows.held_out import longest, number_of_classes
 
 _FAR = 8.0  # deviations: noise is as far off once in 10^15 sums
@@ -102,7 +101,7 @@ def _bins(result: Result, asked: Evaluation, model: np.ndarray, made: PrivateEva
     edges = asked.edges(number_of_classes(loss), result.calibration * longest(loss, model, bound))
     same = edges.shape == made.edges.shape and bool(np.allclose(made.edges, edges, rtol=1e-9, atol=0))
     check.require(same, store.EVALUATION, "its bins do not end where model and config say")
-    same = made.calibrated == has_probabilities(loss)
+    same = made.calibrated == loss.probabilities
     check.require(same, store.EVALUATION, "calibrated does not follow from the loss", made.calibrated)
 
 

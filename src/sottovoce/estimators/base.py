@@ -26,7 +26,7 @@ from sottovoce.experiment.train import run_task
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.guarantee import Guarantee
-from sottovoce.privacy.modes import PrivacyMode
+from sottovoce.privacy.modes import NoPrivacy, PrivacyMode
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.losses import LOSSES, Loss, Softmax, WeightedLogistic, WeightedSoftmax
 from sottovoce.problems.objective import Objective
@@ -79,7 +79,7 @@ class PrivateEstimator(_Declared):
 
     _layout: ClassVar[Layout] = "rows"  # what is split between owners
     _losses: ClassVar[tuple[str, ...]]  # the names of losses that it can take, the default first
-    _modes: ClassVar[tuple[str, ...]]  # the names of privacy modes that it can take
+    _modes: ClassVar[Mapping[str, type[PrivacyMode]]]  # the privacy modes that it can take, by name
     _example: ClassVar[str]  # what `privacy` may be
     _outputs = 1  # of the loss
 
@@ -92,16 +92,18 @@ class PrivateEstimator(_Declared):
         """The privacy mode as an object."""
         mode = self.privacy
         if isinstance(mode, str):
-            return self._named_mode(check.one_of(self._name, "privacy", mode, self._modes))
+            kind = self._modes[check.one_of(self._name, "privacy", mode, self._modes)]
+            return kind() if kind is NoPrivacy else kind(**self._budget)
         if not (isinstance(mode, PrivacyMode) and self._layout in mode.layouts):
             raise InvalidInput(f"{self._name}: privacy must be {self._example}, got {check.shown(mode)}")
         rule = "a model is needed to predict: ProvenColumns(model=True)"
         check.require(mode.predicts, self._name, rule, mode)
         return mode
 
-    def _named_mode(self, name: str) -> PrivacyMode:
-        """The privacy mode of this name, with the estimator's epsilon and delta."""
-        raise NotImplementedError  # rows and columns have their own
+    @property
+    def _budget(self) -> Json:
+        """What a privacy mode that is named is made with."""
+        return {"epsilon": self.epsilon, "delta": self.delta}
 
     def _algorithm(self) -> Method:
         """The algorithm as an object. An error names those that can be used here."""

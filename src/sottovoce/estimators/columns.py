@@ -24,7 +24,7 @@ from sottovoce.estimators.targets import LinearClassifier, LinearRegressor
 from sottovoce.estimators.validation import Table, validated, validated_rows
 from sottovoce.experiment.result import VerticalResult
 from sottovoce.experiment.task import Task, usual_for_columns
-from sottovoce.privacy.modes import NoPrivacy, PrivacyMode, ProvenColumns
+from sottovoce.privacy.modes import NoPrivacy, ProvenColumns
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import VerticalFederation, summed_scores
@@ -45,7 +45,7 @@ class VerticalLinear(PrivateEstimator):
     penalise_intercept: bool = True
 
     _layout: ClassVar = "columns"
-    _modes: ClassVar = ("proven", "none")
+    _modes: ClassVar = {"proven": ProvenColumns, "none": NoPrivacy}
     _example: ClassVar = "'proven' (with epsilon and delta), ProvenColumns(...), Published(...) or 'none'"
 
     def fit(self, X: Table, y: ArrayLike | None = None, **others: object) -> Self:
@@ -110,9 +110,6 @@ class VerticalLinear(PrivateEstimator):
         left_out = [*left_out, *self._earlier(mode)]
         result = self._run(task, federation, left_out, seed_of(self.random_state), self.ledgers)
         return cast(VerticalResult, result)
-
-    def _named_mode(self, name: str) -> PrivacyMode:
-        return ProvenColumns(self.epsilon, self.delta) if name == "proven" else NoPrivacy()
 
     def _shares(self, columns: int) -> tuple[list[Column], list[list[int]]]:
         """The parties' names, and the numbers of the columns that each of them holds."""

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,7 +46,7 @@ class FederatedLinear(PrivateEstimator):
     participation: Participation | None = None
     engine: Engine = "auto"
 
-    _modes: ClassVar = ("proven", "published", "none")
+    _modes: ClassVar = {"proven": Proven, "published": Published, "none": NoPrivacy}
     _example: ClassVar = "for rows of many owners, such as Proven(epsilon=1.0, delta=1e-5, clip=1.0)"
 
     def fit(self, X: Table, y: ArrayLike | None = None, groups: ArrayLike | None = None, **others: object) -> Self:
@@ -104,11 +104,9 @@ class FederatedLinear(PrivateEstimator):
         self.intercept_ = by_output[:, columns].copy() if ones else np.zeros(loss.outputs)
         self._flat_model = result.model
 
-    def _named_mode(self, name: str) -> PrivacyMode:
-        if name == "none":
-            return NoPrivacy()
-        kind = Proven if name == "proven" else Published
-        return kind(self.epsilon, self.delta, cast(float, self.clip))  # None: settled when the rows are known
+    @property
+    def _budget(self) -> Json:
+        return super()._budget | {"clip": self.clip}  # None: settled when the rows are known
 
     def _task(self, federation: Federation, objective: Objective) -> Task:
         """What to train: as given, or as a rule chooses it, from sizes and the budget alone and so at no cost."""

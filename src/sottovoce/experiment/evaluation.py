@@ -15,7 +15,6 @@ from sottovoce.experiment.intervals import Estimate
 from sottovoce.experiment.task import Task
 from sottovoce.privacy.discrete_noise import GRID_STEPS
 from sottovoce.privacy.events import Event, GridEvent
-from sottovoce.problems.metrics import has_probabilities
 from sottovoce.problems.rows.held_out import longest, number_of_classes
 
 WORDS = {
@@ -177,7 +176,7 @@ def evaluations_of(
             owners=int(here.sum()),
             records=int(held[here].sum()) if public else None,
             edges=evaluation.edges(classes, task.calibration * longest(loss, w, row_bound)),
-            calibrated=has_probabilities(loss),
+            calibrated=loss.probabilities,
         )
         for w, of_clients, here in tables
     )

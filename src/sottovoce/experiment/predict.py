@@ -9,7 +9,6 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.plain import Columns
-from sottovoce.problems.metrics import has_probabilities
 
 if TYPE_CHECKING:
     from sottovoce.experiment.result import Result
@@ -28,7 +27,7 @@ def predictions(result: "Result", data: object, threshold: float | None = None) 
 def of_scores(result: "Result", scores: np.ndarray, threshold: float | None = None) -> Columns:
     """The same of rows with these scores."""
     columns: Columns = {"prediction": result.labels_of(scores, threshold).tolist()}
-    if has_probabilities(result.objective.loss):
+    if result.objective.loss.probabilities:
         chances, schema = result.probabilities_of(scores), result.schema
         two = result.objective.loss.outputs == 1
         coded = ("-1", "1") if two else range(chances.shape[-1])

@@ -18,7 +18,7 @@ from sottovoce.core.round import History
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.federation import with_ones
-from sottovoce.problems.metrics import ALONE, class_numbers, decided, has_probabilities, probabilities
+from sottovoce.problems.metrics import ALONE, class_numbers, decided, probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import Penalty
 from sottovoce.problems.schema import Schema
@@ -162,7 +162,7 @@ class Result:
         kept = self.threshold if threshold is None else threshold
         loss = self.objective.loss
         check.between("predict", 0, 1, threshold=kept)
-        two = kept == 0.5 or (loss.outputs == 1 and has_probabilities(loss))
+        two = kept == 0.5 or (loss.outputs == 1 and loss.probabilities)
         rule = "a threshold is a probability of the second of two classes, by a logistic loss"
         check.require(two, "predict", rule, kept, "Leave it out")
         return decided(loss, scores, kept, self.calibration)
@@ -177,7 +177,7 @@ class Result:
     def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
         """The same of rows with these scores."""
         loss = self.objective.loss
-        if not has_probabilities(loss):
+        if not loss.probabilities:
             raise check.InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
         chances = probabilities(loss, self.calibration * scores)
         assert chances is not None

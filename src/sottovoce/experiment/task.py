@@ -24,7 +24,6 @@ from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, Published, Ver
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.intercept import WithIntercept
-from sottovoce.problems.metrics import has_probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.rows.held_out import number_of_classes
 from sottovoce.problems.vertical import VerticalFederation
@@ -267,7 +266,7 @@ class Task:
         check.require(self.algorithm.layout == "rows", "evaluate", "is for rows, and columns are split here")
         hint = "For numbers, measure on public test rows"
         check.require(loss.classification, "evaluate", "counts classes, and this loss is for numbers", loss.name, hint)
-        plain = loss.outputs > 1 or not has_probabilities(loss)
+        plain = loss.outputs > 1 or not loss.probabilities
         assert self.evaluate is not None
         moved = plain and self.evaluate.threshold != 0.5
         rule = "a threshold is a probability of the second of two classes, by a logistic loss"

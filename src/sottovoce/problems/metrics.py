@@ -88,16 +88,11 @@ def decided(loss: Loss, scores: Floats, threshold: float = 0.5, calibration: flo
     return loss.predict(calibration * scores - np.log(threshold / (1 - threshold)))
 
 
-def has_probabilities(loss: Loss) -> bool:
-    """Whether scores of this loss stand for probabilities."""
-    return getattr(loss, "output_loss", loss).probabilities
-
-
 def probabilities(loss: Loss, scores: Floats) -> Floats | None:
     """Of each class, (..., rows, classes); None for a loss that has none."""
     from scipy.special import expit, softmax
 
-    if not has_probabilities(loss):
+    if not loss.probabilities:
         return None
     return softmax(scores, axis=-1) if loss.outputs > 1 else np.stack([expit(-scores), expit(scores)], axis=-1)
 

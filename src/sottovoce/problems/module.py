@@ -76,6 +76,7 @@ class Module(Loss):
     strong = -math.inf
     outputs = derived(lambda self: self.output_loss.outputs)
     classification = derived(lambda self: self.output_loss.classification)
+    probabilities = derived(lambda self: self.output_loss.probabilities)
     _net: ClassVar[Network]  # of each instance, like the next; ClassVar, because fields describe the model
     _origin: ClassVar[Floats]
 

@@ -10,7 +10,6 @@ from sottovoce.core.files import packaged_text
 from sottovoce.core.plain import Json
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.whole_files import finite
-from sottovoce.problems.metrics import has_probabilities
 
 _PLACE = 'json.loads("{}")'
 _BORROWED = re.compile(
@@ -35,11 +34,11 @@ def plain_model(result: Result) -> Json:
         "missing_values": list(schema.missing_values),
         "parts": [{"columns": list(part.columns), "bias": part.bias} for part in parts],
         "weights": result.model.reshape(loss.outputs, -1).tolist(),
-        "calibration": result.calibration if has_probabilities(loss) else 1.0,  # as `predict_proba` scales scores
+        "calibration": result.calibration if loss.probabilities else 1.0,  # as `predict_proba` scales scores
         "cut": float(np.log(result.threshold / (1 - result.threshold))),
         "classes": list(label.classes),
         "range": None if label.range is None else list(label.range),
-        "probabilities": has_probabilities(loss),
+        "probabilities": loss.probabilities,
     }
 
 
