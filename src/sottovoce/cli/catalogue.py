@@ -41,13 +41,7 @@ def catalogue() -> dict[str, list[Entry]]:
     from sottovoce.problems.losses import LOSSES
     from sottovoce.problems.penalties import PENALTIES
 
-    documented = {"iid": partition.iid, "random-cuts": partition.random_cuts}  # what others in the registry wrap
-    partitions = [
-        _entry(name, documented.get(name, kind), leave_out=("rows", "y", "clients", "seed"))
-        for name, kind in partition.PARTITIONS.items()
-    ]
-    for one in partitions:
-        one["summary"] = one["summary"] or f"Shuffled rows in parts of {one['name']} sizes."
+    partitions = [_entry(name, kind, partition.NO_OPTIONS) for name, kind in partition.PARTITIONS.items()]
     partitions.append({"name": "owner", "summary": "Every row stays with its own owner.", "options": {}})
     return {
         "algorithms": [
@@ -58,7 +52,7 @@ def catalogue() -> dict[str, list[Entry]]:
         "penalties": [_entry(name, kind) for name, kind in PENALTIES.items()],
         "participation": [_entry(name, kind) for name, kind in PARTICIPATION.items()],
         "partitions": partitions,
-        "data": [_entry(info.name, getattr(datasets, info.name), ("dense",)) for info in datasets.available()],
+        "data": [_entry(name, loader, ("dense",)) for name, loader in datasets.LOADERS.items()],
     }
 
 

@@ -71,7 +71,7 @@ class PublicTest:
 
 
 def checked(task: Task, federation: FederatedData, test: object) -> Pair | None:
-    """Test rows and labels, checked."""
+    """Test rows and labels, checked; the rows with a column for the intercept, if the model has one."""
     if test is None:
         return None
     if not isinstance(test, tuple) or len(test) != 2:
@@ -80,4 +80,4 @@ def checked(task: Task, federation: FederatedData, test: object) -> Pair | None:
     X, labels = federation.rows_like_these("test", test[0]), task.objective.loss.check_labels(test[1])
     rows = X[0].shape[0] if isinstance(X, list) else len(X)
     check.require(len(labels) == rows, "test", f"y must have one entry per row of X ({rows})", len(labels))
-    return X, labels
+    return federation.with_ones(X) if task.objective.intercept and not federation.bias else X, labels

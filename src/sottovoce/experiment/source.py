@@ -16,7 +16,7 @@ from sottovoce.problems import data as datasets
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.metrics import class_labels
-from sottovoce.problems.partition import PARTITIONS, make
+from sottovoce.problems.partition import NO_OPTIONS, PARTITIONS, make
 from sottovoce.problems.schema import Label, Schema
 from sottovoce.problems.vertical import Matrix, VerticalFederation, cut
 
@@ -108,12 +108,12 @@ def read_source(table: Json, where: str, folder: Path, schema: Schema | None = N
         raise check.InvalidInput(f"{where}: this run was trained on arrays given in Python; train it again from there")
     loader: Json = {}
     if "name" in table:
-        name = choice([info.name for info in datasets.available()], "data set", table, where)
-        loader = parameters(getattr(datasets, name), leave_out=(_NOT_DENSE,))
+        name = choice(datasets.LOADERS, "data set", table, where)
+        loader = parameters(datasets.LOADERS[name], leave_out=(_NOT_DENSE,))
     sharing: Json = {}
     if "partition" in table:
         kind = choice([*PARTITIONS, OWNER], "partition", table, where, "partition")
-        sharing = parameters(PARTITIONS[kind], leave_out=("y", "clients", "seed")) if kind != OWNER else {}
+        sharing = parameters(PARTITIONS[kind], leave_out=NO_OPTIONS) if kind != OWNER else {}
     names = field_names(Source)
     check.all_of(where, "key", table, [*names, *loader, *sharing])
     split = [

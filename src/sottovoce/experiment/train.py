@@ -48,8 +48,6 @@ def local_clients(
     task = task.for_layout(federation.layout)
     task.check(federation.layout)
     data = task.objective.on(federation, blanks=getattr(task.privacy, "relation", "") == "add-remove")
-    if data is not federation and isinstance(test, tuple) and len(test) == 2:
-        test = federation.with_ones(federation.rows_like_these("test", test[0])), test[1]
     task = task.settled(data)
     folder = ledgers if isinstance(ledgers, Path) else None
     ledger = open_ledgers("train", task.privacy, federation, ledgers, streams.runs, run)
@@ -60,7 +58,7 @@ def local_clients(
         events = kind.planned(task, data, ledger, folder is not None)
         if task.evaluate is not None:
             split = Split.simulated(ledger, streams, range(data.n), kept_split)
-        clients = kind.of(task, data, ledger, streams, events, test=checked(task, data, test), split=split)
+        clients = kind.of(task, data, ledger, streams, events, test=checked(task, federation, test), split=split)
         clients.randomise_labels(folder)
         return clients
     except Exception:

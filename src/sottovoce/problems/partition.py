@@ -71,6 +71,11 @@ def lognormal_sizes(rows: int, clients: int, spread: float, seed: int) -> Intege
     return sizes + 1
 
 
+def lognormal(rows: int, clients: int, spread: float, seed: int) -> Integers:
+    """Shuffled rows in parts of lognormal sizes."""
+    return by_size(lognormal_sizes(rows, clients, spread, seed), seed)
+
+
 def by_column(values: ArrayLike) -> tuple[Integers, tuple[str, ...]]:
     """One client per distinct value, in sorted order: `groups` and the clients' names."""
     column = _labels("by_column", values)
@@ -97,30 +102,20 @@ def random_cuts(rows: int, clients: int, seed: int) -> Integers:
 def make(kind: str, y: ArrayLike, clients: int, seed: int, **options: float) -> Integers:
     """The partition called `kind` (a key of `PARTITIONS`) of the rows labelled `y`; options as `kind` needs them."""
     check.one_of("partition", "kind", kind, PARTITIONS)
-    parameters = inspect.signature(PARTITIONS[kind]).parameters
-    known = [name for name in parameters if name not in ("y", "clients", "seed")]
+    parameters, labels = inspect.signature(PARTITIONS[kind]).parameters, _labels(kind, y)
+    known = [name for name in parameters if name not in NO_OPTIONS]
     check.options(kind, options, known)
     for name in known:
         stated = name in options or parameters[name].default is not inspect.Parameter.empty
         check.require(stated, kind, f"needs the option {name!r}")
-    return PARTITIONS[kind](_labels(kind, y), clients=clients, seed=seed, **options)
-
-
-def _iid(y: AnyArray, clients: int, seed: int) -> Integers:
-    return iid(len(y), clients, seed)
-
-
-def _lognormal(y: AnyArray, clients: int, spread: float, seed: int) -> Integers:
-    return by_size(lognormal_sizes(len(y), clients, spread, seed), seed)
-
-
-def _random_cuts(y: AnyArray, clients: int, seed: int) -> Integers:
-    return random_cuts(len(y), clients, seed)
+    rows = {"y": labels} if "y" in parameters else {"rows": len(labels)}
+    return PARTITIONS[kind](**rows, clients=clients, seed=seed, **options)
 
 
 PARTITIONS: dict[str, Callable[..., Integers]] = {
-    "iid": _iid, "dirichlet": dirichlet, "lognormal": _lognormal, "random-cuts": _random_cuts
+    "iid": iid, "dirichlet": dirichlet, "lognormal": lognormal, "random-cuts": random_cuts
 }  # fmt: skip
+NO_OPTIONS = ("y", "rows", "clients", "seed")  # parameters of partitions that follow from the rows and from [data]
 
 
 def _top_up(groups: Integers, clients: int, at_least: int, rng: np.random.Generator) -> Integers:
