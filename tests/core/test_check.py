@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -27,6 +28,8 @@ class Settings:
     step: Literal["auto", "best"] | check.Positive | None = "auto"
     often: Literal["always"] | float = 1.0
     free: float = 0.0  # not checked
+    shares: Annotated[float | Sequence[float], check.Interval(0, 1, closed=("high",), each=True)] = 1.0
+    counts: "Annotated[Sequence[int], check.Interval(1, whole=True, each=True)] | None" = None
 
     def __post_init__(self) -> None:
         check.fields(self)
@@ -58,6 +61,11 @@ class More(Settings):
         ("step", "bets", "unknown step 'bets'. Did you mean 'best'?"),
         ("step", 0.0, "step must be > 0, got 0.0"),
         ("often", "never", "unknown often 'never'. Known: always"),
+        ("shares", 2.0, "shares must lie in (0, 1], got 2.0"),
+        ("shares", [0.5, 0.0], "shares must lie in (0, 1], got list of length 2"),
+        ("shares", np.array([[0.5], [np.nan]]), "shares must lie in (0, 1], got ndarray of shape (2, 1)"),
+        ("counts", (3, 0), "counts must be a whole number >= 1, got tuple of length 2"),
+        ("counts", (3, 1.0), "counts must be a whole number >= 1, got tuple of length 2"),
         ("part", [1, 2], "part must be an object such as Part(), got list of length 2"),
     ],
 )
@@ -68,9 +76,16 @@ def test_fields_are_checked_by_their_annotations(kind: type[Settings], field: st
     assert str(error.value) == f"{kind.__name__}: {message}"
 
 
+def test_each_of_several_names_must_be_known() -> None:
+    check.all_of("file", "key", {"rho": 1, "step": 2}, ("rho", "step", "rho"))
+    with pytest.raises(InvalidInput, match=r"^file: unknown key 'mu'\. Known: rho, step$"):
+        check.all_of("file", "key", ["step", "mu"], ("rho", "step", "rho"))
+
+
 def test_what_keeps_the_rules_passes() -> None:
     Settings(np.float32(0.1), 0, 0.3, 1.0, np.int64(2), 0, None, None, Part(), 0.1, -1.0, math.nan)  # type: ignore[arg-type]
     Settings(step=None, often="always")
+    Settings(shares=[0.5, 1.0], counts=(3, 1))
     with pytest.raises(InvalidInput, match=r"^More: width must be > 0, got 0$"):
         More(width=0)
 

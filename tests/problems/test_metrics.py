@@ -8,7 +8,18 @@ from scipy.special import expit, softmax
 from sklearn import metrics as reference
 
 from sottovoce.problems.losses import Logistic, SmoothedHinge, Softmax, Squared
-from sottovoce.problems.metrics import BINS, metrics
+from sottovoce.problems.metrics import BINS, class_labels, class_numbers, metrics
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels"),
+    [(Logistic(), [-1.0, 1.0]), (SmoothedHinge(), [-1.0, 1.0]), (Softmax(2), [0.0, 1.0]), (Softmax(4), [0.0, 1.0])],
+)
+def test_numbers_of_classes_as_labels_of_a_loss_and_back(loss: Logistic, labels: list[float]):
+    numbers = np.array([0, 1, 1])
+    coded = class_labels(loss, numbers)
+    assert np.array_equal(coded, loss.check_labels(np.array(labels)[numbers]))
+    assert np.array_equal(class_numbers(loss, coded), numbers)
 
 
 def test_two_classes_agree_with_scikit_learn():
