@@ -348,12 +348,12 @@ def test_open_ledgers_have_the_budget_of_the_run() -> None:
     ids=["seeded", "secure", "pure"],
 )
 def test_ranges_must_leave_something_for_training(privacy: Any, enough: float, too_much: float) -> None:
-    sv.PrivateScaler(enough, privacy.delta).must_leave_enough(privacy)
+    sv.PrivateScaler(enough, privacy.delta).leaves(privacy)
     for epsilon in (too_much, 1.0, 2.0):
         with pytest.raises(InvalidInput, match=r"nearly all of epsilon = 1, .* PrivateScaler\(epsilon=0\.25\)"):
-            sv.PrivateScaler(epsilon, privacy.delta).must_leave_enough(privacy)
+            sv.PrivateScaler(epsilon, privacy.delta).leaves(privacy)
     if privacy.delta and privacy.noise == "seeded":  # the same epsilon at a smaller delta is less
-        sv.PrivateScaler(1.0, 1e-6).must_leave_enough(privacy)
+        sv.PrivateScaler(1.0, 1e-6).leaves(privacy)
 
 
 def test_nothing_is_left_beside_too_much() -> None:

@@ -51,17 +51,16 @@ class Steps:
 
     def epsilon_for_training(self, privacy: Proven) -> float:
         """What the steps leave of a budget; refused if that is next to nothing."""
-        for step in self.steps:
-            step.must_leave_enough(privacy)
         return min((step.leaves(privacy) for step in self.steps), default=privacy.epsilon)
 
     def prepare(
         self, federation: Federation, privacy: PrivacyMode, ledger: Ledger | None, seed: int | None
     ) -> Federation:
         """Prepare the rows that are to be trained on. A step that asks is paid from `ledger`."""
+        if isinstance(privacy, Proven):
+            self.epsilon_for_training(privacy)  # refuses steps that leave too little, before anybody is asked
         for step in self.steps:
             if isinstance(privacy, Proven) and ledger is not None:
-                step.must_leave_enough(privacy)
                 step.ask(federation, privacy, ledger, seed)
             else:
                 rule = "PrivateScaler needs privacy 'proven', where a budget pays for it"

@@ -69,11 +69,8 @@ class Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, seed: int | None) -> None:
         """Settle what the owners have to be asked for; the cost is charged to `ledger`."""
 
-    def must_leave_enough(self, privacy: Proven) -> None:
-        """Refuse to take nearly all of a budget that has to pay for training too."""
-
     def leaves(self, privacy: Proven) -> float:
-        """The epsilon that is left of a budget for training."""
+        """The epsilon that is left of a budget for training; refused if that is next to nothing."""
         return privacy.epsilon
 
 
@@ -251,13 +248,11 @@ class PrivateScaler(Counted, _Scaler):
         """What one noisy answer of an owner is."""
         return ranges.plan_counts(self.epsilon, self.delta, privacy)
 
-    def must_leave_enough(self, privacy: Proven) -> None:
-        """Refuse to take nearly all of a budget that has to pay for training too."""
-        ranges.must_leave_enough(self._event(privacy), privacy)
-
     def leaves(self, privacy: Proven) -> float:
-        """The epsilon that is left of a budget for training."""
-        return ranges.left_for_training(self._event(privacy), privacy)
+        """The epsilon that is left of a budget for training; refused if that is next to nothing."""
+        event = self._event(privacy)
+        ranges.must_leave_enough(event, privacy)
+        return ranges.left_for_training(event, privacy)
 
     def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, seed: int | None) -> None:
         """Find the ranges of a federation's features; the cost is charged to `ledger`."""
