@@ -34,6 +34,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 
@@ -75,19 +76,16 @@ class Split:
     (5, 20, 0.5)
     """
 
-    widths: tuple[int, ...]
-    shares: tuple[int, ...]
-    holder: int = 0
-    outputs: int = 1
+    widths: Annotated[tuple[int, ...], check.Interval(1, whole=True, each=True)]
+    shares: Annotated[tuple[int, ...], check.Interval(1, whole=True, each=True)]
+    holder: check.WholeOrZero = 0
+    outputs: check.Whole = 1
 
     def __post_init__(self) -> None:
+        check.fields(self)
         owners = len(self.widths)
-        for name in ("widths", "shares"):
-            counts = getattr(self, name)
-            whole = len(counts) == owners > 0 and all(map(check.is_whole, counts))
-            check.require(whole, "Split", f"{name} must be one whole number >= 1 for each owner")
-        check.whole("Split", outputs=self.outputs)
-        check.whole("Split", at_least=0, holder=self.holder)
+        rule = "widths and shares must be one whole number >= 1 for each owner"
+        check.require(len(self.shares) == owners > 0, "Split", rule)
         check.require(self.holder < owners, "Split", "holder must be the number of an owner", self.holder)
         rule = f"all owners together may have at most {MOST_COLUMNS} columns: their products are as many squared"
         check.require(self.columns <= MOST_COLUMNS, "masked products", rule, self.columns, "Leave columns out")
