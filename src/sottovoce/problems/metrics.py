@@ -4,6 +4,8 @@ Everything is computed from scores and labels as a loss has them, for one model 
 A number that does not exist, such as an AUC of one class, is NaN and never an error.
 """
 
+from importlib import import_module
+
 import numpy as np
 
 from sottovoce.core.arrays import Booleans, Floats, Integers
@@ -90,11 +92,12 @@ def decided(loss: Loss, scores: Floats, threshold: float = 0.5, calibration: flo
 
 def probabilities(loss: Loss, scores: Floats) -> Floats | None:
     """Of each class, (..., rows, classes); None for a loss that has none."""
-    from scipy.special import expit, softmax
-
     if not loss.probabilities:
         return None
-    return softmax(scores, axis=-1) if loss.outputs > 1 else np.stack([expit(-scores), expit(scores)], axis=-1)
+    special = import_module("scipy.special")
+    if loss.outputs > 1:
+        return special.softmax(scores, axis=-1)
+    return np.stack([special.expit(-scores), special.expit(scores)], axis=-1)
 
 
 def confusion(labels: Integers, predicted: Integers, classes: int) -> Integers:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Floats, Matrix
+from sottovoce.core.arrays import AnyArray, Floats, Matrix, is_sparse
 from sottovoce.core.toml import packaged_toml
 from sottovoce.problems.data.dataset import Dataset, DatasetInfo
 
@@ -125,7 +125,7 @@ def _from_openml(source: Source) -> list[Rows]:
             )
     finally:
         socket.setdefaulttimeout(patience)
-    dense = table if isinstance(table, np.ndarray) else table.toarray()
+    dense = table.toarray() if is_sparse(table) else table
     codes = np.asarray(target, dtype=np.float64)  # -1, 1 or, after OpenML's renaming, 1, 2
     y = np.where(codes == codes.max(), 1.0, -1.0)
     X, first = np.ascontiguousarray(dense, dtype=np.float64), source.parts[0].rows

@@ -7,6 +7,7 @@ from sottovoce.core.arrays import Floats, Integers
 from sottovoce.core.clipping import shorten_rows
 from sottovoce.problems.data.dataset import Dataset, encoded
 from sottovoce.problems.data.sources import Source, bundled
+from sottovoce.problems.schema import Schema
 
 ENCODINGS = ("schema", "one-hot", "ranks", "classes")
 SOURCE = Source.named("adult")
@@ -30,18 +31,18 @@ def adult(encoding: str = "schema") -> Dataset:
     rows = all_rows if encoding == "classes" else complete_rows
     *columns, incomes = zip(*(row for file in files for row in rows(file)), strict=True)
     rich = np.array([income.startswith(">") for income in incomes])
-    schema = None
-    if encoding == "ranks":
-        X, names = _ranks(columns), COLUMNS
-    elif encoding == "schema":
-        X, names, schema = encoded("adult", dict(zip(COLUMNS, columns, strict=True)))
-    elif encoding == "classes":
-        X, names = _standardised(columns)
-    else:
-        X, names = _one_hot(columns)
+    X, names, schema = _encoded(encoding, columns)
     y = rich.astype(np.int64) if encoding == "classes" else np.where(rich, 1.0, -1.0)
     bound = None if encoding in ("ranks", "classes") else 1.0
     return SOURCE.dataset(X, y, names, encoding, row_bound=bound, schema=schema)
+
+
+def _encoded(encoding: str, columns: list[tuple[str, ...]]) -> tuple[Floats, tuple[str, ...], Schema | None]:
+    if encoding == "schema":
+        return encoded("adult", dict(zip(COLUMNS, columns, strict=True)))
+    if encoding == "ranks":
+        return _ranks(columns), COLUMNS, None
+    return *(_standardised(columns) if encoding == "classes" else _one_hot(columns)), None
 
 
 def all_rows(file: str) -> list[list[str]]:

@@ -3,7 +3,6 @@
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.plain import Json
 from sottovoce.problems.data.dataset import Dataset, encoded
 from sottovoce.problems.data.sources import Source, bundled
 
@@ -29,9 +28,8 @@ def heart(encoding: str = "schema") -> Dataset:
                 rows.append([float(value) for value in kept])
                 labels.append(1.0 if int(fields[-1]) > 0 else -1.0)
                 hospitals.append(file.split(".")[1])
-    X, names, row_bound, schema = np.array(rows), _COLUMNS, None, None
-    if encoding == "schema":
-        X, names, schema = encoded("heart", dict(zip(_COLUMNS, X.T, strict=True)))
-        row_bound = 1.0
-    more: Json = {"groups": np.array(hospitals), "row_bound": row_bound, "schema": schema}
-    return SOURCE.dataset(X, np.array(labels), names, encoding, **more)
+    y, groups = np.array(labels), np.array(hospitals)
+    if encoding == "raw":
+        return SOURCE.dataset(np.array(rows), y, _COLUMNS, encoding, groups=groups)
+    X, names, schema = encoded("heart", dict(zip(_COLUMNS, np.array(rows).T, strict=True)))
+    return SOURCE.dataset(X, y, names, encoding, groups=groups, row_bound=1.0, schema=schema)
