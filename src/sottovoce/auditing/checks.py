@@ -1,8 +1,8 @@
 """Checks of the true code against its promise: noise, clipping, batches, and what was charged.
 
 Each check says what was seen, what is promised, and a verdict. The audit computes what it expects by itself
-(`expected.py`, `promise.py`). Tests that depend on chance share `FALSE_ALARM`, the probability that an audit accuses an
-honest library.
+(`expected.py`, `promise.py`). Tests that depend on chance share `noise.FALSE_ALARM`, the probability that an audit
+accuses an honest library.
 """
 
 import math
@@ -27,8 +27,7 @@ from sottovoce.privacy.modes import Proven
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
 
-FALSE_ALARM = 1e-6  # of all tests of one audit together
-TESTS = 1000  # that share it: no audit makes more
+TESTS = 1000  # that share `FALSE_ALARM`: no audit makes more
 NUMBERS = 40_000  # of noise that are enough for a test
 CLOSE = 1e-6  # relative: two computations of the same noise differ by less
 ACCOUNTANTS = 1e-3  # relative: two accountants on the same answers differ by less
@@ -53,7 +52,7 @@ def passed(path: str, name: str, seen: str, promised: str, holds: bool) -> Check
 
 def judged(outcomes: Sequence[tests.Outcome], path: str) -> list[Check]:
     """Refuted if honest noise would look like this in fewer than one of a billion tests."""
-    limit = FALSE_ALARM / TESTS
+    limit = tests.FALSE_ALARM / TESTS
     return [passed(path, one.name, one.seen, one.promised, one.p >= limit) for one in outcomes]
 
 

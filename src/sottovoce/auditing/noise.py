@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 AXES = {"runs": 0, "rounds and questions": 1, "clients": 2, "coordinates": 3}
-SAME = 1e-8  # noise vectors that differ by less, in every coordinate, count as equal
+FALSE_ALARM = 1e-6  # probability that one audit, with all its tests, accuses an honest library
+SAME = 1e-8  # numbers of two noise vectors that are closer count as equal
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,11 @@ def law(z: np.ndarray, kind: str) -> Outcome:
     return Outcome("distribution of the noise", seen, words, _probability(test.pvalue))
 
 
-def repeats(z: np.ndarray) -> Outcome | None:
-    """Whether any two noise vectors, of any rounds, questions, clients and runs, are equal or opposite."""
+def repeats(z: np.ndarray, same: float = SAME) -> Outcome:
+    """Whether any two noise vectors, of any rounds, questions, clients and runs, are equal or opposite.
+
+    `same`: vectors that differ by less, in every coordinate, count as equal.
+    """
     vectors = z.reshape(-1, z.shape[-1])
     if vectors.shape[1] == 1:  # single numbers are close by chance: then all noise of a run is one vector
         vectors = z.reshape(len(z), -1)
@@ -88,13 +92,13 @@ def repeats(z: np.ndarray) -> Outcome | None:
     owner = np.concatenate([np.arange(len(vectors))] * 2)
     order = np.argsort(both[:, 0], kind="stable")
     both, owner = both[order], owner[order]
-    same: set[int] = set()
+    copied: set[int] = set()
     for gap in (1, 2, 3):  # next to each other in the order of the first coordinate: some of many copies are
-        close = np.all(np.abs(both[gap:] - both[:-gap]) < SAME, axis=1) & (owner[gap:] != owner[:-gap])
-        same.update(owner[gap:][close].tolist())
-    count = len(same)
+        close = np.all(np.abs(both[gap:] - both[:-gap]) < same, axis=1) & (owner[gap:] != owner[:-gap])
+        copied.update(owner[gap:][close].tolist())
+    count = len(copied)
     pairs, numbers = len(both) ** 2 / 2, both.shape[1]
-    chance = pairs * (2 * SAME * 0.5) ** numbers  # 0.5: no density here is larger
+    chance = pairs * (2 * same * 0.5) ** numbers  # 0.5: no density here is larger
     words = "none" if count == 0 else f"{count} of {len(vectors)} vectors"
     return Outcome("noise used more than once", words, "none", _probability(chance if count else 1.0))
 

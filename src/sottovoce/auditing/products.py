@@ -19,7 +19,8 @@ from typing import cast
 import numpy as np
 
 from sottovoce.algorithms import MaskedMoments
-from sottovoce.auditing.checks import passed
+from sottovoce.auditing import noise as tests
+from sottovoce.auditing.checks import judged, passed
 from sottovoce.auditing.finding import Check, Comparison, Finding
 from sottovoce.core import products
 from sottovoce.core.arrays import Floats, Integers
@@ -39,7 +40,6 @@ from sottovoce.problems.vertical import VerticalFederation
 WIDTH, SAMPLES = 2, 5
 TRIED, CLIMBS = 100, 300  # pairs of records, and steps of the search for worse ones
 RUNS = 400
-_UNLIKELY = 7.0  # deviations
 
 Record = tuple[Floats, float]  # all columns, owner after owner, and the label
 
@@ -115,16 +115,10 @@ def _noise_checks(privacy: ProvenColumns, federation: VerticalFederation, seed: 
     noise = products.from_limbs(oracle.products(method.kappa)) - exact
     has_noise = np.array([split.of_owner(m) for m in range(split.owners)])
     scale = place.door.events[0].scale * split.noise_factors(method.kappa)
-    standard = (noise / scale)[:, has_noise]
-    off = float(np.abs(np.square(standard).mean(axis=0) - 1).max()) * np.sqrt(RUNS / 2)
-    together = np.corrcoef(standard.T) - np.eye(standard.shape[1])
-    alike = float(np.abs(together).max()) * np.sqrt(RUNS)
+    standard, answers = ((numbers / scale)[..., has_noise][:, None, None] for numbers in (noise, exact[None]))
     silent = bool((noise[:, ~has_noise] == 0).all())
-
-    limit = f"below {_UNLIKELY:g} deviations"
     return [
-        passed("plain", "scale of the noise on each sum", f"{off:.1f} deviations off", limit, off < _UNLIKELY),
-        passed("plain", "noise of two sums or owners", f"{alike:.1f} deviations alike", limit, alike < _UNLIKELY),
+        *judged(tests.of_noise(standard, answers, "gaussian"), "plain"),
         passed("plain", "sums of others", "no noise" if silent else "noise", "no noise", silent),
     ]
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sottovoce.auditing import noise as tests
 from sottovoce.auditing.finding import Finding, conclude
 from sottovoce.auditing.game import Game, Heard, Player, Sampling, deaf, in_turns, streams_of
 from sottovoce.auditing.score import epsilon_from_ratios
@@ -22,6 +23,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.privacy.accounting import gaussian_epsilon
 
 CONSTANT = 1e-6  # relative: shifts that differ by less from run to run count as the same
+NEARLY = 1e-4  # deviations: what is left of noise after a subtraction may be off by less
 PILOT, FEW = 64, 16  # runs that show which statistic applies; fewer where each answer needs an iterative solver
 _EVIDENCE = {  # by `PrivacyMode.promise`
     "record": "every noisy answer about the client's data (more than the server sees)",
@@ -184,20 +186,14 @@ def noise_is_as_stated(seen: Sequence[np.ndarray], made: Sequence[Made]) -> bool
     """Whether the added noise has the stated size and is new each time, as far as these runs can tell.
 
     A ratio computed from densities trusts them, and would miss noise of another size, or noise that is used twice. So
-    the noise is checked first, with a false alarm in about one of a million audits.
+    the noise is checked first, with a false alarm in at most one of a million audits.
     """
     pairs = zip(seen, made, strict=True)
     noise = [((x - m.exact) / m.scale).reshape(len(x), -1) for x, m in pairs if np.all(m.scale > 0)]
     if not noise or len(noise[0]) < 16:
         return True
     drawn = np.concatenate(noise, axis=1)
-    laplace = any(m.kind == "laplace" for m in made)
-    spread = np.abs(drawn).mean() if laplace else np.square(drawn).mean()  # both 1; deviation of one term: 1 or sqrt 2
-    if abs(spread - 1) > 6 * math.sqrt((1 if laplace else 2) / drawn.size):
-        return False
-    for low in range(0, drawn.shape[1], 2000):  # the same number twice: equal to the last digit, or nearly
-        some = drawn[:, low : low + 2000]
-        related = np.abs(np.corrcoef(some, rowvar=False)) if some.shape[1] > 1 else np.eye(1)
-        if np.any(related - np.eye(len(related)) > 0.99):
-            return False
-    return True
+    kind = "laplace" if any(m.kind == "laplace" for m in made) else "gaussian"
+    size = tests.scale(drawn[:, :, None, None], kind, (), "size")
+    copies = tests.repeats(drawn.T[:, None, None, :], NEARLY)  # each number, over all runs, is a vector
+    return min(size.p, copies.p) > tests.FALSE_ALARM / 2
