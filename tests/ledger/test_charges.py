@@ -131,9 +131,10 @@ def test_a_guarantee_survives_a_file_and_its_text_follows_from_its_fields() -> N
 
 
 def test_a_seed_that_is_known_and_one_that_nobody_kept() -> None:
-    epsilons, accountant = np.array([1.0, 0.5]), "exact"
+    epsilons, accountant, charges = np.array([1.0, 0.5]), "exact", trained().charges
+    assert charges is not None
     seeded, forgotten = (
-        state_guarantee(sv.Proven(1.0, 1e-5, 1.0), "x", 3, Statement(epsilons, accountant, forgotten=each))
+        state_guarantee(sv.Proven(1.0, 1e-5, 1.0), "x", 3, Statement(epsilons, accountant, charges, forgotten=each))
         for each in (False, True)
     )
     assert seeded.noise.startswith("simulation")

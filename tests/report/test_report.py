@@ -21,7 +21,8 @@ from sottovoce.core.round import NOT_RELEASED
 from sottovoce.experiment import saved, store
 from sottovoce.experiment.repetitions import Repetitions, interval, pool
 from sottovoce.experiment.run_file import load
-from sottovoce.privacy.guarantee import NOT_COVERED, Guarantee
+from sottovoce.privacy.guarantee import Guarantee
+from sottovoce.privacy.guarantee_words import NOT_COVERED
 from sottovoce.report import charts as report_charts
 from sottovoce.report import page as report
 from sottovoce.report import words as report_words

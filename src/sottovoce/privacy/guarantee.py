@@ -13,27 +13,13 @@ import numpy as np
 from sottovoce.core.contract import Mode
 from sottovoce.core.plain import Json
 from sottovoce.ledger.charges import Charges
-from sottovoce.privacy.events import Event, Mechanism
-from sottovoce.privacy.guarantee_words import COLUMN_UNITS, NOISE, OBSERVER, UNITS, observer_of, of_sums, short_unit
+from sottovoce.privacy import guarantee_words as say
+from sottovoce.privacy import theorems
+from sottovoce.privacy.events import Event
+from sottovoce.privacy.guarantee_words import short_unit
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns, Published
-from sottovoce.privacy.statement_of_products import of_products
-from sottovoce.privacy.theorems import (
-    CODE,
-    Assumption,
-    Grounds,
-    grounds_of_columns,
-    grounds_of_rows,
-    shortest_bound,
-)
+from sottovoce.privacy.theorems import CODE, Assumption, Grounds
 
-NOT_COVERED = (
-    "hyper-parameters, clip norms, encodings, scalers and stopping times that were chosen by looking at private data",
-    "several records of one person: one record is the unit; k of them cost k times the epsilon and more than k deltas",
-    "training losses and accuracies on private rows: the history of a simulation shows them, a deployment must not",
-    "the number of records of each client",
-    "refusals: that labels and row bounds passed their checks",
-    "timing and message sizes",
-)
 LABELS_FOUND = (
     "the set of class labels: it was read off the private labels; declare it (classes=[...] of an estimator, labels = "
     "[...] in a run file)"
@@ -45,11 +31,6 @@ ONE_OWNER = (
 TEST_SET_ASIDE = (
     "losses and accuracies on test rows: these were set aside from the owners' own rows, and the numbers are exact and "
     "in no budget"
-)
-_NOT_COVERED_COLUMNS = (
-    *(text for text in NOT_COVERED if not text.startswith("the number of records")),
-    "which samples the parties have in common, how many there are, and how many columns each party has",
-    "losses and accuracies of rounds before the last: the models they belong to were never released",
 )
 UNKNOWN = (
     "No guarantee is stated: of a client that took part neither what it spent nor its limit is known. Its own ledger "
@@ -152,7 +133,7 @@ class Guarantee:
     @property
     def of_sums(self) -> bool:
         """Whether it is about an observer who sees only sums of messages, of this or of earlier runs."""
-        return of_sums(self.observer)
+        return say.of_sums(self.observer)
 
     def leaving_out(self, *more: str) -> "Guarantee":
         """The same statement, with more that it does not cover. Where nothing is guaranteed, nothing is left out."""
@@ -268,7 +249,7 @@ class Statement:
 
     epsilons: np.ndarray
     accountant: str
-    charges: Charges | None = None
+    charges: Charges
     kinds: tuple[str, ...] = ("gradient",)
     lasting: bool = False
     deployed: bool = False
@@ -278,11 +259,7 @@ class Statement:
     @property
     def events(self) -> list[Event]:
         """Every kind of answer that any ledger was charged for."""
-        return [] if self.charges is None else self.charges.events()
-
-    def planned(self, mechanism: Mechanism, part: int = 0) -> Event:
-        """What an answer of this part of the plan is; without charges, any with this noise."""
-        return Event(mechanism, 1.0) if self.charges is None else self.charges.planned[part]
+        return self.charges.events()
 
     def _kind_of_noise(self, privacy: Proven | ProvenColumns) -> str:
         if not self.forgotten or privacy.secret_noise:
@@ -290,25 +267,23 @@ class Statement:
         return "forgotten discrete" if privacy.on_grid else "forgotten"
 
     def stated(
-        self, privacy: Proven | ProvenColumns, unit: str, grounds: Grounds, owners: str, not_covered: tuple[str, ...]
+        self, privacy: Proven | ProvenColumns, owners: str, observer: str, grounds: Grounds, **fields: Any
     ) -> Guarantee:
-        """All that rows and columns have in common."""
-        models = 1 if self.charges is None else self.charges.repetitions
+        """All that rows and columns have in common; `fields` are the others."""
+        models = self.charges.repetitions
         return Guarantee(
             mode="proven",
-            text="-",  # made at the end, when all fields are there
             epsilon=float(self.epsilons.max()),
             delta=privacy.delta,
-            unit=unit,
-            observer=observer_of(privacy, self.events),
+            observer=observer,
             accountant=self.accountant,
-            noise=NOISE[self._kind_of_noise(privacy)],
+            noise=say.NOISE[self._kind_of_noise(privacy)],
             epsilon_of_client=tuple(float(value) for value in self.epsilons),
-            not_covered=not_covered,
             span=f"this and all earlier runs in the {owners}' ledgers" if self.lasting else "the whole run",
             models=models,
             epsilon_of_all=None if models == 1 or self.of_all is None else float(self.of_all),
             **vars(grounds),
+            **fields,
         )
 
 
@@ -337,18 +312,19 @@ def state_guarantee(
     if known is None or not np.isfinite(known.epsilons).all():
         return Guarantee("proven", UNKNOWN)
     if known.kinds == ("products",):
-        return of_products(cast(ProvenColumns, privacy), known, _NOT_COVERED_COLUMNS, **facts)
+        return _of_products(cast(ProvenColumns, privacy), known, **facts)
     return _STATEMENTS[privacy.promise](privacy, known, **facts)
 
 
 def _of_rows(privacy: Proven, known: Statement) -> Guarantee:
     """For rows split between clients."""
-    unit = UNITS[privacy.unit, privacy.relation]
-    bound = shortest_bound(known.events)
+    unit = say.UNITS[privacy.unit, privacy.relation]
+    bound = theorems.shortest_bound(known.events)
     if bound is not None:
         unit += f", no row longer than {bound:g}"
-    grounds = _merged([grounds_of_rows(privacy, kind, known) for kind in known.kinds])
-    return replace(known.stated(privacy, unit, grounds, "clients", NOT_COVERED), text="")
+    grounds = _merged([theorems.grounds_of_rows(privacy, kind, known) for kind in known.kinds])
+    observer = say.observer_of(privacy, known.events)
+    return known.stated(privacy, "clients", observer, grounds, unit=unit, not_covered=say.NOT_COVERED)
 
 
 def _of_columns(
@@ -364,22 +340,38 @@ def _of_columns(
     spent on the labels, if that is more than one run costs.
     """
     on_labels = privacy.label_epsilon if on_labels is None else on_labels
-    unit = COLUMN_UNITS[privacy.unit]
+    unit = say.COLUMN_UNITS[privacy.unit]
     for what, bound in (("column", privacy.column_bound), ("row", privacy.row_bound)):
         if bound is not None:
             unit += f" ({what}s longer than {bound:g} count as scaled down to that)"
-    grounds = grounds_of_columns(privacy, known)
-    not_covered = _NOT_COVERED_COLUMNS if on_labels is not None else (*_NOT_COVERED_COLUMNS, "labels")
     finite = together is not None and np.isfinite(together) and privacy.unit == "record"
-    return replace(
-        known.stated(privacy, unit, grounds, "parties", not_covered),
-        text="",
-        observer=f"{OBSERVER}, the other parties included",
+    return known.stated(
+        privacy,
+        "parties",
+        f"{say.OBSERVER}, the other parties included",
+        theorems.grounds_of_columns(privacy, known),
+        unit=unit,
+        not_covered=say.NOT_COVERED_COLUMNS if on_labels is not None else (*say.NOT_COVERED_COLUMNS, "labels"),
         split=len(known.epsilons),
         together=float(together) if finite and together is not None else None,
         label_epsilon=on_labels,
         predicts=predicts,
     )
+
+
+def _of_products(
+    privacy: ProvenColumns,
+    known: Statement,
+    names: Sequence[str] = (),
+    holder: int = 0,
+    dealers: Mapping[tuple[int, int], str] | None = None,
+) -> Guarantee:
+    """For products of split columns. `names`: of the owners; `holder`: the number of the one that has the labels."""
+    dealers = say.dealers_of(names) if dealers is None else dealers
+    grounds = theorems.grounds_of_products(privacy, known, len(names))
+    privacy = privacy if privacy.on_grid else replace(privacy, noise="discrete")  # there is no other on products
+    observer, not_covered = say.observer_of_products(names, dealers), say.NOT_COVERED_PRODUCTS
+    return known.stated(privacy, "owners", observer, grounds, unit=say.PRODUCTS_UNIT, not_covered=not_covered)
 
 
 def _merged(grounds: Sequence[Grounds]) -> Grounds:

@@ -1,7 +1,9 @@
-"""What guarantees say of noise, units and observers, by the names of settings."""
+"""What guarantees say of noise, units and observers, and what they do not cover, by the names of settings."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 
+from sottovoce.core.products import dealer_of
 from sottovoce.privacy.events import Event, contributors_of
 from sottovoce.privacy.modes import PrivacyMode
 
@@ -33,6 +35,29 @@ COLUMN_UNITS = {
     "column": "one column of one party, replaced by any other",
     "record": "one record's entries at one party, replaced by any others",
 }
+NOT_COVERED = (
+    "hyper-parameters, clip norms, encodings, scalers and stopping times that were chosen by looking at private data",
+    "several records of one person: one record is the unit; k of them cost k times the epsilon and more than k deltas",
+    "training losses and accuracies on private rows: the history of a simulation shows them, a deployment must not",
+    "the number of records of each client",
+    "refusals: that labels and row bounds passed their checks",
+    "timing and message sizes",
+)
+_NOT_COVERED_SPLIT = tuple(text for text in NOT_COVERED if not text.startswith("the number of records"))
+NOT_COVERED_COLUMNS = (
+    *_NOT_COVERED_SPLIT,
+    "which samples the parties have in common, how many there are, and how many columns each party has",
+    "losses and accuracies of rounds before the last: the models they belong to were never released",
+)
+NOT_COVERED_PRODUCTS = (
+    *_NOT_COVERED_SPLIT,
+    "being on the list of samples, and how many there are: neighbours have the same list",
+    "the score of a new sample that is asked for: whoever asks sees it, and of two owners the one who asks learns the "
+    "other's part of it",
+    "how many columns each owner has",
+)
+PRODUCTS_UNIT = "one record: all columns of one sample at all owners, and its label, replaced by any others"
+COORDINATOR = "the coordinator"
 
 
 def short_unit(unit: str) -> str:
@@ -51,3 +76,29 @@ def observer_of(privacy: PrivacyMode, events: Iterable[Event]) -> str:
 def of_sums(observer: str) -> bool:
     """Whether an observer, as a guarantee names it, sees only sums of messages, of this or of earlier runs."""
     return "every opened sum" in observer
+
+
+def dealers_of(names: Sequence[str]) -> dict[tuple[int, int], str]:
+    """Who deals to each pair of owners by default: the coordinator, or from three owners on another owner."""
+    pairs = itertools.combinations(range(len(names)), 2)
+    chosen = {pair: dealer_of(pair, len(names)) for pair in pairs}
+    return {pair: COORDINATOR if dealer is None else names[dealer] for pair, dealer in chosen.items()}
+
+
+def observer_of_products(names: Sequence[str], dealers: Mapping[tuple[int, int], str]) -> str:
+    """Against whom a run holds that asked for products of split columns: who may share what with whom."""
+    if len(names) == 1:
+        return OBSERVER
+    if COORDINATOR in dealers.values():
+        return (
+            "the coordinator alone, who deals the masks and opens the sums, or any one owner alone, with all that it "
+            "sees; an owner that colludes with the coordinator is not covered"
+        )
+    by_dealer: dict[str, list[str]] = {}
+    for (a, b), dealer in dealers.items():
+        by_dealer.setdefault(dealer, []).append(f"{names[a]} and {names[b]}")
+    dealing = "; ".join(f"{dealer} deals to {', to '.join(pairs)}" for dealer, pairs in by_dealer.items())
+    return (
+        "the server and any one owner, who share all that they see; an owner that colludes with the dealer of a pair "
+        f"it belongs to is not covered ({dealing})"
+    )

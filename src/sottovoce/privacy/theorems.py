@@ -4,7 +4,7 @@ The proofs themselves stand beside the code that they are about: each `Theorem` 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from sottovoce.core.toml import packaged_toml
@@ -62,20 +62,18 @@ class Assumption:
 class Grounds:
     """What a number rests on."""
 
-    theorem: str = ""
-    proof: str = ""
-    constants: Mapping[str, object] = field(default_factory=dict[str, object])
-    assumptions: tuple[Assumption, ...] = ()
+    theorem: str
+    proof: str
+    constants: Mapping[str, object]
+    assumptions: tuple[Assumption, ...]
 
 
 def grounds_of_rows(privacy: Proven, kind: str, known: "Statement") -> Grounds:
     """For rows split between clients; `kind` is what the algorithm asks for (`Asks`)."""
     asked = "upload" if privacy.unit == "client" else kind
-    if asked not in _ANSWERS:
-        return Grounds()
     reach = 2 if privacy.relation == "replace-one" else 1
     answer = _ANSWERS[asked]
-    event = known.planned(privacy.mechanism, -1 if asked == "histogram" else 0)
+    event = known.charges.planned[-1 if asked == "histogram" else 0]
     sampled = event.sampling != "full"
     share = {"poisson": " / rate", "fixed-size": " size / batch"}.get(event.sampling, "")
     counts = "2" if reach == 2 else "sqrt(2)"
@@ -139,7 +137,7 @@ def grounds_of_columns(privacy: ProvenColumns, known: "Statement") -> Grounds:
     if privacy.label_epsilon is not None:
         assumed.append(Assumption("labels are randomised once, before anything is asked of them", CODE))
     assumed += _of_all(privacy, known)
-    return Grounds(*_named(scores, known.planned("gaussian")), constants | _numbers(known.charges), tuple(assumed))
+    return Grounds(*_named(scores, known.charges.planned[0]), constants | _numbers(known.charges), tuple(assumed))
 
 
 def grounds_of_products(privacy: ProvenColumns, known: "Statement", owners: int) -> Grounds:
@@ -157,7 +155,7 @@ def grounds_of_products(privacy: ProvenColumns, known: "Statement", owners: int)
         assumed.append(Assumption("nobody breaks X25519, ChaCha20 or SHA-256", USER))
     assumed += _of_all(privacy, known)
     constants = {"sensitivity": _PRODUCTS.sensitivity, "owners": owners} | _numbers(known.charges)
-    return Grounds(*_named(_PRODUCTS, known.planned("discrete-gaussian")), constants, tuple(assumed))
+    return Grounds(*_named(_PRODUCTS, known.charges.planned[0]), constants, tuple(assumed))
 
 
 def _named(answer: Theorem, event: Event, sums: bool = False) -> tuple[str, str]:
@@ -181,7 +179,7 @@ def _of_all(privacy: Proven | ProvenColumns, known: "Statement") -> list[Assumpt
         assumed.append(Assumption("the ledgers hold all that was ever answered about these records", OWNER))
     if known.deployed:
         assumed.append(Assumption("each client runs this library as it is, and shows its own ledger", OWNER))
-    stated = sum(history.spent() is None for history in known.charges.histories) if known.charges else 0
+    stated = sum(history.spent() is None for history in known.charges.histories)
     if stated:
         assumed.append(Assumption(f"{stated} owners showed no ledger: what they state is taken", OWNER))
     return assumed
@@ -196,10 +194,8 @@ def _bounds_on_rows(known: "Statement") -> list[Assumption]:
     return [*named, Assumption(NOT_KEPT, OWNER)] if any(event.row_bound is None for event in known.events) else named
 
 
-def _numbers(charges: Charges | None) -> dict[str, object]:
+def _numbers(charges: Charges) -> dict[str, object]:
     """The constants of the noise and of the composition."""
-    if charges is None:
-        return {}
     event, multipliers = charges.planned[0], [event.noise_multiplier for event in charges.planned]
     numbers: dict[str, object] = {
         "mechanism": event.mechanism,
