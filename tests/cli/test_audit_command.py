@@ -143,14 +143,14 @@ def test_one_run_sees_a_leak_and_no_more_than_there_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("blank", [False, True])
 def test_canaries_are_planted_where_they_should_be(blank: bool) -> None:
     federation = small()
-    planted = plant(federation, goal().loss, 9, blank, seed=1)
-    made, columns = planted.federation, planted.federation.X[:, planted.first :]
+    made, heads = plant(federation, goal().loss, 9, blank, seed=1)
+    columns = made.X[:, 4:]
     assert made.X.shape == (len(federation.X) + 9, 4 + 9)
     assert np.array_equal(made.sizes, federation.sizes + np.array([2, 2, 2, 1, 1, 1]))
     assert np.linalg.norm(made.X, axis=1).max() <= 1.0
-    assert (columns > 0).sum() == (planted.heads.sum() if blank else 9)
+    assert (columns > 0).sum() == (heads.sum() if blank else 9)
     signs = columns.T @ made.y
-    assert np.array_equal(signs > 0.5, planted.heads)
+    assert np.array_equal(signs > 0.5, heads)
     assert not np.any((columns > 0).any(axis=1) & (made.X[:, :4] != 0).any(axis=1))
 
 

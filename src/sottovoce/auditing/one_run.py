@@ -6,7 +6,7 @@ models that are too expensive to train thousands of times. The bound is weaker t
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -18,25 +18,18 @@ from sottovoce.auditing.score import CONFIDENCE
 from sottovoce.core import check
 from sottovoce.experiment.run_file import Experiment
 from sottovoce.experiment.train import run_task
+from sottovoce.privacy.accounting.search import last_good_from
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Loss
 
 SHARES = (1.0, 0.5, 0.25, 0.125)  # of the canaries, on which guesses are made
 
 
-@dataclass(frozen=True, eq=False)
-class Planted:
-    """Rows with canaries among them. Only canary j is not 0 in column `first` + j; `heads` are the coins to guess."""
+def plant(federation: Federation, loss: Loss, canaries: int, blank: bool, seed: int) -> tuple[Federation, np.ndarray]:
+    """Give one more record per canary to the clients in turn: the rows with them, and the coins to guess.
 
-    federation: Federation
-    heads: np.ndarray
-    first: int
-
-
-def plant(federation: Federation, loss: Loss, canaries: int, blank: bool, seed: int) -> Planted:
-    """Give one more record per canary to the clients in turn. A coin decides its class; with `blank`, its presence.
-
-    Rows of canaries have the largest allowed length.
+    A coin decides the class of a canary; with `blank`, its presence. Each has a column of its own behind the others, in
+    which no other row has a number, and the largest allowed length.
     """
     check.whole("audit", at_least=8, canaries=canaries)
     rng = np.random.default_rng(seed)
@@ -55,7 +48,7 @@ def plant(federation: Federation, loss: Loss, canaries: int, blank: bool, seed: 
     groups = np.concatenate([owner, np.arange(canaries) % federation.n])
     planted = Federation.from_arrays(X, np.concatenate([y, labels]), groups)
     known = {"names": federation.names, "row_bound": federation.row_bound, "bias": federation.bias}
-    return Planted(replace(planted, **known), heads, features)
+    return replace(planted, **known), heads
 
 
 def one_run(
@@ -76,15 +69,15 @@ def one_run(
     per_record = privacy.promise in ("record", "published")
     check.require(per_record, "audit", "canaries are records: use unit = 'record'", privacy.promise)
     begun, loss = time.perf_counter(), task.objective.loss
-    planted = plant(federation, loss, canaries, relation_of(privacy) == "add-remove", seed)
+    planted, heads = plant(federation, loss, canaries, relation_of(privacy) == "add-remove", seed)
     result = run_task(
         replace(task, evaluate=None),  # a canary that is held out would not be trained on
-        planted.federation,
+        planted,
         seed=seed,
         measure_training=False,
         after_round=lambda checkpoint: progress("training", checkpoint.k, settings.rounds),
     )
-    weights = result.model.reshape(loss.outputs, -1)[:, planted.first : planted.first + canaries]
+    weights = result.model.reshape(loss.outputs, -1)[:, federation.X.shape[1] :][:, :canaries]
     order = np.argsort(weights[1] - weights[0] if loss.outputs > 1 else weights[0])
 
     def bound(_: slice, delta: float) -> float:
@@ -92,12 +85,12 @@ def one_run(
         bounds = []
         for share in SHARES:
             half = max(1, math.floor(canaries * share / 2))
-            right = int(planted.heads[order[-half:]].sum() + (~planted.heads[order[:half]]).sum())
+            right = int(heads[order[-half:]].sum() + (~heads[order[:half]]).sum())
             bounds.append(epsilon_from_one_run(right, 2 * half, canaries, delta, of_each))
         return max(bounds)
 
     # A claim may depend on the number of rows: those that were trained on count.
-    neighbours = Neighbours(planted.federation, planted.federation, 0, None, f"{canaries} canaries in one run")
+    neighbours = Neighbours(planted, planted, 0, None, f"{canaries} canaries in one run")
     game = Game(task.algorithm, neighbours, task.objective, privacy, settings.rounds)
     evidence = "the canaries' own coordinates of the final model"
     finding = conclude(game, "guesses", evidence, 1, bound, confidence=confidence)
@@ -118,13 +111,7 @@ def epsilon_from_one_run(
     error = 1 - confidence
     if guesses == 0 or _luck(right, guesses, canaries, delta, 0.0) > error:
         return 0.0
-    low, high = 0.0, 1.0
-    while _luck(right, guesses, canaries, delta, high) <= error:
-        low, high = high, 2 * high
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _luck(right, guesses, canaries, delta, middle) <= error else (low, middle)
-    return low
+    return last_good_from(0.0, lambda epsilon: _luck(right, guesses, canaries, delta, epsilon) - error)
 
 
 def _luck(right: int, guesses: int, canaries: int, delta: float, epsilon: float) -> float:

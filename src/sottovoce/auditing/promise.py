@@ -160,9 +160,9 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _root(excess: Callable[[float], float], low: float, high: float) -> float:
-    from scipy.optimize import brentq
+    from scipy.optimize import root_scalar
 
-    return float(brentq(excess, low, high, xtol=1e-13))  # type: ignore[arg-type]
+    return float(root_scalar(excess, bracket=(low, high), xtol=1e-13).root)
 
 
 def batch_rates(batch: float, sizes: np.ndarray, fixed: bool) -> np.ndarray:

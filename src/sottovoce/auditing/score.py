@@ -13,7 +13,6 @@ under the two neighbours.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -135,14 +134,14 @@ def epsilon_from_seen(
     (learnt, chosen), (learnt_other, chosen_other) = _halves(pilot), _halves(pilot_other)
     if min(len(learnt), len(learnt_other)) < 8:
         return 0.0
-    best, score, rule = -1.0, None, (math.inf, -math.inf)
-    for candidate in learn_scores(learnt, learnt_other):
-        expected, limits = _choose(candidate(chosen), candidate(chosen_other), confidence)
-        if expected > best:
-            best, score, rule = expected, candidate, limits
-    assert score is not None
-    sides, scores = _fair_coins(score(tested), score(tested_other), np.random.default_rng(seed))
-    up, down = scores >= rule[0], scores <= rule[1]
+    centre = (learnt.mean(axis=0) + learnt_other.mean(axis=0)) / 2
+    candidates = learn_scores(learnt, learnt_other)
+    choices = [_choose((chosen - centre) @ w, (chosen_other - centre) @ w, confidence) for w in candidates]
+    best = max(range(len(choices)), key=lambda place: choices[place][0])
+    weights, (least, most) = candidates[best], choices[best][1]
+    own, other = (tested - centre) @ weights, (tested_other - centre) @ weights
+    sides, scores = _fair_coins(own, other, np.random.default_rng(seed))
+    up, down = scores >= least, scores <= most
     right = int((sides & up).sum() + (~sides & down).sum())
     return epsilon_from_guesses(right, int(up.sum() + down.sum()), len(scores), delta, confidence)
 
@@ -192,32 +191,21 @@ def _counts(n: int) -> np.ndarray:
     return np.unique(np.rint(np.geomspace(1, n, min(n, _THRESHOLDS))).astype(np.int64))
 
 
-@dataclass(frozen=True)
-class LinearScore:
-    """weights · messages: learnt on pilot runs, used on others."""
-
-    centre: np.ndarray
-    weights: np.ndarray
-
-    def __call__(self, seen: np.ndarray) -> np.ndarray:
-        return (seen - self.centre) @ self.weights
-
-
-def learn_scores(first: np.ndarray, second: np.ndarray) -> list[LinearScore]:
-    """Fisher's discriminant of two samples (runs, numbers), with their mean covariance and with each one's.
+def learn_scores(first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
+    """The weights of linear scores: Fisher's discriminant of two samples (runs, numbers), with their mean covariance
+    and with each one's.
 
     The latter two find a direction in which one side does not vary at all; the mean would hide it.
     """
     check.require(first.shape[1:] == second.shape[1:], "audit", "both sides must show the same numbers", first.shape)
-    means = [side.mean(axis=0) for side in (first, second)]
     size = np.sqrt((first.var(axis=0) + second.var(axis=0)) / 2) + 1e-300
     of_each = [np.cov(side / size, rowvar=False, ddof=0).reshape(len(size), len(size)) for side in (first, second)]
-    apart = (means[0] - means[1]) / size
+    apart = (first.mean(axis=0) - second.mean(axis=0)) / size
     scores = []
     for covariance in (sum(of_each) / 2, *of_each):
         values, vectors = np.linalg.eigh(covariance)
         values = np.maximum(values, 1e-9 * max(values[-1], 1e-300))
         weights = vectors @ ((vectors.T @ apart) / values)
         length = np.linalg.norm(weights)
-        scores.append(LinearScore((means[0] + means[1]) / 2, weights / (length if length > 0 else 1.0) / size))
+        scores.append(weights / (length if length > 0 else 1.0) / size)
     return scores

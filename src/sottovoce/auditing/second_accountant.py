@@ -295,16 +295,12 @@ def _on_grid(rate: float, noise: float, step: float, size: int, there: bool) -> 
 
 def _epsilon_of_losses(losses: np.ndarray, chances: np.ndarray, delta: float) -> float:
     """The least epsilon >= 0 at which the mean of (1 - exp(epsilon - loss))+ is at most `delta`."""
+    from scipy.optimize import root_scalar
+
     if delta <= 0:
         return math.inf
 
     def excess(epsilon: float) -> float:
         return float(-(chances * np.expm1(np.minimum(epsilon - losses, 0.0))).sum()) - delta
 
-    low, high = 0.0, float(losses[-1])
-    if excess(low) <= 0:
-        return 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return high
+    return 0.0 if excess(0.0) <= 0 else float(root_scalar(excess, bracket=(0.0, float(losses[-1]))).root)
