@@ -40,13 +40,14 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few test rows, and three methods beside the chosen one; `test_every_method_is_tried` has all."""
     monkeypatch.setattr(synthetic, "TEST_ROWS", 400)
     monkeypatch.setattr(forecast, "METHODS", ("auto", "noisy-gd", "dp-sgd", "dp-admm", "moments"))
-    forecast._world.cache_clear()
+    synthetic.world_of.cache_clear()
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.loss.name)
 def test_synthetic_rows_are_as_hard_as_asked_and_as_long_as_promised(goal: Objective) -> None:
     for spectrum in ("correlated", "independent"):
-        world = synthetic.world(goal, [300, 200], 4, row_bound=2.0, best=0.8, seed=1, spectrum=spectrum)
+        problem = Problem([300, 200], 4, 1.0, 1e-5, goal, row_bound=2.0, best=0.8, seed=1)
+        world = synthetic.world_of(problem, spectrum)
         assert world.federation.sizes.tolist() == [300, 200]
         np.testing.assert_allclose(np.linalg.norm(world.federation.X, axis=1), 2.0, rtol=1e-8)
         truth = world.truth.max(axis=1).mean() if goal.loss.classification else 9 * world.truth.var()
@@ -57,8 +58,7 @@ def test_synthetic_rows_are_as_hard_as_asked_and_as_long_as_promised(goal: Objec
 
 
 def test_classes_are_balanced_as_asked_and_as_hard() -> None:
-    goal = Objective(Logistic(), scale="records", fit_intercept=True)
-    world = synthetic.world(goal, [3000], 4, 1.0, 0.9, seed=1, balance=0.2)
+    world = synthetic.world_of(Problem([3000], 4, 1.0, 1e-5, best=0.9, seed=1, balance=0.2))
     assert world.truth[:, 1].mean() == pytest.approx(0.2, abs=1e-6)
     assert world.truth.max(axis=1).mean() == pytest.approx(0.9, abs=1e-6)
     assert world.constant() == pytest.approx(0.8, abs=1e-6)
@@ -66,8 +66,8 @@ def test_classes_are_balanced_as_asked_and_as_hard() -> None:
 
 
 def test_quality_and_auc_are_what_drawn_labels_say_on_average() -> None:
-    goal = Objective(Logistic())
-    world = synthetic.world(goal, [500], 4, 1.0, 0.8, seed=2)
+    goal = Objective(Logistic(), scale="records")
+    world = synthetic.world_of(Problem([500], 4, 1.0, 1e-5, goal, best=0.8, seed=2))
     model = world.optimum() + np.array([3.0, 0.0, -2.0, 0.0])
     rng = np.random.default_rng(0)
     said = goal.loss.predict(goal.loss.scores(world.test, model))
@@ -109,7 +109,7 @@ def test_every_method_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_same_question_gets_the_same_answer_and_another_seed_its_own() -> None:
     first = words.to_dict(choose(**BUDGET))
-    forecast._world.cache_clear()
+    synthetic.world_of.cache_clear()
     assert words.to_dict(choose(sizes=list(SIZES), **BUDGET)) == first
     assert words.to_dict(choose(seed=1, **BUDGET))["tried"] != first["tried"]
 
@@ -185,12 +185,12 @@ def test_a_forecast_is_made_in_the_world_of_the_choice_and_in_others() -> None:
     chosen = forecast.forecast(choose(**BUDGET))
     assert [budget for budget, _ in chosen.curve] == [1.0, 2.0, 4.0, 8.0, 16.0]
     assert chosen.curve[2][1] == chosen.expected.mean
-    here = forecast._world(chosen.problem, "correlated")
+    here = synthetic.world_of(chosen.problem, "correlated")
     assert chosen.without_privacy == here.quality(here.optimum())
     for epsilon, quality in (chosen.curve[0], chosen.curve[-1]):
         other_budget = replace(chosen.problem, epsilon=epsilon)
         assert quality == forecast._tried(other_budget.task("auto"), here, other_budget, 2).mean
-    other = forecast._world(chosen.problem, "independent")
+    other = synthetic.world_of(chosen.problem, "independent")
     assert chosen.independent is not None
     assert chosen.independent[1] == other.quality(other.optimum()) != chosen.without_privacy
     assert len(set(chosen.losses)) == forecast.OTHER_WORLDS

@@ -11,15 +11,13 @@ Rows come from `synthetic.py`, sentences from `words.py`. Methods come from the 
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import run_task
-from sottovoce.planning import synthetic
 from sottovoce.planning.problem import Plan, Problem, Trial
-from sottovoce.planning.synthetic import World
+from sottovoce.planning.synthetic import World, world_of
 from sottovoce.rules import AUTO, METHODS
 
 Progress = Callable[[str, int, int], None]
@@ -30,7 +28,7 @@ OTHER_WORLDS = 4  # in which the chosen setting is tried once more
 
 def choose(problem: Problem, progress: Progress = lambda what, done, of: None) -> Plan:
     """The task to train, and what to expect of it and of the other methods."""
-    world, task = _world(problem, "correlated"), problem.task(AUTO)
+    world, task = world_of(problem), problem.task(AUTO)
     trials, left_out = [_tried(task, world, problem, REPEATS)], []
     others = [name for name in METHODS if name not in (AUTO, task.algorithm.name) and _is_proven(name, problem)]
     for number, name in enumerate(others):
@@ -58,7 +56,7 @@ def forecast(plan: Plan, progress: Progress = lambda what, done, of: None) -> Pl
     """`plan` with its quality at other budgets, on other synthetic rows, and where columns are independent."""
     problem, task = plan.problem, plan.task
     steps = len(BUDGETS) + 1 + OTHER_WORLDS
-    world, curve, losses = _world(problem, "correlated"), [], []
+    world, curve, losses = world_of(problem), [], []
     for number, share in enumerate(BUDGETS):
         progress("forecast", number, steps)
         budget = share * problem.epsilon
@@ -66,12 +64,12 @@ def forecast(plan: Plan, progress: Progress = lambda what, done, of: None) -> Pl
         tried = plan.trials[0] if share == 1 else _tried(other_budget.task(AUTO), world, other_budget, 2)
         curve.append((budget, tried.mean))
     progress("forecast", len(BUDGETS), steps)
-    other = _world(problem, "independent")
+    other = world_of(problem, "independent")
     independent = _tried(task, other, problem, 2).mean, other.quality(other.optimum())
     for number in range(1, OTHER_WORLDS + 1):
         progress("forecast", len(BUDGETS) + number, steps)
         elsewhere = replace(problem, seed=problem.seed + number)
-        other = _world(elsewhere, "correlated")
+        other = world_of(elsewhere)
         losses.append(other.quality(other.optimum()) - _tried(task, other, elsewhere, 1).mean)
     progress("forecast", steps, steps)
     enough = [budget for budget, quality in curve if problem.target is not None and quality >= problem.target]
@@ -82,12 +80,6 @@ def forecast(plan: Plan, progress: Progress = lambda what, done, of: None) -> Pl
 def _is_proven(name: str, problem: Problem) -> bool:
     method = ALGORITHMS[name]
     return "proven" in method.modes and not (problem.observer == "sums" and method().why_not_sums(problem.unit))
-
-
-@lru_cache(maxsize=4)
-def _world(problem: Problem, spectrum: synthetic.Spectrum) -> World:
-    shape = problem.simulated_sizes, problem.features, problem.row_bound
-    return synthetic.world(problem.objective, *shape, problem.best, problem.seed, spectrum, problem.balance)
 
 
 def _tried(task: Task, world: World, problem: Problem, runs: int) -> Trial:

@@ -5,13 +5,15 @@ as hard to predict as was asked. For each test row the probability of every labe
 computed from that, and not from drawn labels, which would add chance.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 from scipy.special import softmax
 
+from sottovoce.planning.problem import Problem
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.rows import Rows
@@ -64,38 +66,28 @@ class World:
         return together.argmin(np.zeros((1, together.dim)), 0.0, ridge=ridge, tol=1e-5)[0]
 
 
-def world(
-    objective: Objective,
-    sizes: Sequence[int],
-    features: int,
-    row_bound: float,
-    best: float,
-    seed: int,
-    spectrum: Spectrum = "correlated",
-    balance: float | None = None,
-) -> World:
-    """`best`: accuracy, or R², of the best possible model. Correlated: the variance of direction j falls like 1/j.
-
-    `balance`: the share of the second of two classes, for an objective with an intercept.
-    """
-    loss, rows = objective.loss, int(sum(sizes))
-    for_model, for_rows = (np.random.default_rng([seed, purpose]) for purpose in (0, 1))
-    X = for_rows.normal(size=(rows + TEST_ROWS, features))
+@lru_cache(maxsize=4)
+def world_of(problem: Problem, spectrum: Spectrum = "correlated") -> World:
+    """Rows of the shape of this problem. Correlated: the variance of direction j falls like 1/j."""
+    objective, sizes, best = problem.objective, problem.simulated_sizes, problem.best
+    loss, rows = objective.loss, sum(sizes)
+    for_model, for_rows = (np.random.default_rng([problem.seed, purpose]) for purpose in (0, 1))
+    X = for_rows.normal(size=(rows + TEST_ROWS, problem.features))
     if spectrum == "correlated":
-        X /= np.sqrt(np.arange(1, features + 1))
-    X *= row_bound * (1 - 1e-9) / np.linalg.norm(X, axis=1, keepdims=True)
-    scores = X @ for_model.normal(size=(features, loss.outputs))
+        X /= np.sqrt(np.arange(1, problem.features + 1))
+    X *= problem.row_bound * (1 - 1e-9) / np.linalg.norm(X, axis=1, keepdims=True)
+    scores = X @ for_model.normal(size=(problem.features, loss.outputs))
     scores /= scores.std()
     if loss.classification:
         logits = scores if loss.outputs > 1 else np.concatenate([np.zeros_like(scores), scores], axis=1)
-        truth, noise = softmax(_as_hard(logits, logits[rows:], best, balance), axis=1), 0.0
+        truth, noise = softmax(_as_hard(logits, logits[rows:], best, problem.balance), axis=1), 0.0
         classes = (for_rows.random((len(X), 1)) > np.cumsum(truth, axis=1)[:, :-1]).sum(axis=1)
         y = classes.astype(np.float64) if loss.outputs > 1 else 2.0 * classes - 1.0
     else:
         truth, noise = np.sqrt(best) * scores[:, 0] / _WITHIN, (1 - best) / _WITHIN**2
         y = np.clip(truth + np.sqrt(noise) * for_rows.normal(size=len(X)), -1.0, 1.0)
     owners = np.repeat(np.arange(len(sizes)), sizes)
-    federation = Federation.from_arrays(X[:rows], y[:rows], owners, row_bound=row_bound)
+    federation = Federation.from_arrays(X[:rows], y[:rows], owners, row_bound=problem.row_bound)
     test = federation.with_ones(X[rows:]) if objective.intercept else X[rows:]
     return World(objective.on(federation), objective, test, truth[rows:], noise)
 
