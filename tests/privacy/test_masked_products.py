@@ -51,13 +51,18 @@ def replies(at: Attempt, A: np.ndarray, B: np.ndarray, N: Any, seeds: Any = None
     return first.reply(N[0]), second.reply(N[1], mp.dealt(first.seed, second.seed, at))
 
 
+def opened_block(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The server's part: A'B + N_a + N_b, as signed numbers."""
+    return (first + second).view(np.int64)
+
+
 # ------------------------------------------------------------------------------------------------------ it is exact
 
 
 @pytest.mark.parametrize("rows", [1, 50, 8193])
 def test_what_is_opened_is_the_product_with_both_noises(rows: int) -> None:
     at, (A, B), N = attempt(rows=rows), tables(rows=rows), (noise(1), noise(2))
-    opened = mp.opened_block(*replies(at, A, B, N))
+    opened = opened_block(*replies(at, A, B, N))
     np.testing.assert_array_equal(opened, A.T @ B + N[0] + N[1])
 
 
@@ -97,7 +102,7 @@ def test_a_false_dealer_moves_the_sum_by_a_number_it_chose_and_learns_nothing() 
         first, second = sides(at, A, B, seeds)
         exchanged(first, second)
         lie = mp.dealt(*seeds, at) + moved
-        opened = mp.opened_block(first.reply(N[0]), second.reply(N[1], lie))
+        opened = opened_block(first.reply(N[0]), second.reply(N[1], lie))
         np.testing.assert_array_equal(opened, A.T @ B + N[0] + N[1] + 10**12)
 
 
@@ -249,7 +254,7 @@ def test_a_masked_table_of_another_kind_is_refused_and_every_entry_gets_noise_of
     for dealt in false:
         with pytest.raises(Refused, match="dealer"):
             second.reply(noise(2), dealt)
-    np.testing.assert_array_equal(mp.opened_block(first.reply(noise(1)), second.reply(noise(2), W_2)),
+    np.testing.assert_array_equal(opened_block(first.reply(noise(1)), second.reply(noise(2), W_2)),
                                   A.T @ B + noise(1) + noise(2))  # fmt: skip
 
 

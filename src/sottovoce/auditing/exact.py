@@ -8,7 +8,7 @@ apart as N(0, 1) and N(mu, 1), mu² = (b − b')' (M M')⁻¹ (b − b').
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -89,15 +89,11 @@ class Probe(Streams):
     ) -> np.ndarray:
         if purpose is not Purpose.ALGORITHM or any(int(client) != SERVER for client in clients):
             raise NotLinear("random numbers that are neither Gaussian nor the server's")
-        same = self._public.bits(clients, round_, purpose, count, question)
+        same = Streams(self.seed).bits(clients, round_, purpose, count, question)
         return np.broadcast_to(same, (self.runs or 1, *same.shape))
 
     def uniform_rows(self, *_: object, **__: object) -> np.ndarray:
         raise NotLinear("random batches")
-
-    @cached_property
-    def _public(self) -> Streams:
-        return Streams(self.seed)
 
 
 Messages = Callable[[int, Probe], np.ndarray]

@@ -197,7 +197,7 @@ def _gradient(world: World, answer: Answer) -> Expected | None:
 
 
 def _argmin(world: World, answer: Answer) -> Expected | None:
-    asked = {"linear": 0.0, "ridge": 0.0} | answer.asked
+    asked = answer.asked
     rho, ridge = np.asarray(asked["rho"], dtype=np.float64), asked["ridge"]
     moved, grid = world.in_steps(answer, promise.argmin_sensitivity(world.one_gradient(answer), rho, ridge))
     if not isinstance(world.objective.loss, Linear):

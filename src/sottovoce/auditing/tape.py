@@ -3,6 +3,7 @@
 A `Tape` keeps or forces noisy values. A `Recorder` also keeps the questions that they answer.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import ParamSpec
@@ -89,18 +90,7 @@ class SumTape(Tape):
 # ------------------------------------------------------------------------------------- answers, with their questions
 
 RELEASE, MODEL = "release", "model"
-_ARGUMENTS = {  # kind of answer: names of what is asked, as in `core/contract.py`
-    "gradient": ("w",),
-    "argmin": ("centre", "rho", "linear", "ridge", "start"),
-    "prox-steps": ("start", "spec"),
-    "descent": ("start", "spec"),
-    "moments": ("kappa", "slope_bound"),
-    "histogram": ("w",),
-    "fit": ("target", "rho", "noise"),
-    RELEASE: ("u", "noise", "centre"),
-    MODEL: ("kept", "local", "k"),
-}
-_METHODS = {"gradient": "grad", "prox-steps": "prox_steps"}  # kind of question: method of an oracle, if not its name
+_QUESTIONS = ("grad", "argmin", "prox_steps", "descent", "moments", "histogram", "fit")  # methods of oracles
 
 
 @dataclass(frozen=True)
@@ -134,10 +124,9 @@ class Recorder:
 
         def opened(local: np.ndarray, active: np.ndarray, k: int, public: Sequence[Sealed] = ()) -> Opened:
             oracle, releases = plain(local, active, k, public)
-            kinds = ((_METHODS.get(kind, kind), kind) for kind in _ARGUMENTS)
             heard = {
-                name: self._heard(getattr(oracle, name), kind, k, local)
-                for name, kind in kinds
+                name: self._heard(getattr(oracle, name), _kind(name), k, local)
+                for name in _QUESTIONS
                 if hasattr(oracle, name)
             }
             values = (getattr(releases, each.name) for each in fields(releases))
@@ -155,7 +144,9 @@ class Recorder:
         """`answer`, recorded whenever it is called."""
 
         def heard(*values: Asked.args, **options: Asked.kwargs) -> np.ndarray:
-            before, asked = len(self.tape.made), dict(zip(_ARGUMENTS[kind], values, strict=False)) | options
+            question = inspect.signature(answer).bind(*values, **options)
+            question.apply_defaults()
+            before, asked = len(self.tape.made), question.arguments
             received = answer(*values, **options)
             if self._summed:
                 self._hear_term(kind, k, asked, received, before, local)
@@ -174,6 +165,11 @@ class Recorder:
             questions = (one[1:] for one in self._asked if one[0] is asked["u"])
             kind, asked = next(questions, (RELEASE, asked))
             self.answers.append(Answer(kind, k, asked, self.tape.answers[-1], np.array(local), self.tape.made[-1]))
+
+
+def _kind(method: str) -> str:
+    """The kind of question that a method of an oracle answers, as `Part.kind` names it."""
+    return "gradient" if method == "grad" else method.replace("_", "-")
 
 
 @dataclass

@@ -302,11 +302,6 @@ class Side:
         return self._replied
 
 
-def opened_block(first: Words, second: Words) -> AnyArray:
-    """The server's part: A'B + N_a + N_b, as signed numbers."""
-    return (first + second).view(np.int64)
-
-
 # ---------------------------------------------------------------------------------------------- scores of new samples
 
 

@@ -18,6 +18,7 @@ from sottovoce.experiment.run_file import Experiment
 from sottovoce.report import figures
 from sottovoce.report import page as report
 from sottovoce.report.numbers import MEASURES, METRICS
+from sottovoce.report.runs import flat_settings
 
 FIGURE, PAGE, NUMBERS = "comparison.png", "report.html", "comparison.json"
 _SUMMARY = ("method", "rounds", "stopped", "privacy", "epsilon", "delta", "unit", "observer", "bytes_up", "bytes_down")
@@ -77,14 +78,10 @@ def compared(groups: Sequence[Repetitions]) -> Json:
 
 def differ_in(groups: Sequence[Repetitions]) -> dict[str, list[object]]:
     """The settings that are not the same in all: one value per run, None where it has no such setting."""
-    different: dict[str, list[object]] = {}
-    for table in dict.fromkeys(name for group in groups for name in group.first.config):
-        tables = [group.first.config.get(table, {}) for group in groups]
-        for key in dict.fromkeys(key for each in tables for key in each):
-            values = [each.get(key) for each in tables]
-            if (table, key) != ("run", "name") and any(value != values[0] for value in values):
-                different[f"{table}.{key}"] = values
-    return different
+    settings = [flat_settings(group.first.config) for group in groups]
+    names = dict.fromkeys(name for of_run in settings for name in of_run if name != "run.name")
+    values = {name: [of_run.get(name) for of_run in settings] for name in names}
+    return {name: of_runs for name, of_runs in values.items() if any(value != of_runs[0] for value in of_runs)}
 
 
 def _load(file: Path, seeds: int, seed: int) -> Experiment:

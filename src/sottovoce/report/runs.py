@@ -1,4 +1,4 @@
-"""Finds, reads and checks the run folders that a report shows."""
+"""Finds, reads and checks the run folders that a report shows, and lists their settings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.plain import Json
 from sottovoce.experiment import saved, store
 from sottovoce.experiment.result import Result
 
@@ -34,6 +35,11 @@ def read(folder: Path) -> Result:
     check.require(whole, str(folder / store.GUARANTEE), "an epsilon needs a delta and a known unit", guarantee.unit)
     _check_history(result, str(folder / store.HISTORY))
     return result
+
+
+def flat_settings(config: Json) -> dict[str, object]:
+    """Every setting under the name "table.key"."""
+    return {f"{table}.{key}": value for table, keys in config.items() for key, value in keys.items()}
 
 
 def _check_history(result: Result, where: str) -> None:

@@ -20,6 +20,7 @@ from sottovoce.experiment import store, whole_files
 from sottovoce.experiment.publishable import released
 from sottovoce.experiment.result import Result
 from sottovoce.report import figures
+from sottovoce.report.runs import flat_settings
 
 TRACKERS = ("mlflow",)
 EXPERIMENT = "sottovoce"  # unless MLFLOW_EXPERIMENT_NAME says otherwise
@@ -79,9 +80,9 @@ class Tracker:
 
 
 def settings(result: Result) -> dict[str, str]:
-    """Every setting under the name "table.key"."""
-    flat = {f"{table}.{key}": str(value) for table, keys in result.config.items() for key, value in keys.items()}
-    return {name: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..." for name, text in flat.items()}
+    """Every setting as text that is not too long for MLflow."""
+    texts = {name: str(value) for name, value in flat_settings(result.config).items()}
+    return {name: text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..." for name, text in texts.items()}
 
 
 def numbers(result: Result) -> Iterator[tuple[str, float, int]]:

@@ -153,14 +153,13 @@ class ProvenColumns(PrivacyMode):
         if asks.kinds == ("products",):
             self._check_products()
             return
-        if asks.kinds == ("fit",):
-            check.require(self.bound is not None, "ProvenColumns", f"admm-sharing needs bound, {_BOUNDS['bound']}")
         if asks.kinds != ("fit",):
             kinds = ", ".join(map(repr, asks.kinds))
             raise NoGuarantee(
                 f"ProvenColumns: there is no proof for a method that asks for {kinds}; use masked-moments or "
                 "admm-sharing"
             )
+        check.require(self.bound is not None, "ProvenColumns", f"admm-sharing needs bound, {_BOUNDS['bound']}")
         ridge = vouched(penalty) and penalty.ridge and penalty.strong > 0
         if self.variant == "ridge" and not ridge:  # the one of ours with these constants is L2
             raise NoGuarantee(
