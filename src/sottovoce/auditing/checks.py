@@ -194,15 +194,12 @@ def charges(player: Player, answers: Sequence[Answer], world: World, path: str) 
     charged, total = np.array([sum(one.values()) for one in spent]), answered.sum(axis=0)
     all_charged = _charged_as_planned(place.door.events, spent, answered)
     most, within = sum(promise.answers for promise in promises), bool((answered.max(axis=1) <= limits).all())
-    stated, rests_on = (
-        ", ".join(map(str, bounds)) or "nothing",
-        ", ".join(f"{bound:g}" for bound in sorted(allowed)),
-    )
+    stated, rests_on = ", ".join(map(str, bounds)), ", ".join(f"{bound:g}" for bound in sorted(allowed))
     return [
         passed(path, "answers charged", _span(charged), f"{_span(total)}: all given", all_charged),
         passed(path, "answers given when asked for more", _span(total), f"at most {most}", within),
         passed(path, "kind of what is charged", _words(kinds), _words(wanted), kinds <= wanted),
-        passed(path, "bound on rows that a charge names", stated, rests_on, bounds <= allowed),
+        passed(path, "bound on rows that a charge names", stated or "nothing", rests_on, bounds <= allowed),
         *_shares_drawn(events, world, path),
         *_cost(player, answers, world, answered, events, path),
     ]

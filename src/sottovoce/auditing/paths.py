@@ -22,6 +22,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import cast, get_args, get_type_hints
@@ -198,19 +199,15 @@ def _ledgers(game: Game, seed: int) -> list[Check]:
     game, path = basic.crowd_of(replace(game, rounds=min(game.rounds, FEW_ROUNDS))), "ledgers"
     with tempfile.TemporaryDirectory() as folder:
         world, player = World.of(game), Player(game, 0, None, streams=Streams(seed), ledgers=Path(folder))
-        try:
+        with closing(player.place):
             checks = basic.noise_and_charges(game, path, seed, player)
             before = _charged(player)
-        finally:
-            player.place.close()
         # Of another length, so that its answers have other noise: all kinds of answer draw on one budget.
         longer = replace(game, rounds=game.rounds + 1)
         later = Player(longer, 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
-        try:
+        with closing(later.place):
             answered = len(basic.expected(world, basic.heard(later)))
             charged = _charged(later)
-        finally:
-            later.place.close()
     most = sum(promise.answers for promise in world.promises)
     seen, wanted = f"{answered} answers more, {charged} charged in all", f"all charged, at most {most}"
     holds = charged <= most and charged - before == answered
@@ -226,17 +223,12 @@ def _charged(player: Player) -> int:
 def _resume(game: Game, seed: int) -> list[Check]:
     """Play the rounds after a checkpoint twice: the answers must be identical, or their noise unrelated."""
     game, path = basic.crowd_of(game), "resume"
-    half, kept = game.rounds // 2, list[Checkpoint]()
-
-    def keep(checkpoint: Checkpoint) -> None:
-        if checkpoint.k == half:
-            kept.append(checkpoint)
-
+    half, kept = game.rounds // 2, dict[int, Checkpoint]()
     world, second = World.of(game), basic.player_of(game, seed)
-    whole = basic.heard(basic.player_of(game, seed), after_round=keep)
-    if not kept:
+    whole = basic.heard(basic.player_of(game, seed), after_round=lambda saved: kept.update({saved.k: saved}))
+    if half not in kept:
         return []
-    again = basic.heard(second, resume=kept[0])
+    again = basic.heard(second, resume=kept[half])
     before = [answer for answer in whole if answer.k > half]
     charged, answered = _charged(second), len(basic.expected(world, whole))
     checks = [basic.passed(path, "answers charged over both halves", str(charged), str(answered), charged == answered)]

@@ -139,8 +139,8 @@ def epsilon_from_seen(
     choices = [_choose((chosen - centre) @ w, (chosen_other - centre) @ w, confidence) for w in candidates]
     best = max(range(len(choices)), key=lambda place: choices[place][0])
     weights, (least, most) = candidates[best], choices[best][1]
-    own, other = (tested - centre) @ weights, (tested_other - centre) @ weights
-    sides, scores = _fair_coins(own, other, np.random.default_rng(seed))
+    first_scores, second_scores = ((side - centre) @ weights for side in (tested, tested_other))
+    sides, scores = _fair_coins(first_scores, second_scores, np.random.default_rng(seed))
     up, down = scores >= least, scores <= most
     right = int((sides & up).sum() + (~sides & down).sum())
     return epsilon_from_guesses(right, int(up.sum() + down.sum()), len(scores), delta, confidence)

@@ -282,14 +282,14 @@ def _on_grid(rate: float, noise: float, step: float, size: int, there: bool) -> 
         x = np.where(np.isfinite(ratio), ratio * noise**2 + 0.5, -np.inf)
     blank = np.diff(ndtr(x / noise))  # chance of each stretch without the record
     present = (1 - rate) * blank + rate * np.diff(ndtr((x - 1) / noise))
-    own, other = (present, blank) if there else (blank, present)
-    # On a stretch [a, b] of the loss log(own/other) there are two unknowns: what goes to a, and what to b.
+    chance, chance_elsewhere = (present, blank) if there else (blank, present)
+    # On a stretch [a, b] of the loss log(chance/chance_elsewhere) there are two unknowns: what goes to a and to b.
     left, right = (edges[:-1], edges[1:]) if there else (-edges[1:], -edges[:-1])
-    to_left = np.clip((other - own * np.exp(-right)) / (np.exp(-left) - np.exp(-right)), 0.0, own)
+    to_left = np.clip((chance_elsewhere - chance * np.exp(-right)) / (np.exp(-left) - np.exp(-right)), 0.0, chance)
     chances = np.zeros(size)
     places = np.rint(np.stack([left, right]) / step).astype(np.int64) % size
     np.add.at(chances, places[0], to_left)
-    np.add.at(chances, places[1], own - to_left)
+    np.add.at(chances, places[1], chance - to_left)
     return chances, max(0.0, 1.0 - float(chances.sum()))
 
 

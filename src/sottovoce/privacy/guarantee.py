@@ -71,14 +71,14 @@ class Guarantee:
     >>> fed = sv.Federation.from_arrays([[1.0], [-1.0]] * 50, [1, -1] * 50, groups=[0, 0, 1, 1] * 25, row_bound=1.0)
     >>> privacy = sv.Proven(epsilon=1.0, delta=1e-3, clip=1.0)
     >>> goal = sv.Objective(sv.Logistic(), sv.L2(0.1))
-    >>> said = sv.train(sv.DPADMM(), fed, goal, rounds=5, privacy=privacy, seed=0, engine="numpy").guarantee
-    >>> round(said.epsilon, 6), said.delta, said.unit
+    >>> stated = sv.train(sv.DPADMM(), fed, goal, rounds=5, privacy=privacy, seed=0, engine="numpy").guarantee
+    >>> round(stated.epsilon, 6), stated.delta, stated.unit
     (1.0, 0.001, 'one record of one client, replaced by any other')
-    >>> said.theorem
+    >>> stated.theorem
     'noisy clipped gradients, adaptive composition of Gaussian mechanisms'
-    >>> said.assumptions[0]
+    >>> stated.assumptions[0]
     Assumption(what="each record's gradient is cut to L2 norm 1", answers='checked in code')
-    >>> len(said.not_covered) > 3
+    >>> len(stated.not_covered) > 3
     True
     """
 

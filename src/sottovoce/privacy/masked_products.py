@@ -254,8 +254,8 @@ class Side:
         place = 0 if self.role == "first" else 1
         shape = (self.attempt.rows, self.attempt.widths[place])
         check.require(self.table.shape == shape, "masked products", f"the table must be {shape}", self.table.shape)
-        own = self.key.attempt == self.attempt
-        check.require(own, "masked products", "the key of a pair must be of the same attempt")
+        same = self.key.attempt == self.attempt
+        check.require(same, "masked products", "the key of a pair must be of the same attempt")
         self._total: Words = np.zeros(self.attempt.widths, dtype=np.uint64)
         self._next_row = 0
         self._replied: Words | None = None

@@ -38,10 +38,10 @@ def gradient_sums(
     for place in np.ndindex(points.shape[:-1]):
         client = int(local[place[-1]])
         rows: np.ndarray = np.arange(int(exact.sizes[client]))
-        own = None if drawn is None else drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))]
+        in_batch = None if drawn is None else drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))]
         for some in np.array_split(rows, max(1, len(rows) * exact.dim // _AT_ONCE)):
             examples = exact.clipped_examples(points[place], client, clip, norm, some)
-            chosen = examples if own is None else examples[own[some]]
+            chosen = examples if in_batch is None else examples[in_batch[some]]
             share = float(shares[client, 0])
             sums[place] += mechanisms.grid_sum(chosen if share == 1 else chosen * share, clip, norm)
     return sums

@@ -193,14 +193,13 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         if not self.privacy.secret_noise:
             streams = self.seeded_bits(Purpose.NOISE, question, (np.array([[scale]]), *question.asked))
         for place, party in enumerate(self.clients[question.local]):
-            own = split.of_owner(int(party))
+            of_owner = split.of_owner(int(party))
             of_party = streams[place :: len(question.local)]
             for factor in np.unique(factors):  # one scale after the other, from the same streams
-                here = np.flatnonzero(own & (factors == factor))
+                here = np.flatnonzero(of_owner & (factors == factor))
                 zeros = np.zeros((*shape[:-1], len(here)), dtype=np.int64)
                 noise[..., place, here] = mechanisms.noised("gaussian", scale * factor, zeros, of_party)
-        given = to_limbs(exact + noise)  # modulo 2^64
-        return self.intercept(given)
+        return self.intercept(to_limbs(exact + noise))  # modulo 2^64
 
     def _mu(self, rho: np.ndarray) -> np.ndarray:
         return self.exact.penalty.strong / rho

@@ -170,8 +170,8 @@ class SumsDoor(ProvenDoor):
     def must_fit(self, part: Part, largest: float) -> None:
         """Refuse numbers of up to `largest` grid steps in all of a client with which a sum could leave 63 bits."""
         event, clients = self.event_of(part), self.privacy.roster or self.privacy.honest
-        own = isinstance(event, GridEvent) and event.contributors == self.privacy.honest
-        check.require(own, "Proven", "noise of sums must be on a grid, and made for the honest clients", event)
+        for_honest = isinstance(event, GridEvent) and event.contributors == self.privacy.honest
+        check.require(for_honest, "Proven", "noise of sums must be on a grid, and made for the honest clients", event)
         assert isinstance(event, GridEvent)
         fits = clients * (largest + FARTHEST * event.scale) < 2.0**63
         rule = f"sums over {clients} clients must stay below 2^63 grid steps"
@@ -261,18 +261,18 @@ class RecordSums(SumsDoor, RecordDoor):
         return zeros.given
 
     def _asked_for(self, u: np.ndarray) -> _Asked:
-        found = next((asked for asked in self._asked if asked.zeros.given is u), None)
-        if found is None:
+        asked = next((asked for asked in self._asked if asked.zeros.given is u), None)
+        if asked is None:
             raise InvalidInput(
                 "release: where only sums are seen, an upload is an answer of the oracle as it came: nothing can be "
                 "computed from it before it is summed"
             )
-        return found
+        return asked
 
     def _as_it_came(self, point: Numbers) -> None:
         """Refuse a point that is no array of the broadcast; a plain number is a setting, and the same for all."""
-        known = isinstance(point, float | int) or any(point is public.given for public in self._public)
-        if not known:
+        is_public = isinstance(point, float | int) or any(point is public.given for public in self._public)
+        if not is_public:
             raise InvalidInput(
                 "Oracle: where only sums are seen, questions are put at arrays of the broadcast as they came, or at "
                 "site.zeros; this one was computed by the client"
