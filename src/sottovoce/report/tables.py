@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from sottovoce.report.numbers import Measure
+
 
 def console(stderr: bool = False) -> "Console":
     from rich.console import Console
@@ -85,6 +87,14 @@ def print_summaries(title: str, summaries: Sequence[Json]) -> None:
     from sottovoce.report.numbers import LARGER, MEASURES, MISSING, quality, size
 
     accuracy, *losses = MEASURES
+
+    def measured_text(summary: Json, measure: "Measure") -> str:
+        """The mean over runs and their deviation; beside an accuracy, the share of the larger class."""
+        values = [summary.get(measure.column), summary.get(f"{measure.column}_std")]
+        text = "\n± ".join(measure.text(value) for value in (values if values[1] else values[:1]))
+        larger = summary.get(LARGER.column) if measure is accuracy else None
+        return text if larger is None else f"{text}\n{LARGER.words}\n{LARGER.text(larger)}"
+
     measured = [accuracy] if any(summary.get(accuracy.column) is not None for summary in summaries) else []
     loss = next((each for each in losses if any(each.column in summary for summary in summaries)), losses[-1])
     measured.append(loss)
@@ -93,15 +103,7 @@ def print_summaries(title: str, summaries: Sequence[Json]) -> None:
     rows = [
         [
             summary["method"],
-            *(
-                "\n± ".join(measure.text(value) for value in _mean_and_spread(summary, measure.column))
-                + (
-                    f"\n{LARGER.words}\n{LARGER.text(summary[LARGER.column])}"
-                    if measure is accuracy and summary.get(LARGER.column) is not None
-                    else ""
-                )
-                for measure in measured
-            ),
+            *(measured_text(summary, measure) for measure in measured),
             MISSING if summary["rounds"] is None else str(summary["rounds"]),
             size(summary.get("bytes_up")),
             size(summary.get("bytes_down")),
@@ -115,11 +117,6 @@ def print_summaries(title: str, summaries: Sequence[Json]) -> None:
     for summary in summaries:
         if LARGER.column in summary or "test_r2" in summary:
             note(f"{summary['method']}: {quality(summary)}")
-
-
-def _mean_and_spread(summary: Json, column: str) -> list[float | None]:
-    spread = summary.get(f"{column}_std")
-    return [summary.get(column), spread] if spread else [summary.get(column)]
 
 
 def _privacy(summary: Json) -> str:
