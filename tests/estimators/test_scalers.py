@@ -18,7 +18,7 @@ from sottovoce.estimators.scalers import RowClipper
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import accounting, ranges
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.privacy.noise_key import SharedNoise
 from tests.cases import small
 
@@ -153,10 +153,10 @@ def test_noise_has_the_scale_that_is_accounted(mechanism: Any, secure: bool) -> 
 
 def test_two_answers_cost_the_budget_at_every_owner() -> None:
     for delta, mechanism in ((1e-6, "gaussian"), (0.0, "laplace")):
-        event = ranges.plan_counts(0.3, delta, PROVEN)
+        event = ranges.plan_counts(0.3, delta, PROVEN, 2)
         assert event.mechanism == mechanism
         assert accounting.epsilon({event: 2}, delta) == pytest.approx(0.3, rel=1e-9)
-    assert ranges.plan_counts(0.3, 1e-6, sv.Proven(1, 1e-5, 1, noise="secure")).mechanism == "discrete-gaussian"
+    assert ranges.plan_counts(0.3, 1e-6, sv.Proven(1, 1e-5, 1, noise="secure"), 2).mechanism == "discrete-gaussian"
     X, groups = RNG.normal(size=(30_000, 2)), RNG.integers(0, 3, size=30_000)
     scaler = sv.PrivateScaler(0.5, random_state=0).fit(X, groups=groups)
     assert scaler.guarantee_.epsilon == pytest.approx(0.5, rel=1e-9)
@@ -281,7 +281,7 @@ def test_refused_before_anything_is_asked() -> None:
     with pytest.raises(NoGuarantee, match="unit is a whole client"):
         sv.PrivateScaler(0.5).ask(large, sv.Proven(1.0, 1e-5, 1.0, unit="client"), ledger, 0)
     with pytest.raises(InvalidInput, match="delta must be 0 where the whole budget has none"):
-        ranges.plan_counts(0.5, 1e-6, sv.Proven(1.0, 0.0, 1.0, mechanism="laplace"))
+        ranges.plan_counts(0.5, 1e-6, sv.Proven(1.0, 0.0, 1.0, mechanism="laplace"), 2)
     mistakes: tuple[dict[str, Any], ...] = ({"epsilon": 0.0}, {"delta": -1.0}, {"noise": "none"})
     for wrong in mistakes:
         with pytest.raises(InvalidInput, match="PrivateScaler"):
@@ -348,12 +348,12 @@ def test_open_ledgers_have_the_budget_of_the_run() -> None:
     ids=["seeded", "secure", "pure"],
 )
 def test_ranges_must_leave_something_for_training(privacy: Any, enough: float, too_much: float) -> None:
-    sv.PrivateScaler(enough, privacy.delta).leaves(privacy)
+    sv.PrivateScaler(enough, privacy.delta).leaves(privacy, 2)
     for epsilon in (too_much, 1.0, 2.0):
         with pytest.raises(InvalidInput, match=r"nearly all of epsilon = 1, .* PrivateScaler\(epsilon=0\.25\)"):
-            sv.PrivateScaler(epsilon, privacy.delta).leaves(privacy)
+            sv.PrivateScaler(epsilon, privacy.delta).leaves(privacy, 2)
     if privacy.delta and privacy.noise == "seeded":  # the same epsilon at a smaller delta is less
-        sv.PrivateScaler(1.0, 1e-6).leaves(privacy)
+        sv.PrivateScaler(1.0, 1e-6).leaves(privacy, 2)
 
 
 def test_nothing_is_left_beside_too_much() -> None:
@@ -361,3 +361,14 @@ def test_nothing_is_left_beside_too_much() -> None:
         accounting.calibrate(1.0, 1e-5, 5, spent={Event("laplace", 0.5): 1})
     with pytest.raises(NoGuarantee, match="different neighbouring relations"):
         accounting.calibrate(1.0, 1e-5, 5, spent={Event("gaussian", 50.0, relation="add-remove"): 1})
+
+
+def test_secure_counts_of_many_features_take_the_smaller_noise_by_themselves() -> None:
+    """The scaler tells how many features there are, so that what it is charged is what leaves most for training."""
+    X, groups = RNG.normal(size=(9_000, 10)), RNG.integers(0, 3, size=9_000)
+    secure = sv.Proven(1.0, 1e-5, 1.0, noise="secure")
+    federation, ledger = sv.Federation.from_arrays(X, np.zeros(len(X)), groups), MemoryLedger(Budget(1.0, 1e-5), (3,))
+    sv.PrivateScaler(0.1, 1e-6).ask(federation, secure, ledger, None)
+    (event,) = ledger.spent(0)
+    assert isinstance(event, GridEvent)
+    assert event == ranges.plan_counts(0.1, 1e-6, secure, 10)

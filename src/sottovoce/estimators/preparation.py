@@ -21,6 +21,7 @@ class Steps:
 
     who: str
     steps: tuple[Preparation, ...]
+    columns: int
 
     @classmethod
     def of(
@@ -37,11 +38,12 @@ class Steps:
             step.settle_for(columns, names)
         asking = sum(step.asks for step in steps)
         check.require(asking <= 1, who, "prepare takes one PrivateScaler at most", asking)
-        return cls(who, tuple(steps))
+        return cls(who, tuple(steps), columns)
 
-    def bound(self, columns: int) -> float | None:
+    @property
+    def bound(self) -> float | None:
         """How long prepared rows can be, if the steps say so."""
-        return self.steps[-1].bound_of(columns) if self.steps else None
+        return self.steps[-1].bound_of(self.columns) if self.steps else None
 
     def apply(self, X: np.ndarray) -> np.ndarray:
         """Prepare the rows that are to be predicted."""
@@ -51,7 +53,7 @@ class Steps:
 
     def epsilon_for_training(self, privacy: Proven) -> float:
         """What the steps leave of a budget; refused if that is next to nothing."""
-        return min((step.leaves(privacy) for step in self.steps), default=privacy.epsilon)
+        return min((step.leaves(privacy, self.columns) for step in self.steps), default=privacy.epsilon)
 
     def prepare(
         self, federation: Federation, privacy: PrivacyMode, ledger: Ledger | None, seed: int | None

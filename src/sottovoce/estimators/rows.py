@@ -93,7 +93,7 @@ class FederatedLinear(PrivateEstimator):
         ledger = open_ledgers(self._name, task.privacy, federation, folder)  # bound to the rows as they came
         try:
             prepared = self._steps.prepare(federation, task.privacy, ledger, seed)
-            bounded = replace(prepared, row_bound=self._bound(columns), bias=self._schema is not None)
+            bounded = replace(prepared, row_bound=self._bound(), bias=self._schema is not None)
             result = self._run(task, bounded, left_out, seed=seed, ledgers=ledger)
         finally:
             if isinstance(ledger, OwnerLedgers):
@@ -114,7 +114,7 @@ class FederatedLinear(PrivateEstimator):
         held = evaluation(getattr(self, "evaluate", None))
         more: Json = {"participation": participation, "engine": self.engine, "evaluate": held}
         columns = federation.X.shape[1]
-        bound, name = self._bound(columns), self.algorithm
+        bound, name = self._bound(), self.algorithm
         by_rule = isinstance(name, str) and (name == AUTO or (self.rounds is None and name in METHODS))
         rule = self._rule(str(name) if by_rule else None)
         if not by_rule:
@@ -133,9 +133,9 @@ class FederatedLinear(PrivateEstimator):
         """What is asked of the rule that chooses constants; None: they are given."""
         return Rule(name or AUTO)
 
-    def _bound(self, columns: int) -> float | None:
+    def _bound(self) -> float | None:
         """How long prepared rows can be, as far as that is known without looking."""
-        stated = self._steps.bound(columns) if self._schema is None else self._schema.row_bound
+        stated = self._steps.bound if self._schema is None else self._schema.row_bound
         return stated if self.row_bound is None else self.row_bound
 
     def _unstated_sizes(self) -> list[str]:

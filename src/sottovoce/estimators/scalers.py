@@ -69,7 +69,7 @@ class Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, seed: int | None) -> None:
         """Settle what the owners have to be asked for; the cost is charged to `ledger`."""
 
-    def leaves(self, privacy: Proven) -> float:
+    def leaves(self, privacy: Proven, columns: int) -> float:
         """The epsilon that is left of a budget for training; refused if that is next to nothing."""
         return privacy.epsilon
 
@@ -235,29 +235,30 @@ class PrivateScaler(Counted, _Scaler):
         privacy = Proven(self.epsilon, self.delta, clip=1.0, mechanism=mechanism, noise=self.noise)
         ledger = MemoryLedger(Budget(self.epsilon, self.delta), (federation.n,))
         self.ask(federation, privacy, ledger, seed_of(self.random_state))
-        self.guarantee_ = self._guarantee(privacy, ledger).leaving_out(*([ONE_OWNER] if groups is None else []))
+        guarantee = self._guarantee(privacy, ledger, rows.shape[1])
+        self.guarantee_ = guarantee.leaving_out(*([ONE_OWNER] if groups is None else []))
         return self
 
-    def _guarantee(self, privacy: Proven, ledger: MemoryLedger) -> Guarantee:
+    def _guarantee(self, privacy: Proven, ledger: MemoryLedger, columns: int) -> Guarantee:
         accountant = accounting.accountant_name(ledger.spent(0), self.delta)
-        charged = Charges((self._event(privacy),), 1, *ledger.histories(), ledger.run)
+        charged = Charges((self._event(privacy, columns),), 1, *ledger.histories(), ledger.run)
         known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
         return state_guarantee(privacy, "ranges", 1, known)
 
-    def _event(self, privacy: Proven) -> Event:
+    def _event(self, privacy: Proven, columns: int) -> Event:
         """What one noisy answer of an owner is."""
-        return ranges.plan_counts(self.epsilon, self.delta, privacy)
+        return ranges.plan_counts(self.epsilon, self.delta, privacy, columns)
 
-    def leaves(self, privacy: Proven) -> float:
+    def leaves(self, privacy: Proven, columns: int) -> float:
         """The epsilon that is left of a budget for training; refused if that is next to nothing."""
-        event = self._event(privacy)
+        event = self._event(privacy, columns)
         ranges.must_leave_enough(event, privacy)
         return ranges.left_for_training(event, privacy)
 
     def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, seed: int | None) -> None:
         """Find the ranges of a federation's features; the cost is charged to `ledger`."""
         self.fits.seed_used = True
-        event = self._event(privacy)
+        event = self._event(privacy, federation.X.shape[1])
         key = None
         if privacy.noise == "seeded":
             streams = Streams.unpredictable() if seed is None else Streams(seed)

@@ -34,10 +34,10 @@ MOST_NOISE = 10.0  # times what training would have if ranges were free; beyond,
 _STANDS_OUT = {"gaussian": 5.0, "discrete-gaussian": 5.0, "laplace": 10.0}
 
 
-def plan_counts(epsilon: float, delta: float, privacy: Proven, features: int = 0) -> Event:
+def plan_counts(epsilon: float, delta: float, privacy: Proven, features: int) -> Event:
     """The event that one answer is, both together costing (`epsilon`, `delta`); pure if `delta` is 0.
 
-    With the number of `features`, secure noise is accounted by Theorem 2, where that takes less noise than zCDP.
+    Secure noise is accounted by Theorem 2 where that takes less noise than zCDP; `features`: their number.
     """
     if privacy.unit != "record":
         raise check.NoGuarantee(
@@ -49,7 +49,7 @@ def plan_counts(epsilon: float, delta: float, privacy: Proven, features: int = 0
     secure = "discrete-gaussian" if privacy.noise == "secure" else "gaussian"
     kind = Event("laplace" if delta == 0 else secure, 1.0, relation=privacy.relation)
     kinds = [kind]
-    if features and kind.mechanism == "discrete-gaussian":
+    if kind.mechanism == "discrete-gaussian":
         moved, counts = sensitivity(kind, features), features * max(len(SIZES) + 1, CELLS)
         any_noise = 2 * LEAST_SCALE
         kinds.append(
