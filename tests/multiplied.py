@@ -120,4 +120,4 @@ class Attempted:
         """The owner's own side: what a dishonest owner can seal."""
         node, ask = Node(self.files[client]), self.last(wire.TAKE, client)
         steps = node._multiplying(ask, node._run(ask))
-        return steps, steps._state()
+        return steps, steps._begun

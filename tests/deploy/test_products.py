@@ -80,8 +80,8 @@ def test_secure_noise_is_another_one_every_time(tmp_path: Path) -> None:
 def test_a_second_masked_table_is_refused(tmp_path: Path) -> None:
     """Under the same noise A'(F − F*) would show. The second one is sealed by its owner, as it must be."""
     made = Attempted(tmp_path, 2)
-    steps, state = made.at(1)
-    key = steps._key(state, 0, 0)
+    steps, _ = made.at(1)
+    key = steps._key(0, 0)
     other = key.sealed("second", 0, bytes(8 * SAMPLES * (SPLIT[1] + 1)))
     refused = made.asks(0, wire.TAKE, pack_place(0, 0) + other)
     assert (refused.code, "another masked table" in refused.why) == (wire.ANSWERED, True)
@@ -113,8 +113,8 @@ def test_changed_rows_are_not_masked_again(tmp_path: Path) -> None:
 def test_a_key_that_was_slipped_in_reads_and_seals_nothing(tmp_path: Path) -> None:
     """The server, who deals to two owners and knows U, must not get E; nor can it pass for an owner."""
     made = Attempted(tmp_path, 2)
-    steps, state = made.at(0)
-    key = steps._key(state, 0, 1)
+    steps, _ = made.at(0)
+    key = steps._key(0, 1)
     false = PairKey(announcing.shared(fresh_secret(), announced_by(made, 0).public), key.attempt)
     box = wire.bytes_of(made.answer(0, made.last(wire.SEND, 0)).up)
     with pytest.raises(Refused, match="not sealed by the owner whose key is pinned"):
@@ -246,8 +246,8 @@ def test_a_dealer_deals_to_a_pair_once(tmp_path: Path) -> None:
     deal = made.last(wire.DEAL, 2)
     content = wire.bytes_of(deal.down)
     assert made.answer(2, deal).code == ""
-    steps, state = made.at(1)
-    other = steps._key(state, 0, 2).sealed("second", 0, fresh_secret())
+    steps, _ = made.at(1)
+    other = steps._key(0, 2).sealed("second", 0, fresh_secret())
     refused = made.answer(2, replace(deal, down=wire.of_bytes(content[: -len(other)] + other)))
     assert (refused.code, "for other seeds" in refused.why) == (wire.ANSWERED, True)
     assert made.answer(0, replace(deal, client=0)).code == wire.BAD_ASK, "nobody else deals to this pair"
@@ -261,9 +261,8 @@ def test_every_pair_and_attempt_has_seeds_of_its_own(tmp_path: Path) -> None:
         begin = made.last(wire.BEGIN, m)
         attempt = json.loads(wire.bytes_of(begin.down))
         other = json.dumps(["0" * 64, *attempt[1:]]).encode()
-        steps, _ = made.at(m)
         assert not made.answer(m, replace(begin, down=wire.of_bytes(other))).code
-        states.append(steps._kept())
+        states.append(made.at(m)[1])
     seeds = [secret for state in states for secret in state["seeds"].values()]
     nonces = [state["announced"][64 * pair : 64 * (pair + 1)] for state in states for pair in range(2)]
     keys = [state["private"] for state in states]

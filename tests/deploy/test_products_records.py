@@ -65,8 +65,8 @@ def longer(table: np.ndarray) -> np.ndarray:
 
 def test_an_owner_whose_rows_were_too_long_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, honest = write_owners(tmp_path, 2), Run.table
-    cheated = lambda run, X: longer(honest(run, X)) if run.number == 0 else honest(run, X)  # noqa: E731
-    monkeypatch.setattr(Run, "table", cheated)
+    cheated = lambda run: longer(honest.func(run)) if run.number == 0 else honest.func(run)  # noqa: E731
+    monkeypatch.setattr(Run, "table", property(cheated))
     serve(deployment_of(2), NAME, LocalPost(files), tmp_path / "run")  # nobody could see it
     with pytest.raises(InvalidInput, match=r"rows of bank: are longer than they may be.*'1 rows'"):
         audited(files[0], record(files[1], OTHERS))  # it shows the rows that it used
@@ -108,13 +108,13 @@ def test_slopes_have_a_bound_of_their_own(tmp_path: Path, monkeypatch: pytest.Mo
     """The label holder's column of slopes is at most 1/2 long."""
     files, honest = write_owners(tmp_path, 2), Run.table
 
-    def steep(run: Run, X: np.ndarray) -> np.ndarray:
-        table = honest(run, X).copy()
+    def steep(run: Run) -> np.ndarray:
+        table = honest.func(run).copy()
         if run.number == 1:
             table[:, -1] *= 2
         return table
 
-    monkeypatch.setattr(Run, "table", steep)
+    monkeypatch.setattr(Run, "table", property(steep))
     serve(deployment_of(2), NAME, LocalPost(files), tmp_path / "run")
     with pytest.raises(InvalidInput, match="rows of shop: are longer"):
         audited(files[1], record(files[0], OTHERS))

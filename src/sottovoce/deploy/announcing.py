@@ -7,23 +7,33 @@ made for is over, so who gets hold of an owner's files later cannot read what wa
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from sottovoce.core import check
+from sottovoce.deploy.aggregation.messages import cut, is_signed
 from sottovoce.deploy.keys import check_pinned, read_signing_key
 from sottovoce.deploy.limits import Limits
 from sottovoce.deploy.refusals import kept_from_servers
 from sottovoce.deploy.wire import printable
 from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
 SIGNATURE = 64
+
+
+@dataclass(frozen=True)
+class Place:
+    """Who an owner is, and where its things are."""
+
+    name: str
+    home: Path  # where its own file is
+    folder: Path  # where it keeps what it must remember
+    order: str  # names the order of its samples
 
 
 @dataclass(frozen=True)
@@ -44,15 +54,19 @@ class Products:
     def __post_init__(self) -> None:
         check_pinned("products", self.owners)
 
-    def signing_key(self, home: Path, name: str, names: Sequence[str]) -> "Ed25519PrivateKey":
+    def signing_key(self, place: Place, names: Sequence[str]) -> Ed25519PrivateKey:
         """Its own key; refuses owners whose keys it does not know, and a key that is not its own."""
         unknown = [each for each in names if each not in self.owners]
         Limits.allow(not unknown, f"products with {printable(str(unknown[:3]), 200)}, whose keys it does not know")
         with kept_from_servers():
-            private = read_signing_key(home / Path(self.key).expanduser())
+            private = read_signing_key(place.home / Path(self.key).expanduser())
         public = private.public_key().public_bytes_raw().hex()
-        Limits.allow(self.owners.get(name) == public, "its key is not the one that [products.owners] names")
+        Limits.allow(self.owners.get(place.name) == public, "its key is not the one that [products.owners] names")
         return private
+
+    def pinned(self, names: Sequence[str]) -> list[str]:
+        """The public keys of these owners; "" for one that it does not know."""
+        return [self.owners.get(name, "") for name in names]
 
 
 class Announced(NamedTuple):
@@ -73,19 +87,17 @@ def about(purpose: str, *parts: bytes | str | int) -> bytes:
     return hashlib.sha256(f"sottovoce {purpose} {json.dumps(plain)}".encode()).digest()
 
 
-def announced(signing: "Ed25519PrivateKey", of: bytes, place: int, nonces: bytes, private: bytes) -> bytes:
+def announced(signing: Ed25519PrivateKey, of: bytes, place: int, nonces: bytes, private: bytes) -> bytes:
     """The announcement of the owner with number `place`; `private`: 32 random bytes, its fresh key. `of`: `about`."""
     body = nonces + _private(private).public_key().public_bytes_raw()
     return body + signing.sign(_signed(of, place, body))
 
 
-def read(pinned: Mapping[int, str], of: bytes, everyone: bytes, nonces: Sequence[int]) -> list[Announced]:
+def read(pinned: Sequence[str], of: bytes, everyone: bytes, nonces: Sequence[int]) -> list[Announced]:
     """What all owners announced, in order; refuses what is not signed by the key that is pinned for its place.
 
     `nonces`: how many of them each owner announces.
     """
-    from sottovoce.deploy.aggregation.messages import cut, is_signed
-
     parts = cut("announcements", everyone, *(length(count) for count in nonces))
     for place, content in enumerate(parts):
         body, signature = content[:-SIGNATURE], content[-SIGNATURE:]
@@ -106,17 +118,13 @@ def parsed(everyone: bytes, nonces: Sequence[int]) -> list[Announced]:
 
 def shared(private: bytes, other: bytes) -> bytes:
     """What two owners' fresh keys have in common, and nobody else has."""
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-
     try:
         return _private(private).exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError:  # a point of small order
         raise check.InvalidInput("announcements: no key can be agreed on with what an owner announced") from None
 
 
-def _private(key: bytes) -> "X25519PrivateKey":
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
+def _private(key: bytes) -> X25519PrivateKey:
     return X25519PrivateKey.from_private_bytes(key)
 
 

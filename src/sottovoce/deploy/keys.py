@@ -5,20 +5,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sottovoce.core import check
 from sottovoce.deploy.connection import read_private
 from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
 
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import PrivateFormat
-
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
+Key = ec.EllipticCurvePrivateKey
 MAKE_KEY = "Make one with: sottovoce node key FILE"
 LOOPBACK = ("localhost", "127.0.0.1")  # where a server's own processes and its operator find it
 PRIVATE = 0o600  # of a file that nobody but its owner can read
@@ -31,8 +31,6 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
     The certificate is for `hosts`, and for the server's own machine.
     The authority's own key is thrown away: nobody can sign another server with it. New certificate, new authority.
     """
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     check.whole("certificates", days=days)
     check.require(days <= _MOST_DAYS, "certificates", f"days must be at most {_MOST_DAYS}, 20 years", days)
     for name in clients:
@@ -55,9 +53,6 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
 
 def make_signing_key(path: Path) -> str:
     """Write a new Ed25519 key, by which a client signs what it tells other owners. Returns its public half."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     key = Ed25519PrivateKey.generate()
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     check.require(not path.exists(), str(path), "exists; choose another name")
@@ -66,15 +61,11 @@ def make_signing_key(path: Path) -> str:
     return key.public_key().public_bytes_raw().hex()
 
 
-def read_signing_key(path: Path) -> "Ed25519PrivateKey":
+def read_signing_key(path: Path) -> Ed25519PrivateKey:
     """The key in such a file, which nobody but its owner may read."""
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     content, key = read_private(path), None
     with suppress(ValueError, TypeError, UnsupportedAlgorithm):
-        key = load_pem_private_key(content, password=None)
+        key = serialization.load_pem_private_key(content, password=None)
     check.require(isinstance(key, Ed25519PrivateKey), str(path), "must hold an Ed25519 key in PEM", hint=MAKE_KEY)
     assert isinstance(key, Ed25519PrivateKey)
     return key
@@ -87,11 +78,8 @@ def check_pinned(who: str, owners: Mapping[str, str]) -> None:
     check.require(len(set(owners.values())) == len(owners), who, "two owners have the same key")
 
 
-def _server_files(authority: "Key", server: "Key", hosts: Sequence[str], days: int) -> dict[str, bytes]:
+def _server_files(authority: Key, server: Key, hosts: Sequence[str], days: int) -> dict[str, bytes]:
     """The authority's certificate, and the server's certificate and key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-
     root = _certificate(
         "sottovoce authority",
         authority,
@@ -115,26 +103,23 @@ def _server_files(authority: "Key", server: "Key", hosts: Sequence[str], days: i
 
 def key_pair() -> tuple[bytes, bytes]:
     """A client's private and public key, in OpenSSH's form."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     key = ec.generate_private_key(ec.SECP384R1())
     form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     return _private(key, serialization.PrivateFormat.OpenSSH), key.public_key().public_bytes(*form)
 
 
-def _private(key: "Key", form: "PrivateFormat") -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
+def _private(key: Key, form: serialization.PrivateFormat) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
 def _certificate(
-    subject: str, key: "Key", signer: "Key", days: int, *extensions: "tuple[x509.ExtensionType, bool]"
+    subject: str,
+    key: Key,
+    signer: Key,
+    days: int,
+    *extensions: tuple[x509.ExtensionType, bool],
 ) -> bytes:
     """A certificate for `key`, signed by the authority."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
 
     def named(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, text)])
@@ -150,9 +135,7 @@ def _certificate(
     return signed.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-def _host(text: str) -> "x509.GeneralName":
-    from cryptography import x509
-
+def _host(text: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:

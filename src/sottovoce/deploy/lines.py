@@ -14,6 +14,9 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, load_ssh_public_key
+
 from sottovoce.core import check
 from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
@@ -38,8 +41,6 @@ class ServerLine:
     @classmethod
     def read(cls, text: str) -> "ServerLine":
         """From the line itself, or from a file that holds it."""
-        from cryptography import x509
-
         parts = _parts(text, SERVER)
         check.require(len(parts) in (2, 3), "line", _cut(SERVER))
         address, authority, schema = (*parts, "")[:3]
@@ -64,9 +65,6 @@ class ServerLine:
 
     def pem(self) -> bytes:
         """The authority's certificate as files hold it."""
-        from cryptography import x509
-        from cryptography.hazmat.primitives.serialization import Encoding
-
         return x509.load_der_x509_certificate(self.authority).public_bytes(Encoding.PEM)
 
 
@@ -80,8 +78,6 @@ class NodeLine:
     @classmethod
     def read(cls, text: str) -> "NodeLine":
         """From the line itself, or from a file that holds it."""
-        from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-
         parts = _parts(text, NODE)
         check.require(len(parts) == 2, "line", _cut(NODE))
         good_name(parts[0])

@@ -24,9 +24,8 @@ own seeds in its record; a server that does not say so has them kept on their ow
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -37,12 +36,12 @@ from sottovoce.core.products import own_part
 from sottovoce.deploy import announcing, wire
 from sottovoce.deploy.aggregation.messages import is_signed
 from sottovoce.deploy.aggregation.store import Folder
-from sottovoce.deploy.announcing import SIGNATURE, Products
-from sottovoce.deploy.assignment import Assignment
-from sottovoce.deploy.limits import Refused
+from sottovoce.deploy.announcing import SIGNATURE, Place, Products
+from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.product_records import Statement, entry, keep, masked_digest, records_of, statement
 from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SEALED_SEED, SIGNED, Terms, read_place
 from sottovoce.deploy.refusals import bad_ask
+from sottovoce.deploy.running import Run
 from sottovoce.deploy.summing import settings_of
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
@@ -50,29 +49,18 @@ from sottovoce.privacy import masked_products
 from sottovoce.privacy.masked_products import PairKey, Side, dealt, fresh_secret
 
 STATE, UNDER_WAY = "state", "under-way"
+NOTHING_AGREED = "products: it has agreed on nothing; begin again"
 _SEED, _PRODUCT = 0, 1  # numbers under which a seed and W_2 are sealed
-
-
-@dataclass(frozen=True)
-class Place:
-    """What an owner brings: its files, its table of whole numbers, and the order of its samples."""
-
-    name: str
-    home: Path  # where its own file is
-    folder: Path  # where it keeps what it must remember
-    table: Callable[[], np.ndarray]
-    digest: Callable[[], str]  # of the table
-    order: str
 
 
 class Multiplying:
     """The steps at one owner, for one experiment."""
 
-    def __init__(self, table: Products | None, place: Place, ask: Ask, assignment: Assignment) -> None:
-        if table is None:
-            raise Refused(wire.LIMITS, "this client's limits: its file has no table [products]")
-        algorithm = assignment.task.masked_moments
-        self._own, self._place, self._ask, self._m = table, place, ask, ask.client
+    def __init__(self, products: Products | None, place: Place, ask: Ask, run: Run) -> None:
+        Limits.allow(products is not None, "its file has no table [products]")
+        assert products is not None
+        self._own, self._place, self._ask, self._m, self._run = products, place, ask, ask.client, run
+        algorithm = run.assignment.task.masked_moments
         self._split, self._samples = algorithm.split, algorithm.samples
         self._store = Folder(place.folder / "products" / ask.experiment)
 
@@ -83,6 +71,8 @@ class Multiplying:
             wire.TAKE: self._take, wire.FORGET: self._forget,
         }  # fmt: skip
         with bad_ask("products: ", masked_products.Refused):
+            if self._ask.what in (wire.DEAL, wire.SEND, wire.TAKE):
+                self._hold_agreed()
             return steps[self._ask.what](wire.bytes_of(self._ask.down))
 
     # ------------------------------------------------------------------------------------------------------- agreeing
@@ -90,10 +80,10 @@ class Multiplying:
     def _begin(self, content: bytes) -> bytes:
         """Fresh seeds, nonces and a fresh key for a new attempt; what it has for one that is known."""
         terms = Terms.read(self._split, self._samples, content)
-        signing = self._own.signing_key(self._place.home, self._place.name, terms.names)
+        signing = self._own.signing_key(self._place, terms.names)
         in_place = terms.names[self._m] == self._place.name
         check.require(in_place, "products", "its own name must stand in its own place")
-        before = self._kept()
+        before = self._kept
         if before is None or before["terms"] != content.decode() or before["identity"] != self._ask.identity():
             if self._store.read(UNDER_WAY) is not None:
                 raise Refused(wire.ANSWERED, "products: its share is made in another attempt, and there is one only")
@@ -105,24 +95,22 @@ class Multiplying:
                 "terms": content.decode(),
                 "seeds": {str(pair): fresh_secret().hex() for pair in pairs},
                 "private": private.hex(),
-                "announced": announcing.announced(signing, self._about(terms), self._m, nonces, private).hex(),
-                "table": self._place.digest(),
+                "announced": announcing.announced(signing, self._about(content), self._m, nonces, private).hex(),
+                "table": self._run.digest,
                 "all": "",
                 "identity": self._ask.identity(),
             }
             self._keep(before)
         return bytes.fromhex(before["announced"])
 
-    def _about(self, terms: Terms) -> bytes:
+    def _about(self, terms: bytes) -> bytes:
         """What owners announce is for these terms, in this experiment."""
-        return announcing.about("products of", settings_of(self._ask), terms.packed())
+        return announcing.about("products of", settings_of(self._ask), terms)
 
     def _agree(self, content: bytes) -> bytes:
         """Take what everybody announced, once; give a seed for each pair to its dealer."""
-        state = self._state(agreed=False)
-        terms = self._terms(state)
-        pinned = {m: self._own.owners.get(name, "") for m, name in enumerate(terms.names)}
-        announcing.read(pinned, self._about(terms), content, terms.nonce_counts)
+        state, terms = self._begun, self._terms
+        announcing.read(self._own.pinned(terms.names), self._about(terms.packed()), content, terms.nonce_counts)
         if state["all"] not in ("", content.hex()):
             raise Refused(wire.SET_UP, "products: others were agreed with in this attempt; begin another one")
         start = sum(map(announcing.length, terms.nonce_counts[: self._m]))
@@ -130,64 +118,60 @@ class Multiplying:
         if content[start : start + len(announcement)] != announcement:
             raise Refused(wire.SET_UP, "products: it has announced something else; begin another attempt")
         if not state["all"]:
-            state = state | {"all": content.hex()}
+            self._begun = state | {"all": content.hex()}
             for pair in terms.pairs_of(self._m):
-                self._attempt(state, pair)  # refuses the same nonce twice
-            self._keep(state)
-        return self._agreed(state) + b"".join(self._seed_for_dealer(state, pair) for pair in terms.pairs_of(self._m))
+                self._attempt(pair)  # refuses the same nonce twice
+            self._keep(self._begun)
+        return self._agreed + b"".join(self._seed_for_dealer(pair) for pair in terms.pairs_of(self._m))
 
-    def _seed_for_dealer(self, state: Json, pair: int) -> bytes:
-        terms, seed = self._terms(state), bytes.fromhex(state["seeds"][str(pair)])
-        dealer = terms.dealers[pair]
+    def _seed_for_dealer(self, pair: int) -> bytes:
+        dealer = self._terms.dealers[pair]
         if dealer == COORDINATOR:
-            return seed
-        return self._key(state, pair, dealer).sealed(terms.role(pair, self._m), _SEED, seed)
+            return self._seed(pair)
+        return self._key(pair, dealer).sealed(self._terms.role(pair, self._m), _SEED, self._seed(pair))
+
+    def _seed(self, pair: int) -> bytes:
+        return bytes.fromhex(self._begun["seeds"][str(pair)])
 
     def _deal(self, content: bytes) -> bytes:
         """W_2 of a pair that it deals to, for the second owner's eyes alone."""
-        state = self._state()
-        terms = self._terms(state)
         pair, _, boxes = read_place(content, len(self._split.pairs))
-        mine = terms.dealers[pair] == self._m and len(boxes) == 2 * SEALED_SEED
+        mine = self._terms.dealers[pair] == self._m and len(boxes) == 2 * SEALED_SEED
         check.require(mine, "products", "it deals to no such pair, or these are not the two seeds")
         a, b = self._split.pairs[pair]
-        first, second = self._key(state, pair, a), self._key(state, pair, b)
+        first, second = self._key(pair, a), self._key(pair, b)
         seeds = (
             first.unsealed("first", _SEED, boxes[:SEALED_SEED]),
             second.unsealed("second", _SEED, boxes[SEALED_SEED:]),
         )
         self._once(f"dealt-{pair}", hashlib.sha256(boxes).digest(), "it has dealt to this pair, for other seeds")
-        product = dealt(*seeds, self._attempt(state, pair))
+        product = dealt(*seeds, self._attempt(pair))
         return second.sealed("first", _PRODUCT, product.astype("<u8").tobytes())
 
     # ----------------------------------------------------------------------------------------------- masked tables
 
     def _send(self, content: bytes) -> bytes:
         """A chunk of its masked table, or the signed digest of it all: the same bytes whenever it is asked for."""
-        state = self._state()
-        terms = self._terms(state)
-        pair, chunk, rest = read_place(content, len(self._split.pairs))
+        terms, (pair, chunk, rest) = self._terms, read_place(content, len(self._split.pairs))
         check.require(not rest and pair in terms.pairs_of(self._m), "products", "its table has no part in this pair")
-        side = self._side(state, pair)
+        side = self._side(pair)
         if chunk == SIGNED:
-            signed, signature = self._own_statement(state, pair)
+            signed, signature = self._own_statement(pair)
             return side.key.sealed(side.role, chunk, bytes.fromhex(signed.digest) + signature)
         start, rows = terms.rows_in(self._m, chunk)
         return side.key.sealed(side.role, chunk, side.masked(start, rows).astype("<u8").tobytes())
 
     def _take(self, content: bytes) -> bytes:
         """A chunk of the other owner's masked table, or W_2: the first one that can be read, and no other."""
-        state = self._state()
-        terms = self._terms(state)
-        pair, chunk, box = read_place(content, len(self._split.pairs))
+        terms, (pair, chunk, box) = self._terms, read_place(content, len(self._split.pairs))
         check.require(pair in terms.pairs_of(self._m), "products", "its table has no part in this pair")
         dealt_to = terms.role(pair, self._m) == "second"
         check.require(chunk != FROM_DEALER or dealt_to, "products", "W_2 goes to the second owner")
         fits = len(box) == terms.box_length(pair, terms.other(pair, self._m), chunk)
         check.require(fits, "products", "a chunk must have the length that was agreed on")
-        plain = self._unsealed(state, pair, chunk, box)
+        plain = self._unsealed(pair, chunk, box)
         if chunk == SIGNED:
-            self._hold_signed(state, pair, plain)
+            self._hold_signed(pair, plain)
         if self._store.read(UNDER_WAY) is None:
             self._once(f"box-{pair}-{chunk}", box, "it has taken another masked table in this attempt")
         return b""
@@ -200,29 +184,29 @@ class Multiplying:
         elif before != content:
             raise Refused(wire.ANSWERED, f"products: {why}")
 
-    def _unsealed(self, state: Json, pair: int, chunk: int, box: bytes) -> bytes:
+    def _unsealed(self, pair: int, chunk: int, box: bytes) -> bytes:
         """Rows of the other owner's masked table, its signed digest, or W_2."""
-        terms = self._terms(state)
+        terms = self._terms
         other, dealer = terms.other(pair, self._m), terms.dealers[pair]
         if chunk != FROM_DEALER:
-            return self._key(state, pair, other).unsealed(terms.role(pair, other), chunk, box)
-        return box if dealer == COORDINATOR else self._key(state, pair, dealer).unsealed("first", _PRODUCT, box)
+            return self._key(pair, other).unsealed(terms.role(pair, other), chunk, box)
+        return box if dealer == COORDINATOR else self._key(pair, dealer).unsealed("first", _PRODUCT, box)
 
     # ------------------------------------------------------------------------------------------- what is signed of it
 
-    def _own_statement(self, state: Json, pair: int) -> tuple[Statement, bytes]:
+    def _own_statement(self, pair: int) -> tuple[Statement, bytes]:
         """What it signs about its masked table."""
-        side = self._side(state, pair)
+        side = self._side(pair)
         digest = masked_digest(side.seed, side.attempt, side.role, side.table)
         unsigned = statement(self._split, self._ask.experiment, self._place.name, self._m, side.attempt, digest)
-        signing = self._own.signing_key(self._place.home, self._place.name, self._terms(state).names)
+        signing = self._own.signing_key(self._place, self._terms.names)
         return unsigned, signing.sign(unsigned.signed())
 
-    def _hold_signed(self, state: Json, pair: int, plain: bytes) -> Json:
+    def _hold_signed(self, pair: int, plain: bytes) -> Json:
         """What the other owner signed, as it is kept; refuses what is not signed by the key that is pinned for it."""
-        terms = self._terms(state)
+        terms = self._terms
         other, digest, signature = terms.other(pair, self._m), plain[:-SIGNATURE], plain[-SIGNATURE:]
-        name, attempt = terms.names[other], self._attempt(state, pair)
+        name, attempt = terms.names[other], self._attempt(pair)
         unsigned = statement(self._split, self._ask.experiment, name, other, attempt, digest)
         true = is_signed(bytes.fromhex(self._own.owners[name]), signature, unsigned.signed())
         check.require(true, "products", "the digest of a masked table must be signed by its owner")
@@ -234,36 +218,34 @@ class Multiplying:
         asked = {"experiment": ask.experiment, "client": ask.client, "task": ask.task, "events": ask.events}
         return asked | {"row_bound": ask.row_bound, "order": self._place.order, "owners": list(terms.names)}
 
-    def _record(self, state: Json) -> None:
+    def _record(self) -> None:
         """Keep for an auditor what it signed, and what the others did; refuses tables that are not as signed."""
-        terms, others = self._terms(state), []
+        terms, others = self._terms, []
         for pair in terms.pairs_of(self._m):
-            kept = self._hold_signed(state, pair, self._taken(state, pair, SIGNED))
+            kept = self._hold_signed(pair, self._taken(pair, SIGNED))
             digest = hashlib.sha256()
             for chunk in range(terms.chunks(terms.other(pair, self._m))):
-                digest.update(self._taken(state, pair, chunk))
+                digest.update(self._taken(pair, chunk))
             same = digest.hexdigest() == kept["statement"]["digest"]
             if not same:
                 raise Refused(wire.BAD_ASK, "products: an owner has signed another masked table than it sent")
             others.append(kept)
-        signed = [
-            entry(*self._own_statement(state, pair), seed=state["seeds"][str(pair)]) for pair in terms.pairs_of(self._m)
-        ]
+        signed = [entry(*self._own_statement(pair), seed=self._seed(pair).hex()) for pair in terms.pairs_of(self._m)]
         keep(records_of(self._place.folder, self._ask.experiment), {"signed": signed} | self._asked_for(terms), others)
 
     # ------------------------------------------------------------------------------------------------------ the round
 
     def ready(self) -> None:
         """Refuse the round's question unless all is there, before anything is charged; then no other attempt begins."""
-        state = self._state()
-        self._table(state)
-        if set(self._needed(state)) - set(self._store.names()):
+        self._hold_agreed()
+        self._table()
+        if set(self._needed()) - set(self._store.names()):
             raise Refused(wire.SET_UP, "products: another owner's masked table is not complete; begin again")
-        self._record(state)
-        self._once(UNDER_WAY, self._agreed(state), "its share is made in another attempt")
+        self._record()
+        self._once(UNDER_WAY, self._agreed, "its share is made in another attempt")
 
-    def _needed(self, state: Json) -> Iterator[str]:
-        terms = self._terms(state)
+    def _needed(self) -> Iterator[str]:
+        terms = self._terms
         for pair in terms.pairs_of(self._m):
             yield from (f"box-{pair}-{chunk}" for chunk in range(terms.chunks(terms.other(pair, self._m))))
             yield f"box-{pair}-{SIGNED}"
@@ -275,22 +257,21 @@ class Multiplying:
 
         Noise is not in it yet: the door adds it to every number, modulo 2^64.
         """
-        state = self._state()
-        terms, numbers = self._terms(state), own_part(self._split, self._m, self._table(state))
+        terms, numbers = self._terms, own_part(self._split, self._m, self._table())
         for pair in terms.pairs_of(self._m):
-            side, from_dealer = self._side(state, pair), None
+            side, from_dealer = self._side(pair), None
             for chunk in range(terms.chunks(terms.other(pair, self._m))):
                 width = self._split.table_width(terms.other(pair, self._m))
-                side.receive(_words(self._taken(state, pair, chunk), -1, width))
+                side.receive(_words(self._taken(pair, chunk), -1, width))
             if side.role == "second":
-                from_dealer = _words(self._taken(state, pair, FROM_DEALER), *side.attempt.widths)
+                from_dealer = _words(self._taken(pair, FROM_DEALER), *side.attempt.widths)
             share = side.reply(np.zeros(side.attempt.widths, dtype=np.int64), from_dealer)
             numbers[self._split.of_pair(*self._split.pairs[pair])] = share.view(np.int64).ravel()
         return numbers[None]
 
     def forget_tables(self) -> None:
         """Delete the masked tables of others: the answer is on disk."""
-        for name in self._needed(self._state()):
+        for name in self._needed():
             self._store.delete(name)
 
     def _forget(self, content: bytes) -> bytes:
@@ -301,19 +282,19 @@ class Multiplying:
                     self._store.delete(name)
         return b""
 
-    def _taken(self, state: Json, pair: int, chunk: int) -> bytes:
+    def _taken(self, pair: int, chunk: int) -> bytes:
         box = self._store.read(f"box-{pair}-{chunk}")
         assert box is not None  # `ready` has seen it
-        return self._unsealed(state, pair, chunk, box)
+        return self._unsealed(pair, chunk, box)
 
-    def _side(self, state: Json, pair: int) -> Side:
-        terms = self._terms(state)
-        key = self._key(state, pair, terms.other(pair, self._m))
-        seed = bytes.fromhex(state["seeds"][str(pair)])
-        return Side(terms.role(pair, self._m), key.attempt, key, self._table(state), seed)
+    def _side(self, pair: int) -> Side:
+        terms = self._terms
+        key = self._key(pair, terms.other(pair, self._m))
+        return Side(terms.role(pair, self._m), key.attempt, key, self._table(), self._seed(pair))
 
     # ------------------------------------------------------------------------------------------------- what is kept
 
+    @cached_property
     def _kept(self) -> Json | None:
         content = self._store.read(STATE)
         return None if content is None else json.loads(content)
@@ -321,39 +302,46 @@ class Multiplying:
     def _keep(self, state: Json) -> None:
         self._store.write(STATE, whole_files.json_bytes(state))
 
-    def _state(self, agreed: bool = True) -> Json:
-        """The attempt under way, which the question must be about."""
-        state = self._kept()
-        if state is None or state["identity"] != self._ask.identity() or (agreed and not state["all"]):
-            raise Refused(wire.SET_UP, "products: it has agreed on nothing; begin again")
-        if agreed and self._agreed(state).hex() != self._ask.run:
+    @cached_property
+    def _begun(self) -> Json:
+        """The attempt that it has begun, which the question must be about."""
+        if self._kept is None or self._kept["identity"] != self._ask.identity():
+            raise Refused(wire.SET_UP, NOTHING_AGREED)
+        return self._kept
+
+    def _hold_agreed(self) -> None:
+        """Refuse a question that does not name what the owners agreed on in the attempt under way."""
+        if not self._begun["all"]:
+            raise Refused(wire.SET_UP, NOTHING_AGREED)
+        if self._agreed.hex() != self._ask.run:
             raise Refused(wire.SET_UP, "products: another attempt is under way; begin again")
-        return state
 
-    def _terms(self, state: Json) -> Terms:
-        return Terms.read(self._split, self._samples, state["terms"].encode())
+    @cached_property
+    def _terms(self) -> Terms:
+        return Terms.read(self._split, self._samples, self._begun["terms"].encode())
 
-    def _agreed(self, state: Json) -> bytes:
-        terms = self._terms(state)
-        keys = [self._own.owners.get(name, "") for name in terms.names]
-        return terms.digest(settings_of(self._ask), keys, self._place.order, bytes.fromhex(state["all"]))
+    @cached_property
+    def _agreed(self) -> bytes:
+        keys = self._own.pinned(self._terms.names)
+        return self._terms.digest(settings_of(self._ask), keys, self._place.order, bytes.fromhex(self._begun["all"]))
 
-    def _announced(self, state: Json) -> list[announcing.Announced]:
-        return announcing.parsed(bytes.fromhex(state["all"]), self._terms(state).nonce_counts)
+    @cached_property
+    def _announced(self) -> list[announcing.Announced]:
+        return announcing.parsed(bytes.fromhex(self._begun["all"]), self._terms.nonce_counts)
 
-    def _attempt(self, state: Json, pair: int) -> masked_products.Attempt:
-        return self._terms(state).attempt_of(pair, self._agreed(state), self._announced(state))
+    def _attempt(self, pair: int) -> masked_products.Attempt:
+        return self._terms.attempt_of(pair, self._agreed, self._announced)
 
-    def _key(self, state: Json, pair: int, other: int) -> PairKey:
+    def _key(self, pair: int, other: int) -> PairKey:
         """What it shares with another owner about this pair."""
-        public = self._announced(state)[other].public
-        return PairKey(announcing.shared(bytes.fromhex(state["private"]), public), self._attempt(state, pair))
+        private, public = bytes.fromhex(self._begun["private"]), self._announced[other].public
+        return PairKey(announcing.shared(private, public), self._attempt(pair))
 
-    def _table(self, state: Json) -> np.ndarray:
+    def _table(self) -> np.ndarray:
         """Its table, which must be the one that the attempt began with."""
-        if self._place.digest() != state["table"]:
+        if self._run.digest != self._begun["table"]:
             raise Refused(wire.STATE, "products: its rows are others than when this attempt began; start another run")
-        return self._place.table()
+        return self._run.table
 
 
 def _words(plain: bytes, *shape: int) -> Words:

@@ -40,13 +40,13 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.round import State
 from sottovoce.deploy import held_out, label_holder, questions, scoring, wire
-from sottovoce.deploy.announcing import Products
+from sottovoce.deploy.announcing import Place, Products
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.connection import TABLES
 from sottovoce.deploy.home import Home
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import Memory
-from sottovoce.deploy.multiplying import Multiplying, Place
+from sottovoce.deploy.multiplying import Multiplying
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
 from sottovoce.deploy.pace import PacedLedgers, Recent, hold_questions
 from sottovoce.deploy.refusals import sentence_for
@@ -196,9 +196,10 @@ class Node:
         down = questions.broadcast(ask, run.assignment, self.limits, self._rows) if ask.what == wire.ROUND else None
         ledger = self._ledger()
         owners = self._affordable(ask, run.assignment, memory, ledger)
-        if run.assignment.task.split is not None:
-            run.multiplying = self._multiplying(ask, run)
-            run.multiplying.ready()
+        multiplying = None if run.assignment.task.split is None else self._multiplying(ask, run)
+        if multiplying is not None:
+            multiplying.ready()
+            run.shares = multiplying.shares
         clients = self._clients(ask, run, owners)
         answers.begin("" if clients.split is None else clients.split.digest)
         with self._undone(ask, answers, ledger):
@@ -210,8 +211,8 @@ class Node:
             self._runs.pop(ask.identity(), None)
             raise
         run.after = ask.k if ask.what == wire.ROUND else run.after
-        if run.multiplying is not None:
-            run.multiplying.forget_tables()
+        if multiplying is not None:
+            multiplying.forget_tables()
         return wire.pack(up)
 
     @contextmanager
@@ -235,18 +236,18 @@ class Node:
 
     def _multiplying(self, ask: Ask, run: Run) -> Multiplying:
         """The steps by which split columns are multiplied."""
-        X, order = self._rows.X, self._rows.order
-        table, digest = (lambda: run.table(X)), (lambda: run.table_digest(X))
-        place = Place(self.name, self.path.parent, self.folder, table, digest, order)
-        return Multiplying(self._products, place, ask, run.assignment)
+        return Multiplying(self._products, self._place, ask, run)
 
     def _scoring(self, ask: Ask, run: Run) -> Scoring:
         """The steps by which new samples are scored, in an experiment that it took part in."""
         if Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after).last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it scores nothing by its model")
-        means = self.limits, self._rows.order, lambda: self.new_rows, self.home.note
-        place = scoring.Place(self.name, self.path.parent, self.folder, *means)
-        return Scoring(self._products, place, ask, run.assignment.task.masked_moments)
+        new, algorithm = (lambda: self.new_rows), run.assignment.task.masked_moments
+        return Scoring(self._products, self._place, ask, algorithm, self.limits, new)
+
+    @property
+    def _place(self) -> Place:
+        return Place(self.name, self.path.parent, self.folder, self._rows.order)
 
     def _upload(self, ask: Ask, run: Run, summing: Summing) -> bytes:
         """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
@@ -285,11 +286,12 @@ class Node:
         return self._runs[identity]
 
     def _started(self, assignment: Assignment, number: int) -> Run:
-        return Run(assignment, self._own.coded(self._rows.labels, assignment.task.objective.loss), number)
+        labels = self._own.coded(self._rows.labels, assignment.task.objective.loss)
+        return Run(assignment, self._rows.X, labels, number)
 
     def multiplied(self, ask: Ask) -> np.ndarray:
         """The table of whole numbers that it multiplied in an experiment: for its owner, and for an auditor."""
-        return self._started(Assignment.read(ask), ask.client).table(self._rows.X)
+        return self._started(Assignment.read(ask), ask.client).table
 
     def _affordable(self, ask: Ask, assignment: Assignment, memory: Memory, ledger: FileLedger) -> OwnerLedgers | None:
         """The ledger as a door charges it; refuses a round that was paid for and lost, and one that comes too soon."""

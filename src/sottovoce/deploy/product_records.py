@@ -19,6 +19,7 @@ from sottovoce.core import check
 from sottovoce.core.files import read_bytes
 from sottovoce.core.plain import Json
 from sottovoce.core.products import LABEL_REACH, UNIT, Split
+from sottovoce.deploy.aggregation.messages import is_signed
 from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.tables import from_table
@@ -104,8 +105,6 @@ def check_rows(signed: Statement, signature: bytes, key: str, seed: bytes, table
     seed, table
         Of its masks, and its whole numbers with the slopes: what the owner shows.
     """
-    from sottovoce.deploy.aggregation.messages import is_signed
-
     who = f"rows of {signed.owner}"
     check.require(is_signed(bytes.fromhex(key), signature, signed.signed()), who, "must be signed by the pinned key")
     shape = (signed.rows, signed.widths[0 if signed.role == "first" else 1])

@@ -118,6 +118,10 @@ class Terms:
         widths = self.split.table_width(a), self.split.table_width(b)
         return Attempt(agreed, (a, b), (nonces[0], nonces[1]), self.samples, widths)
 
+    def seed_lengths(self, m: int) -> list[int]:
+        """Bytes of the seeds that owner m sends to the dealers of its pairs: the coordinator's are not sealed."""
+        return [KEY_BYTES if self.dealers[n] == COORDINATOR else SEALED_SEED for n in self.pairs_of(m)]
+
     def chunk_rows(self, m: int) -> int:
         """Rows of owner m's table that travel together."""
         return max(1, min(CHUNK_BYTES // (8 * self.split.table_width(m)), self.samples))

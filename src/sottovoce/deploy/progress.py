@@ -12,7 +12,7 @@ from pathlib import Path
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
-from sottovoce.deploy.remote import Post
+from sottovoce.deploy.remote import NO_REPLY, Post
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment import whole_files
 
@@ -35,7 +35,7 @@ class Progress:
         self._told["state"] = "training"
         replies = self._post.ask(asks, deadline)
         for client, ask in asks.items():
-            reply = replies.get(client, Reply(wire.TIMEOUT, "it did not answer in time"))
+            reply = replies.get(client, NO_REPLY)
             message = reply.reason() if reply.code else "answered"
             self._clients[self._names[client]] |= {"said": message, "when": time.time(), "round": ask.k}
         self._write()

@@ -9,7 +9,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.contract import Method
 from sottovoce.core.plain import Columns
 from sottovoce.core.round import Exchange, State
-from sottovoce.core.shapes import declared, empty
+from sottovoce.core.shapes import declared
 from sottovoce.deploy import wire
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.held_out import Finished
@@ -31,6 +30,7 @@ from sottovoce.problems.rows import engine_for
 
 log = logging.getLogger("sottovoce")
 Content = TypeVar("Content")
+NO_REPLY = Reply(wire.TIMEOUT, "it did not answer in time")
 
 
 class TooFewAnswers(SottovoceError):
@@ -89,10 +89,17 @@ class Remote:
         self._k = k
         asked = np.flatnonzero(active & ~self._spent)
         asks = {int(client): self._ask(int(client), codec.rows(down, np.array([client])), k) for client in asked}
-        replies = self._post.ask(asks, self._deployment.clients.deadline) if asks else {}
-        answers, silent = self._read_answers(algorithm, asks, replies)
-        for line in silent.values():
-            log.warning("round %d: %s", k, line)
+        allowed: Mapping[str, tuple[int, ...]] = declared(algorithm, algorithm.up, self.dim)
+
+        def upload(_: int, packed: wire.Packed) -> State:
+            nonlocal allowed
+            up = wire.unpack(packed, algorithm.up, allowed)
+            allowed = {name: (array.shape[-1],) for name, array in codec.to_arrays(up).items()}  # all like the first
+            return up
+
+        answers, silent = self._heard(asks, upload)
+        for client, reply in silent.items():
+            log.warning("round %d: %s", k, self._why(client, reply))
         if self._spent.all():
             return None
         answered = np.zeros(self.n, dtype=bool)
@@ -101,37 +108,40 @@ class Remote:
         if len(answers) < needed:
             raise TooFewAnswers(
                 f"round {k}: {len(answers)} of {len(asks)} clients answered and at least {needed} must. "
-                f"Run the app again to go on from round {k}. Silent: {'; '.join(silent.values())}"
+                f"Run the app again to go on from round {k}. Silent: {self._reasons(silent)}"
             )
         self.heard |= answered
-        return Exchange(self._together(algorithm, answers), answered)
+        return Exchange(self._together(answers), answered)
 
-    def _read_answers(
-        self, algorithm: Method, asks: Mapping[int, Ask], replies: Mapping[int, Reply]
-    ) -> tuple[dict[int, State], dict[int, str]]:
-        """The uploads that count, by client, and why the others are silent. All must have the widths of the first."""
-        allowed: Mapping[str, tuple[int, ...]] = declared(algorithm, algorithm.up, self.dim)
-        answers, silent = {}, {}
+    def _heard(
+        self, asks: Mapping[int, Ask], read: Callable[[int, wire.Packed], Content]
+    ) -> tuple[dict[int, Content], dict[int, Reply]]:
+        """What was answered, by client, as `read` reads it; and of the silent ones a reply that says why.
+
+        A client may send anything, or nothing: an answer that cannot be read is silence too.
+        """
+        replies = self._post.ask(asks, self._deployment.clients.deadline) if asks else {}
+        answers: dict[int, Content] = {}
+        silent: dict[int, Reply] = {}
         for client in asks:
-            reply, upload = understood(replies.get(client), partial(wire.unpack, kind=algorithm.up, allowed=allowed))
-            if upload is not None:
-                answers[client] = upload
-                allowed = {name: (array.shape[-1],) for name, array in codec.to_arrays(upload).items()}
-            else:
-                self._spent[client] |= reply.code == wire.BUDGET
-                silent[client] = self._why(client, reply)
+            reply = replies.get(client, NO_REPLY)
+            try:
+                if reply.code:
+                    silent[client] = reply
+                else:
+                    answers[client] = read(client, reply.up)
+            except InvalidInput as error:
+                silent[client] = Reply(wire.BAD_ANSWER, str(error)[:300])
+            self._spent[client] |= reply.code == wire.BUDGET
         return answers, silent
 
-    def _together(self, algorithm: Method, answers: Mapping[int, State]) -> State:
+    def _together(self, answers: Mapping[int, State]) -> State:
         """One upload with a row for each client; rows of those who did not answer hold nothing."""
         if not answers:
             return None
-        first = codec.to_arrays(next(iter(answers.values())))
-        up = empty(algorithm.up, {name: array.shape[-1] for name, array in first.items()}, self.n)
-        for client, answer in answers.items():
-            for name, array in codec.to_arrays(answer).items():
-                getattr(up, name)[client] = array[0]
-        return up
+        uploads, clients = list(answers.values()), np.array(list(answers))
+        everyone = np.ones((len(clients), 1), dtype=bool)
+        return codec.merge(codec.empty_rows(uploads[0], self.n), codec.stacked(uploads), clients, everyone)
 
     def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
         """Loss and accuracy on the public test set; nothing of private rows. Parties' models are not known yet."""
@@ -145,39 +155,31 @@ class Remote:
         """Noisy counts of held-out records at a model (1, dim), and who answered; None if nobody did."""
         k, width = self._deployment.task.rounds + 1, self._blank.door.held.width
         asks = {client: self._ask(client, Finished(model), k, wire.HISTOGRAM) for client in range(self.n)}
-        replies = self._post.ask(asks, self._deployment.clients.deadline)
+        heard, silent = self._heard(asks, _values_of(width))
         counts, answered = np.zeros((self.n, width)), np.zeros(self.n, dtype=bool)
-        for client in asks:
-            reply, values = _values(replies.get(client), width)
-            if values is None:
-                log.warning("held-out records: %s", self._why(client, reply))
-            else:
-                counts[client], answered[client] = values[0], True
+        for client, reply in silent.items():
+            log.warning("held-out records: %s", self._why(client, reply))
+        for client, values in heard.items():
+            counts[client], answered[client] = values[0], True
         self.heard |= answered
         return (counts, answered) if answered.any() else None
 
     def models(self, k: int) -> np.ndarray:
         """The parties' models after round k, end to end; of length 0 where one cannot be had for its budget."""
-        widths, deadline = self._deployment.clients.split, self._deployment.clients.deadline
         if not self._deployment.task.privacy.predicts:
             return np.zeros(0)
         asks = {client: self._ask(client, None, k, wire.MODEL) for client in range(self.n)}
-        replies, models, silent = self._post.ask(asks, deadline), [], []
-        for client, width in enumerate(widths):
-            reply, values = _values(replies.get(client), width)
-            if reply.code in (wire.BUDGET, wire.LOST, wire.STATE):
-                log.warning("no model: %s", self._why(client, reply))
-                return np.zeros(0)
-            if values is None:
-                silent.append(self._why(client, reply))
-            else:
-                models.append(values[0])
+        models, silent = self._heard(asks, _values_of(*self._deployment.clients.split))
+        gone = {i: reply for i, reply in silent.items() if reply.code in (wire.BUDGET, wire.LOST, wire.STATE)}
+        if gone:
+            log.warning("no model: %s", self._reasons(gone))
+            return np.zeros(0)
         if silent:
             raise TooFewAnswers(
                 f"after round {k}: every party's model is needed. Run the app again to ask for them. "
-                f"Silent: {'; '.join(silent)}"
+                f"Silent: {self._reasons(silent)}"
             )
-        return np.concatenate(models)
+        return np.concatenate([models[client][0] for client in range(self.n)])
 
     def _prox(self, v: np.ndarray, rho: np.ndarray) -> np.ndarray:
         return self._about_labels(Prox(v, rho), wire.PROX, v.shape[-1])
@@ -188,20 +190,21 @@ class Remote:
 
     def _about_labels(self, question: State, what: str, width: int) -> np.ndarray:
         """One more exchange in the round, with the label holder alone. Without its answer there is no round."""
-        clients = self._deployment.clients
-        ask = self._ask(clients.holding, question, self._k, what)
-        replies = self._post.ask({clients.holding: ask}, clients.deadline)
-        reply, values = _values(replies.get(clients.holding), width)
-        if values is None:
+        holder = self._deployment.clients.holding
+        heard, silent = self._heard({holder: self._ask(holder, question, self._k, what)}, _values_of(width))
+        if silent:
             raise TooFewAnswers(
                 f"round {self._k}: nothing was heard of the labels. Run the app again to go on from round {self._k}. "
-                f"Silent: {self._why(clients.holding, reply)}"
+                f"Silent: {self._reasons(silent)}"
             )
-        return values
+        return heard[holder]
 
     def _why(self, client: int, reply: Reply) -> str:
         """Who did not answer, and why."""
         return f"{self._deployment.clients.names[client]}: {reply.reason()}"
+
+    def _reasons(self, silent: Mapping[int, Reply]) -> str:
+        return "; ".join(self._why(client, reply) for client, reply in silent.items())
 
     def saved(self) -> None:
         """The result is on disk: nothing to do."""
@@ -221,14 +224,6 @@ class Remote:
         return Ask(self._name, client, k, self._task, self._events, bound, what, packed, run)
 
 
-def understood(reply: Reply | None, read: Callable[[wire.Packed], Content]) -> tuple[Reply, Content | None]:
-    """A reply and what is read from it; or why there is nothing to read: a client may send anything, or nothing."""
-    reply = reply or Reply(wire.TIMEOUT, "it did not answer in time")
-    try:
-        return reply, None if reply.code else read(reply.up)
-    except InvalidInput as error:
-        return Reply(wire.BAD_ANSWER, str(error)[:300]), None
-
-
-def _values(reply: Reply | None, width: int) -> tuple[Reply, np.ndarray | None]:
-    return understood(reply, lambda up: wire.unpack(up, Values, {"values": (width,)}).values)
+def _values_of(*widths: int) -> Callable[[int, wire.Packed], np.ndarray]:
+    """Reads `Values` of these widths: one for each client, or one for all."""
+    return lambda client, up: wire.unpack(up, Values, {"values": (widths[client % len(widths)],)}).values

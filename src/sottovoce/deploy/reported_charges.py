@@ -14,6 +14,7 @@ from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.deploy.wire import Status, printable
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.histories import MOST_KINDS, Counted, History, Stated, unpack_rows
+from sottovoce.privacy import accounting
 from sottovoce.privacy.events import Event, unpack_event
 from sottovoce.privacy.guarantee import Statement
 from sottovoce.privacy.modes import PrivacyMode
@@ -73,8 +74,6 @@ def _counts(text: str) -> Counted:
 
 
 def _epsilon(history: History, delta: float) -> float:
-    from sottovoce.privacy import accounting
-
     if isinstance(history, Stated):
         return history.epsilon
     try:
@@ -85,8 +84,6 @@ def _epsilon(history: History, delta: float) -> float:
 
 def shown_by(charges: Charges, delta: float, kinds: tuple[str, ...]) -> Statement:
     """What is known of a deployed run."""
-    from sottovoce.privacy import accounting
-
     epsilons = np.array([_epsilon(charges.of(owner), delta) for owner in range(charges.owners)])
     accountant = accounting.accountant_name(dict.fromkeys(charges.planned, charges.rounds), delta)
     return Statement(epsilons, accountant, charges, kinds, lasting=True, deployed=True)
@@ -98,8 +95,6 @@ def together(privacy: PrivacyMode, charges: Charges) -> float | None:
         return None
     if any(isinstance(history, Stated) for history in charges.histories):
         return None
-    from sottovoce.privacy import accounting
-
     try:
         return accounting.epsilon(charges.of_all_owners()[0], privacy.budget[1])
     except (SottovoceError, ArithmeticError):  # of kinds that do not add up with one another

@@ -42,17 +42,12 @@ class ScoredRemote(MultipliedRemote):
     def _asked_once(self, result: VerticalResult, ids: Sequence[str]) -> np.ndarray:
         names, everyone = self._deployment.clients.names, range(self.n)
         terms = scoring.pack_names(secrets.token_hex(32), names)
-        announcements = self._asked(1, wire.SCORE_BEGIN, dict.fromkeys(everyone, terms))
-        for m in everyone:
-            self._must_fit(len(announcements[m]) == announcing.length(1), m)
-        announced = b"".join(announcements[m] for m in everyone)
-        questions = {m: scoring.pack_question(announced, result.party_model(m), ids) for m in everyone}
-        masked, outputs = self._asked(1, wire.SCORES, questions), result.objective.loss.outputs
+        begun = self._each(1, wire.SCORE_BEGIN, [(m, terms, announcing.length(1)) for m in everyone])
+        announced, outputs = b"".join(begun), result.objective.loss.outputs
+        parts = [scoring.pack_question(announced, result.party_model(m), ids) for m in everyone]
+        masked = self._each(1, wire.SCORES, [(m, parts[m], 8 * len(ids) * outputs) for m in everyone])
         shape = (len(ids),) if outputs == 1 else (len(ids), outputs)
-        for m in everyone:
-            self._must_fit(len(masked[m]) == 8 * len(ids) * outputs, m)
-        words = [np.frombuffer(masked[m], dtype="<u8").astype(np.uint64).reshape(shape) for m in everyone]
-        return opened_scores(words)
+        return opened_scores([np.frombuffer(part, dtype="<u8").astype(np.uint64).reshape(shape) for part in masked])
 
 
 def predicted_scores(

@@ -35,7 +35,8 @@ from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy import announcing, product_records, wire
 from sottovoce.deploy.aggregation.store import Folder
-from sottovoce.deploy.announcing import Products
+from sottovoce.deploy.announcing import Place, Products
+from sottovoce.deploy.home import Home
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.own_data import Own, OwnRows
 from sottovoce.deploy.refusals import bad_ask, kept_from_servers
@@ -83,33 +84,32 @@ def read_new(
     return {name: row for name, row in zip(ids, X, strict=True) if label_text(name) not in trained}
 
 
-@dataclass(frozen=True)
-class Place:
-    """What an owner brings: its files, its limits, and the samples that it may score."""
-
-    name: str
-    home: Path
-    folder: Path  # where it keeps what it must remember
-    limits: Limits
-    order: str  # of the samples that it trained on
-    known: Callable[[], Mapping[str, np.ndarray]]
-    note: Callable[[str], None]
-
-
 class Scoring:
-    """The two steps at one owner, in an experiment whose round it has answered."""
+    """The two steps at one owner, in an experiment whose round it has answered.
 
-    def __init__(self, products: Products | None, place: Place, ask: Ask, algorithm: MaskedMoments) -> None:
-        place.limits.allow(place.limits.scores_per_day > 0, "it answers no scores of new samples: scores_per_day is 0")
-        place.limits.allow(products is not None, "its file has no table [products]")
+    `known`: the samples that it may score, by id.
+    """
+
+    def __init__(
+        self,
+        products: Products | None,
+        place: Place,
+        ask: Ask,
+        algorithm: MaskedMoments,
+        limits: Limits,
+        known: Callable[[], Mapping[str, np.ndarray]],
+    ) -> None:
+        limits.allow(limits.scores_per_day > 0, "it answers no scores of new samples: scores_per_day is 0")
+        limits.allow(products is not None, "its file has no table [products]")
         assert products is not None
         self._own, self._place, self._ask, self._m = products, place, ask, ask.client
+        self._limits, self._known = limits, known
         split = algorithm.split
         self._width, self._outputs, self._owners = split.widths[self._m], algorithm.outputs, split.owners
         self._store = Folder(place.folder / "scores" / ask.experiment)  # lost when the machine is started again
         self._records = product_records.records_of(place.folder, ask.experiment)
         fits = 2 <= self._owners <= MOST_SCORED  # alone nothing hides its part; and sums must fit in 64 bits
-        place.limits.allow(fits, f"scores are sums of the parts of 2 to {MOST_SCORED} owners")
+        limits.allow(fits, f"scores are sums of the parts of 2 to {MOST_SCORED} owners")
 
     def step(self) -> bytes:
         content = wire.bytes_of(self._ask.down)
@@ -120,7 +120,7 @@ class Scoring:
         """A fresh nonce and a fresh key. Those of a question before are forgotten: it is answered no more."""
         names = read_names(content, self._owners)
         check.require(names == self._multiplied().get("owners"), "scores", "owners must be those of the experiment")
-        signing = self._own.signing_key(self._place.home, self._place.name, names)
+        signing = self._own.signing_key(self._place, names)
         private, nonce = fresh_secret(), fresh_secret()
         announcement = announcing.announced(signing, about(self._ask, content), self._m, nonce, private)
         kept: Json = {"terms": content.decode(), "private": private.hex(), "announced": announcement.hex()}
@@ -135,7 +135,7 @@ class Scoring:
         terms = kept["terms"].encode()
         names, counts = read_names(terms, self._owners), [1] * self._owners
         everyone, model, ids = read_question(content, self._owners, self._width * self._outputs)
-        pinned = {m: self._own.owners.get(name, "") for m, name in enumerate(names)}
+        pinned = self._own.pinned(names)
         announcements = announcing.read(pinned, about(self._ask, terms), everyone, counts)
         start = self._m * announcing.length(1)
         if everyone[start : start + announcing.length(1)].hex() != kept["announced"]:
@@ -143,19 +143,20 @@ class Scoring:
         private = bytes.fromhex(kept["private"])
         secrets = {m: announcing.shared(private, announcements[m].public) for m in range(self._owners) if m != self._m}
         self._multiplied()
-        self._place.limits.hold_broadcast({"model": model})
+        self._limits.hold_broadcast({"model": model})
         self._hold_pace(len(ids))
         rows = self._rows(ids)
         self._hold_model(model)
         scores = summed_scores([rows], model, [self._width], self._outputs)
-        query = announcing.about("scores", settings_of(self._ask), terms, *pinned.values(), everyone, *ids)
+        query = announcing.about("scores", settings_of(self._ask), terms, *pinned, everyone, *ids)
         masked = masked_scores(scores, self._m, secrets, query)
         self._store.delete(_QUERY)  # one reply: from here on these masks are gone
-        self._place.note(f"experiment {self._ask.experiment}: scores of {len(ids)} new samples, masked")
+        note = f"experiment {self._ask.experiment}: scores of {len(ids)} new samples, masked"
+        Home(self._place.folder).note(note)
         return masked.astype("<u8").tobytes()
 
     def _rows(self, ids: Sequence[str]) -> np.ndarray:
-        known = self._place.known()
+        known = self._known()
         rows = [known.get(each) for each in ids]
         known_rows = [row for row in rows if row is not None]
         if len(known_rows) < len(ids):
@@ -185,7 +186,7 @@ class Scoring:
 
     def _hold_pace(self, count: int) -> None:
         """Refuse to be asked for more than the owner allows in 24 hours; refused ids count too, or one could guess."""
-        path, now, most = self._place.folder / "scores.json", wall(), self._place.limits.scores_per_day
+        path, now, most = self._place.folder / "scores.json", wall(), self._limits.scores_per_day
         before: list[list[float]] = json.loads(path.read_bytes())["answered"] if path.exists() else []
         recent = [[made, some] for made, some in before if now - made < DAY]  # one that is stamped later is new
         if sum(some for _, some in recent) + count > most:

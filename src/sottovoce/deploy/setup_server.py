@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
 from sottovoce.core import check
 from sottovoce.deploy import keys, services
 from sottovoce.deploy.lines import NodeLine, ServerLine
@@ -63,9 +66,6 @@ def make(
 
     Without `hosts` it serves this machine alone.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import Encoding
-
     reached = bool(hosts) or not compose
     check.require(reached, "server", "--compose needs --host: a container is reached from elsewhere alone")
     listen = "127.0.0.1" if not hosts else "::" if ":" in hosts[0] else "0.0.0.0"

@@ -11,6 +11,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy import pace, progress, setup_server, wire
@@ -80,8 +82,6 @@ def server_status(folder: Path) -> Json:
 
 def _pem(line: NodeLine) -> bytes:
     """A key as Flower keeps it."""
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
-
     return load_ssh_public_key(line.openssh()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 

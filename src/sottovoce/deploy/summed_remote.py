@@ -8,24 +8,21 @@ before anybody is charged. A round whose sum is not opened is over: it was charg
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.core import codec
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.arrays import Words
 from sottovoce.core.contract import Method
 from sottovoce.core.round import Exchange, State
 from sottovoce.deploy import wire
-from sottovoce.deploy.remote import Content, Remote, TooFewAnswers, understood
+from sottovoce.deploy.aggregation import messages
+from sottovoce.deploy.aggregation.messages import Announcement
+from sottovoce.deploy.aggregation.plan import MOST_ROUNDS, Plan
+from sottovoce.deploy.aggregation.server import Server, Unopened
+from sottovoce.deploy.remote import Content, Remote, TooFewAnswers
 from sottovoce.deploy.summing import roster_question, settings_of, stated_in
-from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import sums
-
-if TYPE_CHECKING:
-    from sottovoce.core.arrays import Words
-    from sottovoce.deploy.aggregation.plan import Plan
-    from sottovoce.deploy.aggregation.server import Server
 
 log = logging.getLogger("sottovoce")
 _TRIES = 4  # to set up with whoever is left
@@ -35,7 +32,7 @@ _SHORT = 10  # rounds of a set-up that somebody is missing in: then they may com
 class SummedRemote(Remote):
     """Clients on other machines, of whom only sums are seen. Parameters as of `Remote`."""
 
-    _server: "Server | None" = None
+    _server: Server | None = None
     _roster: tuple[int, ...] = ()  # clients by their place in the protocol
     _broken = False  # somebody lost what was agreed on
 
@@ -44,8 +41,6 @@ class SummedRemote(Remote):
         return stated_in(self._deployment.task)[0]
 
     def exchange(self, algorithm: Method, down: State, active: np.ndarray, k: int) -> Exchange | None:
-        from sottovoce.deploy.aggregation.server import Unopened
-
         nobody = Exchange(None, np.zeros(self.n, dtype=bool))
         if (~self._spent).sum() < self._least:
             return None
@@ -71,7 +66,7 @@ class SummedRemote(Remote):
 
     # --------------------------------------------------------------------------------------------------------- set-up
 
-    def _set_up(self, k: int) -> "Server":
+    def _set_up(self, k: int) -> Server:
         """With all who have budget left; those who fail in a step are left out of the next attempt.
 
         Where too few are left all are asked again: somebody may only have been slow.
@@ -89,66 +84,62 @@ class SummedRemote(Remote):
             f"Nothing was charged. Run the app again to go on from round {k}"
         )
 
-    def _plan(self, k: int) -> "Plan":
-        from sottovoce.deploy.aggregation.plan import MOST_ROUNDS, Plan
-
+    def _plan(self, k: int) -> Plan:
         keys = tuple(bytes.fromhex(self._deployment.clients.signing_keys[client]) for client in self._roster)
         most = MOST_ROUNDS if len(self._roster) == self.n else _SHORT
         rounds = min(most, self._deployment.task.rounds - k + 1)
         return Plan(settings_of(self._ask(0, None, k)), keys, *stated_in(self._deployment.task), rounds, k)
 
-    def _attempt(self, plan: "Plan") -> "tuple[Server | None, list[int]]":
+    def _attempt(self, plan: Plan) -> tuple[Server | None, list[int]]:
         """S1, S2, S3: a set-up, or None; and who is left."""
-        from sottovoce.deploy.aggregation.messages import Announcement, box_length, pieces
-        from sottovoce.deploy.aggregation.server import Server
-
         k, names = plan.first, tuple(self._deployment.clients.names[client] for client in self._roster)
         question = roster_question(secrets.token_bytes(32), plan.rounds, names)
-        signed = self._asked(k, wire.ANNOUNCE, dict.fromkeys(plan.everyone, question))  # S1
-        signed = self._readable(signed, lambda place, content: Announcement.read(plan, place, content) and content)
+
+        def announced(place: int, content: bytes) -> bytes:
+            Announcement.read(plan, place, content)  # refuses what is none
+            return content
+
+        def shares(_: int, content: bytes) -> bytes:
+            return b"".join(messages.pieces("S2", content, plan.n - 1, messages.box_length(plan)))
+
+        signed = self._asked(k, wire.ANNOUNCE, dict.fromkeys(plan.everyone, question), announced)  # S1
         if len(signed) < plan.n:
             return None, [self._roster[place] for place in signed]
         server = Server(plan, signed)
-        boxes = self._asked(k, wire.SHARE, dict.fromkeys(plan.everyone, server.announcements))  # S2
-        boxes = self._readable(boxes, lambda _, content: b"".join(pieces("S2", content, plan.n - 1, box_length(plan))))
+        boxes = self._asked(k, wire.SHARE, dict.fromkeys(plan.everyone, server.announcements), shares)  # S2
         if len(boxes) < plan.n:
             return None, [self._roster[place] for place in boxes]
-        ready = self._asked(k, wire.RECEIVE, server.deliver(boxes), server.run)  # S3
+        ready = self._asked(k, wire.RECEIVE, server.deliver(boxes), _unread, server.run)  # S3
         left = [self._roster[place] for place in ready]
         return (server if len(ready) == plan.n else None), left
 
     # --------------------------------------------------------------------------------------------------------- rounds
 
-    def _uploads(self, down: State, active: np.ndarray, k: int) -> "dict[int, Words]":
+    def _uploads(self, down: State, active: np.ndarray, k: int) -> dict[int, Words]:
         """R1: the masked numbers, by place."""
-        from sottovoce.deploy.aggregation import messages
-
         assert self._server is not None
-        width, run = sums.length(self._blank, down, k), self._server.run
-        asked = {
-            place: client for place, client in enumerate(self._roster) if active[client] and not self._spent[client]
-        }
-        asks = {
-            client: self._ask(client, codec.rows(down, np.array([client])), k, wire.UPLOAD, run.hex())
-            for client in asked.values()
-        }
-        uploads = self._replies(asks, k)
-        return self._readable(
-            {place: uploads[client] for place, client in asked.items() if client in uploads},
-            lambda place, content: messages.read_numbers(content, width),
+        width, questions = sums.length(self._blank, down, k), dict[int, State | bytes]()
+        for place, client in enumerate(self._roster):
+            if active[client] and not self._spent[client]:
+                questions[place] = codec.rows(down, np.array([client]))
+        return self._asked(
+            k, wire.UPLOAD, questions, lambda _, content: messages.read_numbers(content, width), self._server.run
         )
 
-    def _opened(self, server: "Server", k: int, uploads: "Mapping[int, Words]") -> "tuple[frozenset[int], Words]":
+    def _opened(self, server: Server, k: int, uploads: Mapping[int, Words]) -> tuple[frozenset[int], Words]:
         """R2, and R3 where somebody is missing: the set, and the sum over it."""
-        from sottovoce.deploy.aggregation import messages
-
         members, plan = server.name_set(uploads), server.plan
-        question = messages.pack_set(plan, members)
-        answers = self._asked(k, wire.STAND_FOR, dict.fromkeys(members, question), server.run)  # R2
-        if members != plan.everyone:
-            question = messages.pack_signatures(plan, members, server.signatures(k, members, answers))
-            answers = self._asked(k, wire.REVEAL, dict.fromkeys(members, question), server.run)  # R3
-        shares = self._readable(answers, lambda _, content: messages.read_shares("shares", content, plan.n))
+
+        def shares_of(_: int, content: bytes) -> list[int]:
+            return messages.read_shares("shares", content, plan.n)
+
+        question = dict.fromkeys(members, messages.pack_set(plan, members))
+        if members == plan.everyone:
+            shares = self._asked(k, wire.STAND_FOR, question, shares_of, server.run)  # R2
+        else:
+            answers = self._asked(k, wire.STAND_FOR, question, _unread, server.run)  # R2
+            signed = messages.pack_signatures(plan, members, server.signatures(k, members, answers))
+            shares = self._asked(k, wire.REVEAL, dict.fromkeys(members, signed), shares_of, server.run)  # R3
         known = set(server.liars)
         total = server.open(k, members, uploads, shares)
         for place in sorted(server.liars - known):
@@ -156,39 +147,24 @@ class SummedRemote(Remote):
             log.warning("round %d: %s gave shares that do not fit; the sum was opened without them", k, name)
         return members, total
 
-    # ------------------------------------------------------------------------------------------------------- questions
+    def _asked(
+        self,
+        k: int,
+        what: str,
+        questions: Mapping[int, State | bytes],
+        read: Callable[[int, bytes], Content],
+        run: bytes = b"",
+    ) -> dict[int, Content]:
+        """What was answered, by place, as `read` reads it; the log says why others are silent."""
+        place_of = {self._roster[place]: place for place in questions}
+        asks = {client: self._ask(client, questions[place], k, what, run.hex()) for client, place in place_of.items()}
+        answers, silent = self._heard(asks, lambda client, up: read(place_of[client], wire.bytes_of(up)))
+        for client, reply in silent.items():
+            self._broken |= reply.code == wire.SET_UP
+            log.warning("round %d: %s", k, self._why(client, reply))
+        return {place_of[client]: content for client, content in answers.items()}
 
-    def _asked(self, k: int, what: str, questions: Mapping[int, bytes], run: bytes = b"") -> dict[int, bytes]:
-        """What was answered, by place."""
-        client_of = {place: self._roster[place] for place in questions}
-        asks = {
-            client_of[place]: self._ask(client_of[place], content, k, what, run.hex())
-            for place, content in questions.items()
-        }
-        answers = self._replies(asks, k)
-        return {place: answers[client] for place, client in client_of.items() if client in answers}
 
-    def _replies(self, asks: Mapping[int, Ask], k: int) -> dict[int, bytes]:
-        """The bytes of those who answered; the others are told of."""
-        answers: dict[int, bytes] = {}
-        replies = self._post.ask(asks, self._deployment.clients.deadline) if asks else {}
-        for client in asks:
-            reply, content = understood(replies.get(client), wire.bytes_of)
-            if content is not None:
-                answers[client] = content
-            else:
-                self._spent[client] |= reply.code == wire.BUDGET
-                self._broken |= reply.code == wire.SET_UP
-                log.warning("round %d: %s", k, self._why(client, reply))
-        return answers
-
-    def _readable(self, sent: Mapping[int, bytes], read: Callable[[int, bytes], Content]) -> dict[int, Content]:
-        """What can be read of it, by place; a client may send anything."""
-        contents: dict[int, Content] = {}
-        for place, content in sent.items():
-            try:
-                contents[place] = read(place, content)
-            except InvalidInput as error:
-                name = self._deployment.clients.names[self._roster[place]]
-                log.warning("%s: %s: %s", name, wire.BAD_ANSWER, wire.printable(str(error), 300))
-        return contents
+def _unread(_: int, content: bytes) -> bytes:
+    """Bytes that are looked at later, or not at all."""
+    return content

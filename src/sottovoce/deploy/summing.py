@@ -13,11 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Words
 from sottovoce.deploy import wire
+from sottovoce.deploy.aggregation import messages
+from sottovoce.deploy.aggregation.client import Client
+from sottovoce.deploy.aggregation.plan import Plan
+from sottovoce.deploy.aggregation.store import Folder
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.keys import check_pinned, read_signing_key
 from sottovoce.deploy.limits import Limits, Refused
@@ -26,10 +30,6 @@ from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.task import Task
 from sottovoce.privacy.modes import Proven
-
-if TYPE_CHECKING:
-    from sottovoce.deploy.aggregation.client import Client
-    from sottovoce.deploy.aggregation.plan import Plan
 
 _ATTEMPT, _ROUNDS = 32, 4  # bytes of an S1 question before the names
 _LONGEST_NAMES = 2**18
@@ -108,8 +108,6 @@ class Summing:
             return self._opening(content)
 
     def _opening(self, content: bytes) -> bytes:
-        from sottovoce.deploy.aggregation import messages
-
         client, ask = self._client, self._ask
         if ask.what == wire.STAND_FOR:
             return client.stand_for(self._run, ask.k, messages.read_set(client.plan, content))
@@ -137,7 +135,7 @@ class Summing:
         return self._with(plan).announce(attempt)
 
     @cached_property
-    def _client(self) -> "Client":
+    def _client(self) -> Client:
         """The client as the last S1 question described it."""
         file = self._folder / "roster.json"
         if not file.exists():
@@ -145,18 +143,13 @@ class Summing:
         kept = json.loads(whole_files.read_text(file))
         return self._with(self._plan(tuple(kept["names"]), kept["rounds"], kept["first"]))
 
-    def _with(self, plan: "Plan") -> "Client":
-        from sottovoce.deploy.aggregation.client import Client
-        from sottovoce.deploy.aggregation.store import Folder
-
+    def _with(self, plan: Plan) -> Client:
         with kept_from_servers():
             key = read_signing_key(self._key)
         return Client(plan, key, Folder(self._folder / "secrets"))
 
-    def _plan(self, names: tuple[str, ...], rounds: int, first: int) -> "Plan":
+    def _plan(self, names: tuple[str, ...], rounds: int, first: int) -> Plan:
         """What it agrees to, in its owner's limits. The keys are those of its own file."""
-        from sottovoce.deploy.aggregation.plan import Plan
-
         self._own.hold(self._least, self._colluders, names)
         keys = tuple(bytes.fromhex(self._own.owners[name]) for name in names)
         return Plan(settings_of(self._ask), keys, self._least, self._colluders, rounds, first)

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.core import check
-from sottovoce.deploy import setup_server, wire
+from sottovoce.deploy import progress, setup_server, wire
 from sottovoce.deploy.deployment import Deployment
-from sottovoce.deploy.progress import DONE
-from sottovoce.deploy.progress import FILE as PROGRESS
-from sottovoce.deploy.progress import read as read_progress
+from sottovoce.deploy.flower import app_folder
+from sottovoce.deploy.scored_remote import read_ids
 from sottovoce.experiment import run_file, store
 from sottovoce.experiment.tables import to_toml
 
@@ -42,8 +41,6 @@ class Job:
 
 def prepare(folder: Path, file: Path, out: Path | None, name: str) -> Job:
     """Write the app of a new run. Everything that can be wrong with the run file is found here."""
-    from sottovoce.deploy.flower import app_folder
-
     setup_server.read(folder)
     deployment = Deployment.build(run_file.tables_of(file), file.name, file.parent)
     known = setup_server.known_nodes(folder)
@@ -57,15 +54,12 @@ def prepare(folder: Path, file: Path, out: Path | None, name: str) -> Job:
     free = not out.exists() or not any(out.iterdir())
     hint = f"Choose another --out; or go on with it: sottovoce server train {folder} --resume {out}"
     check.require(free, str(out), "there is a run already", hint=hint)
-    app_folder.write(app, to_toml(deployment.tables), out, (folder / PROGRESS).absolute())
+    app_folder.write(app, to_toml(deployment.tables), out, (folder / progress.FILE).absolute())
     return Job(folder, app, out)
 
 
 def prediction(folder: Path, run: Path, ids: Path, out: Path, name: str) -> Job:
     """Write the app that predicts for a file of ids by the model of a finished run."""
-    from sottovoce.deploy.flower import app_folder
-    from sottovoce.deploy.scored_remote import read_ids
-
     before = resumed(folder, run)
     there = (run / store.MODEL).exists()
     check.require(there, str(run), "holds no finished run", hint=f"Go on with: server train {folder} --resume {run}")
@@ -76,14 +70,12 @@ def prediction(folder: Path, run: Path, ids: Path, out: Path, name: str) -> Job:
     check.require(tomllib.loads(text)["algorithm"]["name"] == "masked-moments", str(run), rule)
     app, files = (folder / setup_server.APPS / name).absolute(), (ids.absolute(), out.absolute())
     experiment = str(app_folder.config_of(before.app)["experiment"])
-    app_folder.write(app, text, before.out, (folder / PROGRESS).absolute(), experiment, files)
+    app_folder.write(app, text, before.out, (folder / progress.FILE).absolute(), experiment, files)
     return Job(folder, app, out.absolute(), trains=False)
 
 
 def resumed(folder: Path, out: Path) -> Job:
     """A run that was started from this folder before."""
-    from sottovoce.deploy.flower import app_folder
-
     setup_server.read(folder)
     for app in sorted((folder / setup_server.APPS).glob("*/pyproject.toml"), reverse=True):
         config = app_folder.config_of(app.parent)
@@ -103,11 +95,11 @@ def run(job: Job) -> None:
         except BaseException:
             subprocess.run(_flower("stop", number), env=_environment(job.folder), check=False, capture_output=True)
             raise
-    progress = read_progress(job.folder / PROGRESS)
-    if progress is None or progress["updated"] < began - 1:
-        progress = {"state": "", "why": "its server said nothing"}
-    if progress["state"] != DONE:
-        why = progress["why"] or "its server ended before it said why"
+    last = progress.read(job.folder / progress.FILE)
+    if last is None or last["updated"] < began - 1:
+        last = {"state": "", "why": "its server said nothing"}
+    if last["state"] != progress.DONE:
+        why = last["why"] or "its server ended before it said why"
         hint = f". Go on with: sottovoce server train {job.folder} --resume {job.out}" if job.trains else ""
         raise RunStopped(f"the run has no result: {why}{hint}")
 
