@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.core import check
+from sottovoce.core.files import read_bytes
 from sottovoce.deploy.lines import host_and_port
 from sottovoce.experiment.tables import from_table, read_tables
 
@@ -43,7 +44,7 @@ class Connection:
 
     def certificates(self) -> bytes:
         """The certificate's bytes."""
-        return _content(Path(self.certificate), "certificate")
+        return read_bytes(Path(self.certificate), missing="the certificate cannot be read (no such file)")
 
     def private_key(self) -> bytes:
         """The key's bytes. Whoever else can read them can answer in this client's name."""
@@ -52,15 +53,8 @@ class Connection:
 
 def read_private(path: Path) -> bytes:
     """The bytes of a private key, which nobody but its owner may read."""
-    content = _content(path, "key")
+    content = read_bytes(path, missing="the key cannot be read (no such file)")
     mode = stat.S_IMODE(path.stat().st_mode)
     rule = "nobody but its owner may read a private key"
     check.require(mode & 0o077 == 0, str(path), rule, f"mode {mode:o}", f"Close it with: chmod 600 {path}")
     return content
-
-
-def _content(path: Path, what: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise check.MissingData(f"{path}: the {what} cannot be read ({error.strerror})") from None

@@ -108,16 +108,12 @@ def _server(file: Path) -> Iterator[Item]:
     """Whether the server answers, is the right one, knows the key, and has the same time."""
     try:
         connection = Connection.read(file)
-    except check.SottovoceError as error:
-        yield Item("server", "bad", str(error))
-        return
-    try:
-        from sottovoce.deploy.flower.probe import probe
+        from sottovoce.deploy.flower.line import probe
+
+        answer = probe(connection)
     except ModuleNotFoundError:
         yield Item("server", "bad", NO_FLOWER)
         return
-    try:
-        answer = probe(connection)
     except check.SottovoceError as error:
         hint = ". Is it up (there: sottovoce server start DIR), and does its firewall let this machine through?"
         yield Item("server", "bad", f"{error}{hint if 'cannot be reached' in str(error) else ''}")

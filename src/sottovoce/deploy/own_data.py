@@ -88,38 +88,37 @@ class Own:
 
     def rows(self, folder: Path, name: str, limits: Limits, schema: Schema | None = None) -> OwnRows:
         """The rows, checked once against what their owner says about them."""
-        if schema is not None:
-            return self._encoded(folder, schema, limits)
-        X, texts, ids = self._read(folder)
-        if self.shorten:
-            assert self.row_bound is not None
-            X = shorten_rows(X, self.row_bound)
-        print_ = fingerprint(X, np.array(texts))  # whatever order they are used in, and however labels are spelt
-        texts = [label_text(text) for text in texts]
+        if schema is None:
+            X, texts, ids = self._read(folder)
+            if self.shorten:
+                assert self.row_bound is not None
+                X = shorten_rows(X, self.row_bound)
+            print_ = fingerprint(X, np.array(texts))  # whatever order they are used in, and however labels are spelt
+            texts = [label_text(text) for text in texts]
+            Federation(X, np.zeros(len(X)), np.array([0, len(X)]), (name,), self.row_bound)  # checks the promise
+        else:
+            X, texts, ids, print_ = self._encoded(folder, schema)
         self._check_labels(texts, limits)
-        Federation(X, np.zeros(len(X)), np.array([0, len(X)]), (name,), self.row_bound)  # checks the promise
         if ids is None:
             return OwnRows(X, texts, "", print_)
         rows, order = self.in_order(ids)
         return OwnRows(X[rows], [texts[row] for row in rows if texts], order, print_, tuple(ids))
 
-    def _encoded(self, folder: Path, schema: Schema, limits: Limits) -> OwnRows:
-        """The rows as a schema encodes them. The fingerprint is that of the table, whatever schema is used for it."""
+    def _encoded(self, folder: Path, schema: Schema) -> tuple[np.ndarray, list[str], list[str] | None, str]:
+        """The rows as a schema encodes them: features, labels as text, ids where there are, and a fingerprint.
+
+        The fingerprint is that of the table, whatever schema is used for it.
+        """
         path = folder / Path(self.csv).expanduser()
         X, y, _ = schema.encode(path, owners=False)
         texts: list[str] = []
         if schema.label is not None and y is not None:  # else it is a party without labels
             classes = class_texts(schema.label)
             texts = [classes[code] for code in y.tolist()] if classes else [repr(value) for value in y.tolist()]
-        self._check_labels(texts, limits)
         header, rows, _ = csv_rows(path)
         table = "\n".join("\x1f".join(row) for row in [header, *rows])
         print_ = fingerprint(np.frombuffer(table.encode(), dtype=np.uint8))
-        if not self.id:
-            return OwnRows(X, texts, "", print_)
-        ids = self._ids(path)
-        order, digest = self.in_order(ids)
-        return OwnRows(X[order], [texts[row] for row in order if texts], digest, print_, tuple(ids))
+        return X, texts, self._ids(path) if self.id else None, print_
 
     def new_rows(self, folder: Path, schema: Schema | None) -> tuple[np.ndarray, list[str]]:
         """Rows that nobody trains on, in the order of the file, and their ids as text."""

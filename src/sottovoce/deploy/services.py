@@ -96,32 +96,23 @@ def files(
     `mounts`: folder or file -> whether it is written, which is so of one.
     """
     (writable,) = (path for path, written in mounts.items() if written)
-    made = {f"{name}.service": _unit(name, description, words, folder, memory, writable)}
-    return made | ({} if ports is None else {"compose.yaml": _compose(name, words, folder, memory, mounts, ports)})
-
-
-def _unit(name: str, description: str, words: Sequence[str], folder: Path, memory: str, writable: Path) -> str:
     program = Path(sys.executable).with_name("sottovoce")
-    command = " ".join(_quoted(word) for word in (str(program), *words))
-    return _UNIT.format(
+    unit = _UNIT.format(
         unit=f"{name}.service",
         name=name,
         description=description,
         user=getpass.getuser(),
-        command=command,
+        command=" ".join(_quoted(word) for word in (str(program), *words)),
         directory=str(folder).replace("%", "%%"),  # the rest of the line: no quotation marks here
         home=_quoted(f"HOME={folder}"),
         memory=memory,
         writable=_quoted(str(writable)),
     )
-
-
-def _compose(
-    name: str, words: Sequence[str], folder: Path, memory: str, mounts: dict[Path, bool], ports: Sequence[str]
-) -> str:
+    if ports is None:
+        return {f"{name}.service": unit}
     volumes = [f"      - {json.dumps(f'{path}:{path}' + ('' if new else ':ro'))}" for path, new in mounts.items()]
     listed = "".join(f'      - "{port}"\n' for port in ports)
-    return _COMPOSE.format(
+    compose = _COMPOSE.format(
         name=name,
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
         version=metadata.version("sottovoce"),
@@ -132,6 +123,7 @@ def _compose(
         ports=f"    ports:\n{listed}" if ports else "",
         volumes="\n".join(volumes),
     )
+    return {f"{name}.service": unit, "compose.yaml": compose}
 
 
 def _quoted(word: str) -> str:

@@ -10,13 +10,13 @@ import sqlite3
 import time
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy import pace, progress, setup_server, wire
-from sottovoce.deploy.flower.presence import who_is_there
 from sottovoce.deploy.lines import NodeLine
 from sottovoce.deploy.node import Node
 from sottovoce.ledger import store
@@ -78,6 +78,38 @@ def server_status(folder: Path) -> Json:
         shown |= {"began": _clock(run.get("began")), "updated": _clock(run.get("updated"))}
     place = {"address": settings.address, "port": settings.port, "operator_port": settings.operator_port}
     return {"kind": "server", "name": folder.absolute().name, "up": up, **place, "run": shown, "nodes": nodes}
+
+
+class Presence(NamedTuple):
+    """One registered key."""
+
+    there: bool
+    since: str  # when it last came in; "" if it never did
+
+
+def who_is_there(database: Path) -> dict[bytes, Presence] | None:
+    """Who is connected, by public key (PEM), as Flower's database has it; None if there is none that can be read.
+
+    Read only, and without Flower: its tables are those of the one version that this library works with.
+    """
+    if not database.is_file():
+        return None
+    try:
+        connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=2)
+        try:
+            asked = (
+                "SELECT public_key, status, online_until, last_activated_at FROM node WHERE status != 'unregistered'"
+            )
+            rows = connection.execute(asked).fetchall()
+        finally:
+            connection.close()
+    except sqlite3.Error:
+        return None
+    now = time.time()
+    return {
+        bytes(key): Presence(status == "online" and (until or 0) > now, since or "")
+        for key, status, until, since in rows
+    }
 
 
 def _pem(line: NodeLine) -> bytes:

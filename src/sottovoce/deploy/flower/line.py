@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest
 from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supercore.interceptors.http.utils import add_headers
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
@@ -155,6 +155,50 @@ def _trusting(connection: Connection) -> ssl.SSLContext:
     except (ssl.SSLError, ValueError) as error:
         raise check.InvalidInput(f"{connection.certificate}: must be a certificate in PEM ({error})") from None
     return context
+
+
+class Probed(NamedTuple):
+    """What a server that can be reached says to a node's key."""
+
+    known: bool
+    clock: str  # how this machine's clock differs from the server's, as a sentence; "" if it does not
+
+
+def probe(connection: Connection) -> Probed:
+    """Whether a server lets a node in, found out without joining it.
+
+    Flower looks at a node's key before it looks at the heartbeat that the node promises. So a request to join with a
+    heartbeat that is not allowed is refused for its key if that is unknown, and for its heartbeat if it is known;
+    neither changes anything at the server, nor disturbs a node that is connected by that key.
+
+    Raises `Trouble`, in words, if the server cannot be reached, is another one, or refuses otherwise.
+    """
+    line = Line(connection)
+    answers: list[httpx.Response] = []
+
+    def joined() -> None:
+        try:
+            line.fleet.ActivateNode(ActivateNodeRequest(public_key=line.public_key, heartbeat_interval=-1.0))
+        except httpx.HTTPStatusError as error:
+            answers.append(error.response)
+            raise
+
+    try:
+        line.call(joined)
+    except Trouble:
+        if not answers:
+            raise
+        clock = wrong_clock(answers[0].headers.get("date", ""), datetime.now(UTC))
+        refusal = FlowerError.from_json(answers[0].text[: 2**16])
+        code = None if refusal is None else refusal.code
+        if code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL:
+            return Probed(True, clock)
+        if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED or clock:
+            return Probed(False, clock)
+        raise
+    finally:
+        line.close()
+    return Probed(True, "")  # it was let in after all, which Flower 1.41 does not do
 
 
 # ----------------------------------------------------------------------------------------------------- errors, in words
