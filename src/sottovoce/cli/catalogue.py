@@ -7,8 +7,6 @@ from sottovoce.cli import terminal
 from sottovoce.core.plain import Json
 from sottovoce.report import tables
 
-Entry = Json
-
 
 def list_(as_json: terminal.Json = False, quiet: terminal.Quiet = False) -> None:
     """Name every algorithm, loss, penalty, participation rule, partition and data set, with their options."""
@@ -23,7 +21,7 @@ def list_(as_json: terminal.Json = False, quiet: terminal.Quiet = False) -> None
     terminal.show(as_json, quiet, kinds, lines, text)
 
 
-def _described(entry: Entry) -> str:
+def _described(entry: Json) -> str:
     lines = [entry["summary"]]
     if entry["options"]:
         lines.append("options: " + ", ".join(f"{name} = {default}" for name, default in entry["options"].items()))
@@ -32,7 +30,7 @@ def _described(entry: Entry) -> str:
     return "\n".join(lines)
 
 
-def catalogue() -> dict[str, list[Entry]]:
+def catalogue() -> dict[str, list[Json]]:
     """Everything a TOML file can name, with its options."""
     from sottovoce.algorithms import ALGORITHMS
     from sottovoce.core.participation import PARTICIPATION
@@ -56,7 +54,7 @@ def catalogue() -> dict[str, list[Entry]]:
     }
 
 
-def _entry(name: str, function: Callable[..., object], leave_out: Sequence[str] = ()) -> Entry:
+def _entry(name: str, function: Callable[..., object], leave_out: Sequence[str] = ()) -> Json:
     """The first paragraph of its docstring, and its options: name -> default, "needed" where there is none."""
     options = {
         parameter.name: "needed" if parameter.default is parameter.empty else parameter.default

@@ -41,7 +41,6 @@ def flower(context: typer.Context) -> None:
     A SuperNode of Flower runs whatever a server sends, and is not started: `sottovoce node start` takes its place.
     """
     from sottovoce.core import check
-    from sottovoce.core.check import MissingData
     from sottovoce.deploy.services import NO_FLOWER
 
     check.require(len(context.args) > 0, "flower", "needs a command of Flower, such as superlink or run")
@@ -50,21 +49,26 @@ def flower(context: typer.Context) -> None:
     folders = environment["PATH"]
     alone = not rest or rest[0].startswith("-")  # else it is a command of `flwr`: supernode register, list, ...
     if name == "superlink" and alone:
-        from sottovoce.deploy.flower import superlink
-
-        os.environ.clear()
-        os.environ.update(environment)
-        superlink.start(rest)
+        start_superlink(rest, environment)
         return
     hint = "Start this library's own node in its place: sottovoce node start node.toml"
     check.require(name != "supernode" or not alone, "flower", "a SuperNode runs whatever a server sends it", hint=hint)
     executable = shutil.which("flwr", path=folders)
     if executable is None:
-        raise MissingData(NO_FLOWER)
+        raise check.MissingData(NO_FLOWER)
     sys.stdout.flush()
     if name == "run" and "--stream" in rest:
         _watched([executable, *context.args], environment)
     os.execve(executable, ["flwr", *context.args], environment)
+
+
+def start_superlink(arguments: list[str], environment: dict[str, str]) -> None:
+    """Become a SuperLink of Flower."""
+    from sottovoce.deploy.flower import superlink
+
+    os.environ.clear()
+    os.environ.update(environment)
+    superlink.start(arguments)
 
 
 def _watched(command: list[str], environment: dict[str, str]) -> None:

@@ -78,7 +78,7 @@ def _run(
     chosen: "list[Experiment]", folder: Path, quick: bool, again: bool, jobs: int, quiet: bool
 ) -> "tuple[list[Verdict], dict[str, str], Path]":
     """The verdicts, why experiments were left out, and where the page is."""
-    from sottovoce.core.check import MissingData
+    from sottovoce.core import check
     from sottovoce.reproduce import figure, page, runner
     from sottovoce.reproduce.registry import EXPERIMENTS
 
@@ -87,7 +87,7 @@ def _run(
         for experiment in chosen:
             try:
                 table = runner.run(experiment, folder, quick=quick, again=again, pool=pool, progress=progress)
-            except MissingData as error:
+            except check.MissingData as error:
                 if len(chosen) == 1:
                     raise
                 left_out[experiment.name] = str(error)

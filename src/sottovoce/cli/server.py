@@ -64,17 +64,12 @@ def add(
 @server.command("start")
 def start(folder: Folder) -> None:
     """Serve until interrupted: nodes come in, and runs can be started."""
-    import os
-
-    from sottovoce.cli.flower import flower_environment
+    from sottovoce.cli.flower import flower_environment, start_superlink
     from sottovoce.deploy import setup_server
-    from sottovoce.deploy.flower import superlink
 
     settings = setup_server.read(folder)
     environment = flower_environment() | {"FLWR_HOME": str((folder / setup_server.FLOWER).absolute())}
-    os.environ.clear()
-    os.environ.update(environment)
-    superlink.start(setup_server.arguments(folder, settings))
+    start_superlink(setup_server.arguments(folder, settings), environment)
 
 
 @server.command("train")

@@ -28,12 +28,13 @@ SIGNATURE = 64
 
 @dataclass(frozen=True)
 class Place:
-    """Who an owner is, and where its things are."""
+    """Who an owner is, where its things are, and what it allows."""
 
     name: str
     home: Path  # where its own file is
     folder: Path  # where it keeps what it must remember
     order: str  # names the order of its samples
+    limits: Limits
 
 
 @dataclass(frozen=True)

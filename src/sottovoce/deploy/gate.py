@@ -115,7 +115,7 @@ def _answer(node: CurrentNode, line: socket.socket) -> None:
     _send(line, reply)
 
 
-def _send(line: socket.socket, message: Hello | Ask | Reply | Status) -> None:
+def _send(line: socket.socket, message: wire.Message) -> None:
     values, body = wire.taken_apart(message)
     text = json.dumps(values).encode()
     line.sendall(struct.pack("<Q", len(text)) + text + struct.pack("<Q", len(body)) + body)

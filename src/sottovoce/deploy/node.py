@@ -242,12 +242,11 @@ class Node:
         """The steps by which new samples are scored, in an experiment that it took part in."""
         if Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after).last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it scores nothing by its model")
-        new, algorithm = (lambda: self.new_rows), run.assignment.task.masked_moments
-        return Scoring(self._products, self._place, ask, algorithm, self.limits, new)
+        return Scoring(self._products, self._place, ask, run, lambda: self.new_rows)
 
     @property
     def _place(self) -> Place:
-        return Place(self.name, self.path.parent, self.folder, self._rows.order)
+        return Place(self.name, self.path.parent, self.folder, self._rows.order, self.limits)
 
     def _upload(self, ask: Ask, run: Run, summing: Summing) -> bytes:
         """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""

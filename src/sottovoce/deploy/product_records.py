@@ -148,13 +148,13 @@ def read(path: Path) -> Json:
     return content
 
 
-def signed_by(record: Json, owner: str, experiment: str = "") -> list[tuple[Statement, bytes, Json]]:
+def signed_by(record: Json, owner: str) -> list[tuple[Statement, bytes, Json]]:
     """What this owner signed, in the record of another: statement, signature, and what is beside them."""
     statements = []
     for each in record["signed"]:
         good = isinstance(each, dict) and isinstance(each.get("statement"), dict) and is_hex(each.get("signature"), 64)
         check.require(good, "record", "must hold statements with their signatures")
         signed = from_table(Statement, each["statement"], "record")
-        if signed.owner == owner and experiment in ("", signed.experiment):
+        if signed.owner == owner:
             statements.append((signed, bytes.fromhex(each["signature"]), each))
     return statements

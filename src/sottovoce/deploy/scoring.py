@@ -30,7 +30,6 @@ from pathlib import Path
 
 import numpy as np
 
-from sottovoce.algorithms import MaskedMoments
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy import announcing, product_records, wire
@@ -40,6 +39,7 @@ from sottovoce.deploy.home import Home
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.own_data import Own, OwnRows
 from sottovoce.deploy.refusals import bad_ask, kept_from_servers
+from sottovoce.deploy.running import Run
 from sottovoce.deploy.summing import settings_of
 from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
@@ -53,6 +53,7 @@ DAY = 86400.0
 UNKNOWN = "scores: of these ids some are of no sample that it can score"
 _QUERY, _LONGEST = "query", 1 << 16
 wall = time.time  # tests replace it
+Known = Callable[[], Mapping[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -90,20 +91,13 @@ class Scoring:
     `known`: the samples that it may score, by id.
     """
 
-    def __init__(
-        self,
-        products: Products | None,
-        place: Place,
-        ask: Ask,
-        algorithm: MaskedMoments,
-        limits: Limits,
-        known: Callable[[], Mapping[str, np.ndarray]],
-    ) -> None:
+    def __init__(self, products: Products | None, place: Place, ask: Ask, run: Run, known: Known) -> None:
+        limits, algorithm = place.limits, run.assignment.task.masked_moments
         limits.allow(limits.scores_per_day > 0, "it answers no scores of new samples: scores_per_day is 0")
         limits.allow(products is not None, "its file has no table [products]")
         assert products is not None
         self._own, self._place, self._ask, self._m = products, place, ask, ask.client
-        self._limits, self._known = limits, known
+        self._known = known
         split = algorithm.split
         self._width, self._outputs, self._owners = split.widths[self._m], algorithm.outputs, split.owners
         self._store = Folder(place.folder / "scores" / ask.experiment)  # lost when the machine is started again
@@ -143,7 +137,7 @@ class Scoring:
         private = bytes.fromhex(kept["private"])
         secrets = {m: announcing.shared(private, announcements[m].public) for m in range(self._owners) if m != self._m}
         self._multiplied()
-        self._limits.hold_broadcast({"model": model})
+        self._place.limits.hold_broadcast({"model": model})
         self._hold_pace(len(ids))
         rows = self._rows(ids)
         self._hold_model(model)
@@ -186,7 +180,7 @@ class Scoring:
 
     def _hold_pace(self, count: int) -> None:
         """Refuse to be asked for more than the owner allows in 24 hours; refused ids count too, or one could guess."""
-        path, now, most = self._place.folder / "scores.json", wall(), self._limits.scores_per_day
+        path, now, most = self._place.folder / "scores.json", wall(), self._place.limits.scores_per_day
         before: list[list[float]] = json.loads(path.read_bytes())["answered"] if path.exists() else []
         recent = [[made, some] for made, some in before if now - made < DAY]  # one that is stamped later is new
         if sum(some for _, some in recent) + count > most:

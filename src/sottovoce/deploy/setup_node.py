@@ -102,8 +102,7 @@ def make(folder: Path, choices: NodeChoices, compose: bool = False) -> NodeLine:
         made.chmod(0o700)
         (made / MEMORY).mkdir(mode=0o700)
         whole_files.write_content(made / KEY, private, keys.PRIVATE)
-        for name, content in files.items():
-            whole_files.write_content(made / name, content)
+        whole_files.write_files(made, files)
         Node(made / FILE).looked_at()  # rows, labels, limits: whatever is wrong shows here, and nothing stays
     return node_line
 

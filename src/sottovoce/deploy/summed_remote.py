@@ -99,14 +99,14 @@ class SummedRemote(Remote):
             Announcement.read(plan, place, content)  # refuses what is none
             return content
 
-        def shares(_: int, content: bytes) -> bytes:
-            return b"".join(messages.pieces("S2", content, plan.n - 1, messages.box_length(plan)))
+        def boxed(_: int, content: bytes) -> bytes:
+            return messages.cut("S2", content, (plan.n - 1) * messages.box_length(plan))[0]
 
         signed = self._asked(k, wire.ANNOUNCE, dict.fromkeys(plan.everyone, question), announced)  # S1
         if len(signed) < plan.n:
             return None, [self._roster[place] for place in signed]
         server = Server(plan, signed)
-        boxes = self._asked(k, wire.SHARE, dict.fromkeys(plan.everyone, server.announcements), shares)  # S2
+        boxes = self._asked(k, wire.SHARE, dict.fromkeys(plan.everyone, server.announcements), boxed)  # S2
         if len(boxes) < plan.n:
             return None, [self._roster[place] for place in boxes]
         ready = self._asked(k, wire.RECEIVE, server.deliver(boxes), _unread, server.run)  # S3

@@ -17,7 +17,6 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from sottovoce.core import check, codec, shapes
-from sottovoce.core.codec import Message
 from sottovoce.core.plain import Json
 from sottovoce.core.round import State
 from sottovoce.experiment.tables import from_table
@@ -56,18 +55,25 @@ ABSENT, TIMEOUT, UNREACHABLE, BAD_ANSWER = "absent", "timeout", "unreachable", "
 
 
 @dataclass(frozen=True)
-class Hello:
-    """Asks a client who it is and where its ledger stands; a `Status` answers it."""
+class Message:
+    """What all kinds of message have."""
 
-    format: int = FORMAT
-    arrays: ClassVar[str] = ""  # the field with arrays, of each kind of message
+    format: int = field(default=FORMAT, kw_only=True)
+    arrays: ClassVar[str] = ""  # the field with arrays
 
     def __post_init__(self) -> None:
-        must_be_known("Hello", self.format)
+        kind = type(self).__name__
+        must_be_known(kind, self.format)
+        check.fields(self, kind)
 
 
 @dataclass(frozen=True)
-class Ask:
+class Hello(Message):
+    """Asks a client who it is and where its ledger stands; a `Status` answers it."""
+
+
+@dataclass(frozen=True)
+class Ask(Message):
     """One round's question to one client.
 
     Parameters
@@ -90,8 +96,6 @@ class Ask:
     run
         Of SUMS: the name of the run that was set up, 64 hex digits; "" in S1 and S2, where it has none yet. Of
         PRODUCTS, and of the round after them: what the owners agreed on; "" in the first two steps.
-    format
-        Of this message.
     """
 
     experiment: str
@@ -103,12 +107,10 @@ class Ask:
     what: str = ROUND
     down: Packed = field(default_factory=dict, repr=False)
     run: str = ""
-    format: int = FORMAT
     arrays: ClassVar[str] = "down"
 
     def __post_init__(self) -> None:
-        must_be_known("Ask", self.format)
-        check.fields(self)
+        super().__post_init__()
         check.require(is_hex(self.experiment, 16), "Ask", "experiment must be 32 hex digits")
         check.require(max(self.client, self.k) < 2**31, "Ask", "client and k must be < 2**31")
         check.one_of("Ask", "what", self.what, WHATS)
@@ -131,17 +133,13 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Reply:
+class Reply(Message):
     """An answer (`code` is "", `up` holds it), or why there is none."""
 
     code: str = ""
     why: str = ""
     up: Packed = field(default_factory=dict, repr=False)
-    format: int = FORMAT
     arrays: ClassVar[str] = "up"
-
-    def __post_init__(self) -> None:
-        must_be_known("Reply", self.format)
 
     def reason(self) -> str:
         """Code and reason for a log."""
@@ -149,7 +147,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(Message):
     """What a client says of itself: its name, its public numbers, and where its ledger stands."""
 
     name: str
@@ -162,14 +160,11 @@ class Status:
     labels: bool = True  # whether it has any
     order: str = ""  # where columns are split: SHA-256 of its salted sample ids, whose order its rows are in
     charges: str = ""  # the rows of its ledger (`ledger/charges.py`); "" where they are too many for a message
-    format: int = FORMAT
-    arrays: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        must_be_known("Status", self.format)
+        super().__post_init__()
         check.require(len(self.charges) <= MOST_CHARGES, "Status", f"charges must be at most {MOST_CHARGES} long")
         check.require(0 < len(self.name) <= 200 and self.name.isprintable(), "Status", "name must be one line of text")
-        check.fields(self)
         check.require(not self.order or is_hex(self.order), "Status", "order must be 64 hex digits")
 
 
@@ -185,10 +180,10 @@ def must_be_known(kind: str, format_: object) -> None:
 
 
 QUESTIONS, REPLIES = (Hello, Ask), (Reply, Status)
-Kind = TypeVar("Kind", bound=Hello | Ask | Reply | Status)
+Kind = TypeVar("Kind", bound=Message)
 
 
-def taken_apart(message: Hello | Ask | Reply | Status) -> tuple[Json, bytes]:
+def taken_apart(message: Message) -> tuple[Json, bytes]:
     """A message as plain values, which say its kind and how its arrays lie in the bytes beside them."""
     values = dict(vars(message))
     packed: Packed = values.pop(message.arrays, {})
@@ -241,7 +236,7 @@ def pack(message: State) -> Packed:
     return {name: (array.shape, np.ascontiguousarray(array, dtype="<f8").tobytes()) for name, array in arrays.items()}
 
 
-def unpack(packed: Packed, kind: type[Message], allowed: Mapping[str, Sequence[int]]) -> Message:
+def unpack(packed: Packed, kind: type[codec.Message], allowed: Mapping[str, Sequence[int]]) -> codec.Message:
     """A message of one client from what came in; whatever is not of the allowed widths is refused unread."""
     shapes.fitting_widths(kind, allowed, {name: shape for name, (shape, _) in packed.items()})
     for name, (shape, data) in packed.items():

@@ -43,7 +43,6 @@ def step(name: str) -> None:
 
 
 Key = tuple[str | None, int | None, int | None]  # run, round, question: the name of an answer
-Details = Json  # what a row says, as JSON has it
 
 
 class Entry(NamedTuple):
@@ -94,7 +93,7 @@ class Chain:
     sequence: int = -1
     hash: str = ""
     time: float = 0.0
-    opened: Details = field(default_factory=Json)
+    opened: Json = field(default_factory=Json)
     budget: Budget | None = None
     version: int = VERSION
     spent: Mapping[Event, int] = field(default_factory=dict[Event, int])
@@ -104,7 +103,7 @@ class Chain:
         assert self.budget is not None  # row 0 brings one
         return Standing(self.budget, self.spent)
 
-    def next(self, kind: str, now: float, details: Details, key: Key = (None, None, None)) -> Entry:
+    def next(self, kind: str, now: float, details: Json, key: Key = (None, None, None)) -> Entry:
         """The row to append. If the clock was set back, it gets the time of the last row."""
         text = json.dumps(details, sort_keys=True, separators=(",", ":"))
         content = (self.sequence + 1, kind, float(max(now, self.time)), *key, text)
@@ -122,7 +121,7 @@ class Chain:
             raise LedgerError(f"row {entry.sequence} has content that this version cannot read ({error})") from error
         return replace(self, sequence=entry.sequence, hash=entry.hash, time=entry.time, **changes)
 
-    def _changes(self, kind: str, details: Details) -> Json:
+    def _changes(self, kind: str, details: Json) -> Json:
         """The fields that a row of this kind changes."""
         if kind == "charge" and self.sequence >= 0:
             event = unpack_event(details["event"])

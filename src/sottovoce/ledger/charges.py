@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
-from sottovoce.ledger.chain import Details
 from sottovoce.ledger.histories import MOST_KINDS, History, Spent, added, known_event, read_history, whole
 from sottovoce.privacy.events import Event, pack_event
 
@@ -88,7 +87,7 @@ class Charges:
         }
 
     @classmethod
-    def from_dict(cls, packed: Details) -> "Charges":
+    def from_dict(cls, packed: Json) -> "Charges":
         """What `to_dict` gave, from a file that anybody may have written."""
         try:
             histories = tuple(map(read_history, packed["histories"]))

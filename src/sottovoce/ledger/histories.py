@@ -24,7 +24,7 @@ from typing import NamedTuple, get_args
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
-from sottovoce.ledger.chain import Details, Entry, link
+from sottovoce.ledger.chain import Entry, link
 from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, pack_event, unpack_event
 
 MOST_CHARACTERS = 2**19  # of the rows that a client reports, packed
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     question: int | None
     details: str | None
     hash: str
-    event: Details | None = None
+    event: Json | None = None
 
 
 def shown(entry: Entry) -> Row:
@@ -192,7 +192,7 @@ def added(spent: Iterable[Mapping[Event, int]]) -> Spent:
 # ------------------------------------------------------------------------------------------ reading what is not trusted
 
 
-def read_history(packed: Details) -> History:
+def read_history(packed: Json) -> History:
     """What `to_dict` of a history gave, from a file that anybody may have written."""
     (kind, content), *others = packed.items()
     if others:
@@ -210,7 +210,7 @@ def read_history(packed: Details) -> History:
     raise ValueError(f"a history of kind {kind!r}")
 
 
-def _read_row(packed: Details) -> Row:
+def _read_row(packed: Json) -> Row:
     _refuse_other_keys(packed, Row._fields)
     row = Row(**packed)
     for number in (row.sequence, row.round or 0, row.question or 0):
@@ -221,7 +221,7 @@ def _read_row(packed: Details) -> Row:
     return row
 
 
-def known_event(packed: Details) -> Event:
+def known_event(packed: Json) -> Event:
     """An event of a known kind, with numbers about batches only if it draws such batches."""
     event = unpack_event(packed)
     kinds = (event.mechanism, Mechanism), (event.sampling, Sampling), (event.relation, Relation)
@@ -239,7 +239,7 @@ def whole(value: object) -> int:
     return value
 
 
-def _refuse_other_keys(packed: Details, known: Sequence[str]) -> None:
+def _refuse_other_keys(packed: Json, known: Sequence[str]) -> None:
     if not set(packed) <= set(known):
         raise ValueError(f"unknown key {min(set(packed) - set(known))!r}")
 

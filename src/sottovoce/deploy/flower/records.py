@@ -28,7 +28,7 @@ _ERRORS = {  # Flower's numbers for what it puts in place of a reply, in words
 }
 
 
-def to_records(message: Hello | Ask | Reply | Status) -> RecordDict:
+def to_records(message: wire.Message) -> RecordDict:
     """The records of a message."""
     values, data = wire.taken_apart(message)
     parts = [data[start : start + _PART] for start in range(0, len(data), _PART)]
