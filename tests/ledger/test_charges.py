@@ -311,7 +311,7 @@ def test_a_server_takes_a_client_at_its_word_where_it_shows_nothing_that_fits(tm
 
     def seen(**changes: Any) -> Any:
         told = replace(status, **changes)
-        return charged(SECURE, planned, 3, NAME, ["north"], [told], np.array([100.0]))
+        return charged(SECURE, planned, 3, NAME, [("north", told, 100.0)])
 
     assert isinstance(seen().of(0), Kept)
     assert isinstance(seen(charges="").of(0), Counted)  # too many rows for a message: its own count

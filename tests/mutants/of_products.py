@@ -219,7 +219,7 @@ MUTANTS = (
         "anybody-signs-a-table",
         "The digest of a masked table counts as signed, whoever signed it.",
         _STEPS,
-        "true = is_signed(bytes.fromhex(self._own.owners[name]), signature, unsigned.signed())",
+        "true = is_signed(bytes.fromhex(self._products.owners[name]), signature, unsigned.signed())",
         "true = bool(unsigned.signed())",
         near(_RECORDS, "signed_by_another"),
         blind=_BLIND,

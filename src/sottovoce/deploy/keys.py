@@ -112,13 +112,7 @@ def _private(key: Key, form: serialization.PrivateFormat) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def _certificate(
-    subject: str,
-    key: Key,
-    signer: Key,
-    days: int,
-    *extensions: tuple[x509.ExtensionType, bool],
-) -> bytes:
+def _certificate(subject: str, key: Key, signer: Key, days: int, *extensions: tuple[x509.ExtensionType, bool]) -> bytes:
     """A certificate for `key`, signed by the authority."""
 
     def named(text: str) -> x509.Name:

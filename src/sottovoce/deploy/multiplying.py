@@ -59,7 +59,7 @@ class Multiplying:
     def __init__(self, products: Products | None, place: Place, ask: Ask, run: Run) -> None:
         Limits.allow(products is not None, "its file has no table [products]")
         assert products is not None
-        self._own, self._place, self._ask, self._m, self._run = products, place, ask, ask.client, run
+        self._products, self._place, self._ask, self._m, self._run = products, place, ask, ask.client, run
         algorithm = run.assignment.task.masked_moments
         self._split, self._samples = algorithm.split, algorithm.samples
         self._store = Folder(place.folder / "products" / ask.experiment)
@@ -80,7 +80,7 @@ class Multiplying:
     def _begin(self, content: bytes) -> bytes:
         """Fresh seeds, nonces and a fresh key for a new attempt; what it has for one that is known."""
         terms = Terms.read(self._split, self._samples, content)
-        signing = self._own.signing_key(self._place, terms.names)
+        signing = self._products.signing_key(self._place, terms.names)
         in_place = terms.names[self._m] == self._place.name
         check.require(in_place, "products", "its own name must stand in its own place")
         before = self._kept
@@ -110,7 +110,7 @@ class Multiplying:
     def _agree(self, content: bytes) -> bytes:
         """Take what everybody announced, once; give a seed for each pair to its dealer."""
         state, terms = self._begun, self._terms
-        announcing.read(self._own.pinned(terms.names), self._about(terms.packed()), content, terms.nonce_counts)
+        announcing.read(self._products.pinned(terms.names), self._about(terms.packed()), content, terms.nonce_counts)
         if state["all"] not in ("", content.hex()):
             raise Refused(wire.SET_UP, "products: others were agreed with in this attempt; begin another one")
         start = sum(map(announcing.length, terms.nonce_counts[: self._m]))
@@ -199,7 +199,7 @@ class Multiplying:
         side = self._side(pair)
         digest = masked_digest(side.seed, side.attempt, side.role, side.table)
         unsigned = statement(self._split, self._ask.experiment, self._place.name, self._m, side.attempt, digest)
-        signing = self._own.signing_key(self._place, self._terms.names)
+        signing = self._products.signing_key(self._place, self._terms.names)
         return unsigned, signing.sign(unsigned.signed())
 
     def _hold_signed(self, pair: int, plain: bytes) -> Json:
@@ -208,9 +208,9 @@ class Multiplying:
         other, digest, signature = terms.other(pair, self._m), plain[:-SIGNATURE], plain[-SIGNATURE:]
         name, attempt = terms.names[other], self._attempt(pair)
         unsigned = statement(self._split, self._ask.experiment, name, other, attempt, digest)
-        true = is_signed(bytes.fromhex(self._own.owners[name]), signature, unsigned.signed())
+        true = is_signed(bytes.fromhex(self._products.owners[name]), signature, unsigned.signed())
         check.require(true, "products", "the digest of a masked table must be signed by its owner")
-        return entry(unsigned, signature, key=self._own.owners[name])
+        return entry(unsigned, signature, key=self._products.owners[name])
 
     def _asked_for(self, terms: Terms) -> Json:
         """What its table follows from, beside its rows; and with whom it multiplies it."""
@@ -322,7 +322,7 @@ class Multiplying:
 
     @cached_property
     def _agreed(self) -> bytes:
-        keys = self._own.pinned(self._terms.names)
+        keys = self._products.pinned(self._terms.names)
         return self._terms.digest(settings_of(self._ask), keys, self._place.order, bytes.fromhex(self._begun["all"]))
 
     @cached_property

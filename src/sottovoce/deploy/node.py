@@ -93,7 +93,7 @@ class Node:
         def table(kind: type[Built], name: str) -> Built:
             return from_table(kind, tables[name], f"{self.path.name}, [{name}]")
 
-        identity, self._own, self.limits = table(Identity, "node"), table(Own, "data"), table(Limits, "limits")
+        identity, self._data, self.limits = table(Identity, "node"), table(Own, "data"), table(Limits, "limits")
         self._sums = table(Sums, "sums") if "sums" in tables else None
         self._products = table(Products, "products") if "products" in tables else None
         self._new = table(NewSamples, "predict") if "predict" in tables else None
@@ -134,7 +134,7 @@ class Node:
 
     def looked_at(self) -> OwnRows:
         """Its rows, for its owner: read and checked as they are for the first question."""
-        return self._rows._replace(declared=self._own.labels)
+        return self._rows._replace(declared=self._data.labels)
 
     def inspect(self) -> Status:
         """The same for its owner: errors are raised as they are."""
@@ -272,8 +272,8 @@ class Node:
         if identity not in self._runs:
             assignment = Assignment.read(ask)
             self.limits.hold(assignment.task, assignment.events)
-            questions.hold_layout(assignment, self.limits, self._own, self._rows, ask.client)
-            self.limits.hold_row_bound(assignment.row_bound, self._own.row_bound)
+            questions.hold_layout(assignment, self.limits, self._data, self._rows, ask.client)
+            self.limits.hold_row_bound(assignment.row_bound, self._data.row_bound)
             same = assignment.schema == self.schema_digest
             self.limits.allow(same, "its rows are prepared by another schema than the server names")
             if assignment.events:
@@ -285,7 +285,7 @@ class Node:
         return self._runs[identity]
 
     def _started(self, assignment: Assignment, number: int) -> Run:
-        labels = self._own.coded(self._rows.labels, assignment.task.objective.loss)
+        labels = self._data.coded(self._rows.labels, assignment.task.objective.loss)
         return Run(assignment, self._rows.X, labels, number)
 
     def multiplied(self, ask: Ask) -> np.ndarray:
@@ -377,7 +377,7 @@ class Node:
     @cached_property
     def _rows(self) -> OwnRows:
         """Read once. What no row is longer than, and which classes there are, is its owner's word, checked here."""
-        return self._own.rows(self.path.parent, self.name, self.limits, self._schema)
+        return self._data.rows(self.path.parent, self.name, self.limits, self._schema)
 
 
 def _content(file: Path) -> bytes:

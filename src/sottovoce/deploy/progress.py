@@ -27,12 +27,12 @@ class Progress:
     def __init__(self, path: Path | None, post: Post, names: tuple[str, ...], rounds: int, out: Path) -> None:
         self._path, self._post, self._names = path, post, names
         self._clients: dict[str, Json] = {name: {"said": "", "when": None, "round": None} for name in names}
-        self._told: Json = {"state": "waiting for nodes", "why": "", "round": 0, "rounds": rounds, "folder": str(out)}
+        self._run: Json = {"state": "waiting for nodes", "why": "", "round": 0, "rounds": rounds, "folder": str(out)}
         self._began = time.time()
         self._write()
 
     def ask(self, asks: Mapping[int, Ask], deadline: float) -> Mapping[int, Reply]:
-        self._told["state"] = "training"
+        self._run["state"] = "training"
         replies = self._post.ask(asks, deadline)
         for client, ask in asks.items():
             reply = replies.get(client, NO_REPLY)
@@ -50,18 +50,18 @@ class Progress:
         return met
 
     def after_round(self, k: int) -> None:
-        self._told["round"] = k
+        self._run["round"] = k
         self._write()
 
     def ended(self, why: str = "", done: bool = True) -> None:
         """The run is over: with a result, or for a reason."""
-        self._told |= {"state": DONE if done else STOPPED, "why": wire.printable(why, 2000)}
+        self._run |= {"state": DONE if done else STOPPED, "why": wire.printable(why, 2000)}
         self._write()
 
     def _write(self) -> None:
         if self._path is None:
             return
-        value = self._told | {"began": self._began, "updated": time.time(), "clients": self._clients}
+        value = self._run | {"began": self._began, "updated": time.time(), "clients": self._clients}
         try:
             whole_files.replace_file(self._path, whole_files.json_bytes(value))
         except check.SottovoceError:

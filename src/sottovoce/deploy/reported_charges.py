@@ -23,23 +23,17 @@ log = logging.getLogger("sottovoce")
 SILENT = "it did not report at the end: this is the limit it had named"
 NOT_SHOWN = "it says what it spent, and did not show its ledger in a way that can be checked"
 LABELS = "the label holder randomises labels once for life and keeps that in a ledger of its own"
+Report = tuple[str, Status | None, float]  # a client's name, what it said at the end, and the limit it had named
 _CLOSE = 1e-9  # relative: the same accountant on the same charges
 
 
 def charged(
-    privacy: PrivacyMode,
-    planned: tuple[Event, ...],
-    rounds: int,
-    run: str,
-    names: Sequence[str],
-    last: Sequence[Status | None],
-    limits: np.ndarray,
+    privacy: PrivacyMode, planned: tuple[Event, ...], rounds: int, run: str, reports: Sequence[Report]
 ) -> Charges:
     """The charges of a deployed run, in the order of the clients."""
     _, delta = privacy.budget or (0.0, 0.0)
     histories = [
-        Stated(float(limits[i]), SILENT) if status is None else _checked(status, delta, names[i])
-        for i, status in enumerate(last)
+        Stated(limit, SILENT) if status is None else _checked(status, delta, name) for name, status, limit in reports
     ]
     on_labels = getattr(privacy, "label_epsilon", None)
     labels = None if on_labels is None else Stated(float(on_labels), LABELS)

@@ -96,7 +96,7 @@ class Scoring:
         limits.allow(limits.scores_per_day > 0, "it answers no scores of new samples: scores_per_day is 0")
         limits.allow(products is not None, "its file has no table [products]")
         assert products is not None
-        self._own, self._place, self._ask, self._m = products, place, ask, ask.client
+        self._products, self._place, self._ask, self._m = products, place, ask, ask.client
         self._known = known
         split = algorithm.split
         self._width, self._outputs, self._owners = split.widths[self._m], algorithm.outputs, split.owners
@@ -114,7 +114,7 @@ class Scoring:
         """A fresh nonce and a fresh key. Those of a question before are forgotten: it is answered no more."""
         names = read_names(content, self._owners)
         check.require(names == self._multiplied().get("owners"), "scores", "owners must be those of the experiment")
-        signing = self._own.signing_key(self._place, names)
+        signing = self._products.signing_key(self._place, names)
         private, nonce = fresh_secret(), fresh_secret()
         announcement = announcing.announced(signing, about(self._ask, content), self._m, nonce, private)
         kept: Json = {"terms": content.decode(), "private": private.hex(), "announced": announcement.hex()}
@@ -129,7 +129,7 @@ class Scoring:
         terms = kept["terms"].encode()
         names, counts = read_names(terms, self._owners), [1] * self._owners
         everyone, model, ids = read_question(content, self._owners, self._width * self._outputs)
-        pinned = self._own.pinned(names)
+        pinned = self._products.pinned(names)
         announcements = announcing.read(pinned, about(self._ask, terms), everyone, counts)
         start = self._m * announcing.length(1)
         if everyone[start : start + announcing.length(1)].hex() != kept["announced"]:

@@ -26,9 +26,10 @@ from sottovoce.experiment.evaluation import evaluations_of
 from sottovoce.experiment.result import RESULTS, Result
 from sottovoce.experiment.tables import Tables
 from sottovoce.ledger.charges import Charges
-from sottovoce.privacy.guarantee import Guarantee, state_guarantee
+from sottovoce.privacy.guarantee import state_guarantee
 
 log = logging.getLogger("sottovoce")
+Statuses = tuple[Mapping[int, Status], Mapping[int, Status]]  # the last of each client; those at the end of the run
 
 
 def serve(
@@ -72,9 +73,9 @@ def serve(
     model = remote.models(outcome.rounds) if in_parts else outcome.model[..., 0, :]
     counted = None if task.evaluate is None else remote.evaluate(outcome.model)
     last = post.statuses(wait=0)
-    result = _finished(deployment, remote, outcome, model, config, met, last)
+    seen = {**met, **last}
+    result = _finished(deployment, remote, outcome, model, config, (seen, last))
     if counted is not None:
-        seen = {**met, **last}
         whole = np.array([seen[i].size if i in seen else 0 for i in range(len(clients.names))])
         held = whole - task.training_sizes(whole)
         evaluations = evaluations_of(task, model, *counted, held, remote.events, clients.row_bound)
@@ -96,53 +97,37 @@ def _config(deployment: Deployment, name: str) -> Json:
 
 
 def _finished(
-    deployment: Deployment,
-    remote: Remote,
-    outcome: Outcome,
-    model: np.ndarray,
-    config: Tables,
-    met: Mapping[int, Status],
-    last: Mapping[int, Status],
+    deployment: Deployment, remote: Remote, outcome: Outcome, model: np.ndarray, config: Tables, statuses: Statuses
 ) -> Result:
-    """The finished run, with its guarantee from what the clients' ledgers say at the end."""
-    clients, task, nobody = deployment.clients, deployment.task, deployment.blank()
+    """The finished run, with its guarantee from what clients' ledgers say at the end; of a silent one, its limit."""
+    clients, task, nobody, rounds = deployment.clients, deployment.task, deployment.blank(), outcome.rounds
+    names, (seen, last) = clients.names, statuses
     limits = np.where(remote.heard | np.isfinite(remote.limits), remote.limits, 0.0)
-    charges = None
+    charges, known, budget = None, None, task.privacy.budget
     if remote.events:
-        heard = [last.get(i) for i in range(len(clients.names))]
-        run = config["clients"]["experiment"]
-        charges = charged(task.privacy, remote.events, outcome.rounds, run, clients.names, heard, limits)
-    guarantee = _guarantee(deployment, outcome.rounds, met, last, charges, model.shape[-1] > 0)
-    never = [who for i, who in enumerate(clients.names) if not remote.heard[i] and not np.isfinite(remote.limits[i])]
+        reports = [(name, last.get(i), float(limits[i])) for i, name in enumerate(names)]
+        charges = charged(task.privacy, remote.events, rounds, config["clients"]["experiment"], reports)
+        known = None if budget is None else shown_by(charges, budget[1], task.asks().kinds)
+    sizes = np.array([seen[i].size if i in seen else 1 for i in range(len(names))])
+    facts = _facts(deployment, charges, model.shape[-1] > 0)
+    terms = task.claim_terms(sizes, clients.row_bound, rounds)
+    guarantee = state_guarantee(task.privacy, task.algorithm.name, rounds, known, terms, **facts)
+    never = [who for i, who in enumerate(names) if not remote.heard[i] and not np.isfinite(remote.limits[i])]
     guarantee = guarantee.leaving_out(*(f"anything of {who}, who was never heard of in this run" for who in never))
-    parts = (model, outcome.history, guarantee, outcome.rounds, outcome.stopped, task.objective, config, charges)
+    parts = (model, outcome.history, guarantee, rounds, outcome.stopped, task.objective, config, charges)
     result = RESULTS[nobody.layout](*parts, remote.metrics(model), **nobody.model_parts())
     return result if task.split is None else replace(result, sums=refit.opened_sums(outcome))
 
 
-def _guarantee(
-    deployment: Deployment,
-    rounds: int,
-    met: Mapping[int, Status],
-    last: Mapping[int, Status],
-    charges: Charges | None,
-    predicts: bool,
-) -> Guarantee:
-    """The statement, from what the clients' own ledgers say at the end; of one that is silent then, its limit."""
+def _facts(deployment: Deployment, charges: Charges | None, predicts: bool) -> Json:
+    """What a guarantee about split columns also depends on."""
     task, clients = deployment.task, deployment.clients
-    budget = task.privacy.budget
-    facts: Json = {}
-    known = None if charges is None or budget is None else shown_by(charges, budget[1], task.asks().kinds)
     if task.split is not None:
-        facts = {"names": clients.names, "holder": clients.holding}
-        if clients.dealers:
-            facts["dealers"] = dict(zip(task.split.pairs, clients.dealers, strict=True))
-    elif clients.split and charges is not None:
-        facts = {"together": together(task.privacy, charges), "predicts": predicts}
-    seen = {**met, **last}
-    sizes = np.array([seen[i].size if i in seen else 1 for i in range(len(clients.names))])
-    terms = task.claim_terms(sizes, clients.row_bound, rounds)
-    return state_guarantee(task.privacy, task.algorithm.name, rounds, known, terms, **facts)
+        dealers = {"dealers": dict(zip(task.split.pairs, clients.dealers, strict=True))} if clients.dealers else {}
+        return {"names": clients.names, "holder": clients.holding, **dealers}
+    if clients.split and charges is not None:
+        return {"together": together(task.privacy, charges), "predicts": predicts}
+    return {}
 
 
 def _must_fit(deployment: Deployment, met: Mapping[int, Status], least: int) -> None:

@@ -16,7 +16,7 @@ NO_FLOWER = "Flower is not installed. Install it with: pip install 'sottovoce[fl
 _UNIT = """\
 # cp {unit} /etc/systemd/system/ && systemctl enable --now {name}
 [Unit]
-Description={description}
+Description={name}
 After=network-online.target
 Wants=network-online.target
 
@@ -83,15 +83,10 @@ services:
 
 
 def files(
-    name: str,
-    description: str,
-    words: Sequence[str],
-    folder: Path,
-    memory: str,
-    mounts: dict[Path, bool],
-    ports: Sequence[str] | None = None,
+    name: str, words: Sequence[str], folder: Path, memory: str, mounts: dict[Path, bool], ports: Sequence[str] | None
 ) -> dict[str, str]:
-    """A unit of systemd that runs `sottovoce` with these words; with `ports`, also a file of Docker Compose.
+    """A unit of systemd that runs `sottovoce` with these words; unless `ports` is None, also a file of Docker
+    Compose.
 
     `mounts`: folder or file -> whether it is written, which is so of one.
     """
@@ -100,7 +95,6 @@ def files(
     unit = _UNIT.format(
         unit=f"{name}.service",
         name=name,
-        description=description,
         user=getpass.getuser(),
         command=" ".join(_quoted(word) for word in (str(program), *words)),
         directory=str(folder).replace("%", "%%"),  # the rest of the line: no quotation marks here

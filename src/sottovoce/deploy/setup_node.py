@@ -164,6 +164,7 @@ def usual_losses(classes: int) -> Sequence[str]:
 
 def _services(choices: NodeChoices, home: Path, compose: bool) -> dict[str, str]:
     name, words = f"sottovoce-node-{choices.name}", ("node", "start", str(home / FILE))
-    memory, description = home / MEMORY, f"sottovoce node {choices.name}"
-    mounts = {home: False, memory: True} | ({} if home in choices.csv.parents else {choices.csv.absolute(): False})
-    return services.files(name, description, words, home, _MOST_MEMORY, mounts, [] if compose else None)
+    mounts = {home: False, home / MEMORY: True} | (
+        {} if home in choices.csv.parents else {choices.csv.absolute(): False}
+    )
+    return services.files(name, words, home, _MOST_MEMORY, mounts, [] if compose else None)

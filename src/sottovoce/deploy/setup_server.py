@@ -94,7 +94,7 @@ def _files(home: Path, settings: ServerSettings, line: ServerLine, compose: bool
         + to_toml({"server": {**vars(settings), "hosts": list(settings.hosts)}}),
         LINE: f"{line}\n",
         f"{FLOWER}/config.toml": flower_settings(home, settings),
-        **services.files(name, "sottovoce server", words, home, _MEMORY, {home: True}, ports),
+        **services.files(name, words, home, _MEMORY, {home: True}, ports),
     }
 
 

@@ -34,6 +34,7 @@ class SummedRemote(Remote):
 
     _server: Server | None = None
     _roster: tuple[int, ...] = ()  # clients by their place in the protocol
+    _run = b""  # the name of the run that is set up
     _broken = False  # somebody lost what was agreed on
 
     @property
@@ -92,7 +93,7 @@ class SummedRemote(Remote):
 
     def _attempt(self, plan: Plan) -> tuple[Server | None, list[int]]:
         """S1, S2, S3: a set-up, or None; and who is left."""
-        k, names = plan.first, tuple(self._deployment.clients.names[client] for client in self._roster)
+        self._run, k, names = b"", plan.first, tuple(self._deployment.clients.names[client] for client in self._roster)
         question = roster_question(secrets.token_bytes(32), plan.rounds, names)
 
         def announced(place: int, content: bytes) -> bytes:
@@ -109,7 +110,8 @@ class SummedRemote(Remote):
         boxes = self._asked(k, wire.SHARE, dict.fromkeys(plan.everyone, server.announcements), boxed)  # S2
         if len(boxes) < plan.n:
             return None, [self._roster[place] for place in boxes]
-        ready = self._asked(k, wire.RECEIVE, server.deliver(boxes), _unread, server.run)  # S3
+        self._run = server.run
+        ready = self._asked(k, wire.RECEIVE, server.deliver(boxes), _unread)  # S3
         left = [self._roster[place] for place in ready]
         return (server if len(ready) == plan.n else None), left
 
@@ -117,14 +119,11 @@ class SummedRemote(Remote):
 
     def _uploads(self, down: State, active: np.ndarray, k: int) -> dict[int, Words]:
         """R1: the masked numbers, by place."""
-        assert self._server is not None
         width, questions = sums.length(self._blank, down, k), dict[int, State | bytes]()
         for place, client in enumerate(self._roster):
             if active[client] and not self._spent[client]:
                 questions[place] = codec.rows(down, np.array([client]))
-        return self._asked(
-            k, wire.UPLOAD, questions, lambda _, content: messages.read_numbers(content, width), self._server.run
-        )
+        return self._asked(k, wire.UPLOAD, questions, lambda _, content: messages.read_numbers(content, width))
 
     def _opened(self, server: Server, k: int, uploads: Mapping[int, Words]) -> tuple[frozenset[int], Words]:
         """R2, and R3 where somebody is missing: the set, and the sum over it."""
@@ -135,11 +134,11 @@ class SummedRemote(Remote):
 
         question = dict.fromkeys(members, messages.pack_set(plan, members))
         if members == plan.everyone:
-            shares = self._asked(k, wire.STAND_FOR, question, shares_of, server.run)  # R2
+            shares = self._asked(k, wire.STAND_FOR, question, shares_of)  # R2
         else:
-            answers = self._asked(k, wire.STAND_FOR, question, _unread, server.run)  # R2
+            answers = self._asked(k, wire.STAND_FOR, question, _unread)  # R2
             signed = messages.pack_signatures(plan, members, server.signatures(k, members, answers))
-            shares = self._asked(k, wire.REVEAL, dict.fromkeys(members, signed), shares_of, server.run)  # R3
+            shares = self._asked(k, wire.REVEAL, dict.fromkeys(members, signed), shares_of)  # R3
         known = set(server.liars)
         total = server.open(k, members, uploads, shares)
         for place in sorted(server.liars - known):
@@ -148,16 +147,13 @@ class SummedRemote(Remote):
         return members, total
 
     def _asked(
-        self,
-        k: int,
-        what: str,
-        questions: Mapping[int, State | bytes],
-        read: Callable[[int, bytes], Content],
-        run: bytes = b"",
+        self, k: int, what: str, questions: Mapping[int, State | bytes], read: Callable[[int, bytes], Content]
     ) -> dict[int, Content]:
         """What was answered, by place, as `read` reads it; the log says why others are silent."""
         place_of = {self._roster[place]: place for place in questions}
-        asks = {client: self._ask(client, questions[place], k, what, run.hex()) for client, place in place_of.items()}
+        asks = {
+            client: self._ask(client, questions[place], k, what, self._run.hex()) for client, place in place_of.items()
+        }
         answers, silent = self._heard(asks, lambda client, up: read(place_of[client], wire.bytes_of(up)))
         for client, reply in silent.items():
             self._broken |= reply.code == wire.SET_UP

@@ -90,7 +90,7 @@ class Summing:
         """`home`: where the client's own file is; `folder`: where it keeps what belongs to this experiment."""
         if table is None:
             raise Refused(wire.LIMITS, "this client's limits: its file has no table [sums]")
-        self._own, self._key, self._folder, self._ask = table, home / Path(table.key).expanduser(), folder, ask
+        self._sums, self._key, self._folder, self._ask = table, home / Path(table.key).expanduser(), folder, ask
         self._rounds, (self._least, self._colluders) = assignment.task.rounds, stated_in(assignment.task)
 
     def step(self) -> bytes:
@@ -150,8 +150,8 @@ class Summing:
 
     def _plan(self, names: tuple[str, ...], rounds: int, first: int) -> Plan:
         """What it agrees to, in its owner's limits. The keys are those of its own file."""
-        self._own.hold(self._least, self._colluders, names)
-        keys = tuple(bytes.fromhex(self._own.owners[name]) for name in names)
+        self._sums.hold(self._least, self._colluders, names)
+        keys = tuple(bytes.fromhex(self._sums.owners[name]) for name in names)
         return Plan(settings_of(self._ask), keys, self._least, self._colluders, rounds, first)
 
     @property

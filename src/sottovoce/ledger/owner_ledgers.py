@@ -37,22 +37,14 @@ class OwnerLedgers:
         What this run may spend at most, even if the files have room for more.
     run
         The name of this run and no other: a run that is started again has a new name, and pays again.
-    answers
-        Where the answers of this run are kept, so that it can go on after it was killed and resend them for free.
     folder
-        Of the ledgers of a simulation.
+        Of the ledgers of a simulation. The answers of this run are kept there too, so that it can go on after it was
+        killed and resend them for free.
     """
 
-    def __init__(
-        self,
-        ledgers: Sequence[FileLedger],
-        budget: Budget,
-        run: str,
-        answers: KeptAnswers | None = None,
-        folder: Path | None = None,
-    ) -> None:
-        self._ledgers, self.run, self._answers = list(ledgers), run, answers
-        self._folder, self._purpose = folder, "training"
+    def __init__(self, ledgers: Sequence[FileLedger], budget: Budget, run: str, folder: Path | None = None) -> None:
+        self._ledgers, self.run, self._folder, self._purpose = list(ledgers), run, folder, "training"
+        self._answers = None if folder is None else KeptAnswers(folder / "answers" / run)
         self.budget, self._this_run = budget, MemoryLedger(budget, (len(ledgers),))
         self._recall()
 
@@ -82,8 +74,7 @@ class OwnerLedgers:
             delta = ledger.budget.delta
             rule, hint = f"keeps its budget at delta = {delta:g}", f"Ask for delta = {delta:g}"
             check.require(delta == budget.delta, f"ledger of {name!r}", rule, budget.delta, hint)
-        run = run or new_run()
-        return cls(ledgers, budget, run, KeptAnswers(folder / "answers" / run), folder)
+        return cls(ledgers, budget, run or new_run(), folder)
 
     def _recall(self) -> None:
         """Count what the files say this run has spent: it may have been interrupted, in another process."""
