@@ -33,7 +33,7 @@ def test_a_node_for_classification_declares_its_classes(tmp_path: Path) -> None:
 def test_no_record_renumbers_the_others(tmp_path: Path) -> None:
     """With codes made of the labels that are there, a new smallest label would turn every other one round."""
     declared = ["a", "b", "c"]
-    own = [Node(node(tmp_path / f"{i}", ["b", "c"] * 5 + last, declared, ["softmax"]))._own for i, last in
+    own = [Node(node(tmp_path / f"{i}", ["b", "c"] * 5 + last, declared, ["softmax"]))._data for i, last in
            enumerate((["b", "c"], ["a", "c"]))]  # fmt: skip
     from sottovoce.problems.losses import Softmax
 

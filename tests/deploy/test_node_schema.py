@@ -174,7 +174,7 @@ def test_parties_with_their_parts_of_a_schema_train_what_the_simulator_trains(tm
     made = Deployment.build({name: t for name, t in tables.items() if name != "data"} | {"clients": clients}, "s.toml")
     assert made.clients.split == tuple(schema.part(party).width for party in PARTIES)
     result = serve(made, NAME, LocalPost(places), tmp_path / "out")
-    order = Node(places[0])._own.in_order(frame["id"].tolist())[0]
+    order = Node(places[0])._data.in_order(frame["id"].tolist())[0]
     frame.iloc[order].to_csv(tmp_path / "rows.csv", index=False)
     simulated = run_file.build(tables, "run.toml", tmp_path).train()
     np.testing.assert_array_equal(result.model, simulated.model)

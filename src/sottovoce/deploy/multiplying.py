@@ -38,7 +38,7 @@ from sottovoce.deploy.aggregation.messages import is_signed
 from sottovoce.deploy.aggregation.store import Folder
 from sottovoce.deploy.announcing import SIGNATURE, Place, Products
 from sottovoce.deploy.limits import Limits, Refused
-from sottovoce.deploy.product_records import Statement, entry, keep, masked_digest, records_of, statement
+from sottovoce.deploy.product_records import ASKED, Statement, entry, keep, masked_digest, records_of, statement
 from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SEALED_SEED, SIGNED, Terms, read_place
 from sottovoce.deploy.refusals import bad_ask
 from sottovoce.deploy.running import Run
@@ -100,7 +100,7 @@ class Multiplying:
                 "all": "",
                 "identity": self._ask.identity(),
             }
-            self._keep(before)
+            self._store.write(STATE, whole_files.json_bytes(before))
         return bytes.fromhex(before["announced"])
 
     def _about(self, terms: bytes) -> bytes:
@@ -121,7 +121,7 @@ class Multiplying:
             self._begun = state | {"all": content.hex()}
             for pair in terms.pairs_of(self._m):
                 self._attempt(pair)  # refuses the same nonce twice
-            self._keep(self._begun)
+            self._store.write(STATE, whole_files.json_bytes(self._begun))
         return self._agreed + b"".join(self._seed_for_dealer(pair) for pair in terms.pairs_of(self._m))
 
     def _seed_for_dealer(self, pair: int) -> bytes:
@@ -212,12 +212,6 @@ class Multiplying:
         check.require(true, "products", "the digest of a masked table must be signed by its owner")
         return entry(unsigned, signature, key=self._products.owners[name])
 
-    def _asked_for(self, terms: Terms) -> Json:
-        """What its table follows from, beside its rows; and with whom it multiplies it."""
-        ask = self._ask
-        asked = {"experiment": ask.experiment, "client": ask.client, "task": ask.task, "events": ask.events}
-        return asked | {"row_bound": ask.row_bound, "order": self._place.order, "owners": list(terms.names)}
-
     def _record(self) -> None:
         """Keep for an auditor what it signed, and what the others did; refuses tables that are not as signed."""
         terms, others = self._terms, []
@@ -231,7 +225,9 @@ class Multiplying:
                 raise Refused(wire.BAD_ASK, "products: an owner has signed another masked table than it sent")
             others.append(kept)
         signed = [entry(*self._own_statement(pair), seed=self._seed(pair).hex()) for pair in terms.pairs_of(self._m)]
-        keep(records_of(self._place.folder, self._ask.experiment), {"signed": signed} | self._asked_for(terms), others)
+        made_from = {name: getattr(self._ask, name) for name in ASKED}
+        own_record = {"signed": signed, **made_from, "order": self._place.order, "owners": list(terms.names)}
+        keep(records_of(self._place.folder, self._ask.experiment), own_record, others)
 
     # ------------------------------------------------------------------------------------------------------ the round
 
@@ -298,9 +294,6 @@ class Multiplying:
     def _kept(self) -> Json | None:
         content = self._store.read(STATE)
         return None if content is None else json.loads(content)
-
-    def _keep(self, state: Json) -> None:
-        self._store.write(STATE, whole_files.json_bytes(state))
 
     @cached_property
     def _begun(self) -> Json:

@@ -26,6 +26,7 @@ from sottovoce.experiment.tables import from_table
 from sottovoce.privacy.masked_products import NONCE_BYTES, Attempt, Role, as_words, mask
 
 OWN, OTHERS = "own.json", "others.json"
+ASKED = ("experiment", "client", "task", "events", "row_bound")  # what a table follows from, beside its rows
 _ROWS, _LARGEST = 8192, 2**24
 
 

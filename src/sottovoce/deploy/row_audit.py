@@ -32,7 +32,7 @@ def audited(file: Path, record: Path, key: str = "") -> list[str]:
         ]  # fmt: skip
         shown = len(seeds) == 1 and is_hex(seeds[0])
         check.require(shown, f"rows of {node.name}", "their owner must show the seed of its masks", experiment)
-        asked = {name: own_record.get(name) for name in ("experiment", "client", "task", "events", "row_bound")}
+        asked = {name: own_record.get(name) for name in product_records.ASKED}
         pinned = key or str(beside.get("key", ""))
         check.require(is_hex(pinned), "record", "needs the owner's key, 64 hex digits")
         table = node.multiplied(read(Ask, asked | {"k": 1, "format": FORMAT}))
