@@ -180,7 +180,8 @@ class Node:
             return wire.of_bytes(self._scoring(ask, run).step())
         if ask.what in (wire.PROX, wire.SLOPE):
             of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
-            y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, self._flips(of))
+            flips = LabelFlips(self.folder / "labels.npz", self.folder / "labels.ledger", self.name, of)
+            y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, flips)
             return wire.pack(label_holder.answer_about_labels(ask, run.assignment, y))
         memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
         answers = memory if ask.what == wire.ROUND else memory.beside(ask.what)
@@ -352,9 +353,6 @@ class Node:
         if len(model) == 0:
             raise check.BudgetSpent("")
         return label_holder.Values(model[None])
-
-    def _flips(self, of: str) -> LabelFlips:
-        return LabelFlips(self.folder / "labels.npz", self.folder / "labels.ledger", self.name, of)
 
     def _ledger(self) -> FileLedger:
         """The ledger of these rows, made on first use and kept open; its budget follows the owner's limits."""

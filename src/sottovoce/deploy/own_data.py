@@ -204,11 +204,8 @@ def schema_of(tables: Json, path: Path) -> tuple[Schema | None, str, bool]:
     table = tables.get("schema", {})
     if not table or table.keys() == {"digest"}:
         digest = table.get("digest", "")
-        check.require(
-            digest == "" or is_hex(digest),
-            f"{path.name}, [schema]",
-            "digest must be the 64 hex digits that Schema.digest() gives",
-        )
+        rule = "digest must be the 64 hex digits that Schema.digest() gives"
+        check.require(digest == "" or is_hex(digest), f"{path.name}, [schema]", rule)
         return None, digest, False
     schema = read_schema(tables, path.name, path.parent)
     assert schema is not None

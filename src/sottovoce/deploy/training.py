@@ -91,9 +91,9 @@ def run(job: Job) -> None:
         began = time.time()
         number = _started(job)
         try:
-            subprocess.run(_flower("log", number), env=_environment(job.folder), check=False)
+            _flower(job.folder, "log", number)
         except BaseException:
-            subprocess.run(_flower("stop", number), env=_environment(job.folder), check=False, capture_output=True)
+            _flower(job.folder, "stop", number, captured=True)
             raise
     last = progress.read(job.folder / progress.FILE)
     if last is None or last["updated"] < began - 1:
@@ -106,8 +106,7 @@ def run(job: Job) -> None:
 
 def _started(job: Job) -> str:
     """Hand the app to the server; the number that Flower gives the run."""
-    words = _flower("run", str(job.app), "--format", "json")
-    done = subprocess.run(words, env=_environment(job.folder), check=False, capture_output=True, text=True)
+    done = _flower(job.folder, "run", str(job.app), "--format", "json", captured=True)
     number = re.search(r'"run-id": "?(\d+)', done.stdout)
     if number is None:
         output = wire.printable(" ".join((done.stdout + done.stderr).split()), 500)
@@ -139,10 +138,10 @@ def _own_program() -> list[str]:
     return [sys.executable, "-m", "sottovoce"]
 
 
-def _flower(command: str, what: str, *more: str) -> list[str]:
-    """One of Flower's own commands about this server."""
-    return [*_own_program(), "flower", command, what, setup_server.CONNECTION, *more]
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "FLWR_HOME": str((folder / setup_server.FLOWER).absolute())}
+def _flower(
+    folder: Path, command: str, what: str, *more: str, captured: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Flower's own commands about the server of this folder."""
+    words = [*_own_program(), "flower", command, what, setup_server.CONNECTION, *more]
+    environment = {**os.environ, "FLWR_HOME": str((folder / setup_server.FLOWER).absolute())}
+    return subprocess.run(words, env=environment, check=False, capture_output=captured, text=True)

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 from sottovoce.core import check
 
@@ -32,10 +33,10 @@ class Plan:
 
     settings: bytes
     roster: tuple[bytes, ...]
-    least: int
-    colluders: int
-    rounds: int
-    first: int = 1
+    least: Annotated[int, check.Interval(2, whole=True)]
+    colluders: check.WholeOrZero
+    rounds: check.Whole
+    first: check.Whole = 1
 
     def __post_init__(self) -> None:
         who, n = "plan of sums", len(self.roster)
@@ -43,9 +44,7 @@ class Plan:
         check.require(2 <= n <= MOST_CLIENTS, who, f"must have 2 to {MOST_CLIENTS} clients", n)
         check.require(all(len(key) == KEY for key in self.roster), who, f"keys must have {KEY} bytes")
         check.require(len(set(self.roster)) == n, who, "no key may occur twice: one owner would count as two clients")
-        check.whole(who, at_least=0, colluders=self.colluders)
-        check.whole(who, at_least=2, least=self.least)
-        check.whole(who, rounds=self.rounds, first=self.first)
+        check.fields(self, who)
         check.require(self.least <= n, who, f"least must be at most the number of clients ({n})", self.least)
         rule = f"colluders must be below least ({self.least}): the honest clients' noise hides each of them"
         check.require(self.colluders < self.least, who, rule, self.colluders)
