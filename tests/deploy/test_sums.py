@@ -26,6 +26,7 @@ from sottovoce.deploy.wire import Ask, Reply
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.sums import end_to_end
 from sottovoce.experiment.train import local_clients
+from tests.deploy.aggregation.lying_server import joined
 from tests.deployments import NAME, LocalPost, charged
 from tests.summed import deployment_of, federation, simulated, sums, write_owners
 
@@ -155,11 +156,11 @@ def test_no_message_and_no_file_holds_a_term_without_its_masks(
 
 def _own_masks(post: LocalPost, made: Deployment, files: list[Path]) -> np.ndarray:
     """What is left in the sum of all uploads of round 1: the own masks, which the shares of R2 give."""
-    from sottovoce.deploy.aggregation import masks, messages, shamir
+    from sottovoce.deploy.aggregation import masks, messages
 
     (_, ask, _), *_ = questions(post, wire.UPLOAD, 1)
     given = [messages.read_shares("", wire.bytes_of(reply.up), 3) for _, _, reply in questions(post, wire.STAND_FOR, 1)]
-    secrets = [shamir.join({i + 1: shares[j] for i, shares in enumerate(given)}) for j in range(3)]
+    secrets = [joined({i + 1: shares[j] for i, shares in enumerate(given)}) for j in range(3)]
     own = [masks.own_mask(bytes.fromhex(ask.run), 1, j, secret, 4) for j, secret in enumerate(secrets)]
     return np.asarray(sum(own, np.uint64(0)))
 

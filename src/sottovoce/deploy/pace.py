@@ -13,6 +13,7 @@ A refusal follows from what was asked and when, and from no row of the client's 
 
 import math
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
@@ -96,11 +97,8 @@ def hold_day(limits: Limits, recent: Recent, event: Event, answers: int) -> None
     if not fits(len(charges)):
         why = f"what is asked gives away more than the epsilon {most:g} that it allows for a day"
         raise Refused(wire.LIMITS, f"this client's limits: {why}")
-    low, high = 0, len(charges)  # the fewest of the oldest that have to be a day old
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    wait = charges[high - 1].made + DAY - steady()
+    fewest = bisect_left(range(len(charges)), True, lo=1, key=fits)  # of the oldest, which have to be a day old
+    wait = charges[fewest - 1].made + DAY - steady()
     raise Refused(wire.PACE, f"it gives away at most epsilon {most:g} a day and has. {_come_back(wait)}")
 
 

@@ -151,11 +151,9 @@ class Scoring:
 
     def _rows(self, ids: Sequence[str]) -> np.ndarray:
         known = self._known()
-        rows = [known.get(each) for each in ids]
-        known_rows = [row for row in rows if row is not None]
-        if len(known_rows) < len(ids):
+        if set(ids) - known.keys():
             raise Refused(wire.BAD_ASK, UNKNOWN)
-        X = np.array(known_rows)
+        X = np.array([known[each] for each in ids])
         fits = X.shape[1] == self._width
         check.require(fits, "scores", f"its new samples must have {self._width} columns, like those it trained on")
         return X

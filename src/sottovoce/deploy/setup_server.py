@@ -164,10 +164,6 @@ def _must_be_free(host: str, port: int, option: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, port), family=family).close()
-    except OverflowError:
-        raise check.InvalidInput(
-            f"server: a port must be from 1 to 65535, got {port}. Choose another with {option}"
-        ) from None
     except OSError as error:
         why = os.strerror(error.errno).lower() if error.errno else "not known here"
         raise check.InvalidInput(f"server: port {port} cannot be used ({why}). Choose another with {option}") from None

@@ -100,18 +100,15 @@ class Summing:
             content = wire.bytes_of(ask.down)
             if ask.what == wire.ANNOUNCE:
                 return self._announce(content)
+            client = self._client
             if ask.what == wire.SHARE:
-                return self._client.share(content)
+                return client.share(content)
             if ask.what == wire.RECEIVE:
-                self._client.receive(self._run, content)
+                client.receive(self._run, content)
                 return b""
-            return self._opening(content)
-
-    def _opening(self, content: bytes) -> bytes:
-        client, ask = self._client, self._ask
-        if ask.what == wire.STAND_FOR:
-            return client.stand_for(self._run, ask.k, messages.read_set(client.plan, content))
-        return client.reveal(self._run, ask.k, *messages.read_signatures(client.plan, content))
+            if ask.what == wire.STAND_FOR:
+                return client.stand_for(self._run, ask.k, messages.read_set(client.plan, content))
+            return client.reveal(self._run, ask.k, *messages.read_signatures(client.plan, content))
 
     def uploaded(self) -> bytes | None:
         """What it uploaded before to this very question; None if the round is still to come."""

@@ -10,6 +10,11 @@ from sottovoce.deploy.limits import Refused
 from tests.deploy.aggregation.group import QUESTION, Group, added, signing_key
 
 
+def joined(shares: Mapping[int, int]) -> int:
+    """The secret behind shares {x: f(x)}; they must be as many as the threshold, or more."""
+    return shamir.combine(shamir.weights(list(shares)), list(shares.values()))
+
+
 class LyingServer:
     """What it knows of each round: uploads, and shares of b_j and p_j by who gave them, those of colluders first."""
 
@@ -59,7 +64,7 @@ class LyingServer:
         held = self.shares[kind, k, j]
         if len(held) < self.plan.quorum:
             return None
-        return shamir.join({giver + 1: share for giver, share in list(held.items())[: self.plan.quorum]})
+        return joined({giver + 1: share for giver, share in list(held.items())[: self.plan.quorum]})
 
     def visible(self, k: int) -> dict[frozenset[int], Words]:
         """All sums over sets of honest clients that can be computed, by set.

@@ -1,7 +1,7 @@
 """Sums only: the server learns the sum of the clients' uploads modulo 2^64, and nothing else of them.
 
 The protocol of Bonawitz et al. (2017) against an active server, made for owners who know each other. No network and no
-disk is assumed here beyond a small `Folder` of files: messages are bytes that somebody carries.
+disk is assumed here beyond a small `Store`: messages are bytes that somebody carries.
 
 | symbol | is | here |
 |---|---|---|

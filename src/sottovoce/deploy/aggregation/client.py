@@ -22,7 +22,7 @@ from sottovoce.deploy.aggregation import masks, messages, rules, shamir
 from sottovoce.deploy.aggregation.messages import NONCE, Announcement
 from sottovoce.deploy.aggregation.plan import KEY, Plan
 from sottovoce.deploy.aggregation.state import ANNOUNCED, OF_STAGE, READY, SHARED, State, secrets_of, shares_of, sweep
-from sottovoce.deploy.aggregation.store import Folder
+from sottovoce.deploy.aggregation.store import Store
 from sottovoce.deploy.limits import Refused
 
 _ONCE = bytes(12)  # the nonce of a box: its key is used for it alone
@@ -41,7 +41,7 @@ class Client:
         Where it remembers this set-up.
     """
 
-    def __init__(self, plan: Plan, key: Ed25519PrivateKey, store: Folder) -> None:
+    def __init__(self, plan: Plan, key: Ed25519PrivateKey, store: Store) -> None:
         self.plan, self._key, self._store = plan, key, store
         public = key.public_key().public_bytes_raw()
         check.require(public in plan.roster, "sums", "this client's key must be on the roster")

@@ -5,7 +5,7 @@ holds f(j + 1). Any `threshold` shares give the secret; fewer are independent of
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 PRIME = 2**255 - 19
 BYTES = 32  # of a number of the field, little-endian
@@ -39,12 +39,6 @@ def weights(points: Sequence[int]) -> list[int]:
                 below = below * (other - x) % PRIME
         factors.append(above * pow(below, -1, PRIME) % PRIME)
     return factors
-
-
-def join(shares: Mapping[int, int]) -> int:
-    """The secret behind shares {x: f(x)}; they must be as many as the threshold, or more."""
-    points = list(shares)
-    return combine(weights(points), [shares[x] for x in points])
 
 
 def combine(factors: Sequence[int], values: Sequence[int]) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from sottovoce.core import check
 from sottovoce.deploy.aggregation.messages import cut, pack_set, read_set, set_length
 from sottovoce.deploy.aggregation.plan import DIGEST, Plan
-from sottovoce.deploy.aggregation.store import Folder
+from sottovoce.deploy.aggregation.store import Store
 
 ANNOUNCED, SHARED, READY = 1, 2, 3  # S1, S2, S3 were answered
 FILE = "state"
@@ -49,14 +49,14 @@ class State:
     given: bool = False
     reply: bytes = field(default=b"", repr=False)
 
-    def write(self, store: Folder, plan: Plan) -> None:
+    def write(self, store: Store, plan: Plan) -> None:
         """Put it on disk."""
         small = bytes([_VERSION, self.stage, self.given, self.signed is not None]) + self.k.to_bytes(4, "big")
         digests = self.plan + self.attempt + self.run + self.question
         store.write(FILE, small + digests + pack_set(plan, self.signed or ()) + self.reply)
 
     @classmethod
-    def read(cls, store: Folder, plan: Plan) -> "State | None":
+    def read(cls, store: Store, plan: Plan) -> "State | None":
         """What is on disk; None if nothing is, or if it belongs to another plan."""
         content = store.read(FILE)
         if content is None or content[8 : 8 + DIGEST] != plan.digest:
@@ -79,7 +79,7 @@ def shares_of(k: int) -> str:
     return f"shares-{k:06d}"
 
 
-def sweep(store: Folder, state: State | None) -> None:
+def sweep(store: Store, state: State | None) -> None:
     """Delete what is no longer needed at this state, also what a crash left behind."""
     for name in list(store.names()):
         if state is None or not _is_needed(name, state):

@@ -3,8 +3,9 @@
 import hashlib
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from sottovoce.core import check
 from sottovoce.experiment import whole_files
@@ -20,10 +21,18 @@ def start_of_machine() -> str:
         return "unknown"
 
 
-class Folder:
-    """Named bytes on disk, in a folder with nothing else in it.
+class Store(Protocol):
+    """Named bytes. What `write` was given is on disk when it returns: all of it, or what was there before."""
 
-    What `write` was given is on disk when it returns: all of it, or what was there before.
+    def names(self) -> Iterable[str]: ...
+    def read(self, name: str) -> bytes | None: ...
+    def write(self, name: str, content: bytes) -> None: ...
+    def write_all(self, contents: Mapping[str, bytes]) -> None: ...
+    def delete(self, name: str) -> None: ...
+
+
+class Folder:
+    """A store on disk: a folder with nothing else in it.
 
     What was written before the machine was last started counts as lost, and is deleted: a disk that was put back to an
     earlier state is one that was started since. (Only a machine that goes on from a copy of its memory is not told.)
