@@ -77,9 +77,7 @@ def audit(
     Exit code: 0 not refuted, 7 refuted, 8 suspicious. A paper's claim that this library says is false is refuted too
     (four of five are, with --mode published). --papers ends with 7 only if something proven is refuted.
     """
-    from sottovoce.algorithms import ALGORITHMS
     from sottovoce.auditing.game import worst_case
-    from sottovoce.core import check
 
     _check_choice(what, papers, one_run, membership)
     name = what or ""
@@ -91,14 +89,11 @@ def audit(
     sampling = {"runs": runs, "seed": seed, "statistic": statistic, "confidence": confidence}
     with terminal.progress(quiet) as progress:
         if one_run:
-            from sottovoce.auditing.one_run import one_run as audit_one_run
-            from sottovoce.experiment import run_file
-
-            finding = audit_one_run(run_file.load(file), canaries, seed, confidence, progress)
+            finding = _one_run(file, canaries, seed, confidence, progress)
         elif name.endswith(".toml"):
             finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
         else:
-            method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()  # with its usual constants
+            method = _method(name)
             privacy = _promise(method, mode, epsilon, delta, clip, unit, relation, observer)
             if "products" in method.asks().kinds and privacy.mode == "proven":
                 from sottovoce.auditing.products import audit_products
@@ -120,6 +115,22 @@ def _check_choice(what: str | None, papers: bool, one_run: bool, membership: boo
     check.require(what is not None, "audit", "needs a method (see: sottovoce list), a FILE.toml, or --papers")
     is_file = (what or "").endswith(".toml")
     check.require(is_file or not (one_run or membership), "audit", "--one-run and --membership need a FILE.toml", what)
+
+
+def _method(name: str) -> "Method":
+    """The method of this name, with its usual constants."""
+    from sottovoce.algorithms import ALGORITHMS
+    from sottovoce.core import check
+
+    return ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
+
+
+def _one_run(file: Path, canaries: int, seed: int, confidence: float, progress: terminal.Progress) -> "Finding":
+    """Train once on the data of a run file, with canaries in it."""
+    from sottovoce.auditing.one_run import one_run
+    from sottovoce.experiment import run_file
+
+    return one_run(run_file.load(file), canaries, seed, confidence, progress)
 
 
 def _play(

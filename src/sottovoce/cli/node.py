@@ -33,6 +33,13 @@ def _must_be_there(file: Path) -> None:
 
 
 File = Annotated[Path, Argument(metavar="NODE.toml", callback=_file_in, help="The client's own file, or its folder.")]
+_Classes = Annotated[str, Option(metavar="A,B", help="Its classes, in the order agreed on. Left out: it is a number.")]
+_Algorithms = Annotated[
+    list[str] | None, Option(help="One that may be asked for; repeatable. Default: all with a proof.")
+]
+_Losses = Annotated[
+    list[str] | None, Option(help="One that may be asked for; repeatable. Default: those for the label.")
+]
 
 
 @node.command("init")
@@ -42,21 +49,15 @@ def init(
     csv: Annotated[str, Option(metavar="FILE", help="The rows.")] = "",
     schema: Annotated[str, Option(metavar="FILE", help="The study's schema, if it has one.")] = "",
     label: Annotated[str, Option(help="Without a schema: the column to be predicted.")] = "",
-    labels: Annotated[
-        str, Option(metavar="A,B", help="Its classes, in the order agreed on. Left out: it is a number.")
-    ] = "",
+    labels: _Classes = "",
     row_bound: Annotated[float | None, Option(help="Without a schema: what no row is longer than.")] = None,
     name: Annotated[str, Option(help="As the run file calls this node. Default: the name of DIR.")] = "",
     epsilon: Annotated[float | None, Option(help="The budget for life, over all experiments. Default: 2.")] = None,
     delta: Annotated[float, Option(help="The same as in the run file.")] = 1e-5,
     epsilon_per_day: Annotated[float, Option(help="The most of it in a day. Default: half.")] = 0.0,
     questions_per_hour: Annotated[int, Option(help="The most new questions in an hour.")] = 1000,
-    algorithm: Annotated[
-        list[str] | None, Option(help="One that may be asked for; repeatable. Default: all with a proof.")
-    ] = None,
-    loss: Annotated[
-        list[str] | None, Option(help="One that may be asked for; repeatable. Default: those for the label.")
-    ] = None,
+    algorithm: _Algorithms = None,
+    loss: _Losses = None,
     compose: Annotated[bool, Option("--compose", help="Also write a file for Docker Compose.")] = False,
     start: Annotated[bool, Option("--start", help="Then start the node, and stay until interrupted.")] = False,
     as_json: terminal.Json = False,
@@ -70,13 +71,8 @@ def init(
 
     server = server or _ask("The server's line (or a file that holds it)", "--server")
     csv = csv or _ask("The file with the rows (CSV)", "--csv")
-    if not schema and not label and _asks():
-        schema = typer.prompt("The study's schema file (empty: there is none)", default="", show_default=False)
     if not schema and not label:
-        label = _ask("The column to be predicted", "--label, or --schema")
-        labels = labels or typer.prompt(
-            "Its classes, in the order agreed on, with commas (empty: a number)", default=""
-        )
+        schema, label, labels = _what_to_predict(labels)
     if epsilon is None:
         epsilon = float(typer.prompt("Epsilon for life", default=2.0, type=float)) if _asks() else 2.0
     choices = setup_node.NodeChoices(
@@ -101,6 +97,17 @@ def init(
     if start:
         sys.stdout.flush()  # before the node says anything
         start_node(file)
+
+
+def _what_to_predict(labels: str) -> tuple[str, str, str]:
+    """Ask for the schema, or for the label's column and its classes."""
+    if _asks():
+        schema = typer.prompt("The study's schema file (empty: there is none)", default="", show_default=False)
+        if schema:
+            return schema, "", labels
+    label = _ask("The column to be predicted", "--label, or --schema")
+    classes = "Its classes, in the order agreed on, with commas (empty: a number)"
+    return "", label, labels or typer.prompt(classes, default="")
 
 
 def _asks() -> bool:
