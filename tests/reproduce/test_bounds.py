@@ -83,6 +83,7 @@ def test_a_bound_on_fedspd_dp_that_is_loose_for_the_average() -> None:
 def test_rounds_until_half() -> None:
     """8 times fewer for twice the local steps: a cube. As many: none."""
     table = Table.of({"local_steps": [1, 1, 2, 2], "measured": [100, 116, 13, 14], "bound": 1.0, "against": "halved"})
+    table = Table.of({**table.columns, "epsilon": theorems.NOISY, "rho_times": 1.0})
     found = theorems._halved(table)
     assert found.same
     assert found.measured.endswith("Q = 1: 108 ± 8, Q = 2: 13.5 ± 0.5; as 1/Q^3.0, where (31) itself has 1/Q^0.0")

@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+import sottovoce as sv
 from sottovoce.cli.main import app
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.problems import data as datasets
@@ -20,14 +21,19 @@ from sottovoce.reproduce import (
     admm_sharing,
     comparison,
     fedepm,
+    fedepm_trials,
+    fedspd_rivals,
     figure,
+    groups,
     page,
     runner,
+    sources,
     verdicts,
 )
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Finding, Panel, Sweep, Table, every
+from sottovoce.reproduce.groups import Mean, mean
 from sottovoce.reproduce.registry import EXPERIMENTS
-from sottovoce.reproduce.verdicts import Mean, falls, highest, lowest, mean, rises
+from sottovoce.reproduce.verdicts import falls, highest, lowest, rises
 
 HERE = Path(__file__).parents[3] / "shared" / "data"
 
@@ -77,6 +83,54 @@ def test_few_trials_need_more_standard_errors(many: int, needed: float) -> None:
 def test_an_order_counts_only_beyond_the_noise(levels: Any, up: bool, down: bool) -> None:
     assert rises("y", "x")(trials(levels)).same is up
     assert falls("y", "x")(trials(levels)).same is down
+
+
+@pytest.mark.parametrize(
+    ("levels", "rule", "in_order"),
+    [
+        ({1.0: [0.0, 1.0], 2.0: [0.1, 1.1], 3.0: [0.2, 1.2]}, rises("y", "x"), True),
+        ({1.0: [0.0, 1.0], 2.0: [0.3, 1.3], 3.0: [0.2, 1.2]}, rises("y", "x"), False),  # the ends are, neighbours not
+        ({1.0: [0.0, 1.0], 2.0: [0.1, 1.1], 3.0: [0.2, 1.2]}, falls("y", "x"), False),
+        ({1.0: [0.0, 0.1], 2.0: [1.0, 1.1], 3.0: [2.0, 2.1]}, rises("y", "x"), False),  # it is the same
+        ({1.0: [0.5, 0.5], 2.0: [0.5, 0.5]}, rises("y", "x"), False),  # no difference has no sign
+        ({1.0: [0.0, 1.0], 2.0: [0.5, 1.5], 3.0: [9.0, 9.1]}, lowest("y", "x", 1.0), True),
+        ({1.0: [0.0, 1.0], 2.0: [0.5, 1.5], 3.0: [0.0, 0.2]}, lowest("y", "x", 1.0), False),  # one is lower
+        ({1.0: [0.0, 0.01], 2.0: [0.5, 0.51], 3.0: [9.0, 9.01]}, highest("y", "x", 3.0), False),  # it is the same
+        ({1.0: [0.0, 1.0]}, lowest("y", "x", 1.0), False),  # against nobody
+        ({1.0: [1.0, 2.0], 2.0: [0.5, 1.5], 3.0: [0.9, 1.9]}, verdicts.rises_both_ways("y", "x"), True),
+        ({1.0: [0.5, 1.5], 2.0: [0.9, 1.9]}, verdicts.rises_both_ways("y", "x"), False),  # one way only
+        ({1.0: [0.0, 1.0], 2.0: [0.5, 1.5]}, verdicts.ordered("y", "x", {1.0: 3, 2.0: 4}), True),
+        ({1.0: [0.0, 1.0], 2.0: [0.5, 1.5]}, verdicts.ordered("y", "x", {1.0: 4, 2.0: 3}), False),
+        ({1.0: [0.0, 1.0], 2.0: [0.5, 1.5]}, verdicts.alike("y", "x", 0.1), False),  # a tolerance has no order
+    ],
+)
+def test_the_right_order_is_told_apart_where_it_is_not_clear(levels: Any, rule: verdicts.Rule, in_order: bool) -> None:
+    found = rule(trials(levels))
+    assert found.in_order is in_order
+    assert ("least clear" in found.measured) is in_order
+    assert not (found.same and found.in_order)
+
+
+def test_the_right_order_is_so_in_every_setting() -> None:
+    unclear, wrong, clear = {1.0: [0.0, 1.0], 2.0: [0.1, 1.1]}, {1.0: [1.0, 1.1], 2.0: [0, 0.1]}, {1.0: [0], 2.0: [9]}
+    for second, in_order in (
+        (unclear, True),
+        (wrong, False),
+        ({x: [y[0], y[0] + 0.01] for x, y in clear.items()}, True),
+    ):
+        parts = [trials(unclear), trials(second)]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in ("x", "y", "round")}
+        table = Table.of({**columns, "m": [1] * 4 + [2] * 4})
+        assert rises("y", "x", each=("m",))(table).in_order is in_order
+        assert lowest("y", "x", 1.0, each=("m",))(table).in_order is in_order
+
+
+def test_a_path_that_ends_lowest_declines_in_order() -> None:
+    for path, in_order in (([9.0, 8.0, 7.0], True), ([9.0, 6.0, 7.0], False), ([9.0, 8.0, 9.5], False)):
+        values = [value + off for value in path for off in (0.0, 3.0)]
+        found = verdicts.declines("alfv")(Table.of({"round": np.repeat([1, 2, 3], 2), "alfv": values}))
+        assert found.in_order is in_order
+        assert not found.same
 
 
 def test_a_winner_must_win_clearly() -> None:
@@ -157,7 +211,7 @@ def on_data_sets(levels: dict[str, list[float]]) -> Table:
 def test_differences_are_taken_on_the_same_data() -> None:
     """b is always one more than a, give or take 0.1, where data sets differ by ten."""
     table = on_data_sets({"a": [0.0, 10.0, 20.0, 30.0], "b": [1.0, 11.1, 21.0, 30.9]})
-    by_dataset: verdicts.Which = {"paired": lambda rows: rows["dataset"]}
+    by_dataset: groups.Which = {"paired": lambda rows: rows["dataset"]}
     assert not lowest("y", "x", "a")(table).same
     assert lowest("y", "x", "a", **by_dataset)(table).same
     assert rises("y", "x", **by_dataset)(table).same
@@ -196,7 +250,7 @@ def test_numbers_are_met_within_the_spread_between_data_sets() -> None:
 
 def test_an_order_is_that_of_the_papers_numbers() -> None:
     table = on_data_sets({"a": [1.9, 2.0, 2.1], "b": [5.0, 5.1, 5.2], "c": [4.9, 5.1, 5.3]})
-    by_dataset: verdicts.Which = {"paired": lambda rows: rows["dataset"]}
+    by_dataset: groups.Which = {"paired": lambda rows: rows["dataset"]}
     for numbers, same in (
         ({"a": 0.1, "b": 0.2, "c": 0.3}, True),
         ({"a": 0.1, "c": 0.2, "b": 0.3}, True),  # b and c cannot be told apart
@@ -270,9 +324,9 @@ def test_the_best_of_what_was_tuned_counts_where_it_ends() -> None:
             "y": [0.0, 5.0, 9.0, 4.0, 9.0, 8.0],
         }
     )
-    best = verdicts.tuned("y", "step", "method")(table)
+    best = groups.tuned("y", "step", "method")(table)
     assert best["y"].tolist() == [9.0, 4.0, 9.0, 8.0]
-    best_step = verdicts.tuned("y", "step", "method")
+    best_step = groups.tuned("y", "step", "method")
     assert lowest("y", "method", "a", of=best_step, exact=True)(table) == Finding("a: 4, b: 8", True)
 
 
@@ -348,6 +402,7 @@ def toy(values: tuple[int, ...] = (1, 2, 3), scale: float = 1.0) -> Experiment:
             Claim("y rises", "rises", rises("y", "x")),
             Claim("y is nine", "9", lambda table: Finding(f"{table['y'].max():g}", table["y"].max() == 9), "it is not"),
             Claim("y is bounded", "9", lambda table: Finding("4", True, "2 times"), kind="theorem"),
+            Claim("y is last", "last", lambda table: Finding("4", False, in_order=True), "not printed", kind="ours"),
         ],
         [Panel("y", lines=("x",)), Panel("y", "x", kind="box")],
         "A note.",
@@ -383,6 +438,33 @@ def test_an_interrupted_run_keeps_its_parts(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]
 
 
+def factor() -> float:
+    return 2.0
+
+
+def doubled(x: int) -> Columns:
+    return {"y": factor() * x}
+
+
+def test_a_cell_is_run_again_where_what_it_names_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "FOLLOWED", (*sources.FOLLOWED, __name__))
+    cell, before, known = Sweep(doubled, every(x=(1,)), [])(quick=False)[0], "", set[str]()
+    for changed in (factor, no_calls, factor):
+        monkeypatch.setitem(doubled.__globals__, "factor", changed)
+        sources.text_of.cache_clear()
+        before, known = cell.digest(), known | {cell.digest()}
+    assert len(known) == 2
+    assert before == Sweep(doubled, every(x=(1,)), [])(quick=False)[0].digest()
+    sources.text_of.cache_clear()
+
+
+def test_what_decides_a_number_is_part_of_its_cell() -> None:
+    text = sources.text_of(fedepm_trials.run)
+    for part in ("def stops(self)", "class FedEPM(", "class FedAvg(", "BETA = 0.001", "def elastic_mean("):
+        assert part in text
+    assert "Claim(" not in text
+
+
 def test_quick_files_say_so(tmp_path: Path) -> None:
     runner.run(toy(), tmp_path, quick=True)
     table, quick = runner.read(tmp_path / "toy.parquet")
@@ -415,7 +497,11 @@ def test_page_and_figure_are_the_same_for_the_same_data(tmp_path: Path) -> None:
     assert files[0][0].startswith(b"\x89PNG")
     text = written.read_text()
     assert written == tmp_path / "results.md"
-    assert "| Toy | 1 of 1 | 0 of 1 | 1 of 1 | – | 1 of 1 | – | 1 |" in text
+    assert "| Toy | 1 of 1 | 0 of 1 | 1 of 1 | – | 1 of 1 | 0 of 1 (1 unclear) | 1 |" in text
+    assert "| y is last | last | 4 | **right order, not clear** |" in text
+    not_same, unclear = text.split("In the paper's order, but not clearly:")
+    assert "y is last" not in not_same
+    assert "\n* Toy, Figure 0: y is last: right order, not clear\n" in unclear
     assert "| y rises | rises | 1: 2, 2: 3, 3: 4 (one run) | **one run, not judged** |" in text
     assert "| y is bounded | 9 | 4 | **holds, loose by 2 times** |" in text
     assert "\n* Toy, Figure 0: y is nine: not the same\n" in text
@@ -472,6 +558,52 @@ def test_quick(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert verdict.same, f"{verdict.says}: paper {verdict.paper}, here {verdict.measured}"
 
 
+@pytest.mark.parametrize("power", fedspd_rivals.AVERAGING.values())
+def test_secure_fedavg_is_local_steps_and_noise_for_their_sum(power: float) -> None:
+    """σ = 2 Q η_t G √(2 ln(1.25/δ))/(ε m), with η_t = 0.1/t^power; the model is the mean of what clients send."""
+    rng = np.random.default_rng(0)
+    X, groups_ = rng.normal(size=(60, 3)) / 4, np.repeat(np.arange(3), 20)
+    owned = sv.Federation.from_arrays(X, np.sign(X[:, 0] + 0.01), groups_)
+    models: dict[bool, list[np.ndarray]] = {}
+    for noisy in (False, True):
+        method = fedspd_rivals.SecureFedAvg(local_steps=2, power=power)
+        privacy = sv.Published(0.5, 1e-4, assume=1.0) if noisy else sv.NoPrivacy()
+        seen = models.setdefault(noisy, [])
+        sv.train(
+            method, owned, sv.Objective(sv.Logistic()), rounds=1, privacy=privacy, seed=0, runs=4000,
+            after_round=lambda checkpoint, seen=seen: seen.append(checkpoint.server.w[:, 0]),
+        )  # fmt: skip
+    w = np.zeros(3)
+    parts = []
+    for one in range(3):
+        own, y = X[groups_ == one], np.sign(X[groups_ == one, 0] + 0.01)
+        w = np.zeros(3)
+        for _ in range(2):
+            w = w + 0.1 * ((y / (1 + np.exp(y * (own @ w)))) @ own) / 20
+        parts.append(w)
+    np.testing.assert_allclose(models[False][0][0], np.mean(parts, axis=0))
+    spread = 2 * 2 * 0.1 * np.sqrt(2 * np.log(1.25e4)) / 0.5 / 20 / np.sqrt(3)  # of a mean over three clients
+    np.testing.assert_allclose(np.std(models[True][0] - models[False][0], axis=0), spread, rtol=0.05)
+    later = fedspd_rivals.SecureFedAvg(local_steps=2, power=power).length(4)
+    assert later == pytest.approx(2 * 0.1 / 4**power)
+
+
+def test_how_a_run_of_fedepm_s_figures_ends() -> None:
+    rows = fedepm_trials.cut_at_random(50, 0)
+    method = fedepm_trials.method_named("SFedAvg", 50, 0.5, 4)
+    for rise_stops in (True, False):
+        trial = fedepm_trials._Trial(rows, method, 500, rise_stops)
+        for values, slopes, expected in (
+            ([0.6, 0.5, 0.4, 0.3], [4.0, 3.0, 2.0, 1.0], (False, False)),
+            ([0.6, 0.5, 0.4, 0.61], [4.0, 3.0, 2.0, 4.1], (False, rise_stops)),
+            ([0.6, 0.5, 0.4, 0.61], [4.0, 3.0, 2.0, 3.9], (False, False)),  # the gradient is not above all three
+            ([0.6, 0.6, 0.6, 0.6], [4.0, 3.0, 2.0, 1.0], (True, False)),  # f stands still
+            ([0.6], [1e-9], (True, False)),  # the gradient is small
+        ):
+            trial.values, trial.slopes = values, slopes
+            assert trial.stops() == expected
+
+
 def test_made_up_rows_have_the_stated_shape() -> None:
     X, y = comparison.made_up((4, 6), 2, 0.1, 5000, 3)
     assert X.shape == (5000, 4 + 6 + 2 * 9 + 1)
@@ -485,6 +617,15 @@ def test_made_up_rows_have_the_stated_shape() -> None:
 def test_the_committed_page_is_that_of_the_committed_data() -> None:
     results = Path(__file__).parents[2] / "docs" / "results"
     assert page.path(results).read_text(encoding="utf-8") == page.text(EXPERIMENTS, results)
+
+
+def test_what_is_not_the_same_has_a_reason() -> None:
+    results = Path(__file__).parents[2] / "docs" / "results"
+    for name, experiment in EXPERIMENTS.items():
+        table, quick = runner.read(results / f"{name}.parquet")
+        for verdict in page.verdicts(experiment, table, robust_only=quick):
+            assert verdict.same or verdict.in_order or verdict.why, f"{name}: {verdict.says}: {verdict.measured}"
+            assert "not tested" not in verdict.why
 
 
 def test_the_readme_has_the_page_s_table() -> None:
@@ -559,6 +700,7 @@ def test_command(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
     assert [claim["same"] for claim in said["claims"]] == [*[True] * 5, False]  # (20) needs no less noise
+    assert not any(claim["in_order"] for claim in said["claims"])
     assert Path(said["page"]) == tmp_path / "results.md"
     for kind in ("parquet", "png", "svg"):
         assert (out / f"fedspd-dp-figure-6.{kind}").exists()

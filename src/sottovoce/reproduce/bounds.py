@@ -172,17 +172,24 @@ def least_rho(local_steps: int, share: float, epsilon: float, rounds: int, dim: 
 
 
 def fedspd_dp(
-    local_steps: int, active: float, epsilon: float, rounds: int, runs: int, each_round: bool = False
+    local_steps: int,
+    active: float,
+    epsilon: float,
+    rounds: int,
+    runs: int,
+    each_round: bool = False,
+    rho_times: float = 1.0,
 ) -> Columns:
     """H of (25) with the last x_0, as printed, and with its average, as in the proof (62), against (28) and (31).
 
-    A share p of the clients is `active`. The clients' |λ_i| are checked to stay below β, as Assumption 3 has it:
-    nothing in the algorithm keeps them there.
+    A share p of the clients is `active`; ρ is so many times the least that is allowed. The clients' |λ_i| are checked
+    to stay below β, as Assumption 3 has it: nothing in the algorithm keeps them there.
     """
     owned, objective, q, p = federation(), sv.Objective(sv.Logistic(), sv.Ball(RADIUS)), local_steps, active
     rows, n, d = as_rows(owned, objective), owned.n, owned.X.shape[1]
     least = rows.value(minimiser(rows, objective, 0.25)[None])
-    rho, spread = least_rho(q, p, epsilon, rounds, d)
+    least_allowed, spread = least_rho(q, p, epsilon, rounds, d)
+    rho = rho_times * least_allowed
     recorded = list(range(1, rounds + 1)) if each_round else some_rounds(rounds)
     at_zero, duals = rows.value(np.zeros((1, d))), 0.0
     lam = x_0 = x_i = total_i = total_0 = np.zeros((runs, n, d))
@@ -216,12 +223,12 @@ def fedspd_dp(
     return stacked("against", parts | {"average model, order": columns(recorded, values["average"], main)})
 
 
-def fedspd_dp_halved(local_steps: int, epsilon: float, rounds: int, runs: int) -> Columns:
+def fedspd_dp_halved(local_steps: int, epsilon: float, rounds: int, runs: int, rho_times: float = 1.0) -> Columns:
     """In which round H of (25), with averages, is at half of its first value, in each run; all clients are active.
 
     Infinite where it does not get there. `bound` is C(Q, ε)/Q, to which (31) makes these rounds proportional.
     """
-    found = fedspd_dp(local_steps, 1.0, epsilon, rounds, runs, each_round=True)
+    found = fedspd_dp(local_steps, 1.0, epsilon, rounds, runs, each_round=True, rho_times=rho_times)
     average = np.array(found["against"]) == "average model"
     values = found["measured"][average].reshape(rounds, runs)
     halved = values <= values[0] / 2

@@ -26,8 +26,8 @@ from sottovoce.problems import partition
 from sottovoce.problems.schema.columns import Column
 from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Finding, Panel, Sweep, Table, Value, every
+from sottovoce.reproduce.groups import CLEAR, mean, means
 from sottovoce.reproduce.trials import Split
-from sottovoce.reproduce.verdicts import CLEAR, mean, means
 from sottovoce.rules import AUTO, PublicNumbers, Rule, descent
 
 DELTA, EPSILONS = 1e-5, (0.1, 0.3, 1.0, 3.0, 10.0)

@@ -19,8 +19,9 @@ from sottovoce.core.round import Checkpoint
 from sottovoce.experiment.optimum import optimum
 from sottovoce.problems.rows import Rows
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Table, Value, every
+from sottovoce.reproduce.groups import Which
 from sottovoce.reproduce.trials import Watch, federation, trained
-from sottovoce.reproduce.verdicts import Rule, Which, above, falls, highest, lowest, rises
+from sottovoce.reproduce.verdicts import Rule, above, falls, highest, lowest, near, rises
 
 RHO, EPSILON, DELTA = 0.1, 0.1, 1e-3
 GOALS = {norm: sv.Objective(sv.Logistic(), penalty) for norm, penalty in (("l1", sv.L1(1e-6)), ("l2", sv.L2(1e-6)))}
@@ -307,6 +308,7 @@ TIMES = {  # ADMM, PVP and DVP as multiples of DP-ADMM, for each eps
     0.1: (67.242 / 5.218, 79.013 / 5.218, 69.855 / 5.218),
 }
 SLOW = ("ADMM", "PVP", "DVP")
+PAPERS_TIMES = {(epsilon, name): one for epsilon, row in TIMES.items() for name, one in zip(SLOW, row, strict=True)}
 TABLE_II = Experiment(
     "dp-admm-table-2",
     "Table II: time of ADMM, PVP and DVP as multiples of DP-ADMM's",
@@ -314,7 +316,7 @@ TABLE_II = Experiment(
         seconds,
         every(epsilon=TIMES),
         every(epsilon=(0.1,)),
-        {"rounds": 10, "repeats": 3},
+        {"rounds": 10, "repeats": 8},
         {"rounds": 2, "repeats": 2},
         alone=True,
     ),
@@ -326,9 +328,14 @@ TABLE_II = Experiment(
                 "times_dp_admm",
                 ("epsilon", "method"),
                 5,
-                {(epsilon, name): one for epsilon, row in TIMES.items() for name, one in zip(SLOW, row, strict=True)},
+                PAPERS_TIMES,
                 where={"method": SLOW},
             ),
+        ),
+        Claim(
+            "by so many times",
+            "9 to 15 times; to a factor of 2, as we read it",
+            near("times_dp_admm", ("epsilon", "method"), PAPERS_TIMES, 2.0, where={"method": SLOW}),
         ),
         Claim(
             "PVP takes more time than ADMM",

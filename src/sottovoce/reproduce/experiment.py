@@ -6,7 +6,6 @@ the same.
 """
 
 import hashlib
-import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import sottovoce
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.privacy.noise_key import stable_text
+from sottovoce.reproduce import sources
 
 Columns = Json  # name -> one value per row; a single value stands for all rows
 Value = str | int | float
@@ -90,9 +90,9 @@ class Cell:
         return Table.of({**self.setting, **self.work(**self.setting, **self.sizes)})
 
     def digest(self) -> str:
-        """The same for the same settings and the same function, in every process."""
+        """The same for the same settings and the same function, with all that it names, in every process."""
         settings = stable_text([sorted(self.setting.items()), sorted(self.sizes.items())])
-        text = "\n".join([sottovoce.__version__, inspect.getsource(self.work), settings])
+        text = "\n".join([sottovoce.__version__, sources.text_of(self.work), settings])
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -127,6 +127,7 @@ class Finding:
     measured: str
     same: bool | None
     loose: str = ""  # of a theorem that holds: by how much its bound is above what is measured
+    in_order: bool = False  # it is not the same only because differences that have the paper's sign are not clear
 
 
 Kind = Literal["measured", "formula", "conjecture", "ours", "theorem"]
@@ -145,7 +146,7 @@ class Claim:
     measure
         From the experiment's table to what we measure, and whether that is the same: mostly a rule of `verdicts.py`.
     why
-        Where the two differ: why they do. Printed only then.
+        Where the two differ: why they do, as an experiment shows it. Printed only then.
     robust
         Whether quick sizes are enough to tell.
     kind

@@ -14,19 +14,8 @@ from sottovoce.algorithms.fed_plt_rates import contraction
 from sottovoce.core.plain import Json
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Finding, Panel, Setting, Sweep, Table, every
 from sottovoce.reproduce.fed_plt_trials import AGENTS, LOCAL_STEPS, RHO, data, each_run, errors, moduli, rates
-from sottovoce.reproduce.verdicts import (
-    CLEAR,
-    Groups,
-    alike,
-    falls,
-    least_at,
-    lowest,
-    meets,
-    ordered,
-    rises,
-    rises_both_ways,
-    tuned,
-)
+from sottovoce.reproduce.groups import CLEAR, Groups, tuned
+from sottovoce.reproduce.verdicts import alike, falls, least_at, lowest, meets, ordered, rises, rises_both_ways
 from sottovoce.solvers import Gradient, Noisy
 
 FULL, QUICK = {"datasets": 20, "runs": 5}, {"datasets": 4, "runs": 1}

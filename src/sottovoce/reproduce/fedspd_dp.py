@@ -1,4 +1,4 @@
-"""FedSPD-DP (Li et al. 2022), section V: total privacy loss, K, Q, and what is claimed over rounds (Figures 2-4, 6).
+"""FedSPD-DP (Li et al. 2022), section V: total privacy loss, K and Q (Figures 2 to 4), and other readings of the text.
 
 All 32 561 + 16 281 rows of Adult, N = 100 clients, T = 100, rho = 20, l1 of weight 0.01, delta = 1e-4. G = 1 goes into
 (20) and (35), and nothing is clipped: clipping is what the paper says DP-SGD loses by. It gives neither its encoding
@@ -25,15 +25,15 @@ from sottovoce.core.contract import Method, Site
 from sottovoce.core.participation import KOfN
 from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint
-from sottovoce.privacy import paper_noise
 from sottovoce.problems import partition
 from sottovoce.problems.data.uci_adult import TRAINING
 from sottovoce.problems.rows import Rows
 from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Kind, Panel, Sweep, Table, Value, every
+from sottovoce.reproduce.groups import means
 from sottovoce.reproduce.measures import Measure, over_rounds, rounds_until
 from sottovoce.reproduce.trials import Split, Watch, encoded, trained
-from sottovoce.reproduce.verdicts import declines, falls, highest, lowest, means, rises
+from sottovoce.reproduce.verdicts import declines, falls, highest, lowest, rises
 
 CLIENTS, ROUNDS, DELTA, BATCH, RHO, BOUND = 100, 100, 1e-4, 10, 20.0, 1.0
 GOAL = sv.Objective(sv.Softmax(2), penalty=sv.L1(0.01 / CLIENTS))  # (34) has the sum over clients, here it is the mean
@@ -124,10 +124,18 @@ def fedspd(K: int, Q: int, kind: type[FedSPDDP] = FedSPDDP) -> FedSPDDP:
     return kind(rho=RHO, local_steps=Q, batch=BATCH, client_rate=K / CLIENTS)
 
 
-def trial(reading: str, rounds: int, trials: int, total: float = 1.0, K: int = 20, Q: int = 5) -> Columns:
+def trial(
+    reading: str,
+    rounds: int,
+    trials: int,
+    total: float = 1.0,
+    K: int = 20,
+    Q: int = 5,
+    kind: type[FedSPDDP] = FedSPDDP,
+) -> Columns:
     """Trials in the paper's setting, with `total` as the total privacy loss that it claims."""
     rows = data(reading)
-    method = fedspd(K, Q, FromTheModel if reading == FROM_THE_MODEL else FedSPDDP)
+    method = fedspd(K, Q, FromTheModel if reading == FROM_THE_MODEL else kind)
     bound: Json = {"clip" if reading == CLIPPED else "assume": BOUND}
     privacy = sv.Published(method.sampling.epsilon(total, ROUNDS, rows[0].sizes), DELTA, **bound)  # (36)
     options: Json = {"participation": KOfN(K), "watch": Lagrangian, "columns": (ACCURACY,)}
@@ -297,72 +305,5 @@ READINGS_TRIED = Experiment(
     summary=_readings,
 )
 
-# -------------------------------------------------------------------------------------------- Figure 6: what is claimed
 
-
-def claimed(method: str, clients: int, sampling: str) -> Columns:
-    """The total that the papers claim after t rounds of (0.1, 1e-4) each; `sampling` with replacement (WR) or not; and
-    the deviation of the noise, where both methods move by 1/(rho + gamma) of a gradient, in units of that."""
-    rounds, per_slope = np.arange(5, ROUNDS + 1, 5), paper_noise.gaussian_factor(0.1, DELTA)
-    if method == "DP-ADMM":
-        totals = [paper_noise.moments_total(int(t), 0.1, DELTA) for t in rounds]
-        return {"round": rounds, "total": totals, "noise": 2 * BOUND * per_slope / SIZE}  # its (14)
-    q = paper_noise.fedspd_data_rate(5, BATCH, SIZE, sampling == "WR")
-    totals = [paper_noise.fedspd_total(0.1, int(t), q, clients / CLIENTS) for t in rounds]
-    return {"round": rounds, "total": totals, "noise": 4 * BOUND * per_slope * 5 / 4}  # (20)
-
-
-CLAIMED = [
-    {"method": "DP-ADMM", "clients": 100, "sampling": "WOR"},
-    *every(method=("FedSPD-DP",), clients=(100, 20), sampling=("WOR", "WR")),
-]
-
-
-def _formula(says: str, paper: str, y: str, by: str, winner: Value, **where: Any) -> Claim:
-    rule = lowest if y == "noise" else highest
-    return Claim(says, paper, rule(y, by, winner, where=where, exact=True), robust=y == "total", kind="formula")
-
-
-FIGURE_6 = Experiment(
-    "fedspd-dp-figure-6",
-    "Figure 6: total privacy loss that is claimed, all or 20 of 100 clients a round",
-    Sweep(claimed, CLAIMED, CLAIMED),
-    [
-        _formula(
-            "claimed total of DP-ADMM above that of FedSPD-DP, all clients",
-            "larger", "total", "method", "DP-ADMM", clients=100, sampling="WOR",
-        ),
-        Claim(
-            "claimed total of DP-ADMM above that of FedSPD-DP, 20 clients",
-            "larger",
-            highest("total", "clients", 100, of=lambda table: _dp_admm_and_20(table), exact=True),
-            robust=True,
-            kind="formula",
-        ),
-        _formula(
-            "claimed total with all clients above that with 20",
-            "larger", "total", "clients", 100, method="FedSPD-DP", sampling="WOR",
-        ),
-        *(
-            _formula(
-                f"claimed total without replacement above that with ({clients} clients)",
-                "slightly larger", "total", "sampling", "WOR", clients=clients, method="FedSPD-DP",
-            )
-            for clients in (20, 100)
-        ),
-        _formula(
-            "FedSPD-DP needs much less noise than DP-ADMM for the same eps a round",
-            "considerably smaller", "noise", "method", "FedSPD-DP", clients=100, sampling="WOR",
-        ),
-    ],
-    [Panel("total", lines=("method", "clients", "sampling"), ylabel="total ε that is claimed")],
-)  # fmt: skip
-
-
-def _dp_admm_and_20(table: Table) -> Table:
-    """DP-ADMM's one line, and FedSPD-DP's with 20 clients without replacement."""
-    keep = (table["method"] == "DP-ADMM") | ((table["clients"] == 20) & (table["sampling"] == "WOR"))
-    return table.rows(keep)
-
-
-EXPERIMENTS = (FIGURE_2, FIGURE_3, FIGURE_4, READINGS_TRIED, FIGURE_6)
+EXPERIMENTS = (FIGURE_2, FIGURE_3, FIGURE_4, READINGS_TRIED)

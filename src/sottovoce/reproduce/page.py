@@ -21,6 +21,7 @@ KINDS: Mapping[Kind, str] = {
     "theorem": "theorems",
     "ours": "our own questions",
 }
+UNCLEAR = "right order, not clear"
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,14 @@ class Verdict:
     same: bool | None
     loose: str
     why: str
+    in_order: bool = False  # and no more than that
 
     def word(self) -> str:
         if self.same is None:
             return "one run, not judged"
         if self.kind == "theorem":
             return ("holds" + (f", loose by {self.loose}" if self.loose else "")) if self.same else "fails"
-        return "same" if self.same else "not the same"
+        return "same" if self.same else UNCLEAR if self.in_order else "not the same"
 
 
 def verdicts(experiment: Experiment, table: Table, robust_only: bool = False) -> list[Verdict]:
@@ -51,8 +53,9 @@ def verdicts(experiment: Experiment, table: Table, robust_only: bool = False) ->
 def _verdict(experiment: Experiment, claim: Claim, table: Table) -> Verdict:
     found = claim.measure(table)
     same = None if found.same is None else bool(found.same)  # NumPy's truth is not Python's
-    why = claim.why if same is False else ""
-    return Verdict(experiment.name, claim.kind, claim.says, claim.paper, found.measured, same, found.loose, why)
+    why = claim.why if same is False and not found.in_order else ""
+    paper, loose = claim.paper, found.loose
+    return Verdict(experiment.name, claim.kind, claim.says, paper, found.measured, same, loose, why, found.in_order)
 
 
 def path(out: Path) -> Path:
@@ -98,12 +101,16 @@ def text(experiments: Mapping[str, Experiment], out: Path) -> str:
         sections.append(f"## {paper}\n\n" + "\n".join(bodies))
     page = packaged_text("reproduce", "results.md").removesuffix("\n")
     return page.format(
-        summary=_summary(experiments, done), misses=_misses(done), times=_times(done), sections="\n".join(sections)
+        summary=_summary(experiments, done),
+        misses=_listed(done, in_order=False),
+        unclear=_listed(done, in_order=True),
+        times=_times(done),
+        sections="\n".join(sections),
     )
 
 
 def summary(experiments: Mapping[str, Experiment], out: Path) -> str:
-    """The table of how many claims of each paper came out: "same of judged", by kind."""
+    """The table of how many claims of each paper came out: "same of judged (not clear)", by kind."""
     return _summary(experiments, _done(experiments, out))
 
 
@@ -139,18 +146,20 @@ def _summary(experiments: Mapping[str, Experiment], done: Mapping[str, Done]) ->
 
 def _count(rows: Sequence[Verdict]) -> str:
     judged = [row for row in rows if row.same is not None]
-    return f"{sum(bool(row.same) for row in judged)} of {len(judged)}" if judged else "–"
+    unclear = sum(row.in_order for row in judged)
+    counts = f"{sum(bool(row.same) for row in judged)} of {len(judged)}" if judged else "–"
+    return counts + (f" ({unclear} unclear)" if unclear else "")
 
 
-def _misses(done: Mapping[str, Done]) -> str:
-    """What did not come out, in a line each."""
+def _listed(done: Mapping[str, Done], in_order: bool) -> str:
+    """What did not come out, in a line each: only because it is not clear, or not even in that order."""
     lines = [
         f"* {one.experiment.paper}, {one.experiment.shows.split(':')[0]}: {row.says}: {row.word()}"
         for one in done.values()
         for row in one.rows
-        if row.same is False
+        if row.same is False and row.in_order is in_order
     ]
-    return "\n".join(lines)
+    return "\n".join(lines) or "* nothing"
 
 
 def _times(done: Mapping[str, Done]) -> str:

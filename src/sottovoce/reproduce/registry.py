@@ -4,10 +4,27 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sottovoce.core.toml import packaged_toml
-from sottovoce.reproduce import admm_sharing, comparison, dp_admm, fed_plt, fedepm, fedspd_dp, fedspd_rivals, theorems
+from sottovoce.reproduce import (
+    admm_sharing,
+    comparison,
+    dp_admm,
+    fed_plt,
+    fedepm,
+    fedspd_dp,
+    fedspd_formulas,
+    fedspd_noise,
+    fedspd_rivals,
+    theorems,
+)
 from sottovoce.reproduce.experiment import Experiment
 
-_FEDSPD_DP = (*fedspd_dp.EXPERIMENTS[:3], *fedspd_rivals.EXPERIMENTS, *fedspd_dp.EXPERIMENTS[3:])
+_FEDSPD_DP = (
+    *fedspd_dp.EXPERIMENTS[:3],
+    *fedspd_noise.EXPERIMENTS,
+    *fedspd_rivals.EXPERIMENTS,
+    *fedspd_dp.EXPERIMENTS[3:],
+    *fedspd_formulas.EXPERIMENTS,
+)
 _PAPERS = {
     "DP-ADMM": (*dp_admm.EXPERIMENTS, theorems.DP_ADMM),
     "FedSPD-DP": (*_FEDSPD_DP, theorems.FEDSPD_DP),

@@ -5,135 +5,31 @@ of them. Of few trials the error is not well known either, and more are needed (
 on the same draw of the data are not independent, and are averaged first (`draw`).
 Where all are run on the same draws, differences are taken draw by draw (`paired`). One trial has no error that we know:
 it is reported and not judged, except for formulas (`exact`).
+
+There are three verdicts on an order: the same; the right order, but not clear; and not the same. It is the right order
+if every single difference has the paper's sign (each neighbour in a trend, each rival of a winner, in every setting),
+and one or more that must be clear is not. Where a number must be met to a tolerance there is nothing in between.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Unpack
 
 import numpy as np
-from scipy.special import ndtri, stdtr
 
-from sottovoce.core import check
-from sottovoce.reproduce.experiment import Draw, Finding, Table, Value
+from sottovoce.reproduce.experiment import Finding, Table, Value
+from sottovoce.reproduce.groups import CLEAR, Groups, Key, Which, means, named
 
 Rule = Callable[[Table], Finding]
-Key = Any  # a value of one column, or a tuple of values of several
-CLEAR, SLIGHT = 3, 2  # standard errors: a difference that counts; one that does not
-
-
-@dataclass(frozen=True)
-class Mean:
-    value: float
-    error: float  # standard error
-    trials: float = np.inf  # from which the error is known
-
-    @classmethod
-    def of(cls, values: Sequence[float] | np.ndarray) -> "Mean":
-        spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        return cls(float(np.mean(values)), spread / np.sqrt(len(values)), len(values))
-
-    def __str__(self) -> str:
-        return f"{self.value:.4g}" + (f" ± {self.error:.1g}" if self.error else "")
-
-    def beyond(self, other: "Mean") -> float:
-        """How many standard errors of the difference this mean lies above the other, told as for many trials.
-
-        That is the number which a normal variable exceeds as seldom as a Student's t, with the degrees of freedom that
-        the trials leave, exceeds the quotient (Welch). 3 stands for a quotient of 9.2 with 4 paired trials, of 4.1 with
-        10. What is too seldom for a float is told as 37.
-        """
-        difference, error = self.value - other.value, float(np.hypot(self.error, other.error))
-        if error == 0:
-            return float(np.sign(difference)) * np.inf if difference else 0.0
-        unsure = sum((one.error / error) ** 4 / (one.trials - 1) for one in (self, other) if one.error > 0)
-        tail = stdtr(1 / max(unsure, 1e-9), -abs(difference) / error)
-        return float(np.sign(difference)) * -float(ndtri(max(tail, 1e-300)))
-
-
-def mean(table: Table, y: str) -> Mean:
-    """Over all rows, which are trials."""
-    check.require(len(table) > 0, "mean", f"there is no row with {y!r}")
-    return Mean.of(np.asarray(table[y], dtype=np.float64))
-
-
-def means(table: Table, y: str, by: str) -> dict[Key, Mean]:
-    return {key: mean(rows, y) for (key,), rows in table.each(by)}
-
-
-def tuned(y: str, over: str, *each: str) -> Callable[[Table], Table]:
-    """Of every combination of the columns `each` only the value of `over` with the least mean of `y` at the end."""
-
-    def best(table: Table) -> Table:
-        numbered, kept = Table({**table.columns, "row": np.arange(len(table))}), []
-        for _, rows in numbered.each(*each):
-            qualities = means(rows.at_end(), y, over)
-            kept += rows.where(**{over: min(qualities, key=lambda value: qualities[value].value)})["row"].tolist()
-        return table.rows(np.array(sorted(kept), dtype=int))
-
-    return best
-
-
-class Which(TypedDict, total=False):
-    """What a rule compares: `y` in the last round (or whichever `where` names), for each value of `by`."""
-
-    of: Callable[[Table], Table]  # done first, see `tuned`
-    where: Mapping[str, Value | Sequence[Value]]  # only rows that have these values
-    each: Sequence[str]  # the rule must hold for every combination of these columns' values
-    draw: Draw  # rows on the same draw of the data are averaged first
-    paired: Draw  # so too, and all are run on the same draws: differences are taken draw by draw
-    exact: bool  # a formula: one number decides
-
-
-class Groups:
-    """`y` for each value of `by`, in one setting."""
-
-    def __init__(self, table: Table, y: str, by: Sequence[str], which: Which) -> None:
-        check.require(len(table) > 0, "verdict", f"there is no row with {y!r}")
-        draw = which.get("paired", which.get("draw"))
-        table = table if draw is None else table.averaged(y, *by, draw=draw(table))
-        groups = {key if len(by) > 1 else key[0]: rows for key, rows in table.each(*by)}
-        names = {key: rows["draw"].tolist() if draw else range(len(rows)) for key, rows in groups.items()}
-        self.draws = {key: dict(zip(names[key], rows[y].tolist(), strict=True)) for key, rows in groups.items()}
-        self.paired = "paired" in which
-        self.means = {key: mean(rows, y) for key, rows in groups.items()}
-
-    def single(self) -> bool:
-        """Whether something was run once only."""
-        return min(len(values) for values in self.draws.values()) < 2
-
-    def apart(self, high: Key, low: Key) -> float:
-        """How many standard errors of the difference `high` lies above `low`."""
-        if not self.paired:
-            return self.means[high].beyond(self.means[low])
-        pairs = [(self.draws[high][draw], value) for draw, value in self.draws[low].items() if draw in self.draws[high]]
-        check.require(bool(pairs), "verdict", f"{high!r} and {low!r} have no draw of the data in common")
-        return Mean.of([above - below for above, below in pairs]).beyond(Mean(0.0, 0.0))
-
-    def climbs(self, keys: Sequence[Key]) -> bool:
-        """The ends are clearly apart, and no two neighbours more than slightly the wrong way round: where all share
-        one mean, a wrong "yes" is a 3-sigma event."""
-        steady = all(self.apart(high, low) > -SLIGHT for low, high in itertools.pairwise(keys))
-        return steady and self.apart(keys[-1], keys[0]) > CLEAR
-
-    def least(self) -> Key:
-        return min(self.means, key=lambda key: self.means[key].value)
-
-    def values(self) -> list[float]:
-        return [one.value for one in self.means.values()]
-
-    def listed(self) -> str:
-        return ", ".join(f"{_named(key)}: {value}" for key, value in self.means.items())
 
 
 def rises(y: str, by: str, **which: Unpack[Which]) -> Rule:
     """The mean of `y` rises with `by`."""
-    return _rule(y, by, which, lambda groups: groups.climbs(sorted(groups.means)), _in_order)
+    return _climbing(y, by, which, lambda groups: sorted(groups.means), _in_order)
 
 
 def falls(y: str, by: str, **which: Unpack[Which]) -> Rule:
-    return _rule(y, by, which, lambda groups: groups.climbs(sorted(groups.means)[::-1]), _in_order)
+    return _climbing(y, by, which, lambda groups: sorted(groups.means)[::-1], _in_order)
 
 
 def lowest(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rule:
@@ -166,7 +62,7 @@ def above(
     own = {key: f" ({number:.2g})" for key, number in (paper or {}).items()}
 
     def describe(groups: Groups) -> str:
-        each = (f"{_named(key, columns)}: {one.value:.2g}{own.get(key, '')}" for key, one in groups.means.items())
+        each = (f"{named(key, columns)}: {one.value:.2g}{own.get(key, '')}" for key, one in groups.means.items())
         return ", ".join(each) + (" (in brackets the paper's)" if own else "")
 
     return _rule(y, by, which, lambda groups: min(groups.values()) > level, describe)
@@ -181,7 +77,7 @@ def near(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], factor: 
         return max(ratios) <= factor and min(ratios) >= 1 / factor
 
     def describe(groups: Groups) -> str:
-        each = (f"{_named(key, columns)}: {groups.means[key].value:.2g} ({numbers[key]:.2g})" for key in numbers)
+        each = (f"{named(key, columns)}: {groups.means[key].value:.2g} ({numbers[key]:.2g})" for key in numbers)
         return ", ".join(each) + " (in brackets the paper's)"
 
     return _rule(y, by, which, decide, describe)
@@ -219,11 +115,11 @@ def ordered(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], **whi
     def describe(groups: Groups) -> str:
         keys = in_its_order(groups)
         steps = [f" <{groups.apart(high, low):+.1f}> " for low, high in itertools.pairwise(keys)]
-        names = [f"{_named(key)} {groups.means[key].value:.3g}" for key in keys]
+        names = [f"{named(key)} {groups.means[key].value:.3g}" for key in keys]
         return "".join(itertools.chain(*itertools.zip_longest(names, steps, fillvalue="")))
 
     note = " (in the paper's order; <standard errors of the step up>)"
-    return _rule(y, by, which, lambda groups: groups.climbs(in_its_order(groups)), describe, note)
+    return _climbing(y, by, which, in_its_order, describe, note)
 
 
 def bounded(y: str, bound: str, by: str = "round", **which: Unpack[Which]) -> Rule:
@@ -233,9 +129,9 @@ def bounded(y: str, bound: str, by: str = "round", **which: Unpack[Which]) -> Ru
     def measure(table: Table) -> Finding:
         table = which.get("of", lambda all_: all_)(table).where(**which.get("where", {}))
         found = [(key, _below(rows, y, bound, by, which)) for key, rows in table.each(*each)]
-        text = "; ".join(f"{_named(key, each)}: {one.measured}" if each else one.measured for key, one in found)
+        text = "; ".join(f"{named(key, each)}: {one.measured}" if each else one.measured for key, one in found)
         holds = bool(found) and all(one.same for _, one in found)
-        loosest = {_named(key, each): one.loose for key, one in found if one.same}
+        loosest = {named(key, each): one.loose for key, one in found if one.same}
         loose = "; ".join(f"{key}: {factor}" if key else factor for key, factor in loosest.items())
         return Finding(text, holds, loose if holds else "")
 
@@ -271,16 +167,22 @@ def least_at(y: str, by: str, low: float, high: float, **which: Unpack[Which]) -
 def rises_both_ways(y: str, by: str, **which: Unpack[Which]) -> Rule:
     """The mean of `y` rises from its least towards both ends of `by`."""
 
-    def decide(groups: Groups) -> bool:
+    def sides(groups: Groups) -> tuple[list[Key], list[Key]]:
         keys = sorted(groups.means)
         best = keys.index(groups.least())
-        return groups.climbs(keys[best:]) and groups.climbs(keys[best::-1])
+        return keys[best:], keys[best::-1]
+
+    def decide(groups: Groups) -> bool:
+        return all(groups.climbs(side) for side in sides(groups))
+
+    def order(groups: Groups) -> float | None:
+        return _least(groups.steps_up(side) for side in sides(groups))
 
     def describe(groups: Groups) -> str:
         keys = (min(groups.means), groups.least(), max(groups.means))
         return ", ".join(f"{groups.means[key]} at {key:g}" for key in keys)
 
-    return _rule(y, by, which, decide, describe)
+    return _rule(y, by, which, decide, describe, order=order)
 
 
 def declines(y: str, **which: Unpack[Which]) -> Rule:
@@ -294,7 +196,11 @@ def declines(y: str, **which: Unpack[Which]) -> Rule:
         first, last, least = (groups.means[k].value for k in (min(groups.means), max(groups.means), groups.least()))
         return f"{first:.4g} to {last:.4g}, least {least:.4g} after {groups.least():g} rounds"
 
-    return _rule(y, "round", which, decide, describe)
+    def order(groups: Groups) -> float | None:
+        first, last = min(groups.means), max(groups.means)
+        return groups.steps_up([last, first]) if groups.least() == last else None
+
+    return _rule(y, "round", which, decide, describe, order=order)
 
 
 def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups, Key], float]) -> Rule:
@@ -314,11 +220,35 @@ def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups,
     def decide(groups: Groups) -> bool:
         return len(groups.means) > 1 and all(lead(groups, other) > CLEAR for other in others(groups))
 
+    def order(groups: Groups) -> float | None:
+        leads = [lead(groups, other) for other in others(groups)]
+        return min(leads) if leads and min(leads) > 0 else None
+
     note = ""
     if which.get("each"):
         difference = "paired differences" if "paired" in which else "the difference"
         note = f" (against whom it is least clear; in brackets: standard errors of {difference})"
-    return _rule(y, by, which, decide, describe, note)
+    return _rule(y, by, which, decide, describe, note, order)
+
+
+def _climbing(
+    y: str,
+    by: str | Sequence[str],
+    which: Which,
+    keys: Callable[[Groups], Sequence[Key]],
+    describe: Callable[[Groups], str],
+    note: str = "",
+) -> Rule:
+    """The means rise along `keys`."""
+    decide, order = lambda groups: groups.climbs(keys(groups)), lambda groups: groups.steps_up(keys(groups))
+    return _rule(y, by, which, decide, describe, note, order)
+
+
+def _least(found: Iterable[float | None]) -> float | None:
+    """The least of them; None if one is None, or there is none."""
+    values = list(found)
+    known = [value for value in values if value is not None]
+    return min(known) if known and len(known) == len(values) else None
 
 
 def _rule(
@@ -328,7 +258,9 @@ def _rule(
     decide: Callable[[Groups], bool],
     describe: Callable[[Groups], str] = Groups.listed,
     note: str = "",
+    order: Callable[[Groups], float | None] = lambda groups: None,
 ) -> Rule:
+    """`order` tells of what is not the same: if it has the paper's order, how many standard errors that is clear by."""
     columns = (by,) if isinstance(by, str) else tuple(by)
     each = which.get("each", ())
 
@@ -337,25 +269,22 @@ def _rule(
         table = table if "round" in columns else table.at_end()
         settings = [(key, Groups(rows, y, columns, which)) for key, rows in table.each(*each)]
         text = "; ".join(
-            f"{_named(key, each)}: {describe(groups)}" if each else describe(groups) for key, groups in settings
+            f"{named(key, each)}: {describe(groups)}" if each else describe(groups) for key, groups in settings
         )
         if not which.get("exact") and any(groups.single() for _, groups in settings):
             return Finding(f"{text} (one run)", None)
-        return Finding(text + note, bool(settings) and all(decide(groups) for _, groups in settings))
+        others = [groups for _, groups in settings if not decide(groups)]
+        clear = _least(order(groups) for groups in others)
+        if clear is not None:
+            note_ = f"{note} (least clear: {clear:.1f} standard errors of the {CLEAR} that are needed)"
+            return Finding(text + note_, same=False, in_order=True)
+        return Finding(text + note, bool(settings) and not others)
 
     return measure
 
 
 def _in_order(groups: Groups) -> str:
     keys = sorted(groups.means)
-    text = ", ".join(f"{_named(key)}: {groups.means[key]}" for key in keys)
+    text = ", ".join(f"{named(key)}: {groups.means[key]}" for key in keys)
     errors = abs(groups.apart(keys[-1], keys[0]))
     return text + (f" (ends {errors:.1f} standard errors of paired differences apart)" if groups.paired else "")
-
-
-def _named(key: Key, columns: Sequence[str] = ()) -> str:
-    """A value, or several: numbers with the names of their columns, where those are given."""
-    values = key if isinstance(key, tuple) else (key,)
-    names = [f"{name} = " for name in columns] or [""] * len(values)
-    pairs = zip(names, values, strict=True)
-    return ", ".join(value if isinstance(value, str) else f"{name}{value:g}" for name, value in pairs)
