@@ -511,6 +511,23 @@ def test_page_and_figure_are_the_same_for_the_same_data(tmp_path: Path) -> None:
     assert "Not run" in page.text({"toy": toy()}, tmp_path / "nowhere")
 
 
+def test_data_from_before_a_change_count_as_not_run(tmp_path: Path) -> None:
+    """So that a run that goes through all experiments can write its page after the first."""
+    runner.run(toy(), tmp_path)
+    asks_more = replace(toy(), name="toy", claims=[Claim("z rises", "rises", rises("z", "x"))])
+    asked = page.text({"toy": asks_more}, tmp_path)
+    assert "Not run. `sottovoce reproduce toy` runs it." in asked
+    assert "| Toy | 0 of 1 |" in asked
+    sums_more = replace(toy(), summary=lambda table: str(table["z"]))
+    assert "| Toy | 0 of 1 |" in page.text({"toy": sums_more}, tmp_path)
+    assert "| Toy | 1 of 1 |" in page.text({"toy": toy()}, tmp_path)
+
+
+def test_all_experiments_are_on_the_committed_page() -> None:
+    page_ = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+    assert "Not run" not in page_
+
+
 @pytest.mark.parametrize(("lines", "spread", "beside"), [(2, 0.0, False), (7, 0.0, True), (2, 2.0, True)])
 def test_no_legend_stands_on_data(lines: int, spread: float, beside: bool) -> None:
     """Two lines leave room; seven levels do not, nor do broad bands, and the figure grows by what goes beside it."""

@@ -181,7 +181,9 @@ def _convergence(norm: str) -> Experiment:
             for word, name in (("eps", "epsilon"), ("delta", "delta"))
         ],
         [
-            Panel("augmented", lines=(name,), where={"varied": name}, title=fixed, log="y")
+            Panel(
+                "augmented", lines=(name,), where={"varied": name}, title=fixed, log="y", ylabel="augmented objective"
+            )
             for name, fixed in (("epsilon", "delta = 1e-3"), ("delta", "eps = 0.1"))
         ],
     )

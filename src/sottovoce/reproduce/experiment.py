@@ -181,6 +181,7 @@ class Panel:
     grey: Sequence[str] = ()  # labels of lines to compare others with
     cut: str = ""  # a column: 1 in runs that were stopped before their end, so that `y` is only a lower bound
     bound: str = ""  # a column: what a theorem says that `y` is below
+    legend: str = ""  # what its entries are, if not the names of the columns
     at_end: bool = False  # only the last round: where `x` is not the round, and all are recorded
 
 

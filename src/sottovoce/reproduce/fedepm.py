@@ -21,6 +21,12 @@ def _partition(table: Table) -> np.ndarray:
     return table["partition"]
 
 
+def _trials(table: Table) -> str:
+    """On how many partitions each method was run."""
+    counts = ", ".join(f"{method} {len(np.unique(rows['partition']))}" for (method,), rows in table.each("method"))
+    return f"Trials: {counts}.\n"
+
+
 # ------------------------------------------------------------------------------------------------------------- Figure 2
 
 
@@ -56,6 +62,7 @@ FIGURE_2 = Experiment(
         for m in (50, 100)
         for k0 in (4, 12, 20)
     ],
+    summary=_trials,
 )
 
 # ------------------------------------------------------------------------------------------------------ Figures 3 to 5
@@ -118,7 +125,7 @@ def _ends(table: Table) -> str:
             [f"{m:g}", str(method), *(f"{count} of {of}" for count in ended), f"{np.mean(part['CR']):.0f}", levels]
         )
     headings = ["m", "method", "ended as f and its gradient rose", "cut after 500 rounds", "CR", "f/m at the end"]
-    return f"How runs end with k0 = 4:\n\n{markdown_table(headings, rows)}\n"
+    return f"{_trials(table)}\nHow runs end with k0 = 4:\n\n{markdown_table(headings, rows)}\n"
 
 
 def _by_share(table: Table) -> str:
@@ -133,7 +140,8 @@ def _by_share(table: Table) -> str:
         row(f"milliseconds a round, {name}", name, lambda part: 1000 * float(np.sum(part["TCT"]) / np.sum(part["CR"])))
         for name in METHODS
     ]
-    return markdown_table(["mean", *(f"ρ = {share:g}" for share in shares)], rounds + times) + "\n"
+    headings = ["mean", *(f"ρ = {share:g}" for share in shares)]
+    return f"{_trials(table)}\n{markdown_table(headings, rounds + times)}\n"
 
 
 FIGURE_3 = Experiment(
@@ -228,6 +236,7 @@ FIGURE_5 = Experiment(
         )
         for y in LABELS
     ],
+    summary=_trials,
 )  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------------------- Table I
@@ -302,5 +311,6 @@ TABLE_I = Experiment(
         )
         for m in (50, 128)
     ],
+    summary=_trials,
 )
 EXPERIMENTS = (FIGURE_2, FIGURE_3, TABLE_I, FIGURE_4, FIGURE_5)

@@ -80,8 +80,8 @@ def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, fl
     axes.set(xlabel=panel.xlabel or panel.x.replace("_", " "), ylabel=panel.ylabel or panel.y.replace("_", " "))
     axes.set_title(panel.title, fontsize="small")
     if axes.get_legend_handles_labels()[0]:
-        named = ", ".join(panel.lines) if panel.lines != ("method",) else None
-        axes.legend(fontsize="x-small", title=named, title_fontsize="x-small")
+        named = ", ".join(panel.lines).replace("_", " ") if panel.lines != ("method",) else None
+        axes.legend(fontsize="x-small", title=panel.legend or named, title_fontsize="x-small")
 
 
 def _label(key: tuple[Any, ...]) -> str:
@@ -139,12 +139,21 @@ def _line(axes: "Axes", panel: Panel, rows: Table, label: str, look: Style | Non
         return
     axes.plot(at, middle, linewidth=1.5, label=label, markevery=max(1, len(at) // 10), **look.line())
     if (error > 0).any():
-        axes.fill_between(at, middle - 2 * error, middle + 2 * error, color=look.on_white, alpha=0.2, linewidth=0)
+        low, high = _band(middle, 2 * error, "y" in panel.log)
+        axes.fill_between(at, low, high, color=look.on_white, alpha=0.2, linewidth=0)
     if panel.bound:
         bound = [float(np.mean(one[panel.bound])) for one in here]
         axes.plot(at, bound, linestyle=":", color=look.on_white, label=f"{label}, bound".removeprefix(", "))
     if panel.cut:
         _mark_cut(axes, at, middle, np.array([float(np.mean(one[panel.cut])) for one in here]), look)
+
+
+def _band(middle: np.ndarray, away: np.ndarray, logarithmic: bool) -> tuple[np.ndarray, np.ndarray]:
+    """From so much below to as much above; on a logarithmic axis as many times, so that it does not reach zero."""
+    if not logarithmic:
+        return middle - away, middle + away
+    times = np.exp(away / np.abs(middle))
+    return middle / times, middle * times
 
 
 def _mark_cut(axes: "Axes", at: np.ndarray, level: np.ndarray, share: np.ndarray, look: Style) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sottovoce.core.check import InvalidInput
 from sottovoce.core.files import packaged_text
 from sottovoce.experiment import whole_files
 from sottovoce.report.tables import markdown_table
@@ -82,10 +83,10 @@ class Done:
     """An experiment that was run."""
 
     experiment: Experiment
-    table: Table
     quick: bool
     seconds: float  # of CPU time; NaN: not known
     rows: Sequence[Verdict]
+    more: str  # numbers besides the claims
 
 
 def text(experiments: Mapping[str, Experiment], out: Path) -> str:
@@ -118,10 +119,15 @@ def _done(experiments: Mapping[str, Experiment], out: Path) -> dict[str, Done]:
     found = {}
     for name, experiment in experiments.items():
         data = out / f"{name}.parquet"
-        if data.exists():
-            table, quick = runner.read(data)
+        if not data.exists():
+            continue
+        table, quick = runner.read(data)
+        try:
             rows = verdicts(experiment, table, robust_only=quick)
-            found[name] = Done(experiment, table, quick, runner.cpu_seconds(data), rows)
+            more = experiment.summary(table) if experiment.summary is not None else ""
+        except InvalidInput:  # it was run before the experiment was changed, and lacks what is asked for now
+            continue
+        found[name] = Done(experiment, quick, runner.cpu_seconds(data), rows, more)
     return found
 
 
@@ -178,8 +184,8 @@ def _section(one: Done, folder: str) -> str:
     if experiment.notes:
         lines += [" ".join(experiment.notes.split()), ""]
     lines += [f"![{experiment.shows}]({folder}/{experiment.name}.png)", ""]
-    if experiment.summary is not None:
-        lines += [experiment.summary(one.table)]
+    if one.more:
+        lines += [one.more]
     for kind in KINDS:
         rows = [row for row in one.rows if row.kind == kind]
         if rows:
