@@ -83,9 +83,12 @@ def _dp_admm_and_20(table: Table) -> Table:
 # --------------------------------------------------------------------------------------------------- Remarks 4 and 5
 
 
+TOGETHER = "(21) with (22) and (32)"
+
+
 def remark(number: int, value: int) -> Columns:
-    """4: the total (21) after the rounds that (32) needs for one accuracy with Q = `value`, in units of that for Q = 1.
-    5: after how many rounds of (0.1, 1e-4) the total (21) is 1, with K = `value`."""
+    """4: the total (21) after the rounds that (32) needs for one accuracy with Q = `value`, in units of that for Q = 1,
+    and the same by (33). 5: after how many rounds of (0.1, 1e-4) the total (21) is 1, with K = `value`."""
     epsilon, many = 0.1, 8_000_000  # rounds for Q = 1: enough that those for all Q are whole
 
     def total(rounds: int, steps: int, clients: int) -> float:
@@ -93,12 +96,13 @@ def remark(number: int, value: int) -> Columns:
         return paper_noise.fedspd_total(epsilon, rounds, q, clients / CLIENTS)
 
     if number == 4:
-        return {"level": total(many // value**3, value, CLIENTS) / total(many, 1, CLIENTS)}
-    return {"level": (1 / total(1, 5, value)) ** 2}
+        printed = value**1.5 * np.sqrt((1 - BATCH / SIZE) / (1 - value * BATCH / SIZE))
+        together = total(many // value**3, value, CLIENTS) / total(many, 1, CLIENTS)
+        return {"formula": [TOGETHER, "(33) as printed"], "level": [together, printed]}
+    return {"formula": "(21)", "level": (1 / total(1, 5, value)) ** 2}
 
 
 _VALUES = [*every(number=(4,), value=(1, 2, 5, 10, 20)), *every(number=(5,), value=(10, 20, 50, 100))]
-_PRINTED = {q: q**1.5 * np.sqrt((1 - BATCH / SIZE) / (1 - q * BATCH / SIZE)) for q in (1, 2, 5, 10, 20)}  # (33)
 REMARKS = Experiment(
     "fedspd-dp-remarks",
     "Remarks 4 and 5: the total for one accuracy over Q, and the rounds for one total over K",
@@ -107,7 +111,7 @@ REMARKS = Experiment(
         Claim(
             "Remark 4: for one accuracy, more local steps cost a larger total",
             "rises, as Q^1.5/√(1 − Qb/m), (33)",
-            rises("level", "value", where={"number": 4}, exact=True),
+            rises("level", "value", where={"number": 4, "formula": TOGETHER}, exact=True),
             kind="formula",
         ),
         Claim(
@@ -120,11 +124,11 @@ REMARKS = Experiment(
     ],
     [
         Panel(
-            "level", "value", where={"number": 4}, title="Remark 4: (21) and (22) with (32)", xlabel="local steps Q",
-            ylabel="total for one accuracy, Q = 1 is 1", log="y", paper=_PRINTED,
+            "level", "value", ("formula",), {"number": 4}, "Remark 4", xlabel="local steps Q",
+            ylabel="total for one accuracy, Q = 1 is 1", log="y",
         ),
         Panel(
-            "level", "value", where={"number": 5}, title="Remark 5: (21)", xlabel="clients a round K",
+            "level", "value", ("formula",), {"number": 5}, "Remark 5", xlabel="clients a round K",
             ylabel="rounds until the total is 1", log="y",
         ),
     ],

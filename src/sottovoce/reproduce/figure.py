@@ -89,15 +89,23 @@ def _label(key: tuple[Any, ...]) -> str:
 
 
 def _free_the_view(figure: "Figure", columns: int) -> None:
-    """Where a legend covers data even in its best place, all go beside their plots, and the figure grows by them."""
+    """Where a legend covers data even in its best place, all go beside their plots, and the figure grows by them. Where
+    all say the same, only those at the right end of a row stay."""
     figure.draw_without_rendering()
     legends = {axes: legend for axes in figure.axes if (legend := axes.get_legend())}
-    if any(_covers(legend, axes) for axes, legend in legends.items()):
-        for legend in legends.values():
-            legend.set_loc("center left")
-            legend.set_bbox_to_anchor((1.0, 0.5))
-        width = max(legend.get_window_extent().width for legend in legends.values()) / figure.dpi
-        figure.set_size_inches(figure.get_figwidth() + columns * width, figure.get_figheight())
+    if not any(_covers(legend, axes) for axes, legend in legends.items()):
+        return
+    width = max(legend.get_window_extent().width for legend in legends.values()) / figure.dpi
+    beside = columns
+    if len({tuple(text.get_text() for text in legend.get_texts()) for legend in legends.values()}) == 1:
+        beside = 1
+        for axes in figure.axes[:-1]:
+            if (figure.axes.index(axes) + 1) % columns and (legend := legends.pop(axes, None)):
+                legend.remove()
+    for legend in legends.values():
+        legend.set_loc("center left")
+        legend.set_bbox_to_anchor((1.0, 0.5))
+    figure.set_size_inches(figure.get_figwidth() + beside * width, figure.get_figheight())
 
 
 def _covers(legend: "Legend", axes: "Axes") -> bool:
