@@ -605,6 +605,23 @@ def test_secure_fedavg_is_local_steps_and_noise_for_their_sum(power: float) -> N
     assert later == pytest.approx(2 * 0.1 / 4**power)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "same", "in_order"),
+    [
+        ([0.5, 0.501], [0.6, 0.601], True, False),
+        ([0.5, 0.501], [0.51, 0.511], False, False),  # clearly, but by little
+        ([0.4, 0.6], [0.5, 0.7], False, True),  # by much, but not clearly
+        ([0.4, 0.6], [0.41, 0.61], False, False),  # neither
+        ([0.6, 0.601], [0.5, 0.501], False, False),
+    ],
+)
+def test_much_worse_is_clearly_so_and_by_much(low: Any, high: Any, same: bool, in_order: bool) -> None:
+    table = Table.of({"epsilon": [0.1, 0.1, 1.0, 1.0], "test_accuracy": [*low, *high], "method": "x", "round": 1})
+    found = fedspd_rivals._much_worse({"method": "x"})(table)
+    assert (found.same, found.in_order) == (same, in_order)
+    assert ("least clear" in found.measured) is in_order
+
+
 def test_how_a_run_of_fedepm_s_figures_ends() -> None:
     rows = fedepm_trials.cut_at_random(50, 0)
     method = fedepm_trials.method_named("SFedAvg", 50, 0.5, 4)

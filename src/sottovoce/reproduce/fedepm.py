@@ -23,7 +23,7 @@ def _partition(table: Table) -> np.ndarray:
 
 def _trials(table: Table) -> str:
     """On how many partitions each method was run."""
-    counts = ", ".join(f"{method} {len(np.unique(rows['partition']))}" for (method,), rows in table.each("method"))
+    counts = "; ".join(f"{method}: {len(np.unique(rows['partition']))}" for (method,), rows in table.each("method"))
     return f"Trials: {counts}.\n"
 
 
@@ -128,6 +128,10 @@ def _ends(table: Table) -> str:
     return f"{_trials(table)}\nHow runs end with k0 = 4:\n\n{markdown_table(headings, rows)}\n"
 
 
+def _mean_risen(part: Table) -> float:
+    return float(np.mean(part["risen"]))
+
+
 def _by_share(table: Table) -> str:
     """Rounds of FedEPM where one thing is changed, and the time of a round."""
     shares = sorted(set(table["share"].tolist()))
@@ -136,6 +140,7 @@ def _by_share(table: Table) -> str:
         return [name, *(f"{value(table.where(method=method, share=share)):.3g}" for share in shares)]
 
     rounds = [row(f"CR, {name}", name, lambda part: float(np.mean(part["CR"]))) for name in ("FedEPM", FIXED, FRESH)]
+    rounds.append(row(f"share of runs that end as f and its gradient rise, {FRESH}", FRESH, _mean_risen))
     times = [
         row(f"milliseconds a round, {name}", name, lambda part: 1000 * float(np.sum(part["TCT"]) / np.sum(part["CR"])))
         for name in METHODS

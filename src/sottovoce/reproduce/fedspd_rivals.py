@@ -147,8 +147,9 @@ def _much_worse(where: dict[str, str]) -> Rule:
 
     def measure(table: Table) -> Finding:
         ends, found = means(table.where(**where).at_end(), ACCURACY, "epsilon"), rule(table)
-        much = ends[max(ends)].value - ends[min(ends)].value >= MUCH
-        return replace(found, same=found.same and much, in_order=found.in_order and much)
+        if ends[max(ends)].value - ends[min(ends)].value >= MUCH or found.same is None:
+            return found
+        return Finding(", ".join(f"{epsilon:g}: {ends[epsilon]}" for epsilon in sorted(ends)), same=False)
 
     return measure
 

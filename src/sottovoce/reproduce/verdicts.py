@@ -276,7 +276,7 @@ def _rule(
         others = [groups for _, groups in settings if not decide(groups)]
         clear = _least(order(groups) for groups in others)
         if clear is not None:
-            note_ = f"{note} (least clear: {clear:.1f} standard errors of the {CLEAR} that are needed)"
+            note_ = f"{note} (least clear: {clear:.2f} standard errors of the {CLEAR} that are needed)"
             return Finding(text + note_, same=False, in_order=True)
         return Finding(text + note, bool(settings) and not others)
 
