@@ -286,6 +286,13 @@ def test_a_bound_holds_in_every_round(bounds: list[float], holds: bool, loose: s
     assert verdicts.bounded("y", "bound", each=("m",))(table).measured.startswith("m = 7: 2 ± 0.04 where")
 
 
+def test_alike_is_judged_on_the_data_that_all_have() -> None:
+    """a is like b on data sets 0 and 1; it alone was run on 2, where all is larger."""
+    table = on_data_sets({"a": [1.0, 2.0, 9.0], "b": [1.0, 2.01]})
+    assert not verdicts.alike("y", "x", 0.1)(table).same
+    assert verdicts.alike("y", "x", 0.1, paired=lambda rows: rows["dataset"])(table).same
+
+
 def test_levels() -> None:
     table = trials({1.0: [1.0] * 2, 2.0: [1.1] * 2, 3.0: [1.19] * 2})
     assert verdicts.alike("y", "x", 0.2)(table).same

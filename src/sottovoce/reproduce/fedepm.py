@@ -172,7 +172,7 @@ FIGURE_3 = Experiment(
         Claim(
             "all three approach the same objective (Figure 2)",
             "the same where they stop; to 0.01, as we read it",
-            alike("objective", "method", 0.01, where=THREE, each=("m", "k0"), draw=_partition),
+            alike("objective", "method", 0.01, where=THREE, each=("m", "k0"), paired=_partition),
         ),
     ],
     [

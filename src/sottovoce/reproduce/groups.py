@@ -121,7 +121,11 @@ class Groups:
         return min(self.means, key=lambda key: self.means[key].value)
 
     def values(self) -> list[float]:
-        return [one.value for one in self.means.values()]
+        """The means; where all are run on the same draws, over those that all have."""
+        if not self.paired:
+            return [one.value for one in self.means.values()]
+        common = set.intersection(*(set(values) for values in self.draws.values()))
+        return [float(np.mean([values[draw] for draw in common])) for values in self.draws.values()]
 
     def listed(self) -> str:
         return ", ".join(f"{named(key)}: {value}" for key, value in self.means.items())
