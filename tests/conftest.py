@@ -15,6 +15,7 @@ import gc
 import os
 import shutil
 import tempfile
+from importlib import import_module
 
 from hypothesis import settings
 
@@ -34,7 +35,11 @@ if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK) and shutil.disk_
 
 
 def pytest_collection_finish() -> None:
-    """What is imported and collected stays to the end: the collector of garbage need not look at it."""
+    """What is imported and collected stays to the end: the collector of garbage need not look at it.
+
+    Long draws are compiled once Numba is there. So it is loaded now: it must not matter which file comes first.
+    """
+    import_module("numba")
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -19,9 +19,15 @@ def test_a_mutant_changes_one_line_and_compiles(mutant: Mutant) -> None:
     text = (SOURCE / mutant.file).read_text()
     assert text.count(mutant.before) == 1
     changed = text.replace(mutant.before, mutant.after)
-    lines = list(zip(text.splitlines(), changed.splitlines(), strict=True))
-    assert sum(one != other for one, other in lines) == 1
-    assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(changed)), "nothing but a comment differs"
+    lines = enumerate(zip(text.splitlines(), changed.splitlines(), strict=True), start=1)
+    (number,) = [number for number, (one, other) in lines if one != other]
+    assert around(number, text) != around(number, changed), "nothing but a comment differs"
+
+
+def around(number: int, text: str) -> str:
+    """What Python makes of the statement of a file that this line is in, or after which it stands."""
+    ends = {node.end_lineno or 0: node for node in ast.parse(text).body}
+    return ast.dump(ends[min((end for end in ends if end >= number), default=max(ends))])
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
