@@ -30,7 +30,7 @@ HEAVY = {"scipy", "numba", "sklearn", "pyarrow", "matplotlib", "dp_accounting", 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty place to stand in, with the input next door."""
+    """An empty place to stand in, with the input next door. Nothing is drawn: `test_docs_commands.py` has pictures."""
     (tmp_path / "input").mkdir()
     write_csv(tmp_path / "input")
     place = tmp_path / "here"
@@ -38,6 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(place)
     monkeypatch.delenv("SOTTOVOCE_DEBUG", raising=False)
     monkeypatch.delenv("SOTTOVOCE_DATA", raising=False)
+    monkeypatch.setattr(figures.style, "image", lambda _: b"a picture")
     return place
 
 
