@@ -46,4 +46,4 @@ MatrixLike = ArrayLike | SparseLike  # as users have it: arrays, data frames and
 
 
 def is_sparse(X: Matrix) -> "TypeIs[Sparse]":
-    return isinstance(X, SparseLike)
+    return not isinstance(X, np.ndarray)
