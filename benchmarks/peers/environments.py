@@ -59,6 +59,7 @@ ENVIRONMENTS = {
         ),
         Environment("pfl", ("pfl[pytorch]==0.6.0", _TORCH)),
         Environment("flower", ("flwr[simulation]==1.41.0",)),
+        Environment("jax", ("jax==0.10.2",)),
         Environment("fluke", ("fluke-fl==0.8.1", _TORCH)),
         Environment("appfl", ("appfl==1.12.0", _TORCH)),
     )

@@ -36,10 +36,10 @@ class Threads:
         `numbers`: how many the work is about. For few of them one call is quicker than threads are.
         """
         parts = min(self.most, len(ends) - 1) if numbers >= THREADS_PAY_FROM else 1
-        cuts = [ends[(len(ends) - 1) * part // parts] for part in range(parts + 1)]
         if parts == 1:
-            work(cuts[0], cuts[1])
+            work(ends[0], ends[-1])
         else:
+            cuts = [ends[(len(ends) - 1) * part // parts] for part in range(parts + 1)]
             list(_pool(os.getpid(), parts).map(work, cuts[:-1], cuts[1:]))
 
 

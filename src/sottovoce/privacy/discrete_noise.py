@@ -36,6 +36,7 @@ LARGEST_SQUARE = GRID_STEPS**2 * (1 + 2.0**-24)  # of such a norm, which may be 
 LARGEST_INTEGER = 2.0**52  # below it a quotient is rounded by at most half a step
 VARIABLE = "SOTTOVOCE_SAMPLER"
 Sampler = Literal["own", "opendp"]
+_SAMPLERS = get_args(Sampler)
 LEAST_CLIP = 1e-200  # below, rounding errors and grid steps would be no normal numbers
 
 
@@ -125,7 +126,7 @@ def noised(
 
 def sampler() -> Sampler:
     """Who draws Gaussian noise of the operating system: the environment variable SOTTOVOCE_SAMPLER, or "own"."""
-    chosen = check.one_of(VARIABLE, "sampler", os.environ.get(VARIABLE, "own"), get_args(Sampler))
+    chosen = check.one_of(VARIABLE, "sampler", os.environ.get(VARIABLE, "own"), _SAMPLERS)
     return cast(Sampler, chosen)
 
 

@@ -117,8 +117,10 @@ class NoiseKey:
         """Four words for each client: a hash of these arrays, and the digest of its rows."""
         rows = self.rows[local]
         hashed = hash_of(arrays, self.streams.seed)
-        lead = np.broadcast_shapes(hashed.shape[:-1], rows.shape[:-1])
-        return np.concatenate([np.broadcast_to(hashed, (*lead, 2)), np.broadcast_to(rows, (*lead, 2))], axis=-1)
+        lead = rows.shape[:-1] if hashed.ndim == 2 else np.broadcast_shapes(hashed.shape[:-1], rows.shape[:-1])
+        words = np.empty((*lead, 4), np.uint64)
+        words[..., :2], words[..., 2:] = hashed, rows
+        return words
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,20 +138,23 @@ def hash_of(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
 
     Each array has factors of its own, so that this is the hash of all arrays end to end.
     """
-    sums = [_sums(array, _factors(seed, 2 * np.shape(array)[-1], place)) for place, array in enumerate(arrays)]
+    tables = [np.ascontiguousarray(array, dtype=np.float64).view(np.uint32) for array in arrays]
+    sums_of = _compiled_sums if compiled_pays(sum(words.size for words in tables)) else _sums
+    sums = [sums_of(words, _factors(seed, words.shape[-1], place)) for place, words in enumerate(tables)]
     return reduce(np.add, sums) >> _LAST_32
 
 
-def _sums(array: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    words = np.ascontiguousarray(array, dtype=np.float64).view(np.uint32)
-    if compiled_pays(words.size):
-        from sottovoce.core.random import compiled
-
-        table = words.reshape(-1, words.shape[-1])
-        sums = np.empty((len(table), 2), dtype=np.uint64)
-        THREADS.share(partial(compiled.hashes(), table, factors, sums), range(len(table) + 1), table.size)
-        return sums.reshape(*words.shape[:-1], 2)
+def _sums(words: np.ndarray, factors: np.ndarray) -> np.ndarray:
     return words.astype(np.uint64) @ factors[:, 1:].T + factors[:, 0]
+
+
+def _compiled_sums(words: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    from sottovoce.core.random import compiled
+
+    table = words.reshape(-1, words.shape[-1])
+    sums = np.empty((len(table), 2), dtype=np.uint64)
+    THREADS.share(partial(compiled.hashes(), table, factors, sums), range(len(table) + 1), table.size)
+    return sums.reshape(*words.shape[:-1], 2)
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,8 @@ from sottovoce.core.compiling import Kernel, compile_for
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
 NUMBERS_PER_BLOCK = 2048  # in rows that stay in the nearest cache while all runs use them
-WIDE = 512  # bytes of a row: longer rows take as long as the memory needs to deliver them
+WIDE = 512  # bytes of a row: few longer ones stay in the nearest cache
+CACHE_LINE = 64  # bytes, of nearly all processors
 LEAST_SQUARE = 2.0**-900  # a sum of squares above this has lost nothing that counts to underflow
 TASKS = 64  # more than any sensible number of threads; all take equally long, so that sharing them out is balanced
 SOFTMAX = 1  # the code of the loss with several margins
@@ -29,6 +30,14 @@ _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
 # The flags that assume no NaN and no infinity stay off: the clamp must notice a margin that has overflowed. Every
 # function states its flags: one that does not may be compiled with those of its first caller.
 _FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
+
+
+class Blocks(NamedTuple):
+    """How many rows a pass takes together."""
+
+    rows: int  # whose slopes are computed together; 0: one row after the other
+    dots: int  # whose margins are, 1 or 2
+    adds: int  # that are added to the sum together, 2 or 4
 
 
 class Plan(NamedTuple):
@@ -195,35 +204,68 @@ def _add_rows(X, y, caps, code, parameter, zero, point, total, keep, sample, to_
 
 
 @njit(fastmath=_FAST, error_model="numpy", inline="always")
-def _add_blocks(X, y, caps, code, parameter, zero, point, total, rows, slopes):
-    """The same, some rows at a time (`slopes` has room for one more): their slopes are computed together.
+def _margins(X, zero, dots, point, low, count, slopes):
+    """Put the margins of `count` rows from `low` on into `slopes`, `dots` (1 or 2) rows at a time."""
+    if dots == 1:
+        for i in range(count):
+            u = zero
+            for k in range(X.shape[1]):
+                u += X[low + i, k] * point[k]
+            slopes[i] = u
+        return
+    for i in range(0, count, 2):
+        first, second = low + i, low + min(i + 1, count - 1)
+        u, v = zero, zero
+        for k in range(X.shape[1]):
+            u += X[first, k] * point[k]
+            v += X[second, k] * point[k]
+        slopes[i], slopes[i + 1] = u, v
 
-    Rows go in pairs, so that the point and the total are loaded half as often; a last row without a partner is its own
-    partner, with a slope of 0. So a row's slope has the same bits wherever the row stands.
+
+@njit(fastmath=_FAST, error_model="numpy", inline="always")
+def _add_several(X, adds, total, low, count, slopes):
+    """Add slope x row of `count` rows from `low` on, `adds` (2 or 4) rows at a time."""
+    last = low + count - 1
+    for i in range(0, count, adds):
+        a, b = low + i, min(low + i + 1, last)
+        s, t = slopes[i], slopes[i + 1]
+        if adds == 2:
+            for k in range(X.shape[1]):
+                total[k] += s * X[a, k] + t * X[b, k]
+        else:
+            c, d = min(low + i + 2, last), min(low + i + 3, last)
+            u, v = slopes[i + 2], slopes[i + 3]
+            for k in range(X.shape[1]):
+                total[k] += s * X[a, k] + t * X[b, k] + u * X[c, k] + v * X[d, k]
+
+
+@njit(fastmath=_FAST, error_model="numpy", inline="always")
+def _add_blocks(X, y, caps, code, parameter, zero, blocks, point, total, rows, slopes):
+    """The same, some rows at a time: their slopes are computed together.
+
+    Rows go in groups, so that the point and the total are loaded less often; a group is filled up with its last row,
+    with a slope of 0. So a row's slope has the same bits wherever the row stands.
     """
-    most = len(slopes) - 1
+    most, dots, adds = blocks
     for low in range(rows[0], rows[1], most):
         count = min(most, rows[1] - low)
-        last = low + count - 1
-        for i in range(0, count, 2):
-            first, second = low + i, min(low + i + 1, last)
-            u, v = zero, zero
-            for k in range(X.shape[1]):
-                u += X[first, k] * point[k]
-                v += X[second, k] * point[k]
-            slopes[i], slopes[i + 1] = u, v
+        _margins(X, zero, dots, point, low, count, slopes)
         if len(caps):
             for i in range(count):
                 slopes[i] = _clamped(_slope(code, parameter, y[low + i], slopes[i]), caps[low + i])
         else:
             for i in range(count):
                 slopes[i] = _slope(code, parameter, y[low + i], slopes[i])
-        slopes[count] = 0.0
-        for i in range(0, count, 2):
-            first, second = low + i, min(low + i + 1, last)
-            u, v = slopes[i], slopes[i + 1]
-            for k in range(X.shape[1]):
-                total[k] += u * X[first, k] + v * X[second, k]
+        slopes[count], slopes[count + 1], slopes[count + 2] = 0.0, 0.0, 0.0
+        _add_several(X, adds, total, low, count, slopes)
+
+
+@njit(error_model="numpy")
+def _room(count, kind):
+    """An array that begins with a line of the cache: a vector that lies across two lines takes twice as long."""
+    numbers = np.empty(count + CACHE_LINE, kind)
+    first = (CACHE_LINE - numbers.ctypes.data % CACHE_LINE) % CACHE_LINE // numbers.itemsize
+    return numbers[first : first + count]
 
 
 @njit(fastmath=_FAST, error_model="numpy", inline="always")
@@ -254,16 +296,16 @@ def _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slo
                 _add(sums, to, c, u, v, X, row, partner)
 
 
-def _one_margin(code: int, margins: str, block: int) -> FunctionType:
-    """The pass for a loss of one margin, which is summed in this type; `block` rows at a time, or one by one if 0.
+def _one_margin(code: int, margins: str, blocks: Blocks) -> FunctionType:
+    """The pass for a loss of one margin, which is summed in this type.
 
     What it is made with are constants of the compiled loop: nothing else is compiled.
     """
-    kind, at_once = getattr(np, margins), max(1, block)
+    kind, together, sizes = getattr(np, margins), blocks.rows, tuple(blocks)
 
     def one_margin(X, y, caps, parameter, norm, room, weights, w, keep, chunks, sums, begin, end):
-        runs, width = len(sums), X.shape[1]
-        point, total, slopes = np.empty(width, kind), np.empty(width), np.empty(at_once + 1)  # of this thread alone
+        runs, width = len(sums), X.shape[1]  # what follows is of this thread alone
+        point, total, slopes = _room(width, kind), _room(width, np.float64), _room(together + 3, np.float64)
         for chunk in range(begin, end):
             start, stop, place = chunks[chunk, 0], chunks[chunk, 1], chunks[chunk, 4]
             client = chunks[chunk, 2] if w.shape[1] > 1 else 0
@@ -275,9 +317,9 @@ def _one_margin(code: int, margins: str, block: int) -> FunctionType:
                     sample = -1 if keep.size == 0 else run if len(keep) > 1 else 0
                     for k in range(width):
                         point[k] = kind(w[run if len(w) > 1 else 0, client, 0, k])
-                        total[k] = sums[run, place, 0, k]
-                    if block > 0:
-                        _add_blocks(X, y, caps, code, parameter, kind(0), point, total, rows, slopes)
+                        total[k] = sums[run, place, 0, k] if low > start else 0.0
+                    if together > 0:
+                        _add_blocks(X, y, caps, code, parameter, kind(0), sizes, point, total, rows, slopes)
                     else:
                         _add_rows(X, y, caps, code, parameter, kind(0), point, total, keep, sample, to_keep, rows)
                     for k in range(width):
@@ -294,6 +336,7 @@ def _several_margins(X, y, caps, parameter, norm, room, weights, w, keep, chunks
         start, stop = chunks[chunk, 0], chunks[chunk, 1]
         client = chunks[chunk, 2] if w.shape[1] > 1 else 0
         to_keep, place = chunks[chunk, 3] - start, chunks[chunk, 4]
+        sums[:, place] = 0.0
         for low in range(start, stop, step):
             rows = (low, min(low + step, stop))
             for run in range(len(sums)):
@@ -307,14 +350,14 @@ def _several_margins(X, y, caps, parameter, norm, room, weights, w, keep, chunks
 
 
 @functools.cache
-def gradients(stored: str, margins: str, code: int, block: int) -> Kernel:
+def gradients(stored: str, margins: str, code: int, blocks: Blocks) -> Kernel:
     """The pass over chunks for rows stored as "float64" or "float32", compiled when first asked for.
 
     It computes sums[run, place] = weight * sum over the rows of a chunk of the clipped gradient at the client's point,
     for the chunks begin:end of a `Plan`. Margins are summed in the type `margins`; all else is float64.
 
     Shapes: `w` (runs, clients, outputs, width), `keep` (runs, rows of these clients), `sums` (runs, places, outputs,
-    width) and 0 at the start. An axis of length 1 of `w` (runs, clients) or of `keep` (runs) is shared; an empty
+    width). An axis of length 1 of `w` (runs, clients) or of `keep` (runs) is shared; an empty
     `keep` keeps all. `caps` bound the slopes of the rows (`core.clipping.slope_caps`), none if it is empty; `norm`
     (1 or 2) and `room` are for losses of several outputs.
 
@@ -331,7 +374,7 @@ def gradients(stored: str, margins: str, code: int, block: int) -> Kernel:
         *(given(real, 1), given(real, 4), given(types.boolean, 2)),  # weights, w, keep
         *(given(whole, 2), types.Array(real, 4, "C"), whole, whole),  # chunks, sums, begin, end
     )
-    function = _several_margins if code == SOFTMAX else _one_margin(code, margins, block)
+    function = _several_margins if code == SOFTMAX else _one_margin(code, margins, blocks)
     return compile_for(signature, function, fastmath=_FAST)
 
 
@@ -341,16 +384,16 @@ def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
         sums[:, client] += sums[:, first:end].sum(axis=1)
 
 
-def rows_at_once(stored: str, width: int, batches: bool) -> int:
-    """How many rows a pass takes together; 0: one by one.
+def rows_at_once(stored: str, width: int, batches: bool) -> Blocks:
+    """How many rows a pass takes together.
 
-    Slopes of several rows take less time together, if the rows are short. Long ones take as long as the memory needs to
-    deliver them, and are best used again at once. Of a batch few rows may be needed.
+    Slopes of several rows take less time together. But long rows should still be in the nearest cache when they are
+    added, and come from memory one after the other. Of a batch few rows may be needed.
     """
     size = np.dtype(stored).itemsize * width
-    if batches or (size > WIDE and stored == "float64"):
-        return 0
-    return 2 if size > WIDE else 16 if size > WIDE // 2 else 32
+    if batches:
+        return Blocks(0, 1, 2)
+    return Blocks(4, 1, 4) if size > WIDE else Blocks(16, 2, 4) if size > WIDE // 2 else Blocks(32, 2, 2)
 
 
 def _shrink(x, keep, g, threshold, total, out):

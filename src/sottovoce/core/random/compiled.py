@@ -18,6 +18,7 @@ from sottovoce.core.random.normal import FAR
 from sottovoce.core.random.philox import M0, M1, W0, W1
 
 BLOCK = 1024  # numbers whose tails are gathered
+LONG = 24  # blocks of one client that are worth a loop of their own: a processor works on several of them at once
 _PARTS = (quantiles.to_unit, quantiles.middle_quantile, quantiles.tail_quantile)
 _compiled: list[Any] = [njit(error_model="numpy")(part) for part in _PARTS]
 _unit, _middle, _tail = _compiled
@@ -64,26 +65,56 @@ def _philox(c0, c1, c2, c3, k0, k1):
     return c0, c1, c2, c3
 
 
+@njit(error_model="numpy", inline="always")
+def _put(bits, i, words):
+    bits[2 * i], bits[2 * i + 1] = (words[0] << np.uint64(32)) | words[1], (words[2] << np.uint64(32)) | words[3]
+
+
 @njit(error_model="numpy")
-def _words(k0, k1, about, run, client, number, round_, tag, out):
-    """out[2 block + half]: 64 bits each, for this client of this run."""
-    half, count = np.uint64(32), len(out)
-    a, b = k0[run], k1[run]
+def _words(k0, k1, about, clients, round_, tag, n, low, high, half, table, bits):
+    """Random words for the places low:high (run x n + client), 2 half of them for each, one place after the other.
+
+    `table` has room for what differs between blocks: two words of the key, the client's number and the block's.
+    """
+    for place in range(low, high):
+        run, client, i = place // n, place % n, place - low
+        table[0, i], table[1, i] = k0[run], k1[run]
+        if about.size:
+            own = about[run if len(about) > 1 else 0, client]
+            for word in range(4):
+                table[2 + word, i] = own[word]
     if about.size:
-        own = about[run if len(about) > 1 else 0, client]
-        a, b, _, _ = _philox(own[0], own[1], own[2], own[3], a, b)
-    for block in range((count + 1) // 2):
-        c0, c1, c2, c3 = _philox(np.uint64(block), number, round_, tag, a, b)
-        out[2 * block] = (c0 << half) | c1
-        if 2 * block + 1 < count:
-            out[2 * block + 1] = (c2 << half) | c3
+        for i in range(high - low):
+            changed = _philox(table[2, i], table[3, i], table[4, i], table[5, i], table[0, i], table[1, i])
+            table[0, i], table[1, i] = changed[0], changed[1]
+    if half >= LONG:
+        for place in range(low, high):
+            i = place - low
+            number, own = clients[place % n], bits[2 * half * i : 2 * half * (i + 1)]
+            for block in range(half):
+                _put(own, block, _philox(np.uint64(block), number, round_, tag, table[0, i], table[1, i]))
+        return
+    for place in range(high - 1, low - 1, -1):  # from the last: keys are spread out over the room they stand in
+        a, b, number = table[0, place - low], table[1, place - low], clients[place % n]
+        for block in range(half):
+            i = (place - low) * half + block
+            table[0, i], table[1, i], table[2, i], table[3, i] = a, b, number, block
+    for i in range((high - low) * half):  # all of them in one loop, where there are few for each place
+        _put(bits, i, _philox(table[3, i], table[2, i], round_, tag, table[0, i], table[1, i]))
 
 
 def _fill(k0, k1, about, clients, round_, tag, out, first, end):
-    n = out.shape[1]
-    for place in range(first, end):
-        run, client = place // n, place % n
-        _words(k0, k1, about, run, client, clients[client], round_, tag, out[run, client])
+    _, n, count = out.shape
+    words, half = out.reshape(-1), (count + 1) // 2
+    at_once = max(1, BLOCK // max(1, count))
+    bits, table = np.empty(at_once * 2 * half, np.uint64), np.empty((6, at_once * max(1, half)), np.uint64)
+    for low in range(first, end, at_once):
+        high = min(low + at_once, end)
+        own = words[low * count : high * count]
+        _words(k0, k1, about, clients, round_, tag, n, low, high, half, table, bits if count % 2 else own)
+        if count % 2:
+            for i in range(len(own)):
+                own[i] = bits[i // count * 2 * half + i % count]
 
 
 def _normal(k0, k1, about, clients, round_, tag, far, out, first, end):
@@ -92,17 +123,22 @@ def _normal(k0, k1, about, clients, round_, tag, far, out, first, end):
     The tails are gathered, to work on several at once.
     """
     _, n, count = out.shape
-    numbers = out.reshape(-1)
-    at_once = max(1, BLOCK // count)
-    bits = np.empty(at_once * count, np.uint64)
-    q, tails, places = np.empty(len(bits)), np.empty(len(bits)), np.empty(len(bits), dtype=np.int64)
+    numbers, half = out.reshape(-1), (count + 1) // 2
+    at_once = max(1, BLOCK // max(1, count))
+    bits, table = np.empty(at_once * 2 * half, np.uint64), np.empty((6, at_once * max(1, half)), np.uint64)
+    q, tails, places = np.empty(at_once * count), np.empty(at_once * count), np.empty(at_once * count, dtype=np.int64)
     for low in range(first, end, at_once):
-        size, start, found = min(at_once, end - low) * count, low * count, 0
-        for place in range(low, min(low + at_once, end)):
-            run, client, own = place // n, place % n, (place - low) * count
-            _words(k0, k1, about, run, client, clients[client], round_, tag, bits[own : own + count])
+        high = min(low + at_once, end)
+        size, start, found = (high - low) * count, low * count, 0
+        _words(k0, k1, about, clients, round_, tag, n, low, high, half, table, bits)
+        if count % 2:
+            for place in range(high - low):
+                for i in range(count):
+                    q[place * count + i] = _unit(bits[place * 2 * half + i]) - 0.5
+        else:
+            for i in range(size):
+                q[i] = _unit(bits[i]) - 0.5
         for i in range(size):
-            q[i] = _unit(bits[i]) - 0.5
             numbers[start + i] = _middle(q[i])
         for i in range(size):
             tails[found], places[found] = q[i], start + i

@@ -28,6 +28,7 @@ from sottovoce.core.random.quantiles import to_unit
 
 SERVER = 0xFFFFFFFF  # the client number under which the server draws
 _QUESTION_BITS = 24
+_NOTHING = np.zeros((1, 0, 4), np.uint64)  # that bits are bound to
 About = Words | None  # four words of 32 bits (held as uint64) for each client: see `Streams.bits`
 
 
@@ -73,6 +74,11 @@ class Streams:
             return k0[0], k1[0]
         return k0[:, None, None], k1[:, None, None]
 
+    @cached_property
+    def _key_of_each_run(self) -> tuple[Words, Words]:
+        k0, k1 = (np.atleast_1d(key).reshape(-1) for key in self._keys)
+        return k0, k1
+
     def bits(
         self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
     ) -> Words:
@@ -101,11 +107,9 @@ class Streams:
 
     def _whose(self, clients: AnyArray, round_: int, tag: int, about: About) -> tuple[Words | np.uint64, ...]:
         """What the compiled loops take: the key of each run, what changes it, and the counter but for the block."""
-        k0, k1 = (np.atleast_1d(key).reshape(-1) for key in self._keys)
-        bound = np.zeros((1, 0, 4), np.uint64) if about is None else about.reshape(-1, *about.shape[-2:])
+        bound = _NOTHING if about is None else about.reshape(-1, *about.shape[-2:])
         return (
-            k0,
-            k1,
+            *self._key_of_each_run,
             np.ascontiguousarray(bound),
             np.ascontiguousarray(clients, dtype=np.uint64),
             np.uint64(round_),

@@ -54,14 +54,14 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
     shape = (runs, n, loss.outputs, rows.features)
     if n == 0:
         return np.empty(shape)
-    plan, weights, stored = active.plan, rows.weights[active.clients, 0], rows.X.dtype.name
-    block = kernels.rows_at_once(stored, rows.features, len(keep) > 0)
-    kernel = kernels.gradients(stored, bound.margins, loss.code, block)
+    plan, weights, stored = active.plan, rows.weights[active.clients, 0], rows.stored
+    blocks = kernels.rows_at_once(stored, rows.features, len(keep) > 0)
+    kernel = kernels.gradients(stored, bound.margins, loss.code, blocks)
     at_once = max(1, SPARE // max(1, (plan.places - n) * rows.dim))
     answers: list[Floats] = []
     for low in range(0, runs, at_once):
         turn = slice(low, low + at_once)
-        sums = np.zeros((min(at_once, runs - low), plan.places, *shape[2:]))
+        sums = np.empty((min(at_once, runs - low), plan.places, *shape[2:]))
         given = (
             *(rows.X, rows.y, bound.caps, loss.parameter, bound.norm, clipping.room(loss.outputs), weights),
             *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep, plan.chunks, sums),
@@ -97,6 +97,6 @@ def on_grid(
         *(np.ascontiguousarray(points), keep, starts, firsts, np.ascontiguousarray(factors), sums),
     )
     ends, numbers = range(runs * len(active.sizes) + 1), int(active.bounds[-1]) * rows.dim * runs
-    kernel = grid_kernel.grid_sums(rows.X.dtype.name, loss.code, bound.norm)
+    kernel = grid_kernel.grid_sums(rows.stored, loss.code, bound.norm)
     THREADS.share(partial(kernel, *given), ends, numbers)
     return sums

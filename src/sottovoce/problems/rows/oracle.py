@@ -61,7 +61,7 @@ class Rows(StoredRows):
 
     @property
     def arithmetic(self) -> str:
-        return "kernel, slopes in blocks" if self.engine == "kernel" else self.engine
+        return "kernel, rows in fours" if self.engine == "kernel" else self.engine
 
     def __repr__(self) -> str:
         rows, features = self.X.shape
@@ -233,7 +233,7 @@ class Rows(StoredRows):
 
     def _slope_bound(self, clip: float | None, norm: int, quick: bool = False) -> SlopeBound:
         require(norm in (1, 2), "Rows", "norm must be 1 or 2", norm)
-        margins = "float32" if quick and self.X.dtype == np.float32 and self.loss.outputs == 1 else "float64"
+        margins = "float32" if quick and self.stored == "float32" and self.loss.outputs == 1 else "float64"
         if clip is None:
             return SlopeBound(np.inf, norm, np.empty(0), margins)
         positive("Rows", clip=clip)

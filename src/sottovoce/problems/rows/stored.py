@@ -26,6 +26,7 @@ class StoredRows:
         self.loss = loss
         stored = np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
         self.X: AnyArray = np.ascontiguousarray(finite_array("Rows", "X", X, 2, stored))
+        self.stored: str = self.X.dtype.name  # "float64" or "float32"
         require(self.X.shape[1] > 0, "Rows", "X must have at least one column", self.X.shape)
         self.y: Floats = np.ascontiguousarray(loss.check_labels(y))
         require(len(self.y) == len(self.X), "Rows", f"y must have a label for each of {len(self.X)} rows", len(self.y))
