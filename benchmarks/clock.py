@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,10 @@ class Turns:
     def ratio(self, name: str, over: str) -> float:
         """How many times longer `name` takes than `over`: the median over turns."""
         return float(np.median(self.seconds[name] / self.seconds[over]))
+
+    def ratio_within(self, name: str, over: str) -> dict[str, float]:
+        """The same, with an interval for the median over turns: see `median_within`."""
+        return median_within(self.seconds[name] / self.seconds[over])
 
     def best_ratio(self, name: str, over: str) -> float:
         """The same from the quickest turn of each: for wall time, which other work only ever lengthens."""
@@ -52,15 +57,30 @@ def side_by_side(
     return Turns(seconds)
 
 
+def median_within(values: np.ndarray, level: float = 0.95) -> dict[str, float]:
+    """The median of some turns, and an interval that covers what it would be over ever more of them.
+
+    By order statistics, so no distribution is assumed: of n values the j-th smallest lies above the median with a
+    probability of P(Binomial(n, 1/2) < j). With fewer than six turns it is the whole range, and covers less often.
+    """
+    ordered, n = np.sort(values), len(values)
+    below = np.cumsum([math.comb(n, j) for j in range(n)]) / 2.0**n  # P(Binomial < j + 1)
+    skipped = int(np.searchsorted(below, (1 - level) / 2, side="right"))
+    low, high = ordered[max(0, skipped - 1)], ordered[n - 1 - max(0, skipped - 1)]
+    return {"ratio": float(np.median(ordered)), "low": float(low), "high": float(high)}
+
+
 def exponent(sizes: list[int], seconds: list[float]) -> float:
     """b of the fit seconds = a sizes^b."""
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
-def keep(section: str, numbers: Any) -> None:
-    """Write a section's numbers, with when and how busy the machine was."""
+def keep(section: str, numbers: Any, seconds: float | None = None) -> None:
+    """Write a section's numbers, with when it was, how busy the machine was, and how long it took."""
     RESULTS.mkdir(exist_ok=True, parents=True)
     about = {"date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[1], 1), "cores": os.cpu_count()}
+    if seconds is not None:
+        about["seconds"] = round(seconds)
     path = RESULTS / f"{section}.json"
     path.write_text(json.dumps({"about": about, **numbers}, indent=1) + "\n")
     print(f"wrote {path}", flush=True)

@@ -74,6 +74,7 @@ def one_shape(library: Any, sizes: np.ndarray, features: int, turns: int) -> dic
         ratios = {"clip over none": turn.ratio(f"clipped {stored}", f"pass {stored}")}
         if library is not None:
             ratios["pass over c"] = turn.ratio(f"pass {stored}", f"c {stored}")
+            ratios["pass over c, within"] = turn.ratio_within(f"pass {stored}", f"c {stored}")
             ratios["pass over read"] = turn.ratio(f"pass {stored}", f"read {stored}")
         numbers[stored] = ratios
     numbers["float32 over float64"] = turn.ratio("pass float32", "pass float64")

@@ -6,7 +6,7 @@ from problem import LAM, STEP, main
 
 # user: from here
 def run(X, y, steps, rounds):
-    w = np.zeros(X.shape[2], np.float32)
+    w = np.zeros(X.shape[2], X.dtype)
     for _ in range(rounds):
         total = np.zeros_like(w)
         for Xk, yk in zip(X, y, strict=True):

@@ -100,7 +100,8 @@ class FedAvg(Algorithm[Server, Nothing, Down, Up]):
 
     def slope(self, w: Array, centre: Array, site: Site) -> Array:
         """Gradient of f_i + r (if smooth) + pull/2 |w − centre|²."""
-        return site.f.grad(w) + site.penalty.by_gradient.subgradient(w) + self.pull * (w - centre)
+        slope = site.f.grad(w) + site.penalty.by_gradient.subgradient(w)
+        return slope if self.pull == 0 else slope + self.pull * (w - centre)
 
     def mean(self, z: Array, hub: Hub) -> Array:
         w = hub.mean(z)

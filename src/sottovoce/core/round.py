@@ -120,13 +120,13 @@ def train(
     zeros, nobody = np.broadcast_to(0.0, (*lead, 1, transport.dim)), np.broadcast_to(False, (*lead, transport.n, 1))
     labels = getattr(transport, "labels", None)  # if columns are split between parties
 
-    def hub(k: int) -> Hub:
-        return Hub(transport.n, penalty, Draw(streams, _SERVER, k), k, nobody, zeros, labels)
+    def hub(k: int, draw: Draw, answered: Booleans) -> Hub:
+        return Hub(transport.n, penalty, draw, k, answered, zeros, labels)
 
     algorithm.warn_about(participation, transport.n)
     if resume is None:
         transport.start(algorithm)
-        resume = Checkpoint(0, algorithm.init_server(hub(0)), transport.snapshot(), History())
+        resume = Checkpoint(0, algorithm.init_server(hub(0, Draw(streams, _SERVER, 0), nobody)), transport.snapshot(), History())
     seed = None if streams.drawn else streams.seed
     now = replace(resume, history=resume.history.first(resume.recorded), seed=seed)
     masks = _rounds(participation, transport.n, streams, now.k, rounds)
@@ -136,20 +136,21 @@ def train(
         if k == 0:
             stopped = f"after round {now.k}: the schedule of participants ends here"
             break
-        begun, here = time.perf_counter(), hub(k)
-        down = algorithm.broadcast(now.server, replace(here, answered=active[..., None]))
+        begun, draw = time.perf_counter(), Draw(streams, _SERVER, k)
+        down = algorithm.broadcast(now.server, hub(k, draw, active[..., None]))
         exchange = transport.exchange(algorithm, down, active, k)
         if exchange is None:
             stopped = f"after round {now.k}: every client's budget is spent"
             break
         up, answered = exchange.up, exchange.answered
         if answered.any():
-            server = algorithm.server(now.server, up, replace(here, answered=answered[..., None]))
-            sent = answered.sum() / runs * codec.bytes_per_client(up)
-            now = replace(now, server=server, bytes_up=now.bytes_up + sent)
-        received = active.sum() / runs * codec.bytes_per_client(down)
+            server = algorithm.server(now.server, up, hub(k, draw, answered[..., None]))
+            bytes_up = now.bytes_up + answered.sum() / runs * codec.bytes_per_client(up)
+        else:
+            server, bytes_up = now.server, now.bytes_up
+        bytes_down = now.bytes_down + active.sum() / runs * codec.bytes_per_client(down)
         seconds = now.seconds + time.perf_counter() - begun
-        now = replace(now, k=k, bytes_down=now.bytes_down + received, seconds=seconds)
+        now = replace(now, k=k, server=server, bytes_up=bytes_up, bytes_down=bytes_down, seconds=seconds)
         stopped = _why_stop(algorithm, now, rounds)
         if k % record_every == 0 or k == rounds or stopped:
             spent = {"bytes_up": now.bytes_up, "bytes_down": now.bytes_down, "seconds": now.seconds}
