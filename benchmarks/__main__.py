@@ -2,15 +2,25 @@
 
 Each section writes benchmarks/results/SECTION.json; the page, docs/speed.md with its figure, is made from these. A
 section that is there is not measured again unless it is named. Ratios are taken between tasks that ran in turn.
+
+`--campaign` measures anew all that needs no servers (limit, loop, methods, peers, start, montecarlo), in one go: peers
+with as few rounds as will do. Interrupted, the same command goes on where it stopped.
 """
 
 import argparse
+import json
 import os
+import time
 
 for _name in ("OMP", "OPENBLAS", "MKL"):  # before NumPy is loaded: one thread, unless a section says otherwise
     os.environ.setdefault(f"{_name}_NUM_THREADS", "1")
 
-SECTIONS = ("limit", "methods", "peers", "start", "montecarlo", "machines", "columns", "sums")
+# Minutes that each took where it has not been measured before.
+SECTIONS = {
+    "loop": 3.0, "limit": 1.5, "start": 1.0, "peers": 9.0, "methods": 5.0, "montecarlo": 1.0, "machines": 15.0,
+    "columns": 5.0, "sums": 15.0,
+}  # fmt: skip
+CAMPAIGN = ("loop", "limit", "start", "peers", "methods", "montecarlo")
 
 
 def main() -> None:
@@ -18,30 +28,81 @@ def main() -> None:
     parser.add_argument("section", nargs="*", help=f"of {', '.join(SECTIONS)}, page; all that are missing by default")
     parser.add_argument("--quick", action="store_true", help="small sizes and few turns: does it work?")
     parser.add_argument("--again", action="store_true", help="measure everything anew")
+    parser.add_argument("--campaign", action="store_true", help="measure anew all that needs no servers")
     parser.add_argument("--only", nargs="*", default=(), metavar="PEER", help="of the peers, these; 'ours' is us")
     options = parser.parse_args()
     unknown = set(options.section) - {*SECTIONS, "page"}
     if unknown:
         parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)} and page")
 
-    from benchmarks import clock, columns, limit, machines, methods, montecarlo, page, start, sums
-    from benchmarks.peers import section as peers
+    from benchmarks import clock, page
 
     docs = page.DOCS
     if options.quick:
         clock.RESULTS = docs = clock.RESULTS / "quick"  # numbers of small sizes must not pass for the others
-    modules = {"limit": limit, "methods": methods, "start": start, "montecarlo": montecarlo, "machines": machines}
-    modules |= {"columns": columns, "sums": sums}
-    for name in options.section or SECTIONS:
-        if name == "page" or not (options.section or options.again or clock.kept(name) is None or name == "peers"):
-            continue
-        if name == "peers":
-            if options.again:
-                (clock.RESULTS / "peers.json").unlink(missing_ok=True)
-            peers.run(options.quick, options.only)
-        else:
-            clock.keep(name, modules[name].run(options.quick))
+    if options.campaign:
+        campaign(options.quick)
+    else:
+        named = [name for name in options.section if name != "page"]
+        wanted = [name for name in SECTIONS if options.again or name == "peers" or clock.kept(name) is None]
+        todo = named if options.section else wanted
+        announce(todo, options.quick)
+        for name in todo:
+            measure(name, options.quick, options.only, anew=options.again)
     page.write(docs)
+
+
+def campaign(quick: bool) -> None:
+    """Measure the sections of the campaign that it has not measured yet; a file keeps count until all are done."""
+    from benchmarks import clock
+
+    clock.RESULTS.mkdir(parents=True, exist_ok=True)
+    state = clock.RESULTS / "campaign.json"
+    done: list[str] = json.loads(state.read_text()) if state.exists() else []
+    todo = [name for name in CAMPAIGN if name not in done]
+    announce(todo, quick)
+    for name in todo:
+        begun = "peers begun" in done
+        if name == "peers" and not begun:
+            done.append("peers begun")
+            state.write_text(json.dumps(done))
+        measure(name, quick, (), anew=not begun)
+        done.append(name)
+        state.write_text(json.dumps(done))
+    state.unlink()
+
+
+def announce(todo: list[str], quick: bool) -> None:
+    """Say what will be measured, and how long it will take: as long as it took the last time."""
+    from benchmarks import clock
+
+    minutes = {name: ((clock.kept(name) or {}).get("about", {}).get("seconds") or 60 * SECTIONS[name]) / 60
+               for name in todo}  # fmt: skip
+    shown = ", ".join(f"{name} {value:.0f}" if value >= 1 else f"{name} below 1" for name, value in minutes.items())
+    if quick:
+        print(f"To measure: {', '.join(todo) or 'nothing'}; a few minutes, with small sizes.", flush=True)
+    else:
+        print(f"To measure, in minutes: {shown or 'nothing'}; together about {sum(minutes.values()):.0f}.", flush=True)
+    if "peers" in todo:
+        print("Peers that are not installed yet get environments of their own, about 6 GB and 20 minutes.", flush=True)
+
+
+def measure(name: str, quick: bool, only: list[str] | tuple[str, ...], anew: bool) -> None:
+    from importlib import import_module
+
+    from benchmarks import clock
+
+    begun = time.perf_counter()
+    if name == "peers":
+        if anew:
+            (clock.RESULTS / "peers.json").unlink(missing_ok=True)
+        numbers = import_module("benchmarks.peers.section").run(quick, only)
+        before = 0.0 if anew else numbers.get("about", {}).get("seconds") or 0.0
+        clock.keep(name, numbers, before + time.perf_counter() - begun)
+    else:
+        numbers = import_module(f"benchmarks.{name}").run(quick)
+        clock.keep(name, numbers, time.perf_counter() - begun)
+    print(f"{name}: {(time.perf_counter() - begun) / 60:.1f} minutes", flush=True)
 
 
 if __name__ == "__main__":

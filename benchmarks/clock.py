@@ -82,7 +82,7 @@ def keep(section: str, numbers: Any, seconds: float | None = None) -> None:
     if seconds is not None:
         about["seconds"] = round(seconds)
     path = RESULTS / f"{section}.json"
-    path.write_text(json.dumps({"about": about, **numbers}, indent=1) + "\n")
+    path.write_text(json.dumps({**numbers, "about": about}, indent=1) + "\n")
     print(f"wrote {path}", flush=True)
 
 

@@ -71,7 +71,7 @@ def one_shape(library: Any, sizes: np.ndarray, features: int, turns: int) -> dic
     turn = clock.side_by_side(tasks, turns)
     numbers: dict[str, Any] = {"ms": {name: turn.ms(name) for name in tasks}}
     for stored in ("float64", "float32"):
-        ratios = {"clip over none": turn.ratio(f"clipped {stored}", f"pass {stored}")}
+        ratios: dict[str, Any] = {"clip over none": turn.ratio(f"clipped {stored}", f"pass {stored}")}
         if library is not None:
             ratios["pass over c"] = turn.ratio(f"pass {stored}", f"c {stored}")
             ratios["pass over c, within"] = turn.ratio_within(f"pass {stored}", f"c {stored}")

@@ -4,6 +4,7 @@ A round costs (CPU of a long run - CPU of a short one) / (rounds between them), 
 Ours and a NumPy loop are timed beside every run of a peer, and ratios are taken within such a turn.
 """
 
+import functools
 import json
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ class Peer:
     script: str
     environment: str = ""  # "": ours
     options: tuple[str, ...] = ()
-    rounds: tuple[int, int] = (10, 100)  # of the short and of the long run
+    rounds: tuple[int, int] = (5, 45)  # of the short and of the long run
     turns: int = 3
     family: bool = False  # whether it starts processes of its own
     same: bool = True  # whether it is FedAvg, which must end where all others end
@@ -49,6 +50,10 @@ PEERS = (
         same=False,
         more="the same; the nearest published code to Fed-PLT",
     ),
+    Peer(
+        *("JAX, vmap", "run_jax.py", "jax"),
+        rounds=(10, 310), turns=7, more="nothing: a loop of its own for this problem, compiled as a whole",
+    ),
     Peer("FedJAX", "run_fedjax.py", "fedjax", more="any JAX model, batches, accelerators"),
     Peer("pfl-research", "run_pfl.py", "pfl", more="any PyTorch model, central privacy, many processes"),
     Peer("fluke", "run_fluke.py", "fluke", more="any PyTorch model, loggers, checkpoints", turns=2),
@@ -68,7 +73,6 @@ def run(quick: bool = False, only: Sequence[str] = ()) -> dict[str, Any]:
     numbers.setdefault("peers", {})
     if "ours" in only or (not only and "ours" not in numbers):
         numbers["ours"] = {str(steps): ours(steps, 1 if quick else 5) for steps in (1, 5)}
-        numbers["many clients"] = many_clients(10_000 if quick else 100_000)
         numbers["fedepm"] = fedepm()
         clock.keep("peers", numbers)
     for peer in PEERS:
@@ -102,9 +106,12 @@ def beside(peer: Peer, steps: int, turns: int) -> dict[str, Any]:
     for _ in range(turns):
         mine, loop, theirs = (a_round(one, steps) for one in (OURS, NUMPY, peer))
         found.append(theirs | {"over ours": theirs["ms"] / mine["ms"], "over NumPy": theirs["ms"] / loop["ms"]})
-        if peer.same and peer.rounds[1] == 100:
-            assert abs(theirs["objective"] - _objective(steps)) < 1e-5, f"{peer.name} does not solve the same problem"
-    return {key: float(np.median([one[key] for one in found])) for key in found[0]} | {"turns": turns}
+        if peer.same:
+            wanted = _objective(steps, peer.rounds[1])
+            assert abs(theirs["objective"] - wanted) < 1e-5, f"{peer.name} does not solve the same problem"
+    within = clock.median_within(np.array([one["over ours"] for one in found]))
+    medians = {key: float(np.median([one[key] for one in found])) for key in found[0]}
+    return medians | {"turns": turns, "low": within["low"], "high": within["high"]}
 
 
 def a_round(peer: Peer, steps: int, *shape: str) -> dict[str, float]:
@@ -129,14 +136,6 @@ def a_round(peer: Peer, steps: int, *shape: str) -> dict[str, float]:
         "megabytes": families[-1].megabytes,
         "objective": long["objective"],
     }
-
-
-def many_clients(clients: int) -> dict[str, float]:
-    """So many clients x 20 x 20: the NumPy loop against ours, with the ledger and proven noise on."""
-    shape = ("--clients", str(clients), "--rows", "20", "--features", "20")
-    loop = a_round(Peer("NumPy loop", "numpy_loop.py", rounds=(1, 6)), 1, *shape)["ms"]
-    mine = a_round(Peer("sottovoce", "run_sottovoce.py", rounds=(2, 62)), 1, *shape)["ms"]
-    return {"clients": clients, "NumPy loop ms": loop, "sottovoce ms": mine, "gain": loop / mine}
 
 
 def fedepm() -> dict[str, float]:
@@ -176,7 +175,8 @@ def lines_of(name: str) -> int:
     return lines(next(peer for peer in (NUMPY, OURS, EXACT, WIDE) if peer.name == name))
 
 
-def _objective(steps: int) -> float:
-    """Where FedAvg must end after 100 rounds."""
-    done = watch([sys.executable, NUMPY.script, "--rounds", "100", "--steps", str(steps)], SCRIPTS, LONGEST)
+@functools.cache
+def _objective(steps: int, rounds: int) -> float:
+    """Where FedAvg must end after so many rounds."""
+    done = watch([sys.executable, NUMPY.script, "--rounds", str(rounds), "--steps", str(steps)], SCRIPTS, LONGEST)
     return json.loads(done.output.removeprefix("RESULT "))["objective"]

@@ -126,9 +126,12 @@ def train(
     algorithm.warn_about(participation, transport.n)
     if resume is None:
         transport.start(algorithm)
-        resume = Checkpoint(0, algorithm.init_server(hub(0, Draw(streams, _SERVER, 0), nobody)), transport.snapshot(), History())
+        resume = Checkpoint(
+            0, algorithm.init_server(hub(0, Draw(streams, _SERVER, 0), nobody)), transport.snapshot(), History()
+        )
     seed = None if streams.drawn else streams.seed
     now = replace(resume, history=resume.history.first(resume.recorded), seed=seed)
+    del resume  # the first states of all clients may be large, and are not needed again
     masks = _rounds(participation, transport.n, streams, now.k, rounds)
     stopped = _why_stop(algorithm, now, rounds)
     while not stopped and now.k < rounds:

@@ -17,7 +17,7 @@ from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
-from sottovoce.privacy.doors.releases import Sealed, Visit
+from sottovoce.privacy.doors.releases import Sealed, SealedZeros, Visit
 from sottovoce.privacy.noise_key import stable_text
 from sottovoce.problems.federation import FederatedData
 
@@ -175,7 +175,7 @@ class ClientRounds:
     def _sealed_zeros(self, clients: int) -> Sealed:
         shape = (*self._shape(clients), self.dim)
         if self._zeros is None or self._zeros.given.shape != shape:
-            self._zeros = Sealed(np.zeros(shape))
+            self._zeros = SealedZeros(shape)
         return self._zeros
 
     def _shape(self, clients: int) -> tuple[int, ...]:
