@@ -221,10 +221,10 @@ def _peers(numbers: Numbers) -> Iterator[str]:
         yield f"Not measured here: {line}.\n"
     yield (
         "Rows of the NumPy loop and of ours are medians of runs of their own; section 1 compares the two in turns. "
-        "With five local steps ours draws noise five times and keeps its sums in float64, while a loop over clients, as the "
-        "compiled one of JAX, has a client's rows in a near cache for all five. FedJAX pays by the round more than by "
-        "the step, so that five steps cost it little more than one. Flower's simulation is that of the newest release "
-        "that could be installed here, 1.41.0.\n"
+        "With five local steps ours draws noise five times and keeps its sums in float64, while a loop over clients, "
+        "as the compiled one of JAX, has a client's rows in a near cache for all five. FedJAX pays by the round more "
+        "than by the step, so that five steps cost it little more than one. Flower's simulation is that of the newest "
+        "release that could be installed here, 1.41.0.\n"
     )
     epm = numbers.get("fedepm")
     if epm:
