@@ -35,7 +35,9 @@ def run(X, y, steps, rounds):
 
     @server.main()
     def serve(grid, context):
-        strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=len(X))
+        # Without `min_train_nodes` the first round has only those clients that have registered by then.
+        everyone = {"min_train_nodes": len(X), "min_available_nodes": len(X)}
+        strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, **everyone)
         start = ArrayRecord([np.zeros(X.shape[2], np.float32)])
         result = strategy.start(grid, start, num_rounds=rounds, train_config=ConfigRecord({"steps": steps}))
         end["w"] = result.arrays.to_numpy_ndarrays()[0]
