@@ -1,5 +1,6 @@
 """What noise is bound to, one thing at a time: attacks on whole runs are in `attacks/test_noise_key.py`."""
 
+import importlib
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from sottovoce.experiment.task import Task
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.noise_key import NoiseKey, SharedNoise, rows_digests
+from sottovoce.privacy.noise_key import NoiseKey, SharedNoise, hash_of, rows_digests
 from tests.cases import goal
 
 WHO = np.array([0, 1, 2])
@@ -59,6 +60,18 @@ def test_batches_are_bound_to_rows_and_questions() -> None:
     assert np.array_equal(batch(KEY), batch(replace(KEY, rows=ROWS.copy())))
     for a, b in itertools.combinations([batch(KEY), *others], 2):
         assert not np.isin(a, b).any()
+
+
+def test_the_compiled_hash_of_a_question_is_that_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever arrays it is of: one row for all clients, runs in front, one number, or none (batches have no answer)."""
+    importlib.import_module("numba")  # compiled loops are used where it is loaded
+    rng = np.random.default_rng(0)
+    many, shared, runs = rng.normal(size=(60, 104)), rng.normal(size=(1, 104)), rng.normal(size=(2, 60, 104))
+    questions = [(many, shared), (np.zeros((1, 0)), many), (runs, np.ones((60, 1)), shared), (many, np.ones((1, 1)))]
+    compiled = [hash_of(arrays, 7) for arrays in questions]
+    monkeypatch.setattr("sottovoce.privacy.noise_key.compiled_pays", lambda count: False)
+    for fast, arrays in zip(compiled, questions, strict=True):
+        np.testing.assert_array_equal(fast, hash_of(arrays, 7))
 
 
 def test_a_digest_is_of_every_bit_of_a_clients_own_rows() -> None:

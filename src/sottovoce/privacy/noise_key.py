@@ -24,6 +24,7 @@ whoever knows the seed knows the noise, and noise that leaves a machine comes fr
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import lru_cache, partial, reduce
@@ -151,7 +152,7 @@ def _sums(words: np.ndarray, factors: np.ndarray) -> np.ndarray:
 def _compiled_sums(words: np.ndarray, factors: np.ndarray) -> np.ndarray:
     from sottovoce.core.random import compiled
 
-    table = words.reshape(-1, words.shape[-1])
+    table = words.reshape(math.prod(words.shape[:-1]), words.shape[-1])  # which may be empty
     sums = np.empty((len(table), 2), dtype=np.uint64)
     THREADS.share(partial(compiled.hashes(), table, factors, sums), range(len(table) + 1), table.size)
     return sums.reshape(*words.shape[:-1], 2)
