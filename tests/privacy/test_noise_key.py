@@ -63,7 +63,7 @@ def test_batches_are_bound_to_rows_and_questions() -> None:
 
 
 def test_the_compiled_hash_of_a_question_is_that_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever arrays it is of: one row for all clients, runs in front, one number, or none (batches have no answer)."""
+    """Of whatever arrays: one row for all clients, runs in front, one number, or none (batches have no answer)."""
     importlib.import_module("numba")  # compiled loops are used where it is loaded
     rng = np.random.default_rng(0)
     many, shared, runs = rng.normal(size=(60, 104)), rng.normal(size=(1, 104)), rng.normal(size=(2, 60, 104))
