@@ -26,6 +26,7 @@ from tests.cases import CASES, COLUMN_UNITS, EVERY, VERTICAL, Method, data, goal
 from tests.local import assemble
 from tests.replay import replays
 
+ROUNDS = 4  # a second answer depends on the first, and a third on what clients kept
 RECORD = Proven(epsilon=5.0, delta=1e-3, clip=1.0)
 PROVEN = [name for name, case in CASES.items() if "proven" in case.algorithm.modes]
 UNITS: dict[str, Any] = {
@@ -44,9 +45,9 @@ UNITS: dict[str, Any] = {
 
 
 def messages(algorithm: Method, federation: Any, privacy: Any, tape: Tape) -> list[np.ndarray]:
-    """Every array that crosses between clients and server in eight rounds, in order."""
+    """Every array that crosses between clients and server in a few rounds, in order."""
     participation, streams = KOfN(4), Streams(5)
-    place = assemble(algorithm, federation, goal(), privacy, participation, 8, streams, None, "numpy")
+    place = assemble(algorithm, federation, goal(), privacy, participation, ROUNDS, streams, None, "numpy")
     place.door.intercept = tape
     seen: list[np.ndarray] = []
     plain = place.exchange
@@ -59,9 +60,9 @@ def messages(algorithm: Method, federation: Any, privacy: Any, tape: Tape) -> li
 
     place.exchange = listening  # type: ignore[method-assign]
     options: dict[str, Any] = {"penalty": goal().penalty, "participation": participation, "streams": streams}
-    outcome = loop.train(algorithm, place, rounds=8, **options)
+    outcome = loop.train(algorithm, place, rounds=ROUNDS, **options)
     # Where columns are split, parties' models are one more answer each.
-    return [*seen, outcome.model, *([place.models(8)] if isinstance(place, LocalParties) else [])]
+    return [*seen, outcome.model, *([place.models(ROUNDS)] if isinstance(place, LocalParties) else [])]
 
 
 # Noise on arg-mins and moments is Gaussian, or refused before training: see privacy/test_door.py.
