@@ -26,6 +26,7 @@ from sottovoce.cli import demo
 from sottovoce.deploy import keys, setup_node, setup_server
 from sottovoce.deploy.lines import NodeLine
 from sottovoce.experiment.tables import to_toml
+from sottovoce.report import style
 from tests.command_line import invoke
 from tests.experiment.test_experiment import tiny_tables, write_csv
 from tests.test_docs import PAGES, ROOT, blocks
@@ -162,7 +163,9 @@ def test_commands_run_as_printed(
 ) -> None:
     clone_with_a_readers_files(tmp_path, page, commands)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(demo.TABLES, "data", {**demo.TABLES["data"], "test": 40_000})  # 5 222 rows to train on
+    monkeypatch.setitem(demo.TABLES, "data", {**demo.TABLES["data"], "test": 40_000, "clients": 10})  # 5 222 rows
+    monkeypatch.setattr(demo, "METHODS", demo.METHODS[:1])  # cli/test_cli.py has all of them
+    monkeypatch.setattr(style, "image", lambda *_: b"a picture")  # report/ draws
     for command in commands:
         line = command.split(" #")[0].removesuffix(STAYS)
         line = line.replace("-...", "-*")  # a page's word for the name that the last command said

@@ -124,7 +124,7 @@ def record(split: Split, numbers: np.ndarray) -> list[np.ndarray]:
     return parts
 
 
-@pytest.mark.parametrize("kappa2", [0.125, 0.5])
+@pytest.mark.parametrize("kappa2", [0.05, 0.5])
 @pytest.mark.parametrize("split", [Split((2, 2), (1, 1)), Split((1, 2, 1), (1, 2, 1), 2, outputs=3)])
 def test_no_record_moves_the_products_further(split: Split, kappa2: float) -> None:
     """A search over pairs of records, from many starts, comes near Δ and never above it."""
