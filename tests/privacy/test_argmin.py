@@ -39,7 +39,7 @@ def terms(of: Rows, shift: np.ndarray, pull: float) -> ArgminTerms:
 
 @pytest.mark.parametrize("loss", BOUNDED, ids=lambda loss: loss.name)
 @pytest.mark.parametrize("scale", ["mean", "sum"])
-@pytest.mark.parametrize("pull", [0.03, 1.0])
+@pytest.mark.parametrize("pull", [0.01, 1.0])
 def test_descent_alone_reaches_the_tolerance_in_the_stated_number_of_steps(
     loss: Loss, scale: str, pull: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

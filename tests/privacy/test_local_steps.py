@@ -109,7 +109,7 @@ def test_which_sensitivity_applies() -> None:
     assert np.array_equal(stated(softmax, steep), local_runs.prox_steps_sensitivity(steep, one, bounded))
 
 
-@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("count", [1, 10])
 def test_the_end_of_a_descent_is_exactly_one_gaussian_answer(count: int) -> None:
     """A record whose clipped gradient does not change: the ends of two neighbours are Gaussians, a known shift apart,
     and the shift is what an answer with the event's noise multiplier shows. So the bound is met, and not wasted."""
