@@ -99,9 +99,9 @@ def finished(files: list[Path], folder: Path) -> Iterator[str]:
     raise AssertionError("it never ended")
 
 
-@pytest.mark.parametrize(("n", "late", "step"), [(2, False, 1), (2, True, 1), (3, False, 11), (3, True, 13)])
+@pytest.mark.parametrize(("n", "late", "step"), [(2, False, 1), (2, True, 1), (3, False, 5), (3, True, 7)])
 def test_killed_at_every_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, late: bool, step: int) -> None:
-    """Of two owners at each of them, before it and after it; of three at a few."""
+    """Of two owners at each of them, before it and after it; of three at every fifth and every seventh."""
     watch, at, lost = Watch(monkeypatch), 0, 0
     while True:
         folder = tmp_path / str(at)
