@@ -24,7 +24,6 @@ whoever knows the seed knows the noise, and noise that leaves a machine comes fr
 """
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import lru_cache, partial, reduce
@@ -139,23 +138,20 @@ def hash_of(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
 
     Each array has factors of its own, so that this is the hash of all arrays end to end.
     """
-    tables = [np.ascontiguousarray(array, dtype=np.float64).view(np.uint32) for array in arrays]
-    sums_of = _compiled_sums if compiled_pays(sum(words.size for words in tables)) else _sums
-    sums = [sums_of(words, _factors(seed, words.shape[-1], place)) for place, words in enumerate(tables)]
+    sums = [_sums(array, _factors(seed, 2 * np.shape(array)[-1], place)) for place, array in enumerate(arrays)]
     return reduce(np.add, sums) >> _LAST_32
 
 
-def _sums(words: np.ndarray, factors: np.ndarray) -> np.ndarray:
+def _sums(array: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    words = np.ascontiguousarray(array, dtype=np.float64).view(np.uint32)
+    if compiled_pays(words.size):
+        from sottovoce.core.random import compiled
+
+        table = words.reshape(-1, words.shape[-1])
+        sums = np.empty((len(table), 2), dtype=np.uint64)
+        THREADS.share(partial(compiled.hashes(), table, factors, sums), range(len(table) + 1), table.size)
+        return sums.reshape(*words.shape[:-1], 2)
     return words.astype(np.uint64) @ factors[:, 1:].T + factors[:, 0]
-
-
-def _compiled_sums(words: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    from sottovoce.core.random import compiled
-
-    table = words.reshape(math.prod(words.shape[:-1]), words.shape[-1])  # which may be empty
-    sums = np.empty((len(table), 2), dtype=np.uint64)
-    THREADS.share(partial(compiled.hashes(), table, factors, sums), range(len(table) + 1), table.size)
-    return sums.reshape(*words.shape[:-1], 2)
 
 
 @lru_cache(maxsize=64)
