@@ -54,7 +54,8 @@ def test_a_pass_is_one_step_for_all_clients_and_copies_no_rows(stored: str, clip
     for clients, rows in ((10, 1600), (1000, 16)):
         kept, w = pool(clients, rows, 50, stored)
         counted.append(calls(lambda kept=kept, w=w: kept.gradient(w, clip=clip)))
-        assert memory(lambda kept=kept, w=w: kept.gradient(w, clip=clip)) < 2 * w.nbytes + 20_000 < kept.X.nbytes
+        spare = 40_000  # sums of parts of large clients take 16 000 of it; a thread that only starts now 3 000
+        assert memory(lambda kept=kept, w=w: kept.gradient(w, clip=clip)) < 2 * w.nbytes + spare < kept.X.nbytes
     assert counted[0] == counted[1] <= 20
 
 

@@ -126,9 +126,8 @@ def train(
     algorithm.warn_about(participation, transport.n)
     if resume is None:
         transport.start(algorithm)
-        resume = Checkpoint(
-            0, algorithm.init_server(hub(0, Draw(streams, _SERVER, 0), nobody)), transport.snapshot(), History()
-        )
+        server = algorithm.init_server(hub(0, Draw(streams, _SERVER, 0), nobody))
+        resume = Checkpoint(0, server, transport.snapshot(), History())
     seed = None if streams.drawn else streams.seed
     now = replace(resume, history=resume.history.first(resume.recorded), seed=seed)
     del resume  # the first states of all clients may be large, and are not needed again
@@ -145,15 +144,10 @@ def train(
         if exchange is None:
             stopped = f"after round {now.k}: every client's budget is spent"
             break
-        up, answered = exchange.up, exchange.answered
+        answered, server = exchange.answered, now.server
         if answered.any():
-            server = algorithm.server(now.server, up, hub(k, draw, answered[..., None]))
-            bytes_up = now.bytes_up + answered.sum() / runs * codec.bytes_per_client(up)
-        else:
-            server, bytes_up = now.server, now.bytes_up
-        bytes_down = now.bytes_down + active.sum() / runs * codec.bytes_per_client(down)
-        seconds = now.seconds + time.perf_counter() - begun
-        now = replace(now, k=k, server=server, bytes_up=bytes_up, bytes_down=bytes_down, seconds=seconds)
+            server = algorithm.server(server, exchange.up, hub(k, draw, answered[..., None]))
+        now = _after(now, k, server, _sent(answered, exchange.up, runs), _sent(active, down, runs), begun)
         stopped = _why_stop(algorithm, now, rounds)
         if k % record_every == 0 or k == rounds or stopped:
             spent = {"bytes_up": now.bytes_up, "bytes_down": now.bytes_down, "seconds": now.seconds}
@@ -162,6 +156,18 @@ def train(
         now = replace(now, clients=transport.snapshot(), recorded=len(now.history))
         after_round(now)
     return Outcome(algorithm.model(now.server), now.history, now.k, stopped, now.server)
+
+
+def _sent(who: Booleans, message: State, runs: int) -> float:
+    """Bytes of all messages that these clients send or get in one run, on average."""
+    return float(who.sum() / runs * codec.bytes_per_client(message)) if who.any() else 0.0
+
+
+def _after(now: Checkpoint, k: int, server: object, up: float, down: float, begun: float) -> Checkpoint:
+    """The checkpoint after round k, which began at this time and took `up` and `down` bytes."""
+    seconds = now.seconds + time.perf_counter() - begun
+    bytes_up, bytes_down = now.bytes_up + up, now.bytes_down + down
+    return replace(now, k=k, server=server, bytes_up=bytes_up, bytes_down=bytes_down, seconds=seconds)
 
 
 def _why_stop(algorithm: Method, now: Checkpoint, rounds: int) -> str:
