@@ -80,8 +80,7 @@ def audit(
     from sottovoce.auditing.game import worst_case
 
     _check_choice(what, papers, one_run, membership)
-    name = what or ""
-    file = Path(name)
+    name, file = what or "", Path(what or "")
     if papers:
         return _papers(out or Path("docs"), runs, as_json, quiet)
     if membership:

@@ -316,23 +316,6 @@ def options(who: str, names: Iterable[str], known: list[str]) -> None:
         one_of(who, "option", name, known)
 
 
-def utf8(who: str, content: bytes, what: str) -> str:
-    """`content` as text. Python's error contains all of it, so ours is raised after it, not while handling it."""
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        bad = error.start
-    raise InvalidInput(f"{who}: must be {what} in UTF-8, and byte {bad} is not")
-
-
-def number_or_nan(text: str) -> float:
-    """The number that a text stands for; NaN if it stands for none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
 def any_array(who: str, name: str, value: ArrayLike | None) -> AnyArray:
     """`value` as an array of any type; rows of unequal length are refused."""
     try:

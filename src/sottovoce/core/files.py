@@ -1,5 +1,6 @@
 """Files: read up to a size, with errors that name the file and never quote what it holds; and made durable."""
 
+import math
 import os
 from importlib import resources
 from pathlib import Path
@@ -40,3 +41,20 @@ def sync_folder(path: Path) -> None:
 def packaged_text(package: str, name: str) -> str:
     """The text of a file that comes with this library, in `sottovoce.<package>`."""
     return resources.files("sottovoce").joinpath(*package.split("."), name).read_text("utf-8")
+
+
+def utf8(who: str, content: bytes, what: str) -> str:
+    """`content` as text. Python's error contains all of it, so ours is raised after it, not while handling it."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        bad = error.start
+    raise check.InvalidInput(f"{who}: must be {what} in UTF-8, and byte {bad} is not")
+
+
+def number_or_nan(text: str) -> float:
+    """The number that a text stands for; NaN if it stands for none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sottovoce.core import check
+from sottovoce.core.files import utf8
 from sottovoce.core.products import Split, dealer_of
 from sottovoce.deploy import announcing
 from sottovoce.deploy.announcing import Announced
@@ -77,7 +78,7 @@ class Terms:
         check.require(len(content) <= _LONGEST, "products", f"the terms must be at most {_LONGEST} bytes long")
         attempt, names, dealers = "", (), ()
         try:
-            attempt, names, dealers = json.loads(check.utf8("products", content, "terms"))
+            attempt, names, dealers = json.loads(utf8("products", content, "terms"))
             texts = isinstance(attempt, str) and all(isinstance(name, str) for name in names)
             whole = texts and all(type(dealer) is int for dealer in dealers)
         except (ValueError, TypeError, RecursionError):

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.files import read_bytes
+from sottovoce.core.files import read_bytes, utf8
 from sottovoce.deploy import announcing, scoring, wire
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.multiplied_remote import Again, MultipliedRemote
@@ -76,7 +76,7 @@ def predict_ids(deployment: Deployment, name: str, post: Post, run: Path, file: 
 
 def read_ids(file: Path) -> list[str]:
     """The ids in a file, one on each line; refuses none, repeated ones and such as no owner would read."""
-    text = check.utf8(str(file), read_bytes(file), "ids, one on each line")
+    text = utf8(str(file), read_bytes(file), "ids, one on each line")
     ids = [line.strip() for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
     must_be_ids(str(file), ids)
     return ids

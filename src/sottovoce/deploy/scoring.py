@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.files import utf8
 from sottovoce.core.plain import Json
 from sottovoce.deploy import announcing, product_records, wire
 from sottovoce.deploy.aggregation.store import Folder
@@ -203,7 +204,7 @@ def read_names(content: bytes, owners: int) -> list[str]:
     check.require(len(content) <= _LONGEST, "scores", f"terms must be at most {_LONGEST} bytes long")
     names: list[str] = []
     with suppress(ValueError, TypeError, RecursionError):
-        query, listed = json.loads(check.utf8("scores", content, "terms"))
+        query, listed = json.loads(utf8("scores", content, "terms"))
         names = _texts(listed) if isinstance(query, str) else []
     distinct = len(set(names)) == len(names) == owners
     check.require(distinct, "scores", f"terms must be a name and {owners} different owners")
@@ -230,7 +231,7 @@ def read_question(content: bytes, owners: int, numbers: int) -> tuple[bytes, np.
     check.require(bool(np.isfinite(model).all()), "scores", "a model must be of finite numbers")
     ids: list[str] = []
     with suppress(ValueError, RecursionError):
-        ids = _texts(json.loads(check.utf8("scores", content[second:], "ids")))
+        ids = _texts(json.loads(utf8("scores", content[second:], "ids")))
     few = 0 < len(ids) <= MOST_IDS and len(set(ids)) == len(ids) and max(map(len, ids)) <= LONGEST_ID
     check.require(few, "scores", f"ids must be 1 to {MOST_IDS} different texts of at most {LONGEST_ID} characters")
     return content[:first], model, ids

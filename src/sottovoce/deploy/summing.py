@@ -17,6 +17,7 @@ from typing import cast
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Words
+from sottovoce.core.files import utf8
 from sottovoce.deploy import wire
 from sottovoce.deploy.aggregation import messages
 from sottovoce.deploy.aggregation.client import Client
@@ -123,7 +124,7 @@ class Summing:
         """S1. Who is on the roster, and for how many rounds, is kept beside what the protocol keeps."""
         check.require(_ATTEMPT + _ROUNDS < len(content) <= _LONGEST_NAMES, "S1 question", "has a wrong length")
         attempt, rounds = content[:_ATTEMPT], int.from_bytes(content[_ATTEMPT : _ATTEMPT + _ROUNDS], "big")
-        names = tuple(check.utf8("S1 question", content[_ATTEMPT + _ROUNDS :], "names").split("\n"))
+        names = tuple(utf8("S1 question", content[_ATTEMPT + _ROUNDS :], "names").split("\n"))
         first, last = self._ask.k, self._rounds
         check.require(first + rounds - 1 <= last, "S1 question", f"goes beyond the {last} rounds of this experiment")
         kept = {"names": list(names), "rounds": rounds, "first": first}

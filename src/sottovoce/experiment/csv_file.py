@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.files import number_or_nan
 from sottovoce.core.plain import Json
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.metrics import class_labels
@@ -52,7 +53,7 @@ def _all_given(column: Sequence[str], path: Path, name: str, lines: Sequence[int
 
 
 def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> np.ndarray:
-    numbers = np.array([check.number_or_nan(text) for text in column])
+    numbers = np.array([number_or_nan(text) for text in column])
     good = np.isfinite(numbers)
     if not good.all():
         first = int(np.flatnonzero(~good)[0])
@@ -65,7 +66,7 @@ def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int])
 
 def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels as the loss wants them, and which text stands for -1, +1 (or 0, 1, ...); () where nothing was mapped."""
-    numbers = np.array([check.number_or_nan(text) for text in texts])
+    numbers = np.array([number_or_nan(text) for text in texts])
     numeric = bool(np.isfinite(numbers).all())
     if not loss.classification:
         if not numeric:
@@ -113,7 +114,7 @@ def with_label_texts(table: Json) -> Json:
 
 def label_text(label: object) -> str:
     """One spelling for equal numbers: 1, 1.0 and "1.0" are the label "1"."""
-    number = check.number_or_nan(str(label))
+    number = number_or_nan(str(label))
     if not np.isfinite(number) or isinstance(label, bool):
         return str(label)
     return str(int(number)) if number == int(number) else repr(number)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, Union, cast, get_args, get_o
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.files import read_bytes
+from sottovoce.core.files import read_bytes, utf8
 from sottovoce.core.plain import Json
 from sottovoce.core.toml import parse_toml
 from sottovoce.core.toml import to_toml as to_toml
@@ -89,7 +89,7 @@ def read_tables(path: Path, known: Collection[str]) -> Tables:
         raise check.InvalidInput(
             f"{path}: is a folder, not a TOML file. To go on with a run use: sottovoce run --resume {path}"
         )
-    tables = parse_toml(check.utf8(str(path), read_bytes(path, _LARGEST_FILE), "TOML"), str(path))
+    tables = parse_toml(utf8(str(path), read_bytes(path, _LARGEST_FILE), "TOML"), str(path))
     for name, table in tables.items():
         check.one_of(path.name, "table", name, known)
         check.require(isinstance(table, dict), path.name, f"{name} must be a table, [{name}]", table)

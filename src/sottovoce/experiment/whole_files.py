@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.files import read_bytes, sync_folder
+from sottovoce.core.files import read_bytes, sync_folder, utf8
 from sottovoce.core.plain import Json
 
 _LARGEST = 8 * 2**30  # bytes of arrays that are read from one file
@@ -190,7 +190,7 @@ def read_json(path: Path) -> Json:
 
 
 def read_text(path: Path) -> str:
-    return check.utf8(str(path), read_bytes(path), "text")
+    return utf8(str(path), read_bytes(path), "text")
 
 
 def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:

@@ -394,20 +394,3 @@ def rows_at_once(stored: str, width: int, batches: bool) -> Blocks:
     if batches:
         return Blocks(0, 1, 2)
     return Blocks(4, 1, 4) if size > WIDE else Blocks(16, 2, 4) if size > WIDE // 2 else Blocks(32, 2, 2)
-
-
-def _shrink(x, keep, g, threshold, total, out):
-    """`penalties.shrink`, row by row."""
-    for i in range(len(x)):
-        scale = 1.0 / total[i, 0]
-        for j in range(x.shape[1]):
-            v = keep[i, 0] * x[i, j] - g[i, j]
-            near = threshold if v > threshold else v
-            out[i, j] = (v - (-threshold if near < -threshold else near)) * scale
-
-
-@functools.cache
-def shrink() -> Kernel:
-    """shrink(x, keep, g, threshold, total, out): the step of `penalties.shrink`, in one pass."""
-    table = types.Array(types.float64, 2, "C", readonly=True)
-    return compile_for(types.void(table, table, table, types.float64, table, types.float64[:, ::1]), _shrink)

@@ -245,7 +245,8 @@ def shrink(x: Floats, keep: Numbers, g: Floats, threshold: float, total: Numbers
     """
     if not compiled_pays(x.size):
         return _soften(keep * x - g, threshold) * (1.0 / total)
-    from sottovoce.problems import kernels
+
+    from sottovoce.problems import shrink_kernel
 
     if x.shape != g.shape:
         x, g = np.broadcast_arrays(x, g)
@@ -256,7 +257,7 @@ def shrink(x: Floats, keep: Numbers, g: Floats, threshold: float, total: Numbers
         return np.ascontiguousarray(part, dtype=np.float64).reshape(-1, width)
 
     out, dim = np.empty(x.shape), x.shape[-1]
-    kernels.shrink()(flat(x, dim), flat(keep, 1), flat(g, dim), threshold, flat(total, 1), out.reshape(-1, dim))
+    shrink_kernel.shrink()(flat(x, dim), flat(keep, 1), flat(g, dim), threshold, flat(total, 1), out.reshape(-1, dim))
     return out
 
 

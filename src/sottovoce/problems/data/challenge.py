@@ -6,6 +6,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats
+from sottovoce.core.files import number_or_nan
 from sottovoce.problems.data.dataset import Dataset
 from sottovoce.problems.data.sources import Rows, Source, lines, parts_of, sign, with_test_part
 
@@ -37,7 +38,7 @@ def _read_labels(folder: Path, file: str) -> Floats:
 
 def _numbers(where: str, fields: list[str]) -> Floats:
     """The error names the field, not what it holds: the folder may contain other data than it should."""
-    numbers = np.array([check.number_or_nan(text) for text in fields])
+    numbers = np.array([number_or_nan(text) for text in fields])
     wrong = np.flatnonzero(~np.isfinite(numbers)).tolist()
     check.require(not wrong, where, f"must hold finite numbers, and field {1 + min(wrong, default=0)} is none")
     return numbers

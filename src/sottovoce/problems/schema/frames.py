@@ -11,7 +11,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Sparse, SparseLike
-from sottovoce.core.files import read_bytes
+from sottovoce.core.files import read_bytes, utf8
 from sottovoce.problems.schema import values
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def must_be_there(who: str, column: str, header: Sequence[str]) -> None:
 def csv_header(path: Path) -> list[str]:
     """The names of the columns of a CSV file: its first line, and nothing else, is read."""
     content = read_bytes(path, missing=_NO_FILE, first_line=True)
-    reader = csv.reader(io.StringIO(check.utf8(str(path), content, "a CSV file").removeprefix("\ufeff")))
+    reader = csv.reader(io.StringIO(utf8(str(path), content, "a CSV file").removeprefix("\ufeff")))
     header = [name.strip() for name in next(reader, [])]
     check.require(bool(header) and all(header), path.name, "the first line must name every column")
     check.require(len(set(header)) == len(header), path.name, "column names must be distinct")
@@ -119,7 +119,7 @@ def csv_header(path: Path) -> list[str]:
 def csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     """The header of a CSV file, its rows, and the line on which each row ends."""
     rows, lines = [], []
-    text = check.utf8(str(path), read_bytes(path, missing=_NO_FILE), "a CSV file").removeprefix("\ufeff")
+    text = utf8(str(path), read_bytes(path, missing=_NO_FILE), "a CSV file").removeprefix("\ufeff")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sottovoce.core import check
-from sottovoce.core.files import read_bytes
+from sottovoce.core.files import read_bytes, utf8
 from sottovoce.core.plain import Json
 from sottovoce.core.toml import parse_toml
 from sottovoce.problems.schema.columns import Column, from_table
@@ -87,4 +87,4 @@ def placed(where: str, build: Callable[[Table], Built], table: Table) -> Built:
 
 def file_text(path: Path) -> str:
     """The text of a small file."""
-    return check.utf8(str(path), read_bytes(path, _LARGEST_FILE), "TOML")
+    return utf8(str(path), read_bytes(path, _LARGEST_FILE), "TOML")
