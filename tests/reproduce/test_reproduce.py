@@ -98,19 +98,22 @@ def test_an_order_counts_only_beyond_the_noise(levels: Any, up: bool, down: bool
 @pytest.mark.parametrize(
     ("levels", "rule", "in_order"),
     [
-        ({1.0: [0.0, 1.0], 2.0: [0.1, 1.1], 3.0: [0.2, 1.2]}, rises("y", "x"), True),
-        ({1.0: [0.0, 1.0], 2.0: [0.3, 1.3], 3.0: [0.2, 1.2]}, rises("y", "x"), False),  # the ends are, neighbours not
-        ({1.0: [0.0, 1.0], 2.0: [0.1, 1.1], 3.0: [0.2, 1.2]}, falls("y", "x"), False),
+        ({1.0: [0.0, 1.0], 2.0: [0.7, 1.7], 3.0: [1.4, 2.4]}, rises("y", "x"), True),
+        ({1.0: [0.0, 1.0], 2.0: [0.1, 1.1], 3.0: [0.2, 1.2]}, rises("y", "x"), False),  # the sign alone
+        ({1.0: [0.0, 1.0], 2.0: [1.5, 2.5], 3.0: [1.4, 2.4]}, rises("y", "x"), True),  # the ends are, neighbours not
+        ({1.0: [0.0, 1.0], 2.0: [5.5, 6.5], 3.0: [1.4, 2.4]}, rises("y", "x"), False),  # clearly the wrong way
+        ({1.0: [0.0, 1.0], 2.0: [0.7, 1.7], 3.0: [1.4, 2.4]}, falls("y", "x"), False),
         ({1.0: [0.0, 0.1], 2.0: [1.0, 1.1], 3.0: [2.0, 2.1]}, rises("y", "x"), False),  # it is the same
         ({1.0: [0.5, 0.5], 2.0: [0.5, 0.5]}, rises("y", "x"), False),  # no difference has no sign
-        ({1.0: [0.0, 1.0], 2.0: [0.5, 1.5], 3.0: [9.0, 9.1]}, lowest("y", "x", 1.0), True),
-        ({1.0: [0.0, 1.0], 2.0: [0.5, 1.5], 3.0: [0.0, 0.2]}, lowest("y", "x", 1.0), False),  # one is lower
+        ({1.0: [0.0, 1.0], 2.0: [1.4, 2.4], 3.0: [9.0, 9.1]}, lowest("y", "x", 1.0), True),
+        ({1.0: [0.0, 1.0], 2.0: [0.5, 1.5], 3.0: [9.0, 9.1]}, lowest("y", "x", 1.0), False),  # the sign alone
+        ({1.0: [0.0, 1.0], 2.0: [1.4, 2.4], 3.0: [0.0, 0.2]}, lowest("y", "x", 1.0), False),  # one is lower
         ({1.0: [0.0, 0.01], 2.0: [0.5, 0.51], 3.0: [9.0, 9.01]}, highest("y", "x", 3.0), False),  # it is the same
         ({1.0: [0.0, 1.0]}, lowest("y", "x", 1.0), False),  # against nobody
-        ({1.0: [1.0, 2.0], 2.0: [0.5, 1.5], 3.0: [0.9, 1.9]}, verdicts.rises_both_ways("y", "x"), True),
-        ({1.0: [0.5, 1.5], 2.0: [0.9, 1.9]}, verdicts.rises_both_ways("y", "x"), False),  # one way only
-        ({1.0: [0.0, 1.0], 2.0: [0.5, 1.5]}, verdicts.ordered("y", "x", {1.0: 3, 2.0: 4}), True),
-        ({1.0: [0.0, 1.0], 2.0: [0.5, 1.5]}, verdicts.ordered("y", "x", {1.0: 4, 2.0: 3}), False),
+        ({1.0: [2.0, 3.0], 2.0: [0.5, 1.5], 3.0: [1.9, 2.9]}, verdicts.rises_both_ways("y", "x"), True),
+        ({1.0: [0.5, 1.5], 2.0: [1.9, 2.9]}, verdicts.rises_both_ways("y", "x"), False),  # one way only
+        ({1.0: [0.0, 1.0], 2.0: [1.4, 2.4]}, verdicts.ordered("y", "x", {1.0: 3, 2.0: 4}), True),
+        ({1.0: [0.0, 1.0], 2.0: [1.4, 2.4]}, verdicts.ordered("y", "x", {1.0: 4, 2.0: 3}), False),
         ({1.0: [0.0, 1.0], 2.0: [0.5, 1.5]}, verdicts.alike("y", "x", 0.1), False),  # a tolerance has no order
     ],
 )
@@ -122,7 +125,7 @@ def test_the_right_order_is_told_apart_where_it_is_not_clear(levels: Any, rule: 
 
 
 def test_the_right_order_is_so_in_every_setting() -> None:
-    unclear, wrong, clear = {1.0: [0.0, 1.0], 2.0: [0.1, 1.1]}, {1.0: [1.0, 1.1], 2.0: [0, 0.1]}, {1.0: [0], 2.0: [9]}
+    unclear, wrong, clear = {1.0: [0.0, 1.0], 2.0: [1.4, 2.4]}, {1.0: [1.0, 1.1], 2.0: [0, 0.1]}, {1.0: [0], 2.0: [9]}
     for second, in_order in (
         (unclear, True),
         (wrong, False),
@@ -136,7 +139,14 @@ def test_the_right_order_is_so_in_every_setting() -> None:
 
 
 def test_a_path_that_ends_lowest_declines_in_order() -> None:
-    for path, in_order in (([9.0, 8.0, 7.0], True), ([9.0, 6.0, 7.0], False), ([9.0, 8.0, 9.5], False)):
+    """By one standard error at least, and not clearly above its least."""
+    for path, in_order in (
+        ([9.0, 7.0, 5.0], True),
+        ([9.0, 4.0, 5.0], True),
+        ([9.0, 8.0, 7.9], False),
+        ([9.0, -80.0, 5.0], False),
+        ([9.0, 8.0, 9.5], False),
+    ):
         values = [value + off for value in path for off in (0.0, 3.0)]
         found = verdicts.declines("alfv")(Table.of({"round": np.repeat([1, 2, 3], 2), "alfv": values}))
         assert found.in_order is in_order
@@ -231,6 +241,8 @@ def test_differences_are_taken_on_the_same_data() -> None:
     assert f"ends {errors:.1f} standard errors" in rises("y", "x", **by_dataset)(table).measured
     with pytest.raises(InvalidInput, match="no draw of the data in common"):
         rises("y", "x", paired=lambda rows: np.arange(len(rows)))(table)
+    once = Table.of({"x": ["a", "a", "b", "b"], "dataset": [0, 1, 1, 2], "y": [0.0, 1.0, 2.0, 3.0]})
+    assert lowest("y", "x", "a", **by_dataset)(once).same is None  # one pair has no error that we know
     both = Table.of({**table.columns, "m": 1})
     said = lowest("y", "x", "a", each=("m",), paired=lambda rows: rows["dataset"])(both).measured
     assert said.startswith(f"m = 1: 15 against 16 of b ({errors:.1f}) (against whom it is least clear")
@@ -419,7 +431,7 @@ def toy(values: tuple[int, ...] = (1, 2, 3), scale: float = 1.0) -> Experiment:
             Claim("y rises", "rises", rises("y", "x")),
             Claim("y is nine", "9", lambda table: Finding(f"{table['y'].max():g}", table["y"].max() == 9), "it is not"),
             Claim("y is bounded", "9", lambda table: Finding("4", True, "2 times"), kind="theorem"),
-            Claim("y is last", "last", lambda table: Finding("4", False, in_order=True), "not printed", kind="ours"),
+            Claim("y is last", "last", lambda table: Finding("4", False, in_order=True), "too few", kind="ours"),
         ],
         [Panel("y", lines=("x",)), Panel("y", "x", kind="box")],
         "A note.",
@@ -515,7 +527,7 @@ def test_page_and_figure_are_the_same_for_the_same_data(tmp_path: Path) -> None:
     text = written.read_text()
     assert written == tmp_path / "results.md"
     assert "| Toy | 1 of 1 | 0 of 1 | 1 of 1 | – | 1 of 1 | 0 of 1 (1 unclear) | 1 |" in text
-    assert "| y is last | last | 4 | **right order, not clear** |" in text
+    assert "| y is last | last | 4 | **right order, not clear**: too few |" in text
     not_same, unclear = text.split("In the paper's order, but not clearly:")
     assert "y is last" not in not_same
     assert "\n* Toy, Figure 0: y is last: right order, not clear\n" in unclear
@@ -538,6 +550,9 @@ def test_data_from_before_a_change_count_as_not_run(tmp_path: Path) -> None:
     sums_more = replace(toy(), summary=lambda table: str(table["z"]))
     assert "| Toy | 0 of 1 |" in page.text({"toy": sums_more}, tmp_path)
     assert "| Toy | 1 of 1 |" in page.text({"toy": toy()}, tmp_path)
+    no_rule = replace(toy(), claims=[Claim("y rises", "rises", rises("y", "x", paired=lambda rows: rows["y"]))])
+    with pytest.raises(InvalidInput, match="no draw of the data in common"):  # no fault of the data
+        page.text({"toy": no_rule}, tmp_path)
 
 
 def test_all_experiments_are_on_the_committed_page() -> None:
@@ -642,7 +657,7 @@ def test_secure_fedavg_is_local_steps_and_noise_for_their_sum(power: float) -> N
     [
         ([0.5, 0.501], [0.6, 0.601], True, False),
         ([0.5, 0.501], [0.51, 0.511], False, False),  # clearly, but by little
-        ([0.4, 0.6], [0.5, 0.7], False, True),  # by much, but not clearly
+        ([0.4, 0.6], [0.7, 0.9], False, True),  # by much, but not clearly
         ([0.4, 0.6], [0.41, 0.61], False, False),  # neither
         ([0.6, 0.601], [0.5, 0.501], False, False),
     ],

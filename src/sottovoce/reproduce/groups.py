@@ -12,7 +12,9 @@ from sottovoce.core import check
 from sottovoce.reproduce.experiment import Draw, Table, Value
 
 Key = Any  # a value of one column, or a tuple of values of several
-CLEAR, SLIGHT = 3, 2  # standard errors: a difference that counts; one that does not
+# Standard errors: of a difference that counts; of one that does not; of one that has a sign, and may count with more
+# trials.
+CLEAR, SLIGHT, ONE = 3, 2, 1
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Groups:
     """`y` for each value of `by`, in one setting."""
 
     def __init__(self, table: Table, y: str, by: Sequence[str], which: Which) -> None:
-        check.require(len(table) > 0, "verdict", f"there is no row with {y!r}")
+        check.require(len(table) > 0, "Table", f"there is no row with {y!r}")
         draw = which.get("paired", which.get("draw"))
         table = table if draw is None else table.averaged(y, *by, draw=draw(table))
         groups = {key if len(by) > 1 else key[0]: rows for key, rows in table.each(*by)}
@@ -94,8 +96,10 @@ class Groups:
         self.means = {key: mean(rows, y) for key, rows in groups.items()}
 
     def single(self) -> bool:
-        """Whether something was run once only."""
-        return min(len(values) for values in self.draws.values()) < 2
+        """Whether something was run once only, or two of those that are paired on one draw in common only."""
+        compared = itertools.combinations(self.draws.values(), 2) if self.paired else ()
+        common = [len(one.keys() & other.keys()) for one, other in compared]
+        return min([len(values) for values in self.draws.values()] + common) < 2
 
     def apart(self, high: Key, low: Key) -> float:
         """How many standard errors of the difference `high` lies above `low`."""
@@ -106,16 +110,14 @@ class Groups:
         return Mean.of([above - below for above, below in pairs]).beyond(Mean(0.0, 0.0))
 
     def steps_up(self, keys: Sequence[Key]) -> float | None:
-        """If each is above the one before: how many standard errors the ends are apart. Else None."""
-        if len(keys) > 1 and all(self.apart(high, low) > 0 for low, high in itertools.pairwise(keys)):
-            return self.apart(keys[-1], keys[0])
-        return None
+        """If they climb by one standard error: how many the ends are apart. Else None."""
+        return self.apart(keys[-1], keys[0]) if self.climbs(keys, ONE) else None
 
-    def climbs(self, keys: Sequence[Key]) -> bool:
+    def climbs(self, keys: Sequence[Key], clear: float = CLEAR) -> bool:
         """The ends are clearly apart, and no two neighbours more than slightly the wrong way round: where all share
         one mean, a wrong "yes" is a 3-sigma event."""
         steady = all(self.apart(high, low) > -SLIGHT for low, high in itertools.pairwise(keys))
-        return steady and self.apart(keys[-1], keys[0]) > CLEAR
+        return steady and self.apart(keys[-1], keys[0]) > clear
 
     def least(self) -> Key:
         return min(self.means, key=lambda key: self.means[key].value)

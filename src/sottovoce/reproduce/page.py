@@ -54,7 +54,7 @@ def verdicts(experiment: Experiment, table: Table, robust_only: bool = False) ->
 def _verdict(experiment: Experiment, claim: Claim, table: Table) -> Verdict:
     found = claim.measure(table)
     same = None if found.same is None else bool(found.same)  # NumPy's truth is not Python's
-    why = claim.why if same is False and not found.in_order else ""
+    why = claim.why if same is False else ""
     paper, loose = claim.paper, found.loose
     return Verdict(experiment.name, claim.kind, claim.says, paper, found.measured, same, loose, why, found.in_order)
 
@@ -125,8 +125,10 @@ def _done(experiments: Mapping[str, Experiment], out: Path) -> dict[str, Done]:
         try:
             rows = verdicts(experiment, table, robust_only=quick)
             more = experiment.summary(table) if experiment.summary is not None else ""
-        except InvalidInput:  # it was run before the experiment was changed, and lacks what is asked for now
-            continue
+        except InvalidInput as error:
+            if not str(error).startswith(("Table: ", "mean: ")):
+                raise
+            continue  # it was run before the experiment was changed, and lacks columns or rows that are asked for now
         found[name] = Done(experiment, quick, runner.cpu_seconds(data), rows, more)
     return found
 

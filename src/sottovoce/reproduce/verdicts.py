@@ -6,9 +6,9 @@ on the same draw of the data are not independent, and are averaged first (`draw`
 Where all are run on the same draws, differences are taken draw by draw (`paired`). One trial has no error that we know:
 it is reported and not judged, except for formulas (`exact`).
 
-There are three verdicts on an order: the same; the right order, but not clear; and not the same. It is the right order
-if every single difference has the paper's sign (each neighbour in a trend, each rival of a winner, in every setting),
-and one or more that must be clear is not. Where a number must be met to a tolerance there is nothing in between.
+There are three verdicts on an order: the same; the right order, but not clear; and not the same. The right order asks
+for what the same does, with `ONE` standard error in place of `CLEAR`: a sign alone is a coin toss. Where a number must
+be met to a tolerance there is nothing in between.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from typing import Unpack
 import numpy as np
 
 from sottovoce.reproduce.experiment import Finding, Table, Value
-from sottovoce.reproduce.groups import CLEAR, Groups, Key, Which, means, named
+from sottovoce.reproduce.groups import CLEAR, ONE, Groups, Key, Which, means, named
 
 Rule = Callable[[Table], Finding]
 
@@ -188,17 +188,21 @@ def rises_both_ways(y: str, by: str, **which: Unpack[Which]) -> Rule:
 def declines(y: str, **which: Unpack[Which]) -> Rule:
     """The mean of `y` ends clearly below its first record, and not clearly above its least."""
 
+    def fallen(groups: Groups) -> float:
+        return groups.apart(min(groups.means), max(groups.means))
+
+    def stays_low(groups: Groups) -> bool:
+        return not groups.apart(max(groups.means), groups.least()) > CLEAR
+
     def decide(groups: Groups) -> bool:
-        first, last = min(groups.means), max(groups.means)
-        return groups.apart(first, last) > CLEAR and not groups.apart(last, groups.least()) > CLEAR
+        return fallen(groups) > CLEAR and stays_low(groups)
 
     def describe(groups: Groups) -> str:
         first, last, least = (groups.means[k].value for k in (min(groups.means), max(groups.means), groups.least()))
         return f"{first:.4g} to {last:.4g}, least {least:.4g} after {groups.least():g} rounds"
 
     def order(groups: Groups) -> float | None:
-        first, last = min(groups.means), max(groups.means)
-        return groups.steps_up([last, first]) if groups.least() == last else None
+        return fallen(groups) if fallen(groups) > ONE and stays_low(groups) else None
 
     return _rule(y, "round", which, decide, describe, order=order)
 
@@ -222,7 +226,7 @@ def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups,
 
     def order(groups: Groups) -> float | None:
         leads = [lead(groups, other) for other in others(groups)]
-        return min(leads) if leads and min(leads) > 0 else None
+        return min(leads) if leads and min(leads) > ONE else None
 
     note = ""
     if which.get("each"):
