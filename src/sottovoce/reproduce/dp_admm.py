@@ -135,7 +135,7 @@ def _sources(norm: str) -> Experiment:
             ),
             Claim(
                 "the non-private, centralised model is more accurate than that of a single source",
-                "above all (it is the limit that the figure compares with)",
+                "the highest accuracy",
                 highest(ACCURACY, "method", ALL, where=one_place, paired=_draw),
             ),
         ],

@@ -132,6 +132,11 @@ def _mean_risen(part: Table) -> float:
     return float(np.mean(part["risen"]))
 
 
+def _not_risen(part: Table) -> list[float]:
+    """The partitions on which runs do not end so."""
+    return part["partition"][part["risen"] == 0].tolist()
+
+
 def _by_share(table: Table) -> str:
     """Rounds of FedEPM where one thing is changed, and the time of a round."""
     shares = sorted(set(table["share"].tolist()))
@@ -141,6 +146,11 @@ def _by_share(table: Table) -> str:
 
     rounds = [row(f"CR, {name}", name, lambda part: float(np.mean(part["CR"]))) for name in ("FedEPM", FIXED, FRESH)]
     rounds.append(row(f"share of runs that end as f and its gradient rise, {FRESH}", FRESH, _mean_risen))
+    others = {share: _not_risen(table.where(method=FRESH, share=share)) for share in shares}
+    for name in (FRESH, FIXED):
+        found = [table.where(method=name, share=share, partition=others[share]) for share in shares]
+        told = [f"{np.mean(part['CR']):.3g}" if len(part) else "–" for part in found]
+        rounds.append([f"CR, {name}, on the partitions where {FRESH} does not end so", *told])
     times = [
         row(f"milliseconds a round, {name}", name, lambda part: 1000 * float(np.sum(part["TCT"]) / np.sum(part["CR"])))
         for name in METHODS
