@@ -164,7 +164,7 @@ def test_a_winner_must_win_clearly() -> None:
 
 def test_one_run_decides_nothing_unless_it_is_a_formula() -> None:
     table = trials({1.0: [0.0], 2.0: [1.0, 1.001]})
-    for rule in (rises("y", "x"), lowest("y", "x", 1.0), verdicts.alike("y", "x", 9.0), verdicts.above("y", "x", -1)):
+    for rule in (rises("y", "x"), lowest("y", "x", 1.0), verdicts.alike("y", "x", 9.0)):
         found = rule(table)
         assert found.same is None
         assert found.measured.endswith("(one run)")
@@ -323,9 +323,6 @@ def test_levels() -> None:
     ten_times = Table.of({**table.columns, "y": 10 * table["y"]})
     assert not verdicts.alike("y", "x", 0.2)(ten_times).same
     assert verdicts.alike("y", "x", 0.2, relative=True)(ten_times).same
-    assert verdicts.above("y", "x", 0.9)(table).same
-    assert not verdicts.above("y", "x", 1.0)(table).same
-    assert verdicts.above("y", "x", 0.9, paper={1.0: 7.0})(table).measured.startswith("1: 1 (7), 2: 1.1,")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from sottovoce.problems.rows import Rows
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Table, Value, every
 from sottovoce.reproduce.groups import Which
 from sottovoce.reproduce.trials import Watch, federation, trained
-from sottovoce.reproduce.verdicts import Rule, above, falls, highest, lowest, near, rises
+from sottovoce.reproduce.verdicts import Rule, falls, highest, lowest, near, rises
 
 RHO, EPSILON, DELTA = 0.1, 0.1, 1e-3
 GOALS = {norm: sv.Objective(sv.Logistic(), penalty) for norm, penalty in (("l1", sv.L1(1e-6)), ("l2", sv.L2(1e-6)))}
@@ -325,24 +325,13 @@ TABLE_II = Experiment(
     [
         Claim(
             "DP-ADMM takes much less time than ADMM, PVP and DVP",
-            "9 to 15 times less; at least 5, as we read it",
-            above(
-                "times_dp_admm",
-                ("epsilon", "method"),
-                5,
-                PAPERS_TIMES,
-                where={"method": SLOW},
-            ),
-        ),
-        Claim(
-            "by so many times",
-            "9 to 15 times; to a factor of 2, as we read it",
+            "9 to 15 times less; to a factor of 2, as we read it",
             near("times_dp_admm", ("epsilon", "method"), PAPERS_TIMES, 2.0, where={"method": SLOW}),
         ),
         Claim(
             "PVP takes more time than ADMM",
             "1.2 to 1.5 times",
-            rises("times_dp_admm", "method", where={"method": ["ADMM", "PVP"]}, each=("epsilon",)),
+            highest("times_dp_admm", "method", "PVP", where={"method": ["ADMM", "PVP"]}, each=("epsilon",)),
         ),
     ],
     [

@@ -150,7 +150,7 @@ def _by_share(table: Table) -> str:
     for name in (FRESH, FIXED):
         found = [table.where(method=name, share=share, partition=others[share]) for share in shares]
         told = [f"{np.mean(part['CR']):.3g}" if len(part) else "–" for part in found]
-        rounds.append([f"CR, {name}, on the partitions where {FRESH} does not end so", *told])
+        rounds.append([f"CR, {name}, where the new messages only do not end so", *told])
     times = [
         row(f"milliseconds a round, {name}", name, lambda part: 1000 * float(np.sum(part["TCT"]) / np.sum(part["CR"])))
         for name in METHODS

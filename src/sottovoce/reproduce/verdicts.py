@@ -54,20 +54,6 @@ def alike(y: str, by: str, within: float, relative: bool = False, **which: Unpac
     return _rule(y, by, which, decide, describe)
 
 
-def above(
-    y: str, by: str | Sequence[str], level: float, paper: Mapping[Key, float] | None = None, **which: Unpack[Which]
-) -> Rule:
-    """Every mean of `y` is above `level`; printed next to the paper's own numbers, if given."""
-    columns = () if isinstance(by, str) else by
-    own = {key: f" ({number:.2g})" for key, number in (paper or {}).items()}
-
-    def describe(groups: Groups) -> str:
-        each = (f"{named(key, columns)}: {one.value:.2g}{own.get(key, '')}" for key, one in groups.means.items())
-        return ", ".join(each) + (" (in brackets the paper's)" if own else "")
-
-    return _rule(y, by, which, lambda groups: min(groups.values()) > level, describe)
-
-
 def near(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], factor: float, **which: Unpack[Which]) -> Rule:
     """Every mean of `y` is within `factor` times of the paper's number, either way; both are printed."""
     columns = () if isinstance(by, str) else by
