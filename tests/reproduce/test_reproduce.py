@@ -427,7 +427,7 @@ def toy(values: tuple[int, ...] = (1, 2, 3), scale: float = 1.0) -> Experiment:
             Claim("y rises | with x", "rises", rises("y", "x", exact=True), "never", kind="formula"),
             Claim("y rises", "rises", rises("y", "x")),
             Claim("y is nine", "9", lambda table: Finding(f"{table['y'].max():g}", table["y"].max() == 9), "it is not"),
-            Claim("y is bounded", "9", lambda table: Finding("4", True, "2 times"), kind="theorem"),
+            Claim("y is bounded", "9", lambda table: Finding("302 ± 2e+01", True, "2 times"), kind="theorem"),
             Claim("y is last", "last", lambda table: Finding("4", False, in_order=True), "too few", kind="ours"),
         ],
         [Panel("y", lines=("x",)), Panel("y", "x", kind="box")],
@@ -529,7 +529,7 @@ def test_page_and_figure_are_the_same_for_the_same_data(tmp_path: Path) -> None:
     assert "y is last" not in not_same
     assert "\n* Toy, Figure 0: y is last: right order, not clear\n" in unclear
     assert "| y rises | rises | 1: 2, 2: 3, 3: 4 (one run) | **one run, not judged** |" in text
-    assert "| y is bounded | 9 | 4 | **holds, loose by 2 times** |" in text
+    assert "| y is bounded | 9 | 302 ± 20 | **holds, loose by 2 times** |" in text
     assert "\n* Toy, Figure 0: y is nine: not the same\n" in text
     assert "The papers' experiments took 0 minutes" in text
     assert "| y rises \\| with x | rises | 1: 2, 2: 3, 3: 4 | **same** |" in text

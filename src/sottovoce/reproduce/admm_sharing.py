@@ -236,6 +236,7 @@ ARCENE = _convergence("arcene", "Figure 2", WIDE)
 
 LEVELS = (0.1, 1.0, 10.0, 100.0)
 NAMES = {level: f"noise {level:g}" for level in LEVELS}
+SIGMAS = {name: f"σ = {level:g}" for level, name in NAMES.items()}
 NO_NOISE, MUCH = "no noise", NAMES[LEVELS[-1]]
 # The smallest level that raises the loss by 5 %. On arcene 0.1 hardly changes it and 1 ruins it: there is none between.
 MODERATE = {"a9a": 10.0, LIKE_GISETTE: 1.0, "arcene": 0.1}
@@ -325,7 +326,7 @@ def _noise(data: str, figure: str, claim: Claim, more: tuple[str, ...] = ()) -> 
         f"{figure}: test loss on {_shown(data)} under noise, and of models in one place",
         Sweep(noisy, levels, _levels(1, LEVELS[0]), sizes, {**sizes, "epochs": 2, "runs": 1}),
         (*_claims(data), claim),
-        [Panel("test_loss", "epoch", ("method",), {"method": [*SHOWN]}, log="y", grey=(ALONE, ALL))],
+        [Panel("test_loss", "epoch", ("method",), {"method": [*SHOWN]}, log="y", grey=(ALONE, ALL), names=SIGMAS)],
         needs=() if data == LIKE_GISETTE else (data,),
         summary=_claimed,
     )

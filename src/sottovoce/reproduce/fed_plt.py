@@ -62,7 +62,10 @@ _COLUMNS_OF_PAPER = {
 BOTH = {"method": ["Fed-PLT", "TAMUNA", "5GCS"]}  # all and half active
 LINES = ("method", "solver", "active")
 TUNED = tuned("rate", "value", *LINES)
-SEARCH: Json = {"xlabel": "tuned number", "log": "x", "draw": _dataset}
+SEARCH: Json = {
+    "xlabel": "tuned number", "log": "x", "draw": _dataset,
+    "legend": "tuned: ρ (Fed-PLT), η (Fed-PD), τ (5GCS),\nstep · λ̄ (FedLin, TAMUNA, LED)",
+}  # fmt: skip
 TUNING = {"datasets": 8, "runs": 2, "rounds": 600}
 TWO_DEVIATIONS = "; within two standard deviations between data sets, as we read it"
 

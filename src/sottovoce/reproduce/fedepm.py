@@ -213,7 +213,17 @@ FIGURE_4 = Experiment(
         *_best(("share",)),
     ],
     [
-        Panel(y, "share", ("method",), THREE, xlabel="ρ", ylabel=LABELS[y], kind="box", log="y", cut="cut")
+        Panel(
+            y,
+            "share",
+            ("method",),
+            THREE,
+            xlabel="share of clients ρ",
+            ylabel=LABELS[y],
+            kind="box",
+            log="y",
+            cut="cut",
+        )
         for y in MEASURES
     ],
     summary=_by_share,

@@ -231,9 +231,13 @@ FIGURE_3 = _figure(
 )
 
 
+NEARLY = 0.98
+
+
 def _all_get_there(table: Table) -> float:
-    """The accuracy that every Q has at the end, in the mean."""
-    return min(one.value for one in means(table.at_end(), ACCURACY, "Q").values())
+    """A little less than the accuracy that every Q has at the end in the mean: half of the runs of the worst end below
+    that mean."""
+    return NEARLY * min(one.value for one in means(table.at_end(), ACCURACY, "Q").values())
 
 
 def _rounds_needed(table: Table) -> Table:
@@ -252,7 +256,7 @@ FIGURE_4 = _figure(
         *_both("more local steps, smaller ALFV", "falls with Q", falls, "alfv", "Q"),
         *_both(
             "more local steps, fewer rounds to an accuracy",
-            "falls with Q (to the least accuracy at the end)",
+            "falls with Q (to 0.98 of the least accuracy at the end)",
             falls,
             "rounds",
             "Q",
@@ -301,7 +305,18 @@ READINGS_TRIED = Experiment(
         for reading in READINGS
         if reading not in KINDS
     ],
-    [Panel(ACCURACY, "total", ("reading",), xlabel="claimed total ε", ylabel="last accuracy", log="x", at_end=True)],
+    [
+        Panel(
+            ACCURACY,
+            "total",
+            ("reading",),
+            xlabel="claimed total ε",
+            ylabel="last accuracy",
+            log="x",
+            at_end=True,
+            marks=True,
+        )
+    ],
     summary=_readings,
 )
 

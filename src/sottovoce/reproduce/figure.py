@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MOST = 6  # strong lines in a panel; others are thin and grey
 DPI = 200
 CUT = "some runs cut off: at least this"
+PAPERS: Json = {
+    "linestyle": "", "marker": "s", "markersize": 9, "markerfacecolor": "none", "markeredgewidth": 1.8, "zorder": 3,
+}  # fmt: skip
 
 
 def draw(experiment: Experiment, table: Table, out: Path) -> None:
@@ -52,7 +55,8 @@ def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, fl
     if panel.draw is not None:
         more = [name for name in (panel.cut, panel.bound) if name]
         table = table.averaged((panel.y, *more), panel.x, *panel.lines, draw=panel.draw(table))
-    groups = {_label(key): rows for key, rows in table.each(*panel.lines)}
+    labelled = ((_label(key), rows) for key, rows in table.each(*panel.lines))
+    groups = {panel.names.get(label, label): rows for label, rows in labelled}
     strong = [label for label in groups if label not in panel.grey][:MOST]
     looks = dict(zip(groups, style.styles(list(groups)), strict=True))
     if panel.kind == "box":
@@ -64,9 +68,9 @@ def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, fl
     printed = {label: panel.paper[label] for label in looks if label in panel.paper} if by_line else {"": panel.paper}
     for label, numbers in printed.items() if panel.paper else ():
         drawn: Json = {"color": looks[label].on_white if by_line else "black", "label": "" if by_line else "paper"}
-        axes.plot(list(numbers), list(numbers.values()), "x", markersize=7, markeredgewidth=1.8, zorder=3, **drawn)
+        axes.plot(list(numbers), list(numbers.values()), **PAPERS, **drawn)
     if by_line:
-        axes.plot([], [], "x", color="0.35", label="paper's")
+        axes.plot([], [], color="0.35", label="paper's", **PAPERS)
     for name, level in references.items():
         axes.axhline(level, label=name, **style.REFERENCE)
     for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
@@ -145,7 +149,9 @@ def _line(axes: "Axes", panel: Panel, rows: Table, label: str, look: Style | Non
         dashes = style.DASHES[len(label) % len(style.DASHES)]
         axes.plot(at, middle, linewidth=1.2, label=label, color="0.6", linestyle=dashes, zorder=1.5)
         return
-    axes.plot(at, middle, linewidth=1.5, label=label, markevery=max(1, len(at) // 10), **look.line())
+    no_lines: Json = {"linestyle": ""} if panel.marks else {}
+    drawn: Json = {**look.line(), **no_lines}
+    axes.plot(at, middle, linewidth=1.5, label=label, markevery=max(1, len(at) // 10), **drawn)
     if (error > 0).any():
         low, high = _band(middle, 2 * error, "y" in panel.log)
         axes.fill_between(at, low, high, color=look.on_white, alpha=0.2, linewidth=0)

@@ -4,6 +4,7 @@ Made from the experiments' Parquet files alone, so the same files give the same 
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +56,13 @@ def _verdict(experiment: Experiment, claim: Claim, table: Table) -> Verdict:
     found = claim.measure(table)
     same = None if found.same is None else bool(found.same)  # NumPy's truth is not Python's
     why = claim.why if same is False else ""
-    paper, loose = claim.paper, found.loose
-    return Verdict(experiment.name, claim.kind, claim.says, paper, found.measured, same, loose, why, found.in_order)
+    paper, loose, measured = claim.paper, found.loose, _in_full(found.measured)
+    return Verdict(experiment.name, claim.kind, claim.says, paper, measured, same, loose, why, found.in_order)
+
+
+def _in_full(measured: str) -> str:
+    """Large errors as they are read: ± 20, not ± 2e+01."""
+    return re.sub(r"± \de\+\d+", lambda found: f"± {float(found[0][2:]):.0f}", measured)
 
 
 def path(out: Path) -> Path:
