@@ -738,6 +738,20 @@ def test_a_figure_has_few_strong_lines_and_marks_what_was_cut() -> None:
     assert len(dotted) == figure.MOST
 
 
+def test_lines_may_have_other_names_and_be_marks_only() -> None:
+    from matplotlib.figure import Figure
+
+    table = Table.of({"round": [1, 1, 2, 2], "x": 0.0, "y": [0.0, 2.0, 4.0, 6.0]})
+    axes = Figure().add_subplot()
+    figure._panel(axes, Panel("y", lines=("x",), names={"0": "no noise"}, marks=True, paper={1: 3.0}), table, {})
+    assert axes.get_legend_handles_labels()[1] == ["paper", "no noise"]
+    marks, papers = (line for line in axes.lines if line.get_marker() not in ("|", "_", "None"))
+    assert marks.get_linestyle() == "None"
+    assert list(np.atleast_1d(marks.get_ydata())) == [1.0, 5.0]
+    assert (papers.get_marker(), papers.get_markerfacecolor()) == ("s", "none")
+    assert not axes.collections[1:]  # bars, and no band
+
+
 def test_a_panel_at_the_end_draws_the_last_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of y = x in round 1 and x + 1 in round 2; the panel beside it has the mean of both."""
     levels: list[list[float]] = []

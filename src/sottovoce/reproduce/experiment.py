@@ -183,7 +183,7 @@ class Panel:
     bound: str = ""  # a column: what a theorem says that `y` is below
     legend: str = ""  # what its entries are, if not the names of the columns
     names: Mapping[str, str] = field(default_factory=dict)  # label of a line -> what is shown in its place
-    marks: bool = False  # no lines between them: nothing was run there
+    marks: bool = False  # marks with bars, and no lines between them: nothing was run there
     at_end: bool = False  # only the last round: where `x` is not the round, and all are recorded
 
 

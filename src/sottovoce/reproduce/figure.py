@@ -139,7 +139,8 @@ def _few_ticks(axis: "Axis") -> None:
 
 def _line(axes: "Axes", panel: Panel, rows: Table, label: str, look: Style | None) -> None:
     """The mean over trials, in a band of two standard errors; without a look of its own it is grey. Where runs were
-    cut, an open triangle says that the mean is at least so much; a bound is dotted."""
+    cut, an open triangle says that the mean is at least so much; a bound is dotted. Marks have a bar in
+    place of the band."""
     at = np.unique(rows[panel.x])
     here = [rows.where(**{panel.x: x}) for x in at.tolist()]
     values = [np.asarray(one[panel.y], dtype=np.float64) for one in here]
@@ -149,9 +150,11 @@ def _line(axes: "Axes", panel: Panel, rows: Table, label: str, look: Style | Non
         dashes = style.DASHES[len(label) % len(style.DASHES)]
         axes.plot(at, middle, linewidth=1.2, label=label, color="0.6", linestyle=dashes, zorder=1.5)
         return
-    no_lines: Json = {"linestyle": ""} if panel.marks else {}
-    drawn: Json = {**look.line(), **no_lines}
-    axes.plot(at, middle, linewidth=1.5, label=label, markevery=max(1, len(at) // 10), **drawn)
+    if panel.marks:
+        drawn: Json = {**look.line(), "linestyle": ""}
+        axes.errorbar(at, middle, 2 * error, label=label, capsize=3, elinewidth=1, **drawn)
+        return
+    axes.plot(at, middle, linewidth=1.5, label=label, markevery=max(1, len(at) // 10), **look.line())
     if (error > 0).any():
         low, high = _band(middle, 2 * error, "y" in panel.log)
         axes.fill_between(at, low, high, color=look.on_white, alpha=0.2, linewidth=0)
