@@ -23,6 +23,7 @@ from sottovoce.problems import data as datasets
 from sottovoce.reproduce import (
     admm_sharing,
     comparison,
+    fed_plt,
     fedepm,
     fedepm_trials,
     fedspd_rivals,
@@ -386,6 +387,44 @@ def test_convergence_in_a_few_epochs(rate: float, same: bool) -> None:
     two.columns["draw"] = np.repeat([0, 1], len(k))
     assert admm_sharing.few_epochs(20, 0.02)(two) == Finding(f"{within}, {within} of 200 epochs", same)
     assert admm_sharing.few_epochs(20, 0.02)(one).same is None  # on one draw of the rows
+
+
+@pytest.mark.parametrize(
+    ("leads", "same", "in_order"),
+    [
+        ([2.0, 0.0, 0.0], True, False),
+        ([0.1, 0.0, 0.0], False, True),  # a third, by more than one standard error
+        ([0.1, 0.0, -2.0], False, False),  # one is clearly worse
+        ([0.01, 0.0, 0.0], False, False),
+    ],
+)
+def test_gradient_steps_are_often_better(leads: list[float], same: bool, in_order: bool) -> None:
+    rows = [
+        (f"method {number}", solver, seed, lead * (solver == "accelerated") + off * (solver == "gradient"))
+        for number, lead in enumerate(leads)
+        for solver in ("gradient", "accelerated")
+        for seed, off in enumerate((-0.1, 0.0, 0.1))
+    ]
+    columns = dict(zip(("method", "solver", "dataset", "rate"), zip(*rows, strict=True), strict=True))
+    found = fed_plt._often_better(Table.of({**columns, "active": 10, "value": 1.0}))
+    assert (found.same, found.in_order) == (same, in_order)
+
+
+def test_moderate_noise_is_the_least_that_matters() -> None:
+    """On arcene there is none: the least does not matter, and the next one is worse than the first party alone."""
+    for data, level in admm_sharing.MODERATE.items():
+        name = f"admm-sharing-noise-{data.replace(' ', '-')}.parquet"
+        table, _ = runner.read(Path(__file__).parents[2] / "docs" / "results" / name)
+        loss = {key: one.value for key, one in groups.means(table.at_end(), "test_loss", "method").items()}
+        matters = [
+            each for each in admm_sharing.LEVELS
+            if loss[admm_sharing.NAMES[each]] >= 1.05 * loss[admm_sharing.NO_NOISE]
+        ]  # fmt: skip
+        if data == "arcene":
+            assert loss[admm_sharing.NAMES[min(matters)]] > loss[admm_sharing.ALONE]
+            assert level < min(matters)
+        else:
+            assert level == min(matters)
 
 
 def test_runs_on_one_draw_are_one_trial() -> None:

@@ -71,7 +71,7 @@ OURS, SGD, ADMM = "FedSPD-DP", "DP-SGD", "DP-ADMM"
 AVERAGING = {"DP-FedAvg": 1.0, "DP-FedAvg, steps as 1/√t": 0.5}  # steps fall with this power of the round
 FIRST = "DP-FedAvg"  # the other is a second reading of ours
 OWN, UNDIVIDED = "rivals' noise by their papers", "rivals' noise not divided by m"
-DIVIDED = {OWN: "rivals' noise divided by m", UNDIVIDED: UNDIVIDED}  # what is shown
+DIVIDED = {OWN: "rivals' noise divided by m", UNDIVIDED: UNDIVIDED}  # shown in place of the names in the data
 ONE_STEP, FREE, FREE_ADMM, UNCLIPPED = f"{OURS}, Q = 1", f"{OURS}, no l1", f"{ADMM}, no l1", f"{SGD}, not clipped"
 STEP, SOME, MUCH = 0.1, 20, 0.02
 
