@@ -1,7 +1,8 @@
 """A client behind a socket: the one who holds the data answers from a process and an account of its own.
 
-The account that speaks with a server then need not be able to read the data: `sottovoce node gate` runs under another
-one, and the first only passes bytes through a Unix socket.
+It decides nothing: what is answered is decided in `node.py`. The account that speaks with a server then need not be
+able to read the data: `sottovoce node gate` runs under another one, and the first only passes bytes through a Unix
+socket.
 
 A frame is a length (8 bytes), a message's values as JSON, a length, and the bytes of its arrays (`wire.taken_apart`).
 """

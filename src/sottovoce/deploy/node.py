@@ -14,8 +14,9 @@ loss and privacy are names in this library's registries with checked numbers, he
     [products]  the same, where split columns are multiplied (`multiplying.py`)
     [predict]   csv or npz, and id: new samples that it may then be asked about (`scoring.py`)
 
-One answer, under a lock: check the question and whether the budget holds it; compute; charge the ledger (on disk);
-add noise; write answer and new state as one file, synced and renamed; only then reply. So, wherever it is killed:
+One answer, under a lock: check the question (`limits.py`, `questions.py`, `assignment.py`), the pace (`pace.py`) and
+whether the budget holds it; compute; charge the ledger (on disk); add noise; write answer and new state as one file,
+synced and renamed; only then reply. So, wherever it is killed:
 
 * before the charge: nothing happened, and the question may come again;
 * between charge and file: the charge stands, the answer is lost, and that round stays silent ("lost");

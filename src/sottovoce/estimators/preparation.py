@@ -1,4 +1,4 @@
-"""The preparation of an estimator's rows: the steps that were given as `prepare=...`, settled and applied."""
+"""The preparation of an estimator's rows: the steps that were given as `prepare=...`, completed and applied."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

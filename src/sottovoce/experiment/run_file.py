@@ -221,8 +221,8 @@ def build_task(tables: Tables, file: str, bias: bool = False, data_layout: Layou
     where, run = f"{file}, [algorithm]", tables.get("run", {})
     table = tables.get("algorithm", {"name": AUTO})
     if data_layout == "columns" and table == {"name": AUTO}:
-        stated = toml.named(MODES["columns"], "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
-        table = {"name": usual_for_columns(stated).name}
+        mode = toml.named(MODES["columns"], "mode", tables["privacy"], f"{file}, [privacy]", key="mode")
+        table = {"name": usual_for_columns(mode).name}
     rule = _rule(table, run, where)
     algorithm = toml.named(ALGORITHMS, "algorithm", table, where) if rule is None else None
     layout: Layout = "rows" if algorithm is None else algorithm.layout
@@ -241,8 +241,8 @@ def build_task(tables: Tables, file: str, bias: bool = False, data_layout: Layou
     if algorithm is None:
         assert rule is not None
         return Task.by_rule(rule, objective, privacy, participation, settings.engine, evaluate), settings
-    rule = f"needs rounds, as the constants of {algorithm.name} are given"
-    check.require(settings.rounds > 0, f"{file}, [run]", rule)
+    needed = f"needs rounds, as the constants of {algorithm.name} are given"
+    check.require(settings.rounds > 0, f"{file}, [run]", needed)
     asks_someone = participation.most(settings.rounds) > 0
     check.require(asks_someone, f"{file}, [participation]", f"asks nobody in {settings.rounds} rounds; name clients")
     chosen = toml.from_table(Chosen, tables["choice"], f"{file}, [choice]") if "choice" in tables else None

@@ -43,7 +43,9 @@ class MemoryLedger:
     def charge(
         self, event: Event, clients: Clients = None, active: Mask = None, round: int = 0, question: int = 0
     ) -> None:
-        """Count one answer of each of `clients` (None: all) in the runs where `active`; on refusal, of none of them.
+        """Count one answer of each of `clients` (None: all) in the runs where `active`.
+
+        If one of them cannot afford it, nobody is charged.
 
         `round` and `question` name an answer in a ledger on disk; here only numbers are kept.
         """
@@ -57,12 +59,14 @@ class MemoryLedger:
             name = f"client {client}" + (f" of run {run}" if len(self.shape) == 2 else "")
             raise Standing(self.budget, self.spent(client, run)).refusal(name, event)
         self._counts[row][..., who] += asked
-        if len(self._events) > 1:  # an answer of one kind leaves less for the other kinds; its own cap is a total
+        if (
+            len(self._events) > 1
+        ):  # what is left for other kinds must be computed again; the cap of this kind is a total
             self._caps[:row, ..., who] = _UNKNOWN
             self._caps[row + 1 :, ..., who] = _UNKNOWN
 
     def recall(self, event: Event, client: int, answers: int) -> None:
-        """Count answers that this client gave before, which nothing can refuse any more."""
+        """Count answers that this client gave before, even beyond the budget."""
         row = self._row(event)
         self._counts[row][..., client] += answers
         self._caps[..., client] = _UNKNOWN

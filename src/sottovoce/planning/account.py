@@ -42,7 +42,7 @@ def account(
     coordinates: int | None = None,
     milestones: Sequence[int] = ROUNDS,
 ) -> Account:
-    """With `epsilon` alone: the noise it needs. With `noise`: what it costs; with both: also how long it lasts.
+    """With `epsilon` alone: the noise it needs. With `noise`: its cost; with both: also how many rounds it pays for.
 
     `noise` is the noise multiplier: standard deviation (Laplace: scale) over sensitivity under `relation`. `batch` of
     `size` records is drawn record by record for add-remove, with fixed size for replace-one. With the number of

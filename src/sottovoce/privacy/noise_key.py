@@ -1,4 +1,4 @@
-"""What noise is bound to. It is decided here, and nowhere else.
+"""What noise is bound to. How it is bound is decided here, and nowhere else; `Task.key` names the parts of a task.
 
 Noise that two different answers share cancels in their difference and leaves an exact number; and two answers that are
 paid for, equal, with equal noise, show that they are equal. So seeded noise is a function of the seed and of everything
@@ -38,7 +38,7 @@ from sottovoce.core.random.bits import SeededBits
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 _LAST_32 = np.uint64(32)
-_NOTHING = np.zeros((1, 0))  # stands for an exact answer that there is none of
+_NOTHING = np.zeros((1, 0))  # used where there is no exact answer
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,4 +1,4 @@
-"""The proven door for records: noisy answers about a client's rows."""
+"""The proven door for records: the only way in which answers about a client's rows leave, with proven noise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
