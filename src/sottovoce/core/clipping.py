@@ -14,6 +14,7 @@ import numpy as np
 
 from sottovoce.core.arrays import Booleans, Floats, Integers, Matrix, Numbers, is_sparse
 
+LEAST_IN_FLOAT32, MOST_IN_FLOAT32 = 2.0**-60, 2.0**60  # bounds between which numbers may be summed in float32
 TINY = 2.0**-900  # bounds below it count as 0: next to them the absolute error of denormal numbers would not be small
 
 
@@ -95,6 +96,23 @@ def slope_caps(norms: Floats, clip: float, count: int) -> Floats:
         cap = clip / (safe * (1.0 + room(count)))
     cap = np.minimum(np.nextafter(cap, 0.0), np.finfo(np.float64).max)
     return np.where((norms > 0.0) & (cap >= TINY), cap, 0.0)
+
+
+def caps_in_float32(caps: Floats) -> Floats:
+    """Caps for slopes that become float32 numbers, and products with rows that are summed in float32, four at a time.
+
+    Such a sum of four products of norm at most c each is off by at most 4 c g, g = 4 u / (1 - 4 u), u = 2^-24: each of
+    them goes through at most four roundings. Of two neighbours one sum of four differs, and all others are the same to
+    the last bit. So with one record in the place of another they are at most 2 c (1 + 4 g) apart, and with a record in
+    the place of a blank one c (1 + 8 g). As 8 g < 2^-18, caps that are smaller by 2^-18 pay for both, and for numbers
+    below 2^-126 that a processor may flush to 0, if c is at least `LEAST_IN_FLOAT32`. Caps are float32 numbers: a slope
+    that is below one stays so when it is rounded.
+    """
+    limits = np.finfo(np.float32)
+    smaller = np.minimum(caps * (1.0 - 2.0**-18), float(limits.max))
+    rounded = smaller.astype(np.float32)
+    below = np.where(rounded > smaller, np.nextafter(rounded, np.float32(0.0)), rounded)
+    return np.where(below >= limits.tiny, below, 0.0).astype(np.float64)
 
 
 def clamp(slopes: Floats, caps: Floats, norm: int) -> Floats:

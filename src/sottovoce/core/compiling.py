@@ -76,8 +76,9 @@ def _texts_of_called(function: FunctionType) -> list[str]:
     called, to_read = {function}, [function]
     while to_read:
         inner = to_read.pop()
-        parts = (getattr(inner.__globals__.get(name), "py_func", None) for name in inner.__code__.co_names)
-        new = {part for part in parts if part is not None} - called
+        parts = (inner.__globals__.get(name) for name in inner.__code__.co_names)
+        written = (getattr(part, "py_func", getattr(part, "__wrapped__", None)) for part in parts)  # or an intrinsic
+        new = {part for part in written if isinstance(part, FunctionType)} - called
         called |= new
         to_read += new
     modules = {part.__module__ for part in called} - {function.__module__}

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit, types
 
 from sottovoce.core.compiling import Kernel, compile_for
+from sottovoce.problems.vectors import add_rows, collect, dots, spread
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
 NUMBERS_PER_BLOCK = 2048  # in rows that stay in the nearest cache while all runs use them
@@ -33,11 +34,10 @@ _FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
 
 
 class Blocks(NamedTuple):
-    """How many rows a pass takes together."""
+    """How many rows, and how many numbers of a row, a pass takes together."""
 
-    rows: int  # whose slopes are computed together; 0: one row after the other
-    dots: int  # whose margins are, 1 or 2
-    adds: int  # that are added to the sum together, 2 or 4
+    rows: int  # whose slopes are computed together, a multiple of 4; 0: one row after the other
+    lanes: int  # numbers of a row (`vectors.py`)
 
 
 class Plan(NamedTuple):
@@ -185,79 +185,49 @@ def _add(sums, to, c, u, v, X, row, partner):
         sums[to[0], to[1], c, k] += u * X[row, k] + v * X[partner, k]
 
 
-@njit(fastmath=_FAST, error_model="numpy", inline="always")
-def _add_rows(X, y, caps, code, parameter, zero, point, total, keep, sample, to_keep, rows):
-    """Add slope x row over rows[0]:rows[1] to `total`, row by row: each is still in the nearest cache when it is added.
-
-    `zero` has the type in which margins are summed.
-    """
+@njit(fastmath={"contract"}, error_model="numpy", inline="always")
+def _add_chosen(X, y, caps, code, parameter, kind, lanes, room, keep, to_keep, rows):
+    """Add slope x row to the total over those of rows[0]:rows[1] that are kept, row by row."""
+    point, total, _, _, _ = room
     for row in range(rows[0], rows[1]):
-        if sample < 0 or keep[sample, row + to_keep]:
-            margin = zero
-            for k in range(X.shape[1]):
-                margin += X[row, k] * point[k]
+        if keep[row + to_keep]:
+            (margin,) = dots(X, (row,), point, lanes)
             slope = _slope(code, parameter, y[row], np.float64(margin))
-            if len(caps):
-                slope = _clamped(slope, caps[row])
-            for k in range(X.shape[1]):
-                total[k] += slope * X[row, k]
+            slope = _clamped(slope, caps[row]) if len(caps) else slope
+            add_rows(X, (row,), (kind(slope),), total, lanes)
 
 
-@njit(fastmath=_FAST, error_model="numpy", inline="always")
-def _margins(X, zero, dots, point, low, count, slopes):
-    """Put the margins of `count` rows from `low` on into `slopes`, `dots` (1 or 2) rows at a time."""
-    if dots == 1:
-        for i in range(count):
-            u = zero
-            for k in range(X.shape[1]):
-                u += X[low + i, k] * point[k]
-            slopes[i] = u
-        return
-    for i in range(0, count, 2):
-        first, second = low + i, low + min(i + 1, count - 1)
-        u, v = zero, zero
-        for k in range(X.shape[1]):
-            u += X[first, k] * point[k]
-            v += X[second, k] * point[k]
-        slopes[i], slopes[i + 1] = u, v
+@njit(fastmath={"contract"}, error_model="numpy", inline="always")
+def _add_all(X, y, caps, code, parameter, kind, most, lanes, room, rows):
+    """Add slope x row to the total over rows[0]:rows[1], `most` rows at a time: their slopes are computed together.
 
-
-@njit(fastmath=_FAST, error_model="numpy", inline="always")
-def _add_several(X, adds, total, low, count, slopes):
-    """Add slope x row of `count` rows from `low` on, `adds` (2 or 4) rows at a time."""
-    last = low + count - 1
-    for i in range(0, count, adds):
-        a, b = low + i, min(low + i + 1, last)
-        s, t = slopes[i], slopes[i + 1]
-        if adds == 2:
-            for k in range(X.shape[1]):
-                total[k] += s * X[a, k] + t * X[b, k]
-        else:
-            c, d = min(low + i + 2, last), min(low + i + 3, last)
-            u, v = slopes[i + 2], slopes[i + 3]
-            for k in range(X.shape[1]):
-                total[k] += s * X[a, k] + t * X[b, k] + u * X[c, k] + v * X[d, k]
-
-
-@njit(fastmath=_FAST, error_model="numpy", inline="always")
-def _add_blocks(X, y, caps, code, parameter, zero, blocks, point, total, rows, slopes):
-    """The same, some rows at a time: their slopes are computed together.
-
-    Rows go in groups, so that the point and the total are loaded less often; a group is filled up with its last row,
-    with a slope of 0. So a row's slope has the same bits wherever the row stands.
+    Margins are taken row by row, as rows come from memory, and terms are added four at a time: so the total is loaded
+    less often. The last four are filled up with the last row, with a slope of 0. So a row's slope has the same bits
+    wherever the row stands.
     """
-    most, dots, adds = blocks
+    point, total, slopes, labels, bounds = room
     for low in range(rows[0], rows[1], most):
-        count = min(most, rows[1] - low)
-        _margins(X, zero, dots, point, low, count, slopes)
+        high = min(low + most, rows[1])
+        count, last = high - low, high - 1
+        for i in range(count):
+            (slopes[i],) = dots(X, (low + i,), point, lanes)
+        own_labels, own_caps = y[low:high], caps[low:high]  # whose places are known not to be negative
+        for i in range(count):
+            labels[i] = own_labels[i]
+        whole = -(-count // 8) * 8  # what is computed beyond `count` is not used, and no slow loop is left for a rest
         if len(caps):
             for i in range(count):
-                slopes[i] = _clamped(_slope(code, parameter, y[low + i], slopes[i]), caps[low + i])
+                bounds[i] = own_caps[i]
+            for i in range(whole):
+                slopes[i] = _clamped(_slope(code, parameter, labels[i], slopes[i]), bounds[i])
         else:
-            for i in range(count):
-                slopes[i] = _slope(code, parameter, y[low + i], slopes[i])
+            for i in range(whole):
+                slopes[i] = _slope(code, parameter, labels[i], slopes[i])
         slopes[count], slopes[count + 1], slopes[count + 2] = 0.0, 0.0, 0.0
-        _add_several(X, adds, total, low, count, slopes)
+        for i in range(0, count, 4):
+            a, b, c, d = low + i, min(low + i + 1, last), min(low + i + 2, last), min(low + i + 3, last)
+            s, t, u, v = kind(slopes[i]), kind(slopes[i + 1]), kind(slopes[i + 2]), kind(slopes[i + 3])
+            add_rows(X, (a, b, c, d), (s, t, u, v), total, lanes)
 
 
 @njit(error_model="numpy")
@@ -296,34 +266,39 @@ def _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slo
                 _add(sums, to, c, u, v, X, row, partner)
 
 
-def _one_margin(code: int, margins: str, blocks: Blocks) -> FunctionType:
-    """The pass for a loss of one margin, which is summed in this type.
+def _one_margin(code: int, terms: str, blocks: Blocks) -> FunctionType:
+    """The pass for a loss of one margin. It and slope x row are computed in the type `terms`, and added in float64.
 
     What it is made with are constants of the compiled loop: nothing else is compiled.
     """
-    kind, together, sizes = getattr(np, margins), blocks.rows, tuple(blocks)
+    kind, together, lanes = getattr(np, terms), blocks.rows, (0,) * blocks.lanes
 
     def one_margin(X, y, caps, parameter, norm, room, weights, w, keep, chunks, sums, begin, end):
         runs, width = len(sums), X.shape[1]  # what follows is of this thread alone
-        point, total, slopes = _room(width, kind), _room(width, np.float64), _room(together + 3, np.float64)
+        whole = -(-width // len(lanes)) * len(lanes)
+        point, total, slopes = _room(whole, kind), _room(whole, np.float64), _room(together + 8, np.float64)
+        labels, bounds = _room(together + 8, np.float64), _room(together + 8, np.float64)
+        slopes[:], labels[:], bounds[:] = 0.0, 1.0, 0.0
+        own = point, total, slopes, labels, bounds
         for chunk in range(begin, end):
             start, stop, place = chunks[chunk, 0], chunks[chunk, 1], chunks[chunk, 4]
             client = chunks[chunk, 2] if w.shape[1] > 1 else 0
             to_keep, weight = chunks[chunk, 3] - start, weights[chunks[chunk, 2]]
-            step = stop - start if runs == 1 else max(2, NUMBERS_PER_BLOCK // width // 2 * 2)
+            step = stop - start if runs == 1 else max(4, NUMBERS_PER_BLOCK // width // 4 * 4)
             for low in range(start, stop, step):
                 rows = (low, min(low + step, stop))
                 for run in range(runs):
-                    sample = -1 if keep.size == 0 else run if len(keep) > 1 else 0
-                    for k in range(width):
-                        point[k] = kind(w[run if len(w) > 1 else 0, client, 0, k])
-                        total[k] = sums[run, place, 0, k] if low > start else 0.0
-                    if together > 0:
-                        _add_blocks(X, y, caps, code, parameter, kind(0), sizes, point, total, rows, slopes)
+                    spread(w[run if len(w) > 1 else 0, client, 0], point, lanes)
+                    if low == start:
+                        total[:] = 0.0
                     else:
-                        _add_rows(X, y, caps, code, parameter, kind(0), point, total, keep, sample, to_keep, rows)
-                    for k in range(width):
-                        sums[run, place, 0, k] = total[k] * weight if rows[1] == stop else total[k]
+                        spread(sums[run, place, 0], total, lanes)
+                    if together > 0:
+                        _add_all(X, y, caps, code, parameter, kind, together, lanes, own, rows)
+                    else:
+                        kept = keep[run if len(keep) > 1 else 0]
+                        _add_chosen(X, y, caps, code, parameter, kind, lanes, own, kept, to_keep, rows)
+                    collect(total, weight if rows[1] == stop else 1.0, sums[run, place, 0], lanes)
 
     return one_margin
 
@@ -350,11 +325,18 @@ def _several_margins(X, y, caps, parameter, norm, room, weights, w, keep, chunks
 
 
 @functools.cache
-def gradients(stored: str, margins: str, code: int, blocks: Blocks) -> Kernel:
+def gradients(stored: str, terms: str, code: int, blocks: Blocks) -> Kernel:
     """The pass over chunks for rows stored as "float64" or "float32", compiled when first asked for.
 
     It computes sums[run, place] = weight * sum over the rows of a chunk of the clipped gradient at the client's point,
-    for the chunks begin:end of a `Plan`. Margins are summed in the type `margins`; all else is float64.
+    for the chunks begin:end of a `Plan`. Margins and slope x row are computed in the type `terms`; a loss of several
+    margins has float64 alone. Sums are float64.
+
+    Rounding. A row adds a vector of the norm that its cap allows, whatever error its margin has: slopes are clamped.
+    Four such vectors are summed in the type `terms` (float32: `core.clipping.caps_in_float32` has the error, for which
+    caps leave room). Those sums are added in float64, so that each row's share goes through at most as many roundings
+    as a chunk has rows (`Rows.roundings`), which is part of the sensitivity that doors state
+    (`privacy.sensitivity.sum_rounding`): 1 + 1.8e-11 for 400 rows.
 
     Shapes: `w` (runs, clients, outputs, width), `keep` (runs, rows of these clients), `sums` (runs, places, outputs,
     width). An axis of length 1 of `w` (runs, clients) or of `keep` (runs) is shared; an empty
@@ -374,7 +356,7 @@ def gradients(stored: str, margins: str, code: int, blocks: Blocks) -> Kernel:
         *(given(real, 1), given(real, 4), given(types.boolean, 2)),  # weights, w, keep
         *(given(whole, 2), types.Array(real, 4, "C"), whole, whole),  # chunks, sums, begin, end
     )
-    function = _several_margins if code == SOFTMAX else _one_margin(code, margins, blocks)
+    function = _several_margins if code == SOFTMAX else _one_margin(code, terms, blocks)
     return compile_for(signature, function, fastmath=_FAST)
 
 
@@ -385,12 +367,10 @@ def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
 
 
 def rows_at_once(stored: str, width: int, batches: bool) -> Blocks:
-    """How many rows a pass takes together.
+    """How much a pass takes together.
 
     Slopes of several rows take less time together. But long rows should still be in the nearest cache when they are
-    added, and come from memory one after the other. Of a batch few rows may be needed.
+    added. Of a batch few rows may be needed.
     """
-    size = np.dtype(stored).itemsize * width
-    if batches:
-        return Blocks(0, 1, 2)
-    return Blocks(4, 1, 4) if size > WIDE else Blocks(16, 2, 4) if size > WIDE // 2 else Blocks(32, 2, 2)
+    lanes = min(16, 1 << max(0, (width // 4).bit_length() - 1))  # a row is four of them and more
+    return Blocks(0 if batches else 4 if np.dtype(stored).itemsize * width > WIDE else 32, lanes)

@@ -21,7 +21,7 @@ class SlopeBound:
     bound: float
     norm: int
     caps: Floats  # the largest slope of each row; empty if nothing is clipped
-    margins: str = "float64"  # the type in which the kernel sums margins: the bound holds whatever their error
+    terms: str = "float64"  # the type in which the kernel computes margins and slope x row; the bound is made for it
 
     def apply(self, slopes: Floats, rows: slice | Integers) -> Floats:
         """Slopes (rows, outputs) within the bound; 0 where a slope is not a number."""
@@ -56,7 +56,7 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
         return np.empty(shape)
     plan, weights, stored = active.plan, rows.weights[active.clients, 0], rows.stored
     blocks = kernels.rows_at_once(stored, rows.features, len(keep) > 0)
-    kernel = kernels.gradients(stored, bound.margins, loss.code, blocks)
+    kernel = kernels.gradients(stored, bound.terms, loss.code, blocks)
     at_once = max(1, SPARE // max(1, (plan.places - n) * rows.dim))
     answers: list[Floats] = []
     for low in range(0, runs, at_once):

@@ -61,7 +61,7 @@ class Rows(StoredRows):
 
     @property
     def arithmetic(self) -> str:
-        return "kernel, rows in fours" if self.engine == "kernel" else self.engine
+        return "kernel, whole vectors" if self.engine == "kernel" else self.engine
 
     def __repr__(self) -> str:
         rows, features = self.X.shape
@@ -92,9 +92,10 @@ class Rows(StoredRows):
         keep
             Booleans (..., rows of these clients, one after the other): only these rows enter the sum. The weight stays.
         quick
-            The kernel may sum margins of float32 rows in float32. With a `clip`, each row's share keeps its bound all
-            the same. But the gradient is then a Lipschitz function of `w` up to such errors only, so this is not for
-            an answer whose sensitivity rests on several steps contracting, nor for an arg-min.
+            The kernel may compute margins and terms of float32 rows in float32: the sums of a client are float64 all
+            the same. With a `clip`, one row moves them by no more than it says (`clipping.caps_in_float32`). But the
+            gradient is then a Lipschitz function of `w` up to such errors only, so this is not for an answer whose
+            sensitivity rests on several steps contracting, nor for an arg-min.
         """
         active = self.active(clients)
         points = self._points(w, active)
@@ -233,15 +234,18 @@ class Rows(StoredRows):
 
     def _slope_bound(self, clip: float | None, norm: int, quick: bool = False) -> SlopeBound:
         require(norm in (1, 2), "Rows", "norm must be 1 or 2", norm)
-        margins = "float32" if quick and self.stored == "float32" and self.loss.outputs == 1 else "float64"
+        fits = clip is None or clipping.LEAST_IN_FLOAT32 <= clip <= clipping.MOST_IN_FLOAT32
+        quick = quick and fits and self.stored == "float32" and self.loss.outputs == 1 and self.engine == "kernel"
+        terms = "float32" if quick else "float64"
         if clip is None:
-            return SlopeBound(np.inf, norm, np.empty(0), margins)
+            return SlopeBound(np.inf, norm, np.empty(0), terms)
         positive("Rows", clip=clip)
-        asked = (float(clip), norm, margins)
+        asked = (float(clip), norm, terms)
         if self._last_bound is None or self._last_bound[0] != asked:  # a run has one
             norms = self.l1_norms if norm == 1 else self.l2_norms
             caps = clipping.slope_caps(norms, float(clip), self.features)
-            self._last_bound = asked, SlopeBound(float(clip), norm, caps, margins)
+            caps = clipping.caps_in_float32(caps) if quick else caps
+            self._last_bound = asked, SlopeBound(float(clip), norm, caps, terms)
         return self._last_bound[1]
 
     def _capped(self, cap: float) -> "Rows":

@@ -1,0 +1,187 @@
+"""Loops over the numbers of a row, written as vectors of a fixed length: for the compiled kernels alone.
+
+Where a row is not a whole number of vectors long, a compiler's own vectors leave its last numbers to a slow loop. Here
+the last vector of a row begins early instead, so that it ends with the row: some numbers are in two vectors. Arrays
+with *room* for a row hold its numbers vector by vector. In the last vector, the places of numbers that the vector
+before it has too are 0 in a point, and are not used in a sum. So every number counts once, nothing outside a row is
+read, and numbers are added in an order that depends on the length of a row alone, not on the machine.
+
+`lanes` is a tuple; its length, a power of two and at most that of a row, is the length of a vector. Rows and slopes
+come as tuples too, so that their number is known when a loop is compiled.
+"""
+# Numba infers the types inside compiled functions. What is built here is LLVM's own code.
+# pyright: basic
+
+from collections.abc import Callable
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+_WHOLE, _SHORT = ir.IntType(64), ir.IntType(32)
+_FUSED = ("contract",)  # a product and a sum may be rounded once instead of twice
+
+
+class _Numbers:
+    """An array of compiled code, read and written by vectors."""
+
+    def __init__(self, context, builder, array_type, value, lanes: int) -> None:
+        array = context.make_array(array_type)(context, builder, value)
+        self.builder, self.data, self.length = (
+            builder,
+            array.data,
+            builder.extract_value(array.shape, array_type.ndim - 1),
+        )
+        self.vector = ir.VectorType(context.get_value_type(array_type.dtype), lanes)
+        self.size = array_type.dtype.bitwidth // 8
+
+    def _at(self, place):
+        return self.builder.bitcast(self.builder.gep(self.data, [place]), self.vector.as_pointer())
+
+    def load(self, place, kind=None):
+        """The vector that begins at this place, its numbers in another type if one is named."""
+        loaded = self.builder.load(self._at(place))
+        loaded.align = self.size
+        return loaded if kind is None else _cast(self.builder, loaded, kind)
+
+    def store(self, vector, place) -> None:
+        self.builder.store(vector, self._at(place)).align = self.size
+
+
+def _cast(builder, vector, kind):
+    if vector.type.element == kind.element:
+        return vector
+    widen = isinstance(kind.element, ir.DoubleType)
+    return builder.fpext(vector, kind) if widen else builder.fptrunc(vector, kind)
+
+
+def _splat(builder, number, kind):
+    """A vector whose numbers are all this one."""
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _SHORT(0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_SHORT, kind.count), [0] * kind.count))
+
+
+def _for_each_vector(builder, width, lanes: int, build: Callable[..., None]) -> None:
+    """Code for each vector of a row: build(its place where there is room, its place in the row, numbers in it twice).
+
+    The last stands behind the loop: then the loop is short, and a processor reads far ahead of what it computes.
+    """
+    last = builder.mul(builder.udiv(builder.sub(width, _WHOLE(1)), _WHOLE(lanes)), _WHOLE(lanes))
+    with cgutils.for_range_slice(builder, _WHOLE(0), last, _WHOLE(lanes), intp=_WHOLE) as (at, _):
+        build(at, at, None)
+    begin = builder.sub(width, _WHOLE(lanes))
+    build(last, begin, builder.sub(last, begin))
+
+
+def _once(builder, again, vector, otherwise):
+    """A vector of which the first `again` numbers are those of another one; None: as it is."""
+    if again is None:
+        return vector
+    kind = ir.VectorType(_WHOLE, vector.type.count)
+    places = ir.Constant(kind, list(range(kind.count)))
+    return builder.select(builder.icmp_signed("<", places, _splat(builder, again, kind)), otherwise(), vector)
+
+
+def _sum(builder, vector):
+    """The sum of the numbers of a vector: its halves are added, and so on."""
+    half = vector.type.count // 2
+    while half:
+        low, high = (
+            builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(_SHORT, half), list(range(*part))))
+            for part in ((0, half), (half, 2 * half))
+        )
+        vector, half = builder.fadd(low, high), half // 2
+    return builder.extract_element(vector, _SHORT(0))
+
+
+def _starts(builder, rows, width):
+    """Where some rows begin, in numbers of the table."""
+    return [builder.mul(builder.extract_value(rows, row), width) for row in range(rows.type.count)]
+
+
+@intrinsic
+def spread(typing_context, numbers, room, lanes):
+    """spread(numbers, room, lanes): `room` holds these numbers, in its own type, and 0 where they are there already."""
+
+    def build(context, builder, signature, given):
+        source = _Numbers(context, builder, numbers, given[0], len(lanes))
+        target = _Numbers(context, builder, room, given[1], len(lanes))
+
+        def copy(at, begin, again) -> None:
+            target.store(
+                _once(builder, again, source.load(begin, target.vector), lambda: ir.Constant(target.vector, None)), at
+            )
+
+        _for_each_vector(builder, source.length, len(lanes), copy)
+        return context.get_dummy_value()
+
+    return types.void(numbers, room, lanes), build
+
+
+@intrinsic
+def collect(typing_context, room, factor, numbers, lanes):
+    """collect(room, factor, numbers, lanes): what `room` holds, times a factor, is put into `numbers`."""
+
+    def build(context, builder, signature, given):
+        source = _Numbers(context, builder, room, given[0], len(lanes))
+        target = _Numbers(context, builder, numbers, given[2], len(lanes))
+        times = _splat(builder, given[1], source.vector)
+
+        def copy(at, begin, again) -> None:
+            values = builder.fmul(source.load(at), times)
+            target.store(_once(builder, again, values, lambda: target.load(begin)), begin)
+
+        _for_each_vector(builder, target.length, len(lanes), copy)
+        return context.get_dummy_value()
+
+    return types.void(room, factor, numbers, lanes), build
+
+
+@intrinsic
+def dots(typing_context, X, rows, point, lanes):
+    """dots(X, rows, point, lanes): the products of some rows of X with a point, in the point's type, as a tuple."""
+
+    def build(context, builder, signature, given):
+        table = _Numbers(context, builder, X, given[0], len(lanes))
+        factors = _Numbers(context, builder, point, given[2], len(lanes))
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(factors.vector, None)) for _ in rows]
+        starts = _starts(builder, given[1], table.length)
+
+        def multiply(at, begin, again) -> None:
+            factor = factors.load(at)
+            for total, start in zip(sums, starts, strict=True):
+                product = builder.fmul(table.load(builder.add(start, begin), factors.vector), factor, flags=_FUSED)
+                builder.store(builder.fadd(builder.load(total), product, flags=_FUSED), total)
+
+        _for_each_vector(builder, table.length, len(lanes), multiply)
+        products = [_sum(builder, builder.load(total)) for total in sums]
+        return context.make_tuple(builder, signature.return_type, products)
+
+    return types.UniTuple(point.dtype, len(rows))(X, rows, point, lanes), build
+
+
+@intrinsic
+def add_rows(typing_context, X, rows, slopes, room, lanes):
+    """add_rows(X, rows, slopes, room, lanes): the sum of slope x row is added to what `room` holds.
+
+    Products are summed in the type of the slopes, and their sum is then added in the type of `room`.
+    """
+
+    def build(context, builder, signature, given):
+        table = _Numbers(context, builder, X, given[0], len(lanes))
+        total = _Numbers(context, builder, room, given[3], len(lanes))
+        kind = ir.VectorType(context.get_value_type(slopes.dtype), len(lanes))
+        starts = _starts(builder, given[1], table.length)
+        factors = [_splat(builder, builder.extract_value(given[2], row), kind) for row in range(len(rows))]
+
+        def add(at, begin, again) -> None:
+            products = ir.Constant(kind, None)
+            for factor, start in zip(factors, starts, strict=True):
+                product = builder.fmul(table.load(builder.add(start, begin), kind), factor, flags=_FUSED)
+                products = builder.fadd(products, product, flags=_FUSED)
+            total.store(builder.fadd(total.load(at), _cast(builder, products, total.vector)), at)
+
+        _for_each_vector(builder, table.length, len(lanes), add)
+        return context.get_dummy_value()
+
+    return types.void(X, rows, slopes, room, lanes), build
