@@ -37,6 +37,7 @@ class Blocks(NamedTuple):
     """How many rows, and how many numbers of a row, a pass takes together."""
 
     rows: int  # whose slopes are computed together, a multiple of 4; 0: one row after the other
+    dots: int  # whose margins are, 1 or 2
     lanes: int  # numbers of a row (`vectors.py`)
 
 
@@ -198,19 +199,23 @@ def _add_chosen(X, y, caps, code, parameter, kind, lanes, room, keep, to_keep, r
 
 
 @njit(fastmath={"contract"}, error_model="numpy", inline="always")
-def _add_all(X, y, caps, code, parameter, kind, most, lanes, room, rows):
+def _add_all(X, y, caps, code, parameter, kind, most, pairs, lanes, room, rows):
     """Add slope x row to the total over rows[0]:rows[1], `most` rows at a time: their slopes are computed together.
 
-    Margins are taken row by row, as rows come from memory, and terms are added four at a time: so the total is loaded
-    less often. The last four are filled up with the last row, with a slope of 0. So a row's slope has the same bits
+    Margins may be taken of two rows and terms are added four at a time: so the point and the total are loaded less
+    often. The last of them are filled up with the last row, with a slope of 0. So a row's slope has the same bits
     wherever the row stands.
     """
     point, total, slopes, labels, bounds = room
     for low in range(rows[0], rows[1], most):
         high = min(low + most, rows[1])
         count, last = high - low, high - 1
-        for i in range(count):
-            (slopes[i],) = dots(X, (low + i,), point, lanes)
+        if pairs:
+            for i in range(0, count, 2):
+                slopes[i], slopes[i + 1] = dots(X, (low + i, min(low + i + 1, last)), point, lanes)
+        else:
+            for i in range(count):
+                (slopes[i],) = dots(X, (low + i,), point, lanes)
         own_labels, own_caps = y[low:high], caps[low:high]  # whose places are known not to be negative
         for i in range(count):
             labels[i] = own_labels[i]
@@ -271,7 +276,7 @@ def _one_margin(code: int, terms: str, blocks: Blocks) -> FunctionType:
 
     What it is made with are constants of the compiled loop: nothing else is compiled.
     """
-    kind, together, lanes = getattr(np, terms), blocks.rows, (0,) * blocks.lanes
+    kind, together, pairs, lanes = getattr(np, terms), blocks.rows, blocks.dots == 2, (0,) * blocks.lanes
 
     def one_margin(X, y, caps, parameter, norm, room, weights, w, keep, chunks, sums, begin, end):
         runs, width = len(sums), X.shape[1]  # what follows is of this thread alone
@@ -294,7 +299,7 @@ def _one_margin(code: int, terms: str, blocks: Blocks) -> FunctionType:
                     else:
                         spread(sums[run, place, 0], total, lanes)
                     if together > 0:
-                        _add_all(X, y, caps, code, parameter, kind, together, lanes, own, rows)
+                        _add_all(X, y, caps, code, parameter, kind, together, pairs, lanes, own, rows)
                     else:
                         kept = keep[run if len(keep) > 1 else 0]
                         _add_chosen(X, y, caps, code, parameter, kind, lanes, own, kept, to_keep, rows)
@@ -370,7 +375,9 @@ def rows_at_once(stored: str, width: int, batches: bool) -> Blocks:
     """How much a pass takes together.
 
     Slopes of several rows take less time together. But long rows should still be in the nearest cache when they are
-    added. Of a batch few rows may be needed.
+    added, and come from memory one after the other. Of a batch few rows may be needed.
     """
     lanes = min(16, 1 << max(0, (width // 4).bit_length() - 1))  # a row is four of them and more
-    return Blocks(0 if batches else 4 if np.dtype(stored).itemsize * width > WIDE else 32, lanes)
+    if batches:
+        return Blocks(0, 1, lanes)
+    return Blocks(4, 1, lanes) if np.dtype(stored).itemsize * width > WIDE else Blocks(32, 2, lanes)
