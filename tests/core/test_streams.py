@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,19 @@ def test_normal_quantile_against_scipy() -> None:
     assert np.abs(numbers).max() > 8
 
 
+@pytest.mark.parametrize("runs", [None, 3])
+@pytest.mark.parametrize("count", [3, 60])  # by NumPy, and compiled
+def test_normal_numbers_that_are_scaled_and_added_are_the_same_numbers(runs: int | None, count: int) -> None:
+    """In one pass over the answer, to the last bit as in three."""
+    import_module("numba")
+    streams, clients, rng = Streams(5, runs), np.arange(100), np.random.default_rng(0)
+    exact, scale = rng.normal(size=(*(() if runs is None else (runs,)), 100, count)), rng.uniform(size=(100, 1))
+    plain = streams.normal(clients, 3, Purpose.NOISE, count)
+    for scales in (scale, 0.3):
+        added = streams.normal(clients, 3, Purpose.NOISE, count, scale=scales, exact=exact)
+        np.testing.assert_array_equal(added, plain * scales + exact)
+
+
 def test_what_was_compiled_is_found_again_by_its_options_alone(tmp_path: Path) -> None:
     """With one place on disk for all, what was compiled first would be used for every other choice of constants."""
     (tmp_path / "tiny.py").write_text(
@@ -160,9 +174,21 @@ def test_what_was_compiled_is_found_again_by_its_options_alone(tmp_path: Path) -
     assert said == [["0"] * 3, ["1"] * 3]
 
 
-def test_what_was_compiled_is_not_found_again_once_a_file_that_it_borrows_from_has_changed(tmp_path: Path) -> None:
+COMPILED = "from numba import njit\n@njit\ndef inner():\n    return {}\n@njit\ndef borrowed():\n    return inner()\n"
+INTRINSIC = """
+from numba import types
+from numba.extending import intrinsic
+@intrinsic
+def borrowed(typing_context):
+    return types.int64(), lambda context, builder, signature, given: context.get_constant(types.int64, {})
+"""
+
+
+@pytest.mark.parametrize("helper", [COMPILED, INTRINSIC])
+def test_what_was_compiled_is_not_found_again_once_a_file_that_it_borrows_from_has_changed(
+    tmp_path: Path, helper: str
+) -> None:
     """Numba looks at the date of the function's own file alone: a mended clamp in another file would not be used."""
-    helper = "from numba import njit\n@njit\ndef inner():\n    return {}\n@njit\ndef borrowed():\n    return inner()\n"
     (tmp_path / "own.py").write_text(
         "import numpy as np\n"
         "from numba import types\n"

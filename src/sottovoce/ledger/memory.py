@@ -36,6 +36,7 @@ class MemoryLedger:
         self.budget = budget
         self.shape = tuple(int(length) for length in shape)
         self._everyone = np.arange(self.shape[-1])
+        self._named: tuple[NDArray[np.integer] | None, slice | NDArray[np.integer]] = None, slice(None)  # see `_who`
         self._events: list[Event] = []
         self._counts = np.zeros((0, *self.shape), np.int64)  # first axis: kind of event
         self._caps = self._counts.copy()
@@ -52,8 +53,7 @@ class MemoryLedger:
         row, who = self._row(event), self._who(clients)
         left = self._left(row, who)
         asked = self._mask(active, left.shape)
-        beyond = asked & (left <= 0)
-        if beyond.any():
+        if left.size and left.min() <= 0 and (beyond := asked & (left <= 0)).any():
             place = np.argwhere(beyond)[0]
             client, run = int(np.arange(self.shape[-1])[who][place[-1]]), int(place[0])
             name = f"client {client}" + (f" of run {run}" if len(self.shape) == 2 else "")
@@ -132,6 +132,8 @@ class MemoryLedger:
 
     def _row(self, event: Event) -> int:
         """The event's place on the first axis; a new kind gets a new one."""
+        if len(self._events) == 1 and event is self._events[0]:
+            return 0  # the common case, and the cheapest
         if event not in self._events:
             self._events.append(event)
             one = np.zeros((1, *self.shape), np.int64)
@@ -140,8 +142,16 @@ class MemoryLedger:
         return self._events.index(event)
 
     def _who(self, clients: Clients) -> slice | NDArray[np.integer]:
-        if clients is None:
-            return slice(None)
+        """These clients as an index. Each of them is looked at, once if the array cannot change."""
+        named, who = self._named
+        if clients is None or clients is named:
+            return slice(None) if clients is None else who
+        who = self._checked(clients)
+        if not clients.flags.writeable and clients.base is None:
+            self._named = clients, who
+        return who
+
+    def _checked(self, clients: NDArray[np.integer]) -> slice | NDArray[np.integer]:
         n, clients = self.shape[-1], np.asarray(clients)
         whole = clients.ndim == 1 and (clients.dtype.kind in "iu" or clients.size == 0)
         if whole and len(clients) == n and (clients == self._everyone).all():
@@ -156,8 +166,7 @@ class MemoryLedger:
     def _left(self, row: int, who: slice | NDArray[np.integer]) -> NDArray[np.int64]:
         """How many more of this kind the clients can afford."""
         caps = self._caps[row][..., who]
-        unknown = caps == _UNKNOWN
-        if unknown.any():
+        if caps.size and caps.min() == _UNKNOWN:
             others = self._counts[..., who]
             others = np.where(np.arange(len(others)) == row, 0, others.T).T  # the cap counts its own kind from zero
             # The accountant is asked once for each distinct history, however many clients share it.

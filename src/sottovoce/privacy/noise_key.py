@@ -72,14 +72,19 @@ class NoiseKey:
         exact: np.ndarray,
         asked: Sequence[np.ndarray] = (),
         count: int = 0,
+        scale: np.ndarray | float | None = None,
     ) -> np.ndarray:
         """Noise of deviation 1 (Laplace: of scale 1) for an exact answer: (runs?, clients, its length, or `count`).
 
         `who` are the clients' numbers in the federation, `local` their places on this machine, `asked` what else the
-        noise is bound to: arrays with a client axis, the last but one.
+        noise is bound to: arrays with a client axis, the last but one. With a `scale`, the answer with noise of that
+        scale.
         """
-        draw = self.streams.laplace if kind == "laplace" else self.streams.normal
-        return draw(who, k, purpose, count or exact.shape[-1], question, self.binding(local, (exact, *asked)))
+        given = (who, k, purpose, count or exact.shape[-1], question, self.binding(local, (exact, *asked)))
+        if kind == "laplace":
+            noise = self.streams.laplace(*given)
+            return noise if scale is None else noise * scale + exact
+        return self.streams.normal(*given) if scale is None else self.streams.normal(*given, scale, exact)
 
     def bits(
         self, who: np.ndarray, local: np.ndarray, k: int, purpose: Purpose, question: int, arrays: Sequence[np.ndarray]

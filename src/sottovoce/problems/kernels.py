@@ -377,7 +377,7 @@ def rows_at_once(stored: str, width: int, batches: bool) -> Blocks:
     Slopes of several rows take less time together. But long rows should still be in the nearest cache when they are
     added, and come from memory one after the other. Of a batch few rows may be needed.
     """
-    lanes = min(16, 1 << max(0, (width // 4).bit_length() - 1))  # a row is four of them and more
+    lanes = next(lanes for least, lanes in ((64, 16), (32, 8), (4, 4), (1, 1)) if width >= least)  # few are in vain
     if batches:
         return Blocks(0, 1, lanes)
     return Blocks(4, 1, lanes) if np.dtype(stored).itemsize * width > WIDE else Blocks(32, 2, lanes)

@@ -39,11 +39,13 @@ def fill() -> Kernel:
 
 @functools.cache
 def normal() -> Kernel:
-    """normal(k0, k1, about, clients, round, tag, far, out, low, high): standard normal numbers of the same bits.
+    """normal(k0, k1, about, clients, round, tag, far, scale, exact, out, low, high): normal numbers of the same bits.
 
-    far[0] becomes 1 if one of them is SciPy's part (`normal.py`).
+    They are standard normal numbers; or, if `exact` (of the shape of `out`) is not empty, those times the scale of
+    their place (run x clients + client), added to it. far[0] becomes 1 if one of them is SciPy's part (`normal.py`).
     """
-    return compile_for(types.void(*_WHOSE, _WHOLE[::1], _REAL[:, :, ::1], _PLACE, _PLACE), _normal)
+    scale, exact = types.Array(_REAL, 1, "C", readonly=True), types.Array(_REAL, 3, "C", readonly=True)
+    return compile_for(types.void(*_WHOSE, _WHOLE[::1], scale, exact, _REAL[:, :, ::1], _PLACE, _PLACE), _normal)
 
 
 @functools.cache
@@ -117,7 +119,13 @@ def _fill(k0, k1, about, clients, round_, tag, out, first, end):
                 own[i] = bits[i // count * 2 * half + i % count]
 
 
-def _normal(k0, k1, about, clients, round_, tag, far, out, first, end):
+@njit(error_model="numpy", inline="always")
+def _scale_and_add(numbers, scale, exact):
+    for i in range(len(numbers)):
+        numbers[i] = scale * numbers[i] + exact[i]
+
+
+def _normal(k0, k1, about, clients, round_, tag, far, scale, exact, out, first, end):
     """Some clients at a time: their bits, then the quantile of each number, while both are in the nearest cache.
 
     The tails are gathered, to work on several at once.
@@ -149,6 +157,9 @@ def _normal(k0, k1, about, clients, round_, tag, far, out, first, end):
             numbers[places[j]] = tails[j]
             if abs(tails[j]) > FAR:
                 far[0] = 1
+        if exact.size:
+            for place in range(low, high):
+                _scale_and_add(out[place // n, place % n], scale[place], exact[place // n, place % n])
 
 
 def _hashes(words, factors, out, low, high):

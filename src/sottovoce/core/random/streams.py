@@ -18,6 +18,7 @@ from enum import IntEnum
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Words
@@ -29,6 +30,7 @@ from sottovoce.core.random.quantiles import to_unit
 SERVER = 0xFFFFFFFF  # the client number under which the server draws
 _QUESTION_BITS = 24
 _NOTHING = np.zeros((1, 0, 4), np.uint64)  # that bits are bound to
+_NO_ANSWER = np.zeros((1, 0, 0))  # that normal numbers are added to
 About = Words | None  # four words of 32 bits (held as uint64) for each client: see `Streams.bits`
 
 
@@ -116,7 +118,7 @@ class Streams:
             np.uint64(tag),
         )
 
-    def _by_kernel(self, kernel: Kernel, given: tuple[Words | np.uint64, ...], out: np.ndarray) -> np.ndarray:
+    def _by_kernel(self, kernel: Kernel, given: tuple[AnyArray | np.uint64, ...], out: np.ndarray) -> np.ndarray:
         """`out` (runs, clients, count), filled by a loop of `compiled.py`."""
         ends = range(out.shape[0] * out.shape[1] + 1)
         THREADS.share(lambda low, high: kernel(*given, out, low, high), ends, out.size)
@@ -146,18 +148,26 @@ class Streams:
         return to_unit(np.where(odd, joined(c, d), joined(a, b)))
 
     def normal(
-        self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
-    ) -> Floats:
-        """Standard normal numbers: (runs?, clients, count)."""
-        if compiled_pays(len(clients) * count * (self.runs or 1)):
+        self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None,
+        scale: ArrayLike = 1.0, exact: Floats | None = None,
+    ) -> Floats:  # fmt: skip
+        """Standard normal numbers (runs?, clients, count); with `exact`, those times `scale`, added to it.
+
+        `scale` is a number, or one for each client, (runs?, clients, 1).
+        """
+        runs, n = self.runs or 1, len(clients)
+        if compiled_pays(n * count * runs):
             from sottovoce.core.random import compiled
 
-            far, out = np.zeros(1, np.uint64), np.empty((self.runs or 1, len(clients), count))
-            given = (*self._whose(clients, round_, _tag(purpose, question), about), far)
+            far, out = np.zeros(1, np.uint64), np.empty((runs, n, count))
+            scales = np.ascontiguousarray(np.broadcast_to(scale, (runs, n, 1)).reshape(-1), np.float64)
+            added = _NO_ANSWER if exact is None else np.ascontiguousarray(np.broadcast_to(exact, out.shape), np.float64)
+            given = (*self._whose(clients, round_, _tag(purpose, question), about), far, scales, added)
             numbers = self._by_kernel(compiled.normal(), given, out)
             if not far[0]:
                 return numbers
-        return normal(self.bits(clients, round_, purpose, count, question, about))
+        numbers = normal(self.bits(clients, round_, purpose, count, question, about))
+        return numbers if exact is None else numbers * scale + exact
 
     def laplace(
         self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None

@@ -329,20 +329,22 @@ class Door:
         question: Question,
         kind: str = "gaussian",
         count: int = 0,
+        added: bool = False,
     ) -> np.ndarray:
-        """Seeded noise of deviation 1 (Laplace: of scale 1) for this exact answer, to be multiplied by `scale`."""
+        """Seeded noise of deviation 1 (Laplace: of scale 1) for this exact answer, to be multiplied by `scale`.
+
+        `added`: the answer with that noise, multiplied.
+        """
         who, k, number = self.clients[question.local], question.k, question.number
-        asked = (np.atleast_2d(np.asarray(scale, float)), *question.asked)
-        return self.key.noise(kind, who, question.local, k, purpose, number, exact, asked, count)
+        scales = np.atleast_2d(np.asarray(scale, float))
+        about = (purpose, number, exact, (scales, *question.asked), count, scales if added else None)
+        return self.key.noise(kind, who, question.local, k, *about)
 
     def noisy(
         self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question, kind: str = "gaussian"
     ) -> np.ndarray:
         """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
-        noisy = self.seeded(exact, scale, purpose, question, kind)
-        noisy *= scale
-        noisy += exact
-        return self.intercept(noisy, exact, scale, kind)
+        return self.intercept(self.seeded(exact, scale, purpose, question, kind, added=True), exact, scale, kind)
 
     def shape(self, clients: int) -> tuple[int, ...]:
         runs = self.key.streams.runs

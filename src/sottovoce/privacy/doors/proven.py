@@ -74,25 +74,27 @@ class ProvenDoor(Door):
         """Refuse, before anything is computed, what the budget does not hold, or noise that cannot be drawn."""
         discrete_noise.sampler()
         for event, places in self.charged(question.local, question.part):
-            able = self.ledger.afford(event, 1, question.local[places], None)
-            if (question.active[..., places] & ~able).any():
+            able = self.ledger.afford(event, 1, _those(question.local, places), None)
+            if not able.all() and (_those(question.active, places) & ~able).any():
                 raise BudgetSpent("Oracle: a client's privacy budget does not hold this answer; nothing was computed")
 
     def charge(self, question: Question) -> None:
         for event, places in self.charged(question.local, question.part):
-            active = question.active[..., places]
-            self.ledger.charge(event, question.local[places], active, question.k, question.number)
+            clients, active = _those(question.local, places), _those(question.active, places)
+            self.ledger.charge(event, clients, active, question.k, question.number)
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
         able, part = np.ones(self.shape(len(local)), dtype=bool), self.part_at(k)
         answers = self.privacy.costs(self.asks, part)
         for event, places in self.charged(local, part) if answers else ():
-            able[..., places] = self.ledger.afford(event, answers, local[places], k)
+            able[..., slice(None) if places is None else places] = self.ledger.afford(
+                event, answers, _those(local, places), k
+            )
         return able
 
-    def charged(self, local: np.ndarray, part: Part) -> list[tuple[Event, slice | np.ndarray]]:
-        """What an answer of these clients is, and whose: one event for all, if batches are not unequal shares."""
-        return [(self.event_of(part), slice(None))]
+    def charged(self, local: np.ndarray, part: Part) -> list[tuple[Event, np.ndarray | None]]:
+        """What an answer of these clients is, and whose (None: everyone's), if batches are not unequal shares."""
+        return [(self.event_of(part), None)]
 
     def batch_numbers(self, sizes: np.ndarray, question: Question) -> np.ndarray:
         if not self.privacy.secret_noise:
@@ -159,3 +161,8 @@ class ProvenDoor(Door):
 
     def strong_convexity(self, local: np.ndarray) -> np.ndarray:
         return np.zeros_like(self.exact.weights[local])
+
+
+def _those(clients: np.ndarray, places: np.ndarray | None) -> np.ndarray:
+    """Some clients (last axis). All of them are the array itself, which a ledger knows again."""
+    return clients if places is None else clients[..., places]

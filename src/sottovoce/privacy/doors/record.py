@@ -332,10 +332,10 @@ class RecordDoor(ProvenDoor):
     def _rounding(self) -> np.ndarray:
         return sensitivity.sum_rounding(self.exact.sizes[:, None], self.exact.roundings + 1, self._reach)
 
-    def charged(self, local: np.ndarray, part: Part) -> list[tuple[Event, slice | np.ndarray]]:
+    def charged(self, local: np.ndarray, part: Part) -> list[tuple[Event, np.ndarray | None]]:
         kinds, kind_of = self._kinds_of(part)
         if len(kinds) == 1:
-            return [(kinds[0], slice(None))]
+            return [(kinds[0], None)]
         return [(kinds[kind], np.flatnonzero(kind_of[local] == kind)) for kind in np.unique(kind_of[local])]
 
     def _kinds_of(self, part: Part) -> tuple[list[Event], np.ndarray]:
