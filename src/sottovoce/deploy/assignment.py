@@ -15,7 +15,6 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.refusals import bad_ask
-from sottovoce.deploy.wire import Ask
 from sottovoce.experiment.run_file import Settings, build_task
 from sottovoce.experiment.tables import fit_value, from_table
 from sottovoce.experiment.task import Task
@@ -37,7 +36,7 @@ class Assignment:
     schema: str = ""  # the digest of the schema by which rows are prepared, if there is one
 
     @classmethod
-    def read(cls, ask: Ask) -> "Assignment":
+    def read(cls, ask: wire.Ask) -> "Assignment":
         """Read a question. Errors are about what the server wrote, so they may be sent back."""
         kinds = check.SottovoceError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError
         with bad_ask("the question cannot be read: ", *kinds):

@@ -6,7 +6,6 @@ While the file cannot be read nothing is answered. The rows are read again with 
 from sottovoce.core import check
 from sottovoce.deploy import wire
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 
 
 class CurrentNode:
@@ -20,10 +19,10 @@ class CurrentNode:
         """Bytes of arrays that a question may have."""
         return self._node.limits.message_bytes
 
-    def reply_to(self, question: Hello | Ask) -> Status | Reply:
+    def reply_to(self, question: wire.Question) -> wire.Response:
         try:
             self._node = self._node.renewed()
         except check.SottovoceError as error:
             self._node.home.note(f"no question is answered: {error}")
-            return Reply(wire.FAILED, "its own file cannot be read")
+            return wire.Reply(wire.FAILED, "its own file cannot be read")
         return self._node.reply_to(question)

@@ -22,7 +22,6 @@ from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.current_node import CurrentNode
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 
 _HEADER = 2 * wire.LONGEST_TEXT
 _PATIENCE = 600.0  # seconds for one answer
@@ -35,7 +34,7 @@ class GateClient:
     def __init__(self, path: str | Path, most: int = wire.MOST_BYTES) -> None:
         self._path, self.most = str(path), most
 
-    def reply_to(self, question: Hello | Ask) -> Status | Reply:
+    def reply_to(self, question: wire.Question) -> wire.Response:
         try:
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(_PATIENCE)
@@ -43,7 +42,7 @@ class GateClient:
                 _send(line, question)
                 return wire.put_together(*_receive(line, self.most, _PATIENCE), *wire.REPLIES)
         except OSError:
-            return Reply(wire.FAILED, "its gate does not answer")
+            return wire.Reply(wire.FAILED, "its gate does not answer")
 
 
 def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] = lambda: None) -> None:
@@ -110,9 +109,9 @@ def _answer(node: CurrentNode, line: socket.socket) -> None:
     try:
         reply = node.reply_to(wire.put_together(*_receive(line, node.most, _FRAME), *wire.QUESTIONS))
     except check.SottovoceError as error:  # about the caller's own words
-        reply = Reply(wire.BAD_ASK, str(error)[:300])
+        reply = wire.Reply(wire.BAD_ASK, str(error)[:300])
     except (ValueError, TypeError, AttributeError, ArithmeticError):
-        reply = Reply(wire.BAD_ASK, "the question cannot be read")
+        reply = wire.Reply(wire.BAD_ASK, "the question cannot be read")
     _send(line, reply)
 
 

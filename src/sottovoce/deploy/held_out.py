@@ -16,7 +16,6 @@ from sottovoce.deploy.label_holder import Values
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.memory import SPLIT
 from sottovoce.deploy.refusals import bad_ask
-from sottovoce.deploy.wire import Ask
 from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.local import LocalClients
 from sottovoce.ledger.split_key import KEY, split_key
@@ -40,7 +39,7 @@ def split_by(assignment: Assignment, home: Path) -> Split | None:
     return Split((split_key(home / KEY, used),))
 
 
-def hold(ask: Ask, assignment: Assignment) -> None:
+def hold(ask: wire.Ask, assignment: Assignment) -> None:
     """Refuse to count before the last round, or where nothing was held out; `Node` refuses where it took no part."""
     task = assignment.task
     if task.evaluate is None:
@@ -49,7 +48,7 @@ def hold(ask: Ask, assignment: Assignment) -> None:
         raise Refused(wire.BAD_ASK, f"held-out records are counted after round {task.rounds}, not {ask.k - 1}")
 
 
-def counted(ask: Ask, clients: LocalClients, limits: Limits) -> Values:
+def counted(ask: wire.Ask, clients: LocalClients, limits: Limits) -> Values:
     """Noisy counts of held-out records, charged."""
     with bad_ask("the model does not fit: "):
         w = wire.unpack(ask.down, Finished, {"w": (clients.dim,)}).w

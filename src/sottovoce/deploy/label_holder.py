@@ -13,7 +13,6 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Refused
 from sottovoce.deploy.refusals import bad_ask
-from sottovoce.deploy.wire import Ask
 from sottovoce.experiment.label_flips import LabelFlips, OtherFlips
 from sottovoce.experiment.parties import column_key, label_weight
 from sottovoce.privacy.labels import label_key, label_oracle
@@ -46,7 +45,7 @@ class Values(Arrays):
     values: np.ndarray
 
 
-def answer_about_labels(ask: Ask, run: Assignment, y: np.ndarray) -> Values:
+def answer_about_labels(ask: wire.Ask, run: Assignment, y: np.ndarray) -> Values:
     """What the label holder says; `y` are the labels as they may be asked about."""
     objective = run.task.objective
     oracle = label_oracle(objective.loss, y, label_weight(objective, len(y)))
@@ -57,7 +56,7 @@ def answer_about_labels(ask: Ask, run: Assignment, y: np.ndarray) -> Values:
     return Values(oracle.slope(question.scores, getattr(question, "rows", None)))
 
 
-def _read(ask: Ask, labels: LabelOracle) -> Prox | Slope | SlopeAt:
+def _read(ask: wire.Ask, labels: LabelOracle) -> Prox | Slope | SlopeAt:
     """The question, which must be one that can be answered."""
     every = (labels.samples,)
     some = (min(labels.samples, wire.weight(ask.down) // 16),)  # 8 bytes for a score, 8 for its row

@@ -10,7 +10,6 @@ from sottovoce.core import codec
 from sottovoce.core.round import State
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Refused
-from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 
 KEPT = 2  # answers that are kept, the last ones
@@ -37,7 +36,7 @@ class Memory:
         assert self.last is not None
         return self._read(self.last)
 
-    def answer(self, ask: Ask) -> wire.Packed | None:
+    def answer(self, ask: wire.Ask) -> wire.Packed | None:
         """The answer that the same question got before; None if its round is still to come."""
         if ask.k in self._rounds:
             stored = self._read(ask.k)
@@ -69,7 +68,7 @@ class Memory:
         for made in self._made:
             made.rmdir() if made.is_dir() else made.unlink()
 
-    def keep(self, ask: Ask, up: State | None, states: dict[str, np.ndarray]) -> None:
+    def keep(self, ask: wire.Ask, up: State | None, states: dict[str, np.ndarray]) -> None:
         """Answer and state, as one file: both or neither. Answers of finished rounds are removed.
 
         A server asks about a round once it has those before it on its own disk. It may have lost the last of them.

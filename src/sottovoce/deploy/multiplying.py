@@ -43,7 +43,6 @@ from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SEALED_SEED
 from sottovoce.deploy.refusals import bad_ask
 from sottovoce.deploy.running import Run
 from sottovoce.deploy.summing import settings_of
-from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 from sottovoce.privacy import masked_products
 from sottovoce.privacy.masked_products import PairKey, Side, dealt, fresh_secret
@@ -56,7 +55,7 @@ _SEED, _PRODUCT = 0, 1  # numbers under which a seed and W_2 are sealed
 class Multiplying:
     """The steps at one owner, for one experiment."""
 
-    def __init__(self, products: Products | None, place: Place, ask: Ask, run: Run) -> None:
+    def __init__(self, products: Products | None, place: Place, ask: wire.Ask, run: Run) -> None:
         Limits.allow(products is not None, "its file has no table [products]")
         assert products is not None
         self._products, self._place, self._ask, self._m, self._run = products, place, ask, ask.client, run

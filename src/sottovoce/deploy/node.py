@@ -55,7 +55,6 @@ from sottovoce.deploy.running import Run
 from sottovoce.deploy.scoring import NewSamples, Scoring
 from sottovoce.deploy.summing import Summing, Sums
 from sottovoce.deploy.timing import at_fixed_times
-from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 from sottovoce.experiment import sums
 from sottovoce.experiment.csv_file import with_label_texts
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
@@ -119,17 +118,17 @@ class Node:
             self._open_ledger.close()
             self._open_ledger = None
 
-    def reply_to(self, question: Hello | Ask) -> Status | Reply:
+    def reply_to(self, question: wire.Question) -> wire.Response:
         """What it says to a message of any kind that a server may send."""
-        return self.answer(question) if isinstance(question, Ask) else self.status()
+        return self.answer(question) if isinstance(question, wire.Ask) else self.status()
 
-    def answer(self, ask: Ask) -> Reply:
+    def answer(self, ask: wire.Ask) -> wire.Reply:
         """The answer to one round's question, the same one if it is asked again; or why there is none."""
         what = f"experiment {ask.experiment} round {ask.k}"
         reply = at_fixed_times(self.limits.answer_after, lambda: self._guarded(what, lambda: self._answer(ask)))
-        return reply if isinstance(reply, Reply) else Reply(up=reply)
+        return reply if isinstance(reply, wire.Reply) else wire.Reply(up=reply)
 
-    def status(self) -> Status | Reply:
+    def status(self) -> wire.Response:
         """Its public numbers, and what its ledger says."""
         return self._guarded("status", self._status)
 
@@ -137,21 +136,21 @@ class Node:
         """Its rows, for its owner: read and checked as they are for the first question."""
         return self._rows._replace(declared=self._data.labels)
 
-    def inspect(self) -> Status:
+    def inspect(self) -> wire.Status:
         """The same for its owner: errors are raised as they are."""
         self.home.open()
         with self.home.locked():
             return self._status()
 
-    def _status(self) -> Status:
+    def _status(self) -> wire.Status:
         rows, ledger = self._rows, self._ledger()
         epsilon, budget = ledger.epsilon(), ledger.budget
         spent = json.dumps([[pack_event(event), count] for event, count in ledger.spent().items()])
         charges = pack_rows(ledger.rows())
         public = self.name, len(rows.X), rows.X.shape[1], epsilon, budget.epsilon, budget.delta
-        return Status(*public, spent, bool(rows.labels), rows.order, charges)
+        return wire.Status(*public, spent, bool(rows.labels), rows.order, charges)
 
-    def _guarded(self, what: str, work: Callable[[], Done]) -> Done | Reply:
+    def _guarded(self, what: str, work: Callable[[], Done]) -> Done | wire.Reply:
         """Do the work under the lock. Of an error only a code and a fixed sentence are sent."""
         try:
             self.home.open()
@@ -166,9 +165,9 @@ class Node:
             if not readable:  # its text may quote rows: the log says where it came from, and that is all
                 where = traceback.format_tb(error.__traceback__)
                 self.home.note(*(line for entry in where for line in entry.splitlines()))
-            return Reply(code, why)
+            return wire.Reply(code, why)
 
-    def _answer(self, ask: Ask) -> wire.Packed:
+    def _answer(self, ask: wire.Ask) -> wire.Packed:
         size, most = wire.weight(ask.down), self.limits.message_bytes
         self.limits.allow(size <= most, f"a message of {size} bytes is above {most}")
         run = self._run(ask)
@@ -184,7 +183,7 @@ class Node:
             flips = LabelFlips(self.folder / "labels.npz", self.folder / "labels.ledger", self.name, of)
             y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, flips)
             return wire.pack(label_holder.answer_about_labels(ask, run.assignment, y))
-        memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
+        memory = self._memory(ask, run)
         answers = memory if ask.what == wire.ROUND else memory.beside(ask.what)
         before = answers.answer(ask)
         if before is not None:
@@ -193,42 +192,47 @@ class Node:
             raise Refused(wire.ANSWERED, "its model was made before, after another round")
         return self._new_answer(ask, run, memory, answers)
 
-    def _new_answer(self, ask: Ask, run: Run, memory: Memory, answers: Memory) -> wire.Packed:
-        """Compute, charge, add noise, write to disk; the state in memory is never newer than the one on disk."""
+    def _memory(self, ask: wire.Ask, run: Run) -> Memory:
+        return Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
+
+    def _new_answer(self, ask: wire.Ask, run: Run, memory: Memory, answers: Memory) -> wire.Packed:
+        """Compute, charge, add noise, write to disk."""
         down = questions.broadcast(ask, run.assignment, self.limits, self._rows) if ask.what == wire.ROUND else None
-        ledger = self._ledger()
-        owners = self._affordable(ask, run.assignment, memory, ledger)
-        multiplying = None if run.assignment.task.split is None else self._multiplying(ask, run)
-        if multiplying is not None:
-            multiplying.ready()
-            run.shares = multiplying.shares
-        clients = self._clients(ask, run, owners)
-        answers.begin("" if clients.split is None else clients.split.digest)
-        with self._undone(ask, answers, ledger):
-            self._bring_to(clients, run, memory)
+        with self._ready_to_answer(ask, run, memory, answers) as clients:
             up = self._last_answer(ask, memory, clients) if down is None else self._round(ask, down, clients)
-        try:
             answers.keep(ask, up, clients.snapshot())
-        except BaseException:
-            self._runs.pop(ask.identity(), None)
-            raise
         run.after = ask.k if ask.what == wire.ROUND else run.after
-        if multiplying is not None:
-            multiplying.forget_tables()
+        if run.multiplying is not None:
+            run.multiplying.forget_tables()
         return wire.pack(up)
 
     @contextmanager
-    def _undone(self, ask: Ask, answers: Memory, ledger: FileLedger) -> Iterator[None]:
-        """Where it fails, what is in memory is forgotten; if nothing was charged, so is what was made on disk."""
+    def _ready_to_answer(self, ask: wire.Ask, run: Run, memory: Memory, answers: Memory) -> Iterator[LocalClients]:
+        """This client as it was after its last answer, once all is checked that can be before a charge.
+
+        Where an answer fails, what is in memory is forgotten: it is never newer than what is on disk. If nothing was
+        charged, what was made on disk is removed too.
+        """
+        ledger = self._ledger()
+        owners = self._affordable(ask, run.assignment, memory, ledger)
+        if run.assignment.task.split is not None:
+            run.multiplying = self._multiplying(ask, run)
+            run.multiplying.ready()
+        clients = self._clients(ask, run, owners)
+        answers.begin("" if clients.split is None else clients.split.digest)
         try:
-            yield
-        except Exception:
+            if memory.last is None:
+                clients.start(run.assignment.task.algorithm)
+            elif run.after != memory.last:
+                clients.restore(run.assignment.task.algorithm, memory.state())
+            yield clients
+        except BaseException as error:
             self._runs.pop(ask.identity(), None)
-            if _row_of(ask) not in ledger.rounds_charged(ask.experiment):
+            if isinstance(error, Exception) and _row_of(ask) not in ledger.rounds_charged(ask.experiment):
                 answers.forget()
             raise
 
-    def _summed(self, ask: Ask, run: Run) -> bytes:
+    def _summed(self, ask: wire.Ask, run: Run) -> bytes:
         """A step of the protocol by which the server sees sums only."""
         summing = Summing(self._sums, self.path.parent, self.folder / "sums" / ask.experiment, ask, run.assignment)
         if ask.what != wire.UPLOAD:
@@ -236,13 +240,13 @@ class Node:
         before = summing.uploaded()
         return self._upload(ask, run, summing) if before is None else before
 
-    def _multiplying(self, ask: Ask, run: Run) -> Multiplying:
+    def _multiplying(self, ask: wire.Ask, run: Run) -> Multiplying:
         """The steps by which split columns are multiplied."""
         return Multiplying(self._products, self._place, ask, run)
 
-    def _scoring(self, ask: Ask, run: Run) -> Scoring:
+    def _scoring(self, ask: wire.Ask, run: Run) -> Scoring:
         """The steps by which new samples are scored, in an experiment that it took part in."""
-        if Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after).last is None:
+        if self._memory(ask, run).last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it scores nothing by its model")
         return Scoring(self._products, self._place, ask, run, lambda: self.new_rows)
 
@@ -250,25 +254,22 @@ class Node:
     def _place(self) -> Place:
         return Place(self.name, self.path.parent, self.folder, self._rows.order, self.limits)
 
-    def _upload(self, ask: Ask, run: Run, summing: Summing) -> bytes:
+    def _upload(self, ask: wire.Ask, run: Run, summing: Summing) -> bytes:
         """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
-        memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
-        down, ledger = questions.broadcast(ask, run.assignment, self.limits, self._rows), self._ledger()
-        clients = self._clients(ask, run, self._affordable(ask, run.assignment, memory, ledger))
-        memory.begin()
+        memory = self._memory(ask, run)
+        down = questions.broadcast(ask, run.assignment, self.limits, self._rows)
+        with self._ready_to_answer(ask, run, memory, memory) as clients:
 
-        def numbers() -> np.ndarray:
-            term = sums.own_term(clients, down, ask.k)
-            memory.keep(ask, None, clients.snapshot())
-            return term
+            def numbers() -> np.ndarray:
+                term = sums.own_term(clients, down, ask.k)
+                memory.keep(ask, None, clients.snapshot())
+                return term
 
-        with self._undone(ask, memory, ledger):
-            self._bring_to(clients, run, memory)
             masked = summing.upload(sums.length(clients, down, ask.k), numbers)
         run.after = ask.k
         return masked
 
-    def _run(self, ask: Ask) -> Run:
+    def _run(self, ask: wire.Ask) -> Run:
         """The experiment that is asked about: read and held against the limits at its first question."""
         identity = ask.identity()
         if identity not in self._runs:
@@ -290,11 +291,13 @@ class Node:
         labels = self._data.coded(self._rows.labels, assignment.task.objective.loss)
         return Run(assignment, self._rows.X, labels, number)
 
-    def multiplied(self, ask: Ask) -> np.ndarray:
+    def multiplied(self, ask: wire.Ask) -> np.ndarray:
         """The table of whole numbers that it multiplied in an experiment: for its owner, and for an auditor."""
         return self._started(Assignment.read(ask), ask.client).table
 
-    def _affordable(self, ask: Ask, assignment: Assignment, memory: Memory, ledger: FileLedger) -> OwnerLedgers | None:
+    def _affordable(
+        self, ask: wire.Ask, assignment: Assignment, memory: Memory, ledger: FileLedger
+    ) -> OwnerLedgers | None:
         """The ledger as a door charges it; refuses a round that was paid for and lost, and one that comes too soon."""
         budget = assignment.task.privacy.budget
         if budget is None:
@@ -312,7 +315,7 @@ class Node:
         hold_questions(self.limits, self._recent)
         return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)
 
-    def _clients(self, ask: Ask, run: Run, owners: OwnerLedgers | None) -> LocalClients:
+    def _clients(self, ask: wire.Ask, run: Run, owners: OwnerLedgers | None) -> LocalClients:
         """This client behind its door: built at the first question of an experiment."""
         if run.clients is None:
             assignment, number = run.assignment, np.array([ask.client])
@@ -330,21 +333,13 @@ class Node:
             run.clients.ledger = run.clients.door.ledger = owners
         return run.clients
 
-    @staticmethod
-    def _bring_to(clients: LocalClients, run: Run, memory: Memory) -> None:
-        """The client's state as it was after its last answer."""
-        if memory.last is None:
-            clients.start(run.assignment.task.algorithm)
-        elif run.after != memory.last:
-            clients.restore(run.assignment.task.algorithm, memory.state())
-
-    def _round(self, ask: Ask, down: State, clients: LocalClients) -> State:
+    def _round(self, ask: wire.Ask, down: State, clients: LocalClients) -> State:
         exchange = clients.exchange(clients.task.algorithm, down, np.ones(1, dtype=bool), ask.k)
         if exchange is None:
             raise check.BudgetSpent("")
         return exchange.up
 
-    def _last_answer(self, ask: Ask, memory: Memory, clients: LocalClients) -> label_holder.Values:
+    def _last_answer(self, ask: wire.Ask, memory: Memory, clients: LocalClients) -> label_holder.Values:
         """Counts of held-out records, or a party's model for prediction: one more answer, given once."""
         if memory.last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it has no model, nor counts")
@@ -387,6 +382,6 @@ def _content(file: Path) -> bytes:
         return b""
 
 
-def _row_of(ask: Ask) -> int:
+def _row_of(ask: wire.Ask) -> int:
     """The round that an answer is charged under in the ledger."""
     return MODEL if ask.what == wire.MODEL else ask.k

@@ -12,7 +12,6 @@ from sottovoce.core.clipping import shorten_rows
 from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
-from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.csv_file import class_codes, label_text, read_csv
 from sottovoce.experiment.source import class_texts, must_agree, read_schema
@@ -205,7 +204,7 @@ def schema_of(tables: Json, path: Path) -> tuple[Schema | None, str, bool]:
     if not table or table.keys() == {"digest"}:
         digest = table.get("digest", "")
         rule = "digest must be the 64 hex digits that Schema.digest() gives"
-        check.require(digest == "" or is_hex(digest), f"{path.name}, [schema]", rule)
+        check.require(digest == "" or wire.is_hex(digest), f"{path.name}, [schema]", rule)
         return None, digest, False
     schema = read_schema(tables, path.name, path.parent)
     assert schema is not None

@@ -13,7 +13,6 @@ from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.remote import NO_REPLY, Post
-from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment import whole_files
 
 FILE = "progress.json"  # in a server's folder
@@ -31,7 +30,7 @@ class Progress:
         self._began = time.time()
         self._write()
 
-    def ask(self, asks: Mapping[int, Ask], deadline: float) -> Mapping[int, Reply]:
+    def ask(self, asks: Mapping[int, wire.Ask], deadline: float) -> Mapping[int, wire.Reply]:
         self._run["state"] = "training"
         replies = self._post.ask(asks, deadline)
         for client, ask in asks.items():
@@ -41,7 +40,7 @@ class Progress:
         self._write()
         return replies
 
-    def statuses(self, wait: float) -> Mapping[int, Status]:
+    def statuses(self, wait: float) -> Mapping[int, wire.Status]:
         met = self._post.statuses(wait)
         for client, status in met.items():
             spent = {"epsilon": status.epsilon, "limit": status.limit, "delta": status.delta, "reported": time.time()}

@@ -8,7 +8,6 @@ from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.own_data import Own, OwnRows
 from sottovoce.deploy.refusals import bad_ask
-from sottovoce.deploy.wire import Ask
 
 _OTHER_KIND = "this is for columns that are split, or needs labels that this client has not"
 
@@ -42,7 +41,7 @@ def _hold_products(assignment: Assignment, limits: Limits, data: Own, rows: OwnR
         raise Refused(wire.BAD_ASK, "this client holds no labels")
 
 
-def hold_what(ask: Ask, assignment: Assignment, labelled: bool) -> None:
+def hold_what(ask: wire.Ask, assignment: Assignment, labelled: bool) -> None:
     """Refuse a kind of question that does not belong to this experiment."""
     if assignment.task.rounds < ask.k and ask.what != wire.HISTOGRAM:
         raise Refused(wire.BAD_ASK, f"round {ask.k} is beyond the {assignment.task.rounds} of this experiment")
@@ -62,7 +61,7 @@ def hold_what(ask: Ask, assignment: Assignment, labelled: bool) -> None:
         raise Refused(wire.BAD_ASK, "this client holds no labels")
 
 
-def broadcast(ask: Ask, assignment: Assignment, limits: Limits, rows: OwnRows) -> State:
+def broadcast(ask: wire.Ask, assignment: Assignment, limits: Limits, rows: OwnRows) -> State:
     """The broadcast, which must look like one that this algorithm makes."""
     algorithm, (samples, columns) = assignment.task.algorithm, rows.X.shape
     dim = samples if assignment.split_columns else columns * assignment.task.objective.loss.outputs

@@ -23,14 +23,13 @@ from sottovoce.deploy import wire
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.held_out import Finished
 from sottovoce.deploy.label_holder import Prox, Slope, SlopeAt, Values
-from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.events import pack_event
 from sottovoce.problems.rows import engine_for
 
 log = logging.getLogger("sottovoce")
 Content = TypeVar("Content")
-NO_REPLY = Reply(wire.TIMEOUT, "it did not answer in time")
+NO_REPLY = wire.Reply(wire.TIMEOUT, "it did not answer in time")
 
 
 class TooFewAnswers(SottovoceError):
@@ -40,8 +39,8 @@ class TooFewAnswers(SottovoceError):
 class Post(Protocol):
     """Carries questions and returns the replies that came before the deadline; missing clients were silent."""
 
-    def ask(self, asks: Mapping[int, Ask], deadline: float) -> Mapping[int, Reply]: ...
-    def statuses(self, wait: float) -> Mapping[int, Status]: ...
+    def ask(self, asks: Mapping[int, wire.Ask], deadline: float) -> Mapping[int, wire.Reply]: ...
+    def statuses(self, wait: float) -> Mapping[int, wire.Status]: ...
 
 
 class Remote:
@@ -116,7 +115,7 @@ class Remote:
 
     def _heard(
         self, what: str, k: int, questions: Mapping[int, State | bytes], read: Callable[[int, wire.Packed], Content]
-    ) -> tuple[dict[int, Content], dict[int, Reply]]:
+    ) -> tuple[dict[int, Content], dict[int, wire.Reply]]:
         """What was answered, by client, as `read` reads it; and of the silent ones a reply that says why.
 
         A client may send anything, or nothing: an answer that cannot be read is silence too.
@@ -124,7 +123,7 @@ class Remote:
         asks = {client: self._ask(client, question, k, what) for client, question in questions.items()}
         replies = self._post.ask(asks, self._deployment.clients.deadline) if asks else {}
         answers: dict[int, Content] = {}
-        silent: dict[int, Reply] = {}
+        silent: dict[int, wire.Reply] = {}
         for client in asks:
             reply = replies.get(client, NO_REPLY)
             try:
@@ -133,7 +132,7 @@ class Remote:
                 else:
                     answers[client] = read(client, reply.up)
             except InvalidInput as error:
-                silent[client] = Reply(wire.BAD_ANSWER, str(error)[:300])
+                silent[client] = wire.Reply(wire.BAD_ANSWER, str(error)[:300])
             self._spent[client] |= reply.code == wire.BUDGET
         return answers, silent
 
@@ -201,11 +200,11 @@ class Remote:
             )
         return heard[holder]
 
-    def _why(self, client: int, reply: Reply) -> str:
+    def _why(self, client: int, reply: wire.Reply) -> str:
         """Who did not answer, and why."""
         return f"{self._deployment.clients.names[client]}: {reply.reason()}"
 
-    def _reasons(self, silent: Mapping[int, Reply]) -> str:
+    def _reasons(self, silent: Mapping[int, wire.Reply]) -> str:
         return "; ".join(self._why(client, reply) for client, reply in silent.items())
 
     def saved(self) -> None:
@@ -219,11 +218,11 @@ class Remote:
         self._spent = np.asarray(arrays["spent"]) > 0
         self.limits, self.heard = np.array(arrays["limits"]), np.asarray(arrays["heard"]) > 0
 
-    def _ask(self, client: int, down: State | bytes, k: int, what: str) -> Ask:
+    def _ask(self, client: int, down: State | bytes, k: int, what: str) -> wire.Ask:
         """One question; `down`: a broadcast, or the bytes of a step of a protocol."""
         bound = self._deployment.clients.row_bound or 0.0
         packed = wire.of_bytes(down) if isinstance(down, bytes) else {} if down is None else wire.pack(down)
-        return Ask(self._name, client, k, self._task, self._events, bound, what, packed, self._run)
+        return wire.Ask(self._name, client, k, self._task, self._events, bound, what, packed, self._run)
 
 
 def _values_of(*widths: int) -> Callable[[int, wire.Packed], np.ndarray]:

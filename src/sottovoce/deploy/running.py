@@ -1,14 +1,17 @@
 """One experiment at a client, as it is kept in memory between two questions."""
 
 import hashlib
-from collections.abc import Callable
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.parties import Apart, whole_table
+
+if TYPE_CHECKING:
+    from sottovoce.deploy.multiplying import Multiplying
 
 
 class Run:
@@ -18,7 +21,7 @@ class Run:
         self.assignment, self._X, self.y, self.number = assignment, X, y, number
         self.clients: LocalClients | None = None
         self.after: int | None = None  # the round after which the client's state in memory stands
-        self.shares: Callable[[], np.ndarray] | None = None  # of the round under way, where products are asked for
+        self.multiplying: Multiplying | None = None  # how the round under way is answered, where products are asked for
 
     @cached_property
     def table(self) -> np.ndarray:
@@ -40,8 +43,8 @@ class Run:
         return Apart(self._made_shares, (0, self.y) if self._multiplies_labels else None)
 
     def _made_shares(self) -> np.ndarray:
-        assert self.shares is not None
-        return self.shares()
+        assert self.multiplying is not None
+        return self.multiplying.shares()
 
     @property
     def _multiplies_labels(self) -> bool:

@@ -42,7 +42,6 @@ from sottovoce.deploy.own_data import Own, OwnRows
 from sottovoce.deploy.refusals import bad_ask, kept_from_servers
 from sottovoce.deploy.running import Run
 from sottovoce.deploy.summing import settings_of
-from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.csv_file import label_text
 from sottovoce.privacy.masked_products import MOST_SCORED, fresh_secret, masked_scores
@@ -92,7 +91,7 @@ class Scoring:
     `known`: the samples that it may score, by id.
     """
 
-    def __init__(self, products: Products | None, place: Place, ask: Ask, run: Run, known: Known) -> None:
+    def __init__(self, products: Products | None, place: Place, ask: wire.Ask, run: Run, known: Known) -> None:
         limits, algorithm = place.limits, run.assignment.task.masked_moments
         limits.allow(limits.scores_per_day > 0, "it answers no scores of new samples: scores_per_day is 0")
         limits.allow(products is not None, "its file has no table [products]")
@@ -190,7 +189,7 @@ class Scoring:
 # ------------------------------------------------------------------------------------------------- how messages lie
 
 
-def about(ask: Ask, terms: bytes) -> bytes:
+def about(ask: wire.Ask, terms: bytes) -> bytes:
     """What the owners announce is for these terms, in this experiment."""
     return announcing.about("scores of", settings_of(ask), terms)
 

@@ -27,7 +27,6 @@ from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.keys import check_pinned, read_signing_key
 from sottovoce.deploy.limits import Limits, Refused
 from sottovoce.deploy.refusals import bad_ask, kept_from_servers
-from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.task import Task
 from sottovoce.privacy.modes import Proven
@@ -87,7 +86,7 @@ class Sums:
 class Summing:
     """The protocol at one client, for one experiment."""
 
-    def __init__(self, table: Sums | None, home: Path, folder: Path, ask: Ask, assignment: Assignment) -> None:
+    def __init__(self, table: Sums | None, home: Path, folder: Path, ask: wire.Ask, assignment: Assignment) -> None:
         """`home`: where the client's own file is; `folder`: where it keeps what belongs to this experiment."""
         if table is None:
             raise Refused(wire.LIMITS, "this client's limits: its file has no table [sums]")
@@ -169,7 +168,7 @@ def stated_in(task: Task) -> tuple[int, int]:
     return privacy.least, privacy.colluders
 
 
-def settings_of(ask: Ask) -> bytes:
+def settings_of(ask: wire.Ask) -> bytes:
     """SHA-256 of all that is asked in an experiment: the same for all of its clients."""
     return hashlib.sha256(repr((ask.experiment, ask.task, ask.events, ask.row_bound)).encode()).digest()
 
