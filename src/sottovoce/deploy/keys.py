@@ -1,7 +1,7 @@
 """Keys and certificates for a deployment: an authority of its own, the server's certificate, a key per client."""
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sottovoce.core import check
 from sottovoce.deploy.connection import read_private
-from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
@@ -69,13 +68,6 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
     check.require(isinstance(key, Ed25519PrivateKey), str(path), "must hold an Ed25519 key in PEM", hint=MAKE_KEY)
     assert isinstance(key, Ed25519PrivateKey)
     return key
-
-
-def check_pinned(who: str, owners: Mapping[str, str]) -> None:
-    """Refuse public keys, by the names of their owners, that are no keys, or not one for each."""
-    for name, key in owners.items():
-        check.require(is_hex(key), who, f"the key of {name!r} must be 64 hex digits", hint="Ask its owner for it")
-    check.require(len(set(owners.values())) == len(owners), who, "two owners have the same key")
 
 
 def _server_files(authority: Key, server: Key, hosts: Sequence[str], days: int) -> dict[str, bytes]:

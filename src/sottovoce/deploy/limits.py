@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Refused(check.SottovoceError):
 MOST_NOISE = 2.0**20  # beyond it an answer is nothing but noise
 SMALLEST, LARGEST = 1e-12, 1e12  # of every number that a server may choose, zero apart: products of a few are finite
 MOST_ROUNDS = 10**6
+Table = TypeVar("Table")
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,12 @@ class Limits:
             self.allow(self.open_labels, f"labels would be shown: open_labels is false, its label_epsilon {limit}")
         else:
             self.allow(asked == self.label_epsilon, f"label_epsilon {asked:g} is asked for, and its own {limit}")
+
+    @classmethod
+    def given(cls, table: Table | None, name: str) -> Table:
+        """The table of the owner's file that a question needs; refuses the question if there is none."""
+        cls.allow(table is not None, f"its file has no table [{name}]")
+        return cast(Table, table)
 
     @staticmethod
     def allow(fits: bool, why: str) -> None:

@@ -56,9 +56,8 @@ class Multiplying:
     """The steps at one owner, for one experiment."""
 
     def __init__(self, products: Products | None, place: Place, ask: wire.Ask, run: Run) -> None:
-        Limits.allow(products is not None, "its file has no table [products]")
-        assert products is not None
-        self._products, self._place, self._ask, self._m, self._run = products, place, ask, ask.client, run
+        self._products = Limits.given(products, "products")
+        self._place, self._ask, self._m, self._run = place, ask, ask.client, run
         algorithm = run.assignment.task.masked_moments
         self._split, self._samples = algorithm.split, algorithm.samples
         self._store = Folder(place.folder / "products" / ask.experiment)
@@ -109,13 +108,10 @@ class Multiplying:
     def _agree(self, content: bytes) -> bytes:
         """Take what everybody announced, once; give a seed for each pair to its dealer."""
         state, terms = self._begun, self._terms
-        announcing.read(self._products.pinned(terms.names), self._about(terms.packed()), content, terms.nonce_counts)
+        pinned, own = self._products.pinned(terms.names), bytes.fromhex(state["announced"])
+        announcing.read(pinned, self._about(terms.packed()), content, terms.nonce_counts, self._m, own)
         if state["all"] not in ("", content.hex()):
             raise Refused(wire.SET_UP, "products: others were agreed with in this attempt; begin another one")
-        start = sum(map(announcing.length, terms.nonce_counts[: self._m]))
-        announcement = bytes.fromhex(state["announced"])
-        if content[start : start + len(announcement)] != announcement:
-            raise Refused(wire.SET_UP, "products: it has announced something else; begin another attempt")
         if not state["all"]:
             self._begun = state | {"all": content.hex()}
             for pair in terms.pairs_of(self._m):
