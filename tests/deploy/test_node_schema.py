@@ -8,10 +8,10 @@ import pytest
 
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.toml import to_toml
-from sottovoce.deploy import split_to_nodes
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.server import serve
+from sottovoce.deploy.setup_node import split_to_nodes
 from sottovoce.experiment import run_file
 from sottovoce.experiment.saved import load_result
 from sottovoce.experiment.tables import read_tables
@@ -98,7 +98,7 @@ def test_a_schema_that_the_server_does_not_name_is_refused(folder: Path) -> None
 def test_rows_shared_out_to_nodes_keep_the_digest(folder: Path) -> None:
     run = run_file.load(folder / "run.toml")
     made = deployment(folder)
-    split_to_nodes.write(folder / "nodes", run, made.task)
+    split_to_nodes(folder / "nodes", run, made.task)
     there = [folder / "nodes" / str(number) / "node.toml" for number in range(3)]
     result = serve(made, NAME, LocalPost(there), folder / "out")
     np.testing.assert_array_equal(result.model, run.train().model)

@@ -76,7 +76,7 @@ def test_three_hospitals_are_set_up_and_fit_the_run_file(place: Path) -> None:
     deployment = Deployment.build(tables, "run.toml", place / "files")
     for name in NAMES:
         client = Node(place / name / "node.toml")
-        client.limits.hold(deployment.task, deployment.plan(np.full(3, 200)))
+        client.limits.check_task(deployment.task, deployment.plan(np.full(3, 200)))
         rows = client.looked_at()
         assert rows.X.shape[1] == deployment.clients.columns
         assert client.schema_digest == Schema.from_toml(place / "files" / "schema.toml").digest()

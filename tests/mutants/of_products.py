@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "more-rounds-of-products",
         "Products are answered in any round, each time with other noise.",
-        "deploy/questions.py",
+        "deploy/assignment.py",
         "if multiplied and ask.k != 1:",
         "if multiplied and ask.k < 1:",
         near(_RELAY, "one_round"),
@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         "order-of-a-file",
         "Samples may stand in the order of an owner's file, which can tell dates.",
-        "deploy/questions.py",
+        "deploy/assignment.py",
         "limits.allow(bool(data.id and data.salt), why)",
         "limits.allow(data.columns, why)",
         near(_PRODUCTS, "limits_are_the_owners"),
@@ -317,7 +317,7 @@ MUTANTS = (
     Mutant(
         "own-files-told",
         "A server is told in which row of an owner's own file something is wrong.",
-        "deploy/refusals.py",
+        "deploy/limits.py",
         "raise check.MissingData(str(error)) from None",
         "raise error",
         near(_SCORES, "told_nothing"),

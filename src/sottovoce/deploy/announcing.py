@@ -19,8 +19,7 @@ from sottovoce.core import check
 from sottovoce.deploy import wire
 from sottovoce.deploy.aggregation.messages import cut, is_signed
 from sottovoce.deploy.keys import read_signing_key
-from sottovoce.deploy.limits import Limits, Refused
-from sottovoce.deploy.refusals import kept_from_servers
+from sottovoce.deploy.limits import Limits, Refused, kept_from_servers
 from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES
 
 SIGNATURE = 64

@@ -13,9 +13,8 @@ from sottovoce.core.check import BudgetSpent
 from sottovoce.deploy import wire
 from sottovoce.deploy.assignment import Assignment
 from sottovoce.deploy.label_holder import Values
-from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.limits import Limits, bad_ask
 from sottovoce.deploy.memory import SPLIT
-from sottovoce.deploy.refusals import bad_ask
 from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.local import LocalClients
 from sottovoce.ledger.split_key import KEY, split_key
@@ -39,20 +38,11 @@ def split_by(assignment: Assignment, home: Path) -> Split | None:
     return Split((split_key(home / KEY, used),))
 
 
-def hold(ask: wire.Ask, assignment: Assignment) -> None:
-    """Refuse to count before the last round, or where nothing was held out; `Node` refuses where it took no part."""
-    task = assignment.task
-    if task.evaluate is None:
-        raise Refused(wire.BAD_ASK, "no records were held out in this experiment")
-    if ask.k != task.rounds + 1:
-        raise Refused(wire.BAD_ASK, f"held-out records are counted after round {task.rounds}, not {ask.k - 1}")
-
-
 def counted(ask: wire.Ask, clients: LocalClients, limits: Limits) -> Values:
     """Noisy counts of held-out records, charged."""
     with bad_ask("the model does not fit: "):
         w = wire.unpack(ask.down, Finished, {"w": (clients.dim,)}).w
-    limits.hold_broadcast({"w": w})
+    limits.check_broadcast({"w": w})
     counts = clients.evaluate(w)
     if counts is None:
         raise BudgetSpent("")

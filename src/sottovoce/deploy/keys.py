@@ -1,6 +1,7 @@
 """Keys and certificates for a deployment: an authority of its own, the server's certificate, a key per client."""
 
 import ipaddress
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sottovoce.core import check
-from sottovoce.deploy.connection import read_private
+from sottovoce.core.files import read_bytes
 from sottovoce.experiment import whole_files
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
@@ -58,6 +59,15 @@ def make_signing_key(path: Path) -> str:
     with whole_files.disk(path):
         whole_files.write_content(path, key.private_bytes(*form), PRIVATE)
     return key.public_key().public_bytes_raw().hex()
+
+
+def read_private(path: Path) -> bytes:
+    """The bytes of a private key. Whoever else can read them can answer in its owner's name."""
+    content = read_bytes(path, missing="the key cannot be read (no such file)")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    rule = "nobody but its owner may read a private key"
+    check.require(mode & 0o077 == 0, str(path), rule, f"mode {mode:o}", f"Close it with: chmod 600 {path}")
+    return content
 
 
 def read_signing_key(path: Path) -> Ed25519PrivateKey:

@@ -11,8 +11,7 @@ from sottovoce.core import check
 from sottovoce.core.contract import Arrays, LabelOracle
 from sottovoce.deploy import wire
 from sottovoce.deploy.assignment import Assignment
-from sottovoce.deploy.limits import Refused
-from sottovoce.deploy.refusals import bad_ask
+from sottovoce.deploy.limits import Refused, bad_ask
 from sottovoce.experiment.label_flips import LabelFlips, OtherFlips
 from sottovoce.experiment.parties import column_key, label_weight
 from sottovoce.privacy.labels import label_key, label_oracle

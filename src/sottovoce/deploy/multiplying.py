@@ -37,11 +37,10 @@ from sottovoce.deploy import announcing, wire
 from sottovoce.deploy.aggregation.messages import is_signed
 from sottovoce.deploy.aggregation.store import Folder
 from sottovoce.deploy.announcing import SIGNATURE, Place, Products
-from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.assignment import Run
+from sottovoce.deploy.limits import Limits, Refused, bad_ask
 from sottovoce.deploy.product_records import ASKED, Statement, entry, keep, masked_digest, records_of, statement
 from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SEALED_SEED, SIGNED, Terms, read_place
-from sottovoce.deploy.refusals import bad_ask
-from sottovoce.deploy.running import Run
 from sottovoce.deploy.summing import settings_of
 from sottovoce.experiment import whole_files
 from sottovoce.privacy import masked_products
@@ -70,7 +69,7 @@ class Multiplying:
         }  # fmt: skip
         with bad_ask("products: ", masked_products.Refused):
             if self._ask.what in (wire.DEAL, wire.SEND, wire.TAKE):
-                self._hold_agreed()
+                self._check_agreed()
             return steps[self._ask.what](wire.bytes_of(self._ask.down))
 
     # ------------------------------------------------------------------------------------------------------- agreeing
@@ -166,7 +165,7 @@ class Multiplying:
         check.require(fits, "products", "a chunk must have the length that was agreed on")
         plain = self._unsealed(pair, chunk, box)
         if chunk == SIGNED:
-            self._hold_signed(pair, plain)
+            self._checked_statement(pair, plain)
         if self._store.read(UNDER_WAY) is None:
             self._once(f"box-{pair}-{chunk}", box, "it has taken another masked table in this attempt")
         return b""
@@ -197,7 +196,7 @@ class Multiplying:
         signing = self._products.signing_key(self._place, self._terms.names)
         return unsigned, signing.sign(unsigned.signed())
 
-    def _hold_signed(self, pair: int, plain: bytes) -> Json:
+    def _checked_statement(self, pair: int, plain: bytes) -> Json:
         """What the other owner signed, as it is kept; refuses what is not signed by the key that is pinned for it."""
         terms = self._terms
         other, digest, signature = terms.other(pair, self._m), plain[:-SIGNATURE], plain[-SIGNATURE:]
@@ -211,7 +210,7 @@ class Multiplying:
         """Keep for an auditor what it signed, and what the others did; refuses tables that are not as signed."""
         terms, others = self._terms, []
         for pair in terms.pairs_of(self._m):
-            kept = self._hold_signed(pair, self._taken(pair, SIGNED))
+            kept = self._checked_statement(pair, self._taken(pair, SIGNED))
             digest = hashlib.sha256()
             for chunk in range(terms.chunks(terms.other(pair, self._m))):
                 digest.update(self._taken(pair, chunk))
@@ -228,7 +227,7 @@ class Multiplying:
 
     def ready(self) -> None:
         """Refuse the round's question unless all is there, before anything is charged; then no other attempt begins."""
-        self._hold_agreed()
+        self._check_agreed()
         self._table()
         if set(self._needed()) - set(self._store.names()):
             raise Refused(wire.SET_UP, "products: another owner's masked table is not complete; begin again")
@@ -297,7 +296,7 @@ class Multiplying:
             raise Refused(wire.SET_UP, NOTHING_AGREED)
         return self._kept
 
-    def _hold_agreed(self) -> None:
+    def _check_agreed(self) -> None:
         """Refuse a question that does not name what the owners agreed on in the attempt under way."""
         if not self._begun["all"]:
             raise Refused(wire.SET_UP, NOTHING_AGREED)

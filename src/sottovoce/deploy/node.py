@@ -4,7 +4,7 @@ It is installed where the data is. A server sends what to ask (`wire.Ask`) and n
 loss and privacy are names in this library's registries with checked numbers, held against the owner's limits.
 
     [node]    name, folder (its ledger and its memory; made on first use)
-    [server]  where its server is, and by which key it is let in there (`connection.py`)
+    [server]  where its server is, and by which key it is let in there (`lines.py`)
     [data]    csv = "rows.csv" with label = a column, or npz = "rows.npz" with arrays X, y; labels, row_bound, shorten;
               where columns are split: id (and salt), or same_order; label with the label holder alone
     [schema]  what is known of the columns of the csv, the same at all clients; or file = "schema.toml"; or, where rows
@@ -14,7 +14,7 @@ loss and privacy are names in this library's registries with checked numbers, he
     [products]  the same, where split columns are multiplied (`multiplying.py`)
     [predict]   csv or npz, and id: new samples that it may then be asked about (`scoring.py`)
 
-One answer, under a lock: check the question (`limits.py`, `questions.py`, `assignment.py`), the pace (`pace.py`) and
+One answer, under a lock: check the question (`limits.py`, `assignment.py`), the pace (`pace.py`) and
 whether the budget holds it; compute; charge the ledger (on disk); add noise; write answer and new state as one file,
 synced and renamed; only then reply. So, wherever it is killed:
 
@@ -40,21 +40,18 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.round import State
-from sottovoce.deploy import held_out, label_holder, questions, scoring, wire
+from sottovoce.deploy import held_out, label_holder, scoring, wire
 from sottovoce.deploy.announcing import Place, Products
-from sottovoce.deploy.assignment import Assignment
-from sottovoce.deploy.connection import TABLES
+from sottovoce.deploy.assignment import Assignment, Run
 from sottovoce.deploy.home import Home
-from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.limits import Limits, Refused, sentence_for
+from sottovoce.deploy.lines import TABLES
 from sottovoce.deploy.memory import Memory
 from sottovoce.deploy.multiplying import Multiplying
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
-from sottovoce.deploy.pace import PacedLedgers, Recent, hold_questions
-from sottovoce.deploy.refusals import sentence_for
-from sottovoce.deploy.running import Run
+from sottovoce.deploy.pace import PacedLedgers, Recent, at_fixed_times, check_hour
 from sottovoce.deploy.scoring import NewSamples, Scoring
 from sottovoce.deploy.summing import Summing, Sums
-from sottovoce.deploy.timing import at_fixed_times
 from sottovoce.experiment import sums
 from sottovoce.experiment.csv_file import with_label_texts
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
@@ -171,7 +168,7 @@ class Node:
         size, most = wire.weight(ask.down), self.limits.message_bytes
         self.limits.allow(size <= most, f"a message of {size} bytes is above {most}")
         run = self._run(ask)
-        questions.hold_what(ask, run.assignment, bool(self._rows.labels))
+        run.assignment.check_kind(ask, bool(self._rows.labels))
         if ask.what in wire.SUMS:
             return wire.of_bytes(self._summed(ask, run))
         if ask.what in wire.PRODUCTS:
@@ -197,7 +194,7 @@ class Node:
 
     def _new_answer(self, ask: wire.Ask, run: Run, memory: Memory, answers: Memory) -> wire.Packed:
         """Compute, charge, add noise, write to disk."""
-        down = questions.broadcast(ask, run.assignment, self.limits, self._rows) if ask.what == wire.ROUND else None
+        down = run.assignment.broadcast(ask, self.limits, self._rows) if ask.what == wire.ROUND else None
         with self._ready_to_answer(ask, run, memory, answers) as clients:
             up = self._last_answer(ask, memory, clients) if down is None else self._round(ask, down, clients)
             answers.keep(ask, up, clients.snapshot())
@@ -257,7 +254,7 @@ class Node:
     def _upload(self, ask: wire.Ask, run: Run, summing: Summing) -> bytes:
         """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
         memory = self._memory(ask, run)
-        down = questions.broadcast(ask, run.assignment, self.limits, self._rows)
+        down = run.assignment.broadcast(ask, self.limits, self._rows)
         with self._ready_to_answer(ask, run, memory, memory) as clients:
 
             def numbers() -> np.ndarray:
@@ -274,13 +271,13 @@ class Node:
         identity = ask.identity()
         if identity not in self._runs:
             assignment = Assignment.read(ask)
-            self.limits.hold(assignment.task, assignment.events)
-            questions.hold_layout(assignment, self.limits, self._data, self._rows, ask.client)
-            self.limits.hold_row_bound(assignment.row_bound, self._data.row_bound)
+            self.limits.check_task(assignment.task, assignment.events)
+            assignment.check_layout(self.limits, self._data, self._rows, ask.client)
+            self.limits.check_row_bound(assignment.row_bound, self._data.row_bound)
             same = assignment.schema == self.schema_digest
             self.limits.allow(same, "its rows are prepared by another schema than the server names")
             if assignment.events:
-                assignment.hold_events(*self._rows.X.shape)
+                assignment.check_events(*self._rows.X.shape)
             self._runs[identity] = self._started(assignment, ask.client)
             while len(self._runs) > _KEPT_RUNS:
                 self._runs.popitem(last=False)
@@ -312,7 +309,7 @@ class Node:
         if not self.limits.paced:
             return OwnerLedgers([ledger], Budget(*budget), ask.experiment)
         self._recent = Recent.of(ledger, self._recent)
-        hold_questions(self.limits, self._recent)
+        check_hour(self.limits, self._recent)
         return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)
 
     def _clients(self, ask: wire.Ask, run: Run, owners: OwnerLedgers | None) -> LocalClients:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from sottovoce.core import check
-from sottovoce.deploy.connection import Connection
+from sottovoce.deploy.lines import Connection
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.services import NO_FLOWER
 

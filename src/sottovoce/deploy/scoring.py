@@ -36,11 +36,10 @@ from sottovoce.core.plain import Json
 from sottovoce.deploy import announcing, product_records, wire
 from sottovoce.deploy.aggregation.store import Folder
 from sottovoce.deploy.announcing import Place, Products
+from sottovoce.deploy.assignment import Run
 from sottovoce.deploy.home import Home
-from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.limits import Limits, Refused, bad_ask, kept_from_servers
 from sottovoce.deploy.own_data import Own, OwnRows
-from sottovoce.deploy.refusals import bad_ask, kept_from_servers
-from sottovoce.deploy.running import Run
 from sottovoce.deploy.summing import settings_of
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.csv_file import label_text
@@ -132,10 +131,10 @@ class Scoring:
         announcements = announcing.read(pinned, about(self._ask, terms), everyone, counts, self._m, own)
         secrets = {m: announcing.shared(private, announcements[m].public) for m in range(self._owners) if m != self._m}
         self._multiplied()
-        self._place.limits.hold_broadcast({"model": model})
-        self._hold_pace(len(ids))
+        self._place.limits.check_broadcast({"model": model})
+        self._check_pace(len(ids))
         rows = self._rows(ids)
-        self._hold_model(model)
+        self._check_model(model)
         scores = summed_scores([rows], model, [self._width], self._outputs)
         query = announcing.about("scores", settings_of(self._ask), terms, *pinned, everyone, *ids)
         masked = masked_scores(scores, self._m, secrets, query)
@@ -161,7 +160,7 @@ class Scoring:
             raise Refused(wire.STATE, "scores: its samples are others than in this experiment")
         return kept
 
-    def _hold_model(self, model: np.ndarray) -> None:
+    def _check_model(self, model: np.ndarray) -> None:
         """Take the first model of an experiment, and refuse every other."""
         path, digest = self._records / "model", hashlib.sha256(model.astype("<f8").tobytes()).hexdigest()
         if not path.exists():
@@ -171,7 +170,7 @@ class Scoring:
                 wire.ANSWERED, "scores: another model of this experiment was used before, and there is one only"
             )
 
-    def _hold_pace(self, count: int) -> None:
+    def _check_pace(self, count: int) -> None:
         """Refuse to be asked for more than the owner allows in 24 hours; refused ids count too, or one could guess."""
         path, now, most = self._place.folder / "scores.json", wall(), self._place.limits.scores_per_day
         before: list[list[float]] = json.loads(path.read_bytes())["answered"] if path.exists() else []

@@ -25,8 +25,7 @@ from sottovoce.deploy.aggregation.plan import Plan
 from sottovoce.deploy.aggregation.store import Folder
 from sottovoce.deploy.announcing import PinnedOwners
 from sottovoce.deploy.assignment import Assignment
-from sottovoce.deploy.limits import Limits, Refused
-from sottovoce.deploy.refusals import bad_ask
+from sottovoce.deploy.limits import Limits, Refused, bad_ask
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.task import Task
 from sottovoce.privacy.modes import Proven

@@ -181,7 +181,8 @@ def must_be_known(kind: str, format_: object) -> None:
     check.require(format_ == FORMAT, kind, f"must be a message of format {FORMAT}", format_, hint)
 
 
-Question, Response = Hello | Ask, Reply | Status
+Question = Hello | Ask
+Response = Reply | Status
 QUESTIONS, REPLIES = (Hello, Ask), (Reply, Status)
 Kind = TypeVar("Kind", bound=Message)
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import httpx
@@ -29,9 +30,11 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from sottovoce.core import check
+from sottovoce.core.files import read_bytes
 from sottovoce.deploy import wire
-from sottovoce.deploy.connection import Connection
 from sottovoce.deploy.flower.superlink import KEY_IN_USE, UNKNOWN_KEY
+from sottovoce.deploy.keys import read_private
+from sottovoce.deploy.lines import Connection
 
 LARGEST, SECONDS = 2**23, 60.0  # bytes of a response, and the time it has
 _CLOCK = 8.0  # seconds that clocks may differ: Flower refuses what is signed 10 s in its future
@@ -139,7 +142,7 @@ def _bounded(response: httpx.Response) -> None:
 
 def _key(connection: Connection) -> ec.EllipticCurvePrivateKey:
     try:
-        key = load_ssh_private_key(connection.private_key(), None)
+        key = load_ssh_private_key(read_private(Path(connection.key)), None)
     except (ValueError, TypeError) as error:
         raise check.InvalidInput(f"{connection.key}: must be a private key in OpenSSH's form ({error})") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -151,7 +154,8 @@ def _key(connection: Connection) -> ec.EllipticCurvePrivateKey:
 def _trusting(connection: Connection) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        context.load_verify_locations(cadata=connection.certificates().decode("ascii"))
+        content = read_bytes(Path(connection.certificate), missing="the certificate cannot be read (no such file)")
+        context.load_verify_locations(cadata=content.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
         raise check.InvalidInput(f"{connection.certificate}: must be a certificate in PEM ({error})") from None
     return context
