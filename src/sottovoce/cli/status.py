@@ -29,10 +29,10 @@ def status(
 
     now = look.of(path)
     if web:
-        page = StatusPage(lambda: look.of(path), port)
-        tables.complain("Open this address on this machine; Ctrl-C ends it:")
-        typer.echo(page.address)
-        page.serve()
+        with StatusPage(lambda: look.of(path), port) as page:
+            tables.complain("Open this address on this machine; Ctrl-C ends it:")
+            typer.echo(page.address)
+            page.serve_forever()
         return
     terminal.show(as_json, False, now, [], lambda: _server(now) if now["kind"] == "server" else _node(now))
 
