@@ -114,9 +114,9 @@ def test_public_test_rows_are_read_by_the_schema(folder: Path) -> None:
 
 
 def test_the_ledger_belongs_to_the_table_and_not_to_its_schema(folder: Path) -> None:
-    before = Node(folder / "north" / "node.toml")._rows
+    before = Node(folder / "north" / "node.toml").rows
     write_node(folder / "north", SCHEMA.to_toml().replace("waves = 5", "waves = 6"))
-    after = Node(folder / "north" / "node.toml")._rows
+    after = Node(folder / "north" / "node.toml").rows
     assert before.X.shape != after.X.shape
     assert before.fingerprint == after.fingerprint
 

@@ -24,7 +24,7 @@ synced and renamed; only then reply. So, wherever it is killed:
   the same experiment is refused.
 
 What is sent back is the answer, or a code and a sentence that do not depend on data. Details go to `node.log`. Task,
-rows and door are built once for an experiment and kept. How labels are answered about is in `label_holder.py`.
+rows and door are built once for an experiment and kept. How labels are answered about is in `beside_rounds.py`.
 """
 
 import json
@@ -40,13 +40,12 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.round import State
-from sottovoce.deploy import held_out, label_holder, scoring, wire
+from sottovoce.deploy import beside_rounds, scoring, wire
 from sottovoce.deploy.announcing import Place, Products
 from sottovoce.deploy.assignment import Assignment, Run
-from sottovoce.deploy.home import Home
+from sottovoce.deploy.home import Home, Memory
 from sottovoce.deploy.limits import Limits, Refused, sentence_for
 from sottovoce.deploy.lines import TABLES
-from sottovoce.deploy.memory import Memory
 from sottovoce.deploy.multiplying import Multiplying
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
 from sottovoce.deploy.pace import PacedLedgers, Recent, at_fixed_times, check_hour
@@ -129,10 +128,6 @@ class Node:
         """Its public numbers, and what its ledger says."""
         return self._guarded("status", self._status)
 
-    def looked_at(self) -> OwnRows:
-        """Its rows, for its owner: read and checked as they are for the first question."""
-        return self._rows._replace(declared=self._data.labels)
-
     def inspect(self) -> wire.Status:
         """The same for its owner: errors are raised as they are."""
         self.home.open()
@@ -140,7 +135,7 @@ class Node:
             return self._status()
 
     def _status(self) -> wire.Status:
-        rows, ledger = self._rows, self._ledger()
+        rows, ledger = self.rows, self._ledger()
         epsilon, budget = ledger.epsilon(), ledger.budget
         spent = json.dumps([[pack_event(event), count] for event, count in ledger.spent().items()])
         charges = pack_rows(ledger.rows())
@@ -168,7 +163,7 @@ class Node:
         size, most = wire.weight(ask.down), self.limits.message_bytes
         self.limits.allow(size <= most, f"a message of {size} bytes is above {most}")
         run = self._run(ask)
-        run.assignment.check_kind(ask, bool(self._rows.labels))
+        run.assignment.check_kind(ask, bool(self.rows.labels))
         if ask.what in wire.SUMS:
             return wire.of_bytes(self._summed(ask, run))
         if ask.what in wire.PRODUCTS:
@@ -176,10 +171,10 @@ class Node:
         if ask.what in (wire.SCORE_BEGIN, wire.SCORES):
             return wire.of_bytes(self._scoring(ask, run).step())
         if ask.what in (wire.PROX, wire.SLOPE):
-            of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
+            of = f"{self.rows.fingerprint} {self.rows.order}"  # flips belong to samples in one order
             flips = LabelFlips(self.folder / "labels.npz", self.folder / "labels.ledger", self.name, of)
-            y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, flips)
-            return wire.pack(label_holder.answer_about_labels(ask, run.assignment, y))
+            y = beside_rounds.usable_labels(run.y, self.rows.X, run.assignment, flips)
+            return wire.pack(beside_rounds.answer_about_labels(ask, run.assignment, y))
         memory = self._memory(ask, run)
         answers = memory if ask.what == wire.ROUND else memory.beside(ask.what)
         before = answers.answer(ask)
@@ -194,7 +189,7 @@ class Node:
 
     def _new_answer(self, ask: wire.Ask, run: Run, memory: Memory, answers: Memory) -> wire.Packed:
         """Compute, charge, add noise, write to disk."""
-        down = run.assignment.broadcast(ask, self.limits, self._rows) if ask.what == wire.ROUND else None
+        down = run.assignment.broadcast(ask, self.limits, self.rows) if ask.what == wire.ROUND else None
         with self._ready_to_answer(ask, run, memory, answers) as clients:
             up = self._last_answer(ask, memory, clients) if down is None else self._round(ask, down, clients)
             answers.keep(ask, up, clients.snapshot())
@@ -249,12 +244,12 @@ class Node:
 
     @property
     def _place(self) -> Place:
-        return Place(self.name, self.path.parent, self.folder, self._rows.order, self.limits)
+        return Place(self.name, self.path.parent, self.folder, self.rows.order, self.limits)
 
     def _upload(self, ask: wire.Ask, run: Run, summing: Summing) -> bytes:
         """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
         memory = self._memory(ask, run)
-        down = run.assignment.broadcast(ask, self.limits, self._rows)
+        down = run.assignment.broadcast(ask, self.limits, self.rows)
         with self._ready_to_answer(ask, run, memory, memory) as clients:
 
             def numbers() -> np.ndarray:
@@ -272,12 +267,12 @@ class Node:
         if identity not in self._runs:
             assignment = Assignment.read(ask)
             self.limits.check_task(assignment.task, assignment.events)
-            assignment.check_layout(self.limits, self._data, self._rows, ask.client)
+            assignment.check_layout(self.limits, self._data, self.rows, ask.client)
             self.limits.check_row_bound(assignment.row_bound, self._data.row_bound)
             same = assignment.schema == self.schema_digest
             self.limits.allow(same, "its rows are prepared by another schema than the server names")
             if assignment.events:
-                assignment.check_events(*self._rows.X.shape)
+                assignment.check_events(*self.rows.X.shape)
             self._runs[identity] = self._started(assignment, ask.client)
             while len(self._runs) > _KEPT_RUNS:
                 self._runs.popitem(last=False)
@@ -285,8 +280,8 @@ class Node:
         return self._runs[identity]
 
     def _started(self, assignment: Assignment, number: int) -> Run:
-        labels = self._data.coded(self._rows.labels, assignment.task.objective.loss)
-        return Run(assignment, self._rows.X, labels, number)
+        labels = self._data.coded(self.rows.labels, assignment.task.objective.loss)
+        return Run(assignment, self.rows.X, labels, number)
 
     def multiplied(self, ask: wire.Ask) -> np.ndarray:
         """The table of whole numbers that it multiplied in an experiment: for its owner, and for an auditor."""
@@ -317,14 +312,14 @@ class Node:
         if run.clients is None:
             assignment, number = run.assignment, np.array([ask.client])
             if assignment.split_columns:
-                blank = label_holder.blank_labels(assignment.task.objective.loss, len(self._rows.X))
-                federation: FederatedData = VerticalFederation((self._rows.X,), blank, ("party",))
+                blank = beside_rounds.blank_labels(assignment.task.objective.loss, len(self.rows.X))
+                federation: FederatedData = VerticalFederation((self.rows.X,), blank, ("party",))
             else:
-                where = np.array([0, len(self._rows.X)])  # all rows are its own: none of them is copied
-                federation = Federation(self._rows.X, run.y, where, ("0",), assignment.row_bound)
+                where = np.array([0, len(self.rows.X)])  # all rows are its own: none of them is copied
+                federation = Federation(self.rows.X, run.y, where, ("0",), assignment.row_bound)
             run.clients = CLIENTS[federation.layout].of(
                 assignment.task, federation, owners, assignment.coins, assignment.events, number, assignment.noise,
-                measure_training=False, apart=run.apart, split=held_out.split_by(assignment, self.folder),
+                measure_training=False, apart=run.apart, split=beside_rounds.split_by(assignment, self.folder),
             )  # fmt: skip
         elif owners is not None:
             run.clients.ledger = run.clients.door.ledger = owners
@@ -336,16 +331,16 @@ class Node:
             raise check.BudgetSpent("")
         return exchange.up
 
-    def _last_answer(self, ask: wire.Ask, memory: Memory, clients: LocalClients) -> label_holder.Values:
+    def _last_answer(self, ask: wire.Ask, memory: Memory, clients: LocalClients) -> beside_rounds.Values:
         """Counts of held-out records, or a party's model for prediction: one more answer, given once."""
         if memory.last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it has no model, nor counts")
         if ask.what == wire.HISTOGRAM:
-            return held_out.counted(ask, clients, self.limits)
+            return beside_rounds.counted(ask, clients, self.limits)
         model = clients.models(ask.k)
         if len(model) == 0:
             raise check.BudgetSpent("")
-        return label_holder.Values(model[None])
+        return beside_rounds.Values(model[None])
 
     def _ledger(self) -> FileLedger:
         """The ledger of these rows, made on first use and kept open; its budget follows the owner's limits."""
@@ -355,7 +350,7 @@ class Node:
             raise LedgerError(f"{path}: is gone, and answers were given. Put it back: without it nothing may be asked")
         if self._open_ledger is None or not known or self._open_ledger.stale():
             self.close()
-            self._open_ledger = open_ledger(path, self.name, self._rows.fingerprint, budget)
+            self._open_ledger = open_ledger(path, self.name, self.rows.fingerprint, budget)
         if self._open_ledger.budget != budget:
             self._open_ledger.change_budget(budget, "limits of the node's file")
         return self._open_ledger
@@ -363,10 +358,10 @@ class Node:
     @cached_property
     def new_rows(self) -> dict[str, np.ndarray]:
         """Samples that it may be asked about, by id; read once."""
-        return scoring.read_new(self._new, self._rows, self.path.parent, self._schema, self.limits)
+        return scoring.read_new(self._new, self.rows, self.path.parent, self._schema, self.limits)
 
     @cached_property
-    def _rows(self) -> OwnRows:
+    def rows(self) -> OwnRows:
         """Read once. What no row is longer than, and which classes there are, is its owner's word, checked here."""
         return self._data.rows(self.path.parent, self.name, self.limits, self._schema)
 

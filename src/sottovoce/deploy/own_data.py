@@ -28,10 +28,10 @@ class OwnRows(NamedTuple):
 
     X: np.ndarray
     labels: list[str]  # as text
+    declared: tuple[str, ...]  # the labels that its owner says there can be, in order
     order: str  # names the order of the samples, where it follows from ids
     fingerprint: str
     ids: tuple[str, ...] = ()  # of its samples, where there are any, in the order of the file
-    declared: tuple[str, ...] = ()  # the labels that its owner says there can be, in order
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class Own:
             X, texts, ids, print_ = self._encoded(folder, schema)
         self._check_labels(texts, limits)
         if ids is None:
-            return OwnRows(X, texts, "", print_)
+            return OwnRows(X, texts, self.labels, "", print_)
         rows, order = self.in_order(ids)
-        return OwnRows(X[rows], [texts[row] for row in rows if texts], order, print_, tuple(ids))
+        return OwnRows(X[rows], [texts[row] for row in rows if texts], self.labels, order, print_, tuple(ids))
 
     def _encoded(self, folder: Path, schema: Schema) -> tuple[np.ndarray, list[str], list[str] | None, str]:
         """The rows as a schema encodes them: features, labels as text, ids where there are, and a fingerprint.

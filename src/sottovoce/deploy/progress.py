@@ -4,7 +4,6 @@ It holds what the server was told: who answered, why others did not, and what ea
 last said so. It is for people to read; no decision depends on it.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,6 @@ from sottovoce.experiment import whole_files
 
 FILE = "progress.json"  # in a server's folder
 DONE, STOPPED = ENDED = ("done", "stopped")
-_LARGEST = 2**22  # bytes
 
 
 class Progress:
@@ -70,8 +68,7 @@ class Progress:
 def read(path: Path) -> Json | None:
     """What a run's file says; None if there is none that can be read."""
     try:
-        content = path.read_bytes()
-        value: object = json.loads(content) if len(content) <= _LARGEST else None
-    except (OSError, ValueError, RecursionError):
+        value = whole_files.read_json(path)
+    except (check.SottovoceError, RecursionError):
         return None
-    return value if isinstance(value, dict) and {"state", "updated", "clients"} <= value.keys() else None
+    return value if {"state", "updated", "clients"} <= value.keys() else None

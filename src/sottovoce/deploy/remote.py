@@ -20,9 +20,8 @@ from sottovoce.core.plain import Columns
 from sottovoce.core.round import Exchange, State
 from sottovoce.core.shapes import declared
 from sottovoce.deploy import wire
+from sottovoce.deploy.beside_rounds import Finished, Prox, Slope, SlopeAt, Values
 from sottovoce.deploy.deployment import Deployment
-from sottovoce.deploy.held_out import Finished
-from sottovoce.deploy.label_holder import Prox, Slope, SlopeAt, Values
 from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.events import pack_event
 from sottovoce.problems.rows import engine_for

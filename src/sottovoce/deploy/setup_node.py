@@ -112,7 +112,7 @@ def make(folder: Path, choices: NodeChoices, compose: bool = False) -> NodeLine:
         (made / MEMORY).mkdir(mode=0o700)
         whole_files.write_content(made / KEY, private, keys.PRIVATE)
         whole_files.write_files(made, files)
-        Node(made / FILE).looked_at()  # rows, labels, limits: whatever is wrong shows here, and nothing stays
+        _ = Node(made / FILE).rows  # read and checked: whatever is wrong shows here, and nothing stays
     return node_line
 
 

@@ -72,10 +72,10 @@ class StatusPage(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: StatusPage
     server_version, sys_version, timeout = "sottovoce", "", 30
 
     def do_GET(self) -> None:
+        assert isinstance(self.server, StatusPage)
         status, kind, content = self.server.answer(self.path, self.headers.get_all("host") or [])
         self.send_response(status)
         for name, value in _HEADERS.items():

@@ -8,7 +8,6 @@ clients, or where fewer `colluders` are reckoned with than the owner does, nothi
 """
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,7 +127,7 @@ class Summing:
         file = self._folder / "roster.json"
         if not file.exists():
             raise Refused(wire.SET_UP, "sums: it has agreed on no set-up; set up again")
-        kept = json.loads(whole_files.read_text(file))
+        kept = whole_files.read_json(file)
         return self._with(self._plan(tuple(kept["names"]), kept["rounds"], kept["first"]))
 
     def _with(self, plan: Plan) -> Client:

@@ -35,7 +35,9 @@ class FlowerPost:
         self._usual = 0.0  # seconds that the last exchange took
 
     def ask(self, asks: Mapping[int, wire.Ask], deadline: float) -> dict[int, wire.Reply]:
-        here = self._look_for_newcomers()
+        here = set(self._grid.get_node_ids())
+        # New nodes, and those that came back under another id, are asked for their names.
+        self._meet(here - self._refused - set(self._node_of.values()), self._patience)
         until = time.monotonic() + deadline
         absent = wire.Reply(wire.ABSENT, "its node is not connected")
         replies = {i: absent for i in asks if self._node_of.get(i) not in here}
@@ -56,12 +58,6 @@ class FlowerPost:
             if len(met) == len(self._names) or time.monotonic() >= until:
                 return met
             time.sleep(0.5)
-
-    def _look_for_newcomers(self) -> set[int]:
-        """The connected nodes. New ones, and those that came back under another id, are asked for their names."""
-        here = set(self._grid.get_node_ids())
-        self._meet(here - self._refused - set(self._node_of.values()), self._patience)
-        return here
 
     def _meet(self, nodes: Iterable[int], patience: float) -> dict[int, wire.Status]:
         met: dict[int, wire.Status] = {}
