@@ -17,12 +17,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from sottovoce.core import check
 from sottovoce.deploy import wire
-from sottovoce.deploy.aggregation.messages import cut, is_signed
+from sottovoce.deploy.aggregation.messages import SIGNATURE, cut, is_signed
 from sottovoce.deploy.keys import read_signing_key
 from sottovoce.deploy.limits import Limits, Refused, kept_from_servers
 from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES
-
-SIGNATURE = 64
 
 
 @dataclass(frozen=True)

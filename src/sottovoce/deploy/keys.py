@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sottovoce.core import check
 from sottovoce.core.files import read_bytes
+from sottovoce.deploy.lines import good_name
 from sottovoce.experiment import whole_files
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
@@ -34,8 +35,7 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
     check.whole("certificates", days=days)
     check.require(days <= _MOST_DAYS, "certificates", f"days must be at most {_MOST_DAYS}, 20 years", days)
     for name in clients:
-        plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
-        check.require(plain, "certificates", "a client's name must be letters, digits, '-' and '_'", name)
+        good_name(name, "certificates")
         check.require(name not in ("ca", "server"), "certificates", "a client cannot have this name", name)
     check.require(len(set(clients)) == len(clients), "certificates", "clients must be distinct", list(clients))
     authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))

@@ -114,10 +114,10 @@ class NodeLine:
         return _KIND_OF_KEY + b" " + base64.b64encode(self.key)
 
 
-def good_name(name: str) -> str:
+def good_name(name: str, who: str = "node") -> str:
     """A client's name: it names files too."""
     plain = name.isascii() and 0 < len(name) <= 64 and name.replace("-", "").replace("_", "").isalnum()
-    check.require(plain, "node", "a name must be at most 64 letters, digits, '-' and '_'", name)
+    check.require(plain, who, "a name must be at most 64 letters, digits, '-' and '_'", name)
     return name
 
 

@@ -34,9 +34,9 @@ from sottovoce.core.arrays import Words
 from sottovoce.core.plain import Json
 from sottovoce.core.products import own_part
 from sottovoce.deploy import announcing, wire
-from sottovoce.deploy.aggregation.messages import is_signed
+from sottovoce.deploy.aggregation.messages import SIGNATURE, is_signed
 from sottovoce.deploy.aggregation.store import Folder
-from sottovoce.deploy.announcing import SIGNATURE, Place, Products
+from sottovoce.deploy.announcing import Place, Products
 from sottovoce.deploy.assignment import Run
 from sottovoce.deploy.limits import Limits, Refused, bad_ask
 from sottovoce.deploy.product_records import ASKED, Statement, entry, keep, masked_digest, records_of, statement

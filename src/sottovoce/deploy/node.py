@@ -47,12 +47,11 @@ from sottovoce.deploy.home import Home, Memory
 from sottovoce.deploy.limits import Limits, Refused, sentence_for
 from sottovoce.deploy.lines import TABLES
 from sottovoce.deploy.multiplying import Multiplying
-from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
+from sottovoce.deploy.own_data import Identity, Own, OwnRows, with_schema
 from sottovoce.deploy.pace import PacedLedgers, Recent, at_fixed_times, check_hour
 from sottovoce.deploy.scoring import NewSamples, Scoring
 from sottovoce.deploy.summing import Summing, Sums
 from sottovoce.experiment import sums
-from sottovoce.experiment.csv_file import with_label_texts
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.parties import mixes_kinds
@@ -81,10 +80,7 @@ class Node:
         tables = read_tables(self.path, TABLES)
         for name in ("node", "data", "limits"):
             check.require(name in tables, self.path.name, f"needs a table [{name}]")
-        tables["data"] = with_label_texts(tables["data"])
-        self._schema, self.schema_digest, split = schema_of(tables, self.path)
-        if self._schema is not None:
-            tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]", split)
+        self._schema, self.schema_digest, tables["data"] = with_schema(tables, self.path)
 
         def table(kind: type[Built], name: str) -> Built:
             return from_table(kind, tables[name], f"{self.path.name}, [{name}]")

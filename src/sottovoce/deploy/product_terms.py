@@ -24,15 +24,15 @@ from dataclasses import dataclass
 from sottovoce.core import check
 from sottovoce.core.products import Split, dealer_of
 from sottovoce.deploy import announcing, wire
+from sottovoce.deploy.aggregation.messages import SIGNATURE, TAG
 from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES, Attempt, Role
 
 COORDINATOR = -1  # the number of a dealer that is no owner
 FROM_DEALER = 2**32 - 1  # W_2 travels as the chunk of this number
 SIGNED = 2**32 - 2  # and so does the signed digest of a masked table
 CHUNK_BYTES = 1 << 23
-TAG = 16  # bytes by which a sealed message is longer
 SEALED_SEED = KEY_BYTES + TAG
-SIGNED_DIGEST = 32 + announcing.SIGNATURE
+SIGNED_DIGEST = 32 + SIGNATURE
 _NUMBER = 4  # bytes of the number of a pair or a chunk
 
 

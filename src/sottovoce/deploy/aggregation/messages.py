@@ -26,7 +26,7 @@ from sottovoce.deploy.aggregation import shamir
 from sottovoce.deploy.aggregation.masks import label, number
 from sottovoce.deploy.aggregation.plan import DIGEST, KEY, Plan
 
-SIGNATURE, NONCE, TAG, PLACE = 64, 32, 16, 4
+SIGNATURE, NONCE, TAG, PLACE = 64, 32, 16, 4  # bytes; TAG: by which a sealed message is longer
 SHARES = 2 * shamir.BYTES  # one of b and one of p, of one client for one round
 
 
