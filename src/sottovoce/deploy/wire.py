@@ -64,8 +64,8 @@ class Message:
     arrays: ClassVar[str] = ""  # the field with arrays
 
     def __post_init__(self) -> None:
-        kind, hint = type(self).__name__, "Install the same version of sottovoce on both sides"
-        check.require(self.format == FORMAT, kind, f"must be a message of format {FORMAT}", self.format, hint)
+        kind = type(self).__name__
+        must_be_known(kind, self.format)
         check.fields(self, kind)
 
 
@@ -175,6 +175,12 @@ def is_hex(text: object, length: int = 32) -> bool:
     return isinstance(text, str) and len(text) == 2 * length and set(text) <= set("0123456789abcdef")
 
 
+def must_be_known(kind: str, format_: object) -> None:
+    """Refuse a message of a format that this library does not use. Messages of the first format name none."""
+    hint = "Install the same version of sottovoce on both sides"
+    check.require(format_ == FORMAT, kind, f"must be a message of format {FORMAT}", format_, hint)
+
+
 Question = Hello | Ask
 Response = Reply | Status
 QUESTIONS, REPLIES = (Hello, Ask), (Reply, Status)
@@ -224,7 +230,7 @@ def _arrays(layout: str, data: bytes) -> Packed:
 
 def read(kind: type[Kind], values: Json) -> Kind:
     """A message from the plain values in it, each of the type it declares; arrays are put in later."""
-    Message(format=values.get("format", 1))  # refused before its fields are looked at; the first format named none
+    must_be_known(kind.__name__, values.get("format", 1))
     return from_table(kind, values, kind.__name__)
 
 
